@@ -1,0 +1,50 @@
+# `make help` lists the targets. Everything installs into .venv; only Python 3.11+ and make are needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ROWS ?= 2000000
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all lint format bench-quick lock clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+
+install: $(VENV)/.installed  ## Install Needlepoint and its tools into .venv, versions pinned with hashes
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Needlepoint needs Python 3.11 or later; this is " + sys.version.split()[0] + ". Set PYTHON=python3.x") if sys.version_info < (3, 11) else None'
+	@echo "installing into $(VENV) (once; a few minutes on a slow network)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+demo: install  ## Spark writes a lake, it is indexed, and questions are asked with and without the index (ROWS=2000000)
+	@$(BIN)/needle demo --rows $(ROWS)
+
+test: install lint  ## Run all checks and tests (what CI runs)
+	$(BIN)/python -m pytest
+
+test-all: install lint  ## The same with the long tests: thousands of property cases
+	NEEDLE_TEST_PROFILE=thorough $(BIN)/python -m pytest -m ""
+
+lint: install  ## ruff, mypy and the import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install  ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-quick: install  ## Lookups on 10M rows against DataFusion's scan, as ratios (BENCH_ROWS=10000000)
+	$(BIN)/python benchmarks/quick.py
+
+lock: install  ## Resolve the versions again into requirements.lock (needs uv)
+	uv pip compile --extra dev --generate-hashes --no-emit-index-url --no-annotate --no-header \
+	  --python-version 3.11 --universal --quiet --upgrade pyproject.toml -o requirements.lock
+
+clean:  ## Remove what make made
+	rm -rf $(VENV) demo-lake .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,93 @@
+"""Every error Needlepoint raises on purpose.
+
+    NeedlepointError
+    ├── UsageError              the request cannot be carried out as asked
+    │   ├── UnknownName         no such table, column or index ("did you mean …")
+    │   ├── NameTaken           the table, index or view exists already
+    │   ├── NotIndexable        the column's type cannot carry this index
+    │   ├── SchemaConflict      files of one table disagree about a column
+    │   └── SqlError            the SQL does not parse, plan or run
+    ├── FileError               one Parquet file is the trouble; `path` names it
+    │   ├── NotParquet          not a Parquet file, truncated or corrupt
+    │   └── FileChanged         the file is no longer the one that was planned for
+    ├── StoreError              the store or queue cannot be read or written
+    └── SparkError              Java or Spark is missing or failed
+
+`str(error)` is one line: what is wrong and where, then what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class NeedlepointError(Exception):
+    """The root of the tree. `hint` says what to do; it may be empty."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        self.message = message.strip()
+        self.hint = hint
+        super().__init__(f"{self.message} {hint}".strip())
+
+
+class UsageError(NeedlepointError):
+    """The request cannot be carried out as asked."""
+
+
+class UnknownName(UsageError):
+    """A table, column or index that does not exist."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str], *, where: str = "") -> None:
+        self.what, self.name = what, name
+        names = sorted(known)
+        close = difflib.get_close_matches(name.lower(), [known.lower() for known in names], n=1)
+        if close:
+            best = next(known for known in names if known.lower() == close[0])
+            hint = f"Did you mean '{best}'?"
+        elif names:
+            shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+            hint = f"There is: {shown}."
+        else:
+            hint = f"There is no {what} yet."
+        super().__init__(f"unknown {what} '{name}'{where}.", hint=hint)
+
+
+class NameTaken(UsageError):
+    """The table, index or view exists already."""
+
+
+class NotIndexable(UsageError):
+    """The column's type cannot carry the index asked for."""
+
+
+class SchemaConflict(UsageError):
+    """Two files of one table disagree about a column."""
+
+
+class SqlError(UsageError):
+    """The SQL does not parse, plan or run."""
+
+
+class FileError(NeedlepointError):
+    """One Parquet file is the trouble."""
+
+    def __init__(self, path: str, problem: str, *, hint: str = "") -> None:
+        self.path = path
+        super().__init__(f"{path}: {problem}.", hint=hint)
+
+
+class NotParquet(FileError):
+    """Not a Parquet file, or a truncated or corrupt one."""
+
+
+class FileChanged(FileError):
+    """The file is no longer the one that was planned for; planning again sees the new one."""
+
+
+class StoreError(NeedlepointError):
+    """The store or the queue cannot be read or written."""
+
+
+class SparkError(NeedlepointError):
+    """Java or Spark is missing or failed."""
