@@ -1,0 +1,190 @@
+"""Files become artifacts: a card, bounds, and for each key index sorted runs of entries.
+
+A pure function of the files, run in worker processes. What it holds in memory is bounded by a setting: entries are
+collected over row groups and files until the memory is used, sorted, and written as one run; then the next run begins.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from needlepoint.errors import FileChanged, NeedlepointError, NotParquet
+from needlepoint.indexes.key import encode, key_bytes
+from needlepoint.indexes.zone import file_bounds
+from needlepoint.objects import Identity, identify
+from needlepoint.parquet.build import build_card
+from needlepoint.stores.rocksdb import RocksKeyStore
+from needlepoint.tables.registry import FileArtifact
+
+BATCH_ROWS = 1 << 16
+# An entry is held as collected, as sorted, and as its sort order at the same time.
+COPIES_OF_AN_ENTRY = 4
+# What Arrow and the interpreter need besides the entries.
+BASE_MEMORY = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """One file to index; `indexes` are the ids of those that lack it."""
+
+    file_id: int
+    path: str
+    identity: Identity
+    indexes: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTask:
+    index_id: int
+    column: str
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Files that are read in one go, so that their entries share runs."""
+
+    files: tuple[FileTask, ...]
+    indexes: tuple[IndexTask, ...]
+    scratch: str
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """What a task made. Nothing of it counts until it is committed."""
+
+    files: tuple[FileArtifact, ...]
+    runs: tuple[tuple[int, str], ...]
+    failures: tuple[Failure, ...]
+
+
+@dataclass(slots=True)
+class _RunWriter:
+    """Collects the entries of one index and writes them in sorted runs of limited size."""
+
+    task: IndexTask
+    scratch: Path
+    capacity: int
+    parts: list[npt.NDArray[np.uint8]] = field(default_factory=list)
+    held: int = 0
+    runs: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, entries: npt.NDArray[np.uint8]) -> None:
+        self.parts.append(entries)
+        self.held += len(entries)
+        if self.held >= self.capacity:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.held == 0:
+            return
+        path = self.scratch / f"{self.task.index_id}-{len(self.runs)}.sst"
+        width = key_bytes(self.task.type)
+        RocksKeyStore(self.scratch, width).write_run(path, _sorted(self.parts, width))
+        self.runs.append((self.task.index_id, str(path)))
+        self.parts, self.held = [], 0
+
+
+def build(task: Task) -> Artifact:
+    """A file that cannot be indexed fails alone, with the reason."""
+    scratch = Path(task.scratch)
+    scratch.mkdir(parents=True, exist_ok=True)
+    writers = {index.index_id: _RunWriter(index, scratch, capacity(task.memory, index)) for index in task.indexes}
+    files, failures = [], []
+    for file in task.files:
+        try:
+            files.append(_index_file(file, writers))
+        except NeedlepointError as error:
+            failures.append(Failure(file.path, str(error)))
+        except OSError as error:
+            failures.append(Failure(file.path, f"{file.path}: {error}"))
+    for writer in writers.values():
+        writer.flush()
+    runs = tuple(itertools.chain.from_iterable(writer.runs for writer in writers.values()))
+    return Artifact(tuple(files), runs, tuple(failures))
+
+
+def capacity(memory: int, index: IndexTask) -> int:
+    """How many entries of an index fit into the memory."""
+    entry = key_bytes(index.type) + 8
+    return max(BATCH_ROWS, (memory - BASE_MEMORY) // (entry * COPIES_OF_AN_ENTRY))
+
+
+def _index_file(file: FileTask, writers: dict[int, _RunWriter]) -> FileArtifact:
+    card = build_card(file.path)
+    if card.identity != file.identity:
+        raise FileChanged(file.path, "changed since it was listed", hint="Run sync again.")
+    if card.num_rows >= 1 << 32:
+        raise NotParquet(file.path, f"has {card.num_rows} rows, more than 2^32", hint="Split it into smaller files.")
+    entries = {}
+    for index_id in sorted(file.indexes):
+        writer = writers[index_id]
+        entries[index_id] = 0
+        if writer.task.column not in card.arrow_schema.names:
+            continue  # an older file without this column: all its values are NULL
+        for keys, rows in _keys(file.path, writer.task):
+            writer.add(_entries(keys, rows, file.file_id))
+            entries[index_id] += len(rows)
+    if identify(file.path) != file.identity:
+        raise FileChanged(file.path, "changed while it was read", hint="Run sync again.")
+    return FileArtifact(file.file_id, card.num_rows, card.to_bytes(), file_bounds(card), entries)
+
+
+def _keys(path: str, index: IndexTask) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
+    """Keys and row numbers of all values that are not NULL, a batch at a time."""
+    first = 0
+    try:
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+            for batch in file.iter_batches(BATCH_ROWS, columns=[index.column], use_threads=False):
+                values = _plain_array(batch.column(0), index.type)
+                rows = np.arange(first, first + len(values))
+                first += len(values)
+                if values.null_count:
+                    rows = rows[values.is_valid().to_numpy(zero_copy_only=False)]
+                    values = values.drop_null()
+                if len(values):
+                    yield encode(values), rows
+    except (pa.ArrowException, OSError) as error:
+        raise NotParquet(path, f"column '{index.column}' cannot be read: {error}") from error
+
+
+def _plain_array(values: pa.Array, type: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    return values if values.type.equals(type) else values.cast(type)
+
+
+def _entries(
+    keys: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], file_id: int
+) -> npt.NDArray[np.uint8]:
+    width = keys.shape[1]
+    entries = np.empty((len(rows), width + 8), np.uint8)
+    entries[:, :width] = keys
+    locations = (np.uint64(file_id) << np.uint64(32)) | rows.astype(np.uint64)
+    entries[:, width:] = locations.astype(">u8").view(np.uint8).reshape(-1, 8)
+    return entries
+
+
+def _sorted(parts: Sequence[npt.NDArray[np.uint8]], width: int) -> npt.NDArray[np.uint8]:
+    entries = np.concatenate(parts)
+    # Entries were collected in ascending order of location within a file and files come in ascending order of id, so
+    # a stable sort by key is a sort of the whole entry.
+    words = [np.ascontiguousarray(entries[:, at : at + 8]).view(">u8").ravel() for at in range(0, width, 8)]
+    native = [word.astype(np.uint64) for word in words]
+    order = np.argsort(native[0], kind="stable") if len(native) == 1 else np.lexsort(native[::-1])
+    return entries[order]

@@ -1,0 +1,213 @@
+"""Events and directories in, a complete index out.
+
+`sync` makes the registry agree with a table's directory; `handle` does what one event says. Both end in `catch_up`,
+which builds what is missing for the files the registry lists, whoever put them there: so a lost, repeated or late event
+changes nothing but the time at which a file becomes fast.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from needlepoint.errors import StoreError
+from needlepoint.indexer.build import (
+    Artifact,
+    Failure,
+    FileTask,
+    IndexTask,
+    Task,
+    build,
+    capacity,
+)
+from needlepoint.settings import Settings
+from needlepoint.stores.base import KeyStore
+from needlepoint.tables.definitions import File, Index, Table
+from needlepoint.tables.discovery import discover_schema
+from needlepoint.tables.registry import Registry
+from needlepoint.tables.snapshots import Snapshots
+
+# Below this many rows starting worker processes takes longer than the work.
+ROWS_WORTH_PROCESSES = 2_000_000
+CARDS_PER_TASK = 64
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is done, how much of it, and of how much."""
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """What a sync or an event changed."""
+
+    table: str
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    indexed: int = 0
+    failures: tuple[Failure, ...] = ()
+
+
+class Indexer:
+    def __init__(
+        self,
+        registry: Registry,
+        stores: Callable[[Index], KeyStore],
+        scratch: Path,
+        settings: Settings,
+        progress: Progress = no_progress,
+    ) -> None:
+        self._registry = registry
+        self._stores = stores
+        self._scratch = scratch
+        self._settings = settings
+        self._progress = progress
+
+    def sync(self, name: str) -> SyncReport:
+        """Make the registry agree with the directory, then index what lacks it."""
+        table = self._registry.table(name)
+        known = {file.path: file for file in self._registry.files(table)}
+        present = Snapshots(self._registry, refresh=0).current(name).files
+        paths = {file.path for file in present}
+        gone = [file for path, file in known.items() if path not in paths]
+        fresh = [file for file in present if file.id is None]
+        changed = [file for file in fresh if file.path in known]
+        table, unreadable = self._adapt_schema(table, fresh, [*paths])
+        fresh = [file for file in fresh if file.path not in unreadable]
+        removed = [known[file.path].id for file in changed] + [file.id for file in gone]
+        self._registry.replace_files(table, fresh, [id for id in removed if id is not None])
+        indexed, failures = self.catch_up(table)
+        new = sum(file.path not in known for file in fresh)
+        failed = (*unreadable.values(), *failures)
+        return SyncReport(name, new, len(fresh) - new, len(gone), indexed, failed)
+
+    def _adapt_schema(
+        self, table: Table, fresh: Sequence[File], paths: Sequence[str]
+    ) -> tuple[Table, dict[str, Failure]]:
+        """New files can bring new columns and wider types; a conflict is refused before anything is recorded.
+
+        Files that are not Parquet stay out of the registry, so every query that needs them says so.
+        """
+        if not fresh:
+            return table, {}
+        found = discover_schema(table.location, [file.path for file in fresh], paths, base=table)
+        if not found.schema.equals(table.schema):
+            table = self._registry.set_schema(table, found.schema)
+        prefix = f"{table.location}/"
+        return table, {e.path.removeprefix(prefix): Failure(e.path, str(e)) for e in found.unreadable}
+
+    def catch_up(self, table: Table, only: frozenset[str] | None = None) -> tuple[int, tuple[Failure, ...]]:
+        """Build and commit what is missing for the listed files. Returns how many files, and what failed."""
+        indexes = self._registry.indexes(table)
+        wanted = frozenset(index.id for index in indexes)
+        missing = [
+            FileTask(file.id, str(Path(table.location) / file.path), file.identity, wanted - file.indexed)
+            for file in self._registry.files(table)
+            if file.id is not None
+            and (not file.has_card or not wanted <= file.indexed)
+            and (only is None or file.path in only)
+        ]
+        if not missing:
+            return 0, ()
+        rows = {file.id: file.rows for file in self._registry.files(table)}
+        with self._scratch_directory() as scratch:
+            tasks = list(self._tasks(table, indexes, missing, rows, scratch))
+            return self._run(tasks, {index.id: index for index in indexes}, sum(r or 0 for r in rows.values()))
+
+    def _tasks(
+        self,
+        table: Table,
+        indexes: Sequence[Index],
+        missing: Sequence[FileTask],
+        rows: dict[int | None, int | None],
+        scratch: Path,
+    ) -> Iterator[Task]:
+        """Neighbouring files together, as many as fill one run: fewer runs make faster lookups."""
+        index_tasks = tuple(IndexTask(i.id, i.column, table.schema.field(i.column).type) for i in indexes)
+        memory = max(1, self._settings.index_memory)
+        most_rows = min((capacity(memory, index) for index in index_tasks), default=1 << 60)
+        group: list[FileTask] = []
+        held = number = 0
+        for file in missing:
+            size = rows.get(file.file_id) or 0
+            if group and (held + size > most_rows or len(group) >= (CARDS_PER_TASK if not index_tasks else 4096)):
+                yield Task(tuple(group), index_tasks, str(scratch / str(number)), memory)
+                group, held, number = [], 0, number + 1
+            group.append(file)
+            held += size
+        yield Task(tuple(group), index_tasks, str(scratch / str(number)), memory)
+
+    def _run(
+        self, tasks: Sequence[Task], indexes: dict[int, Index], rows: int
+    ) -> tuple[int, tuple[Failure, ...]]:
+        total = sum(len(task.files) for task in tasks)
+        done, failures = 0, list[Failure]()
+        self._progress("indexing", 0, total)
+        for artifact in self._artifacts(tasks, rows):
+            self._commit(artifact, indexes)
+            done += len(artifact.files) + len(artifact.failures)
+            failures += artifact.failures
+            self._progress("indexing", done, total)
+        return done - len(failures), tuple(failures)
+
+    def _artifacts(self, tasks: Sequence[Task], rows: int) -> Iterator[Artifact]:
+        processes = min(self._settings.processes, len(tasks))
+        if processes <= 1 or rows < ROWS_WORTH_PROCESSES:
+            yield from map(build, tasks)
+            return
+        # Not fork: Arrow, DataFusion and RocksDB run threads that a forked child would lack.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(processes, mp_context=context) as pool:
+            waiting = {pool.submit(build, task) for task in tasks}
+            try:
+                while waiting:
+                    finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    for future in finished:
+                        yield future.result()
+            except BrokenProcessPool as error:
+                raise StoreError(
+                    "a process that builds indexes died, perhaps for lack of memory.",
+                    hint="What was finished is kept; lower NEEDLE_INDEX_MEMORY or NEEDLE_WORKERS and sync again.",
+                ) from error
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _commit(self, artifact: Artifact, indexes: dict[int, Index]) -> None:
+        """Entries first: they are invisible until the registry says that the file is indexed."""
+        for index_id, index in indexes.items():
+            runs = [Path(path) for run_index, path in artifact.runs if run_index == index_id]
+            if runs:
+                self._stores(index).ingest(runs)
+        self._registry.commit_artifacts(artifact.files)
+
+    @contextmanager
+    def _scratch_directory(self) -> Iterator[Path]:
+        """On the store's file system, so that runs are moved and not copied. Leftovers of killed builds go."""
+        self._sweep_scratch()
+        scratch = self._scratch / uuid.uuid4().hex
+        try:
+            scratch.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{scratch} cannot be made: {error}.", hint="Is the store writable?") from error
+        try:
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _sweep_scratch(self, older_than: float = 24 * 3600.0) -> None:
+        for left in self._scratch.glob("*"):
+            if left.stat().st_mtime < time.time() - older_than:
+                shutil.rmtree(left, ignore_errors=True)
+

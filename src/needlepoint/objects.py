@@ -1,0 +1,130 @@
+"""The bytes of a lake: local files, read by range.
+
+Everything above asks for ranges and never for positions of a shared cursor, so that the same calls can be
+answered by an object store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from needlepoint.errors import FileChanged, NotParquet
+
+# Two wanted ranges with a gap up to this are read as one: a request costs more than 4 KiB of bytes.
+COALESCE_GAP = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What tells one version of a file from the next."""
+
+    size: int
+    mtime_ns: int
+
+
+def identify(path: str) -> Identity:
+    """The identity of the file now at `path`."""
+    found = os.stat(path)  # noqa: PTH116 - twice as fast as Path.stat, and this runs for every file of a table
+    return Identity(found.st_size, found.st_mtime_ns)
+
+
+class LocalFile:
+    """One open file. Counts what is asked of it: `requests` and `bytes_requested`."""
+
+    __slots__ = ("_descriptor", "bytes_requested", "identity", "path", "requests")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self.identity = self._current()
+        self.requests = 0
+        self.bytes_requested = 0
+
+    def __enter__(self) -> LocalFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    @property
+    def size(self) -> int:
+        return self.identity.size
+
+    def _current(self) -> Identity:
+        found = os.fstat(self._descriptor)
+        return Identity(found.st_size, found.st_mtime_ns)
+
+    def check_unchanged(self, identity: Identity) -> None:
+        """Raise FileChanged unless the open file still is the one `identity` describes.
+
+        A file replaced by a rename is not noticed through an open descriptor, and need not be: the bytes read
+        are those of the old file, all of them.
+        """
+        current = self._current()
+        if current != identity:
+            raise FileChanged(
+                self.path,
+                f"the file changed: {current.size} bytes, planned for {identity.size}"
+                if current.size != identity.size
+                else "the file was modified since it was planned for",
+                hint="Run the query again; `sync` brings the indexes up to date.",
+            )
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly `length` bytes from `offset`; NotParquet when the file ends before."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise self._too_short(offset, length)
+        self.requests += 1
+        self.bytes_requested += length
+        data = os.pread(self._descriptor, length, offset)
+        if len(data) == length:
+            return data
+        # One call returns at most 2 GiB, and less when a signal arrives.
+        parts = [data]
+        done = len(data)
+        while done < length:
+            data = os.pread(self._descriptor, length - done, offset + done)
+            if not data:
+                raise self._too_short(offset, length)
+            parts.append(data)
+            done += len(data)
+        return b"".join(parts)
+
+    def _too_short(self, offset: int, length: int) -> NotParquet:
+        return NotParquet(
+            self.path,
+            f"bytes {offset} to {offset + length} lie outside the file of {self.size} bytes",
+            hint="The file is truncated or corrupt; write it again.",
+        )
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of each `(offset, length)`, in the order asked; neighbours are read together."""
+        if len(ranges) == 1:
+            return [self.read(*ranges[0])]
+        order = sorted(range(len(ranges)), key=ranges.__getitem__)
+        results = [b""] * len(ranges)
+        first = 0
+        while first < len(order):
+            start, length = ranges[order[first]]
+            end = start + length
+            last = first + 1
+            while last < len(order) and ranges[order[last]][0] <= end + COALESCE_GAP:
+                offset, length = ranges[order[last]]
+                end = max(end, offset + length)
+                last += 1
+            block = self.read(start, end - start)
+            for index in order[first:last]:
+                offset, length = ranges[index]
+                results[index] = block[offset - start : offset - start + length]
+            first = last
+        return results

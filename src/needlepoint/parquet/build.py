@@ -1,0 +1,228 @@
+"""Building a card from a file: its footer and its offset indexes, in a few reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from needlepoint.errors import NotParquet
+from needlepoint.objects import LocalFile
+from needlepoint.parquet import assembly, card
+from needlepoint.parquet.card import ABSENT, ChunkTable, Field, FileCard, PageTable
+from needlepoint.parquet.footer import (
+    ColumnChunk,
+    FileMetadata,
+    Leaf,
+    Statistics,
+    leaves,
+    read_footer,
+    top_level,
+)
+from needlepoint.parquet.page_index import Int64Array, OffsetIndex, decode_offset_index, is_plausible
+from needlepoint.parquet.thrift import ThriftError
+
+# Bounds longer than this (a document in a text column) are not worth keeping.
+LONGEST_BOUND = 4096
+_HINT = "The file is truncated or corrupt; write it again."
+
+
+def build_card(path: str) -> FileCard:
+    """The card of the file at `path`; NotParquet when it is none, FileChanged when it changes meanwhile."""
+    with LocalFile(path) as file:
+        metadata = read_footer(file)
+        columns = leaves(metadata.schema)
+        chunks = [group.columns[leaf] for leaf in range(len(columns)) for group in metadata.row_groups]
+        _check_places(file, chunks)
+        indexes = _offset_indexes(file, metadata, chunks)
+        file.check_unchanged(file.identity)
+        return _card(file, metadata, columns, chunks, indexes)
+
+
+def _check_places(file: LocalFile, chunks: list[ColumnChunk]) -> None:
+    for chunk in chunks:
+        name = ".".join(chunk.path)
+        if chunk.file_path:
+            raise NotParquet(
+                file.path, f"column {name} lies in another file, {chunk.file_path}",
+                hint="Name the data files themselves, not a summary of them.",
+            )  # fmt: skip
+        if chunk.start < 0 or chunk.total_compressed_size < 0 or chunk.end > file.size:
+            raise NotParquet(file.path, f"column {name} lies outside the file", hint=_HINT)
+
+
+def _offset_indexes(
+    file: LocalFile, metadata: FileMetadata, chunks: list[ColumnChunk]
+) -> list[OffsetIndex | None]:
+    """The offset index of each chunk; None where there is none, or none to be trusted."""
+    found: list[OffsetIndex | None] = [None] * len(chunks)
+    wanted: list[int] = []
+    ranges: list[tuple[int, int]] = []
+    for number, chunk in enumerate(chunks):
+        offset, length = chunk.offset_index_offset, chunk.offset_index_length
+        if offset is not None and length is not None and 0 < offset <= file.size - length and length > 0:
+            wanted.append(number)
+            ranges.append((offset, length))
+    if not wanted:
+        return found
+    for number, data in zip(wanted, file.read_ranges(ranges), strict=True):
+        chunk = chunks[number]
+        rows = metadata.row_groups[number % len(metadata.row_groups)].num_rows
+        try:
+            index = decode_offset_index(data)
+        except ThriftError:
+            continue
+        if is_plausible(index, num_rows=rows, start=chunk.start, end=chunk.end):
+            found[number] = index
+    return found
+
+
+def _card(
+    file: LocalFile,
+    metadata: FileMetadata,
+    columns: tuple[Leaf, ...],
+    chunks: list[ColumnChunk],
+    indexes: list[OffsetIndex | None],
+) -> FileCard:
+    fields = _fields(metadata, columns)
+    group_rows = np.array([group.num_rows for group in metadata.row_groups], dtype=np.int64)
+    row_group_rows = np.concatenate((np.zeros(1, np.int64), np.cumsum(group_rows)))
+    page_starts, pages, dictionary_sizes = _pages(chunks, indexes, row_group_rows)
+    table, bounds = _chunk_table(chunks, dictionary_sizes)
+    return FileCard(
+        identity=file.identity,
+        num_rows=metadata.num_rows,
+        version=metadata.version,
+        created_by=metadata.created_by,
+        arrow_schema=_arrow_schema(file.path, metadata, fields),
+        key_value=metadata.key_value,
+        fields=fields,
+        leaves=columns,
+        row_group_rows=row_group_rows,
+        chunks=table,
+        page_starts=page_starts,
+        pages=pages,
+        bounds=bounds,
+    )
+
+
+def _fields(metadata: FileMetadata, columns: tuple[Leaf, ...]) -> tuple[Field, ...]:
+    fields = []
+    leaf = 0
+    for number, (start, end) in enumerate(top_level(metadata.schema)):
+        first = leaf
+        while leaf < len(columns) and columns[leaf].field == number:
+            leaf += 1
+        elements = metadata.schema[start:end]
+        raw = b"".join(element.raw for element in elements)
+        fields.append(Field(elements[0].name, raw, len(elements), first, leaf))
+    return tuple(fields)
+
+
+def _arrow_schema(path: str, metadata: FileMetadata, fields: tuple[Field, ...]) -> pa.Schema:
+    frame = assembly.make_frame(
+        metadata.version,
+        [field.raw for field in fields],
+        sum(field.elements for field in fields),
+        metadata.key_value,
+        metadata.created_by,
+    )
+    try:
+        schema = assembly.arrow_schema(frame)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise NotParquet(path, f"pyarrow cannot read the schema: {error}", hint=_HINT) from error
+    if len(schema) != len(fields):
+        raise NotParquet(path, "pyarrow reads another schema than the footer has", hint=_HINT)
+    return schema
+
+
+def _pages(
+    chunks: list[ColumnChunk], indexes: list[OffsetIndex | None], row_group_rows: Int64Array
+) -> tuple[Int64Array, PageTable, Int64Array]:
+    """First page of each chunk, all pages, and the size of each chunk's dictionary page.
+
+    A chunk without an offset index counts as one page: all of its data pages, read together.
+    """
+    groups = len(row_group_rows) - 1
+    counts = np.zeros(len(chunks) + 1, dtype=np.int64)
+    dictionary_sizes = np.zeros(len(chunks), dtype=np.int64)
+    offsets: list[Int64Array] = []
+    sizes: list[Int64Array] = []
+    rows: list[Int64Array] = []
+    for number, (chunk, index) in enumerate(zip(chunks, indexes, strict=True)):
+        first_row, next_row = row_group_rows[number % groups : number % groups + 2]
+        if first_row == next_row:
+            continue
+        if index is None:
+            data = np.array([chunk.data_page_offset])
+            offsets.append(data)
+            sizes.append(chunk.end - data)
+            rows.append(np.array([first_row]))
+        else:
+            offsets.append(index.offset)
+            sizes.append(index.compressed_page_size)
+            rows.append(index.first_row_index + first_row)
+        counts[number + 1] = len(offsets[-1])
+        # What precedes the first data page is the dictionary page, whether the footer mentions it or not.
+        dictionary_sizes[number] = offsets[-1][0] - chunk.start
+    return np.cumsum(counts), PageTable(_joined(offsets), _joined(sizes), _joined(rows)), dictionary_sizes
+
+
+def _joined(arrays: list[Int64Array]) -> Int64Array:
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
+
+
+def _chunk_table(chunks: list[ColumnChunk], dictionary_sizes: Int64Array) -> tuple[ChunkTable, bytes]:
+    bounds = [_bounds(chunk.statistics or Statistics()) for chunk in chunks]
+
+    def numbers(values: list[int]) -> Int64Array:
+        return np.array(values, dtype=np.int64)
+
+    table = ChunkTable(
+        codec=numbers([chunk.codec for chunk in chunks]),
+        encodings=numbers([sum(1 << encoding for encoding in {*chunk.encodings}) for chunk in chunks]),
+        start=numbers([chunk.start for chunk in chunks]),
+        size=numbers([chunk.total_compressed_size for chunk in chunks]),
+        num_values=numbers([chunk.num_values for chunk in chunks]),
+        dictionary_size=dictionary_sizes,
+        null_count=numbers([_null_count(chunk) for chunk in chunks]),
+        column_index_offset=numbers([_or_absent(chunk.column_index_offset) for chunk in chunks]),
+        column_index_length=numbers([_or_absent(chunk.column_index_length) for chunk in chunks]),
+        bloom_filter_offset=numbers([_or_absent(chunk.bloom_filter_offset) for chunk in chunks]),
+        bloom_filter_length=numbers([_or_absent(chunk.bloom_filter_length) for chunk in chunks]),
+        bounds_flags=numbers([flags for flags, _, _ in bounds]),
+        min_length=numbers([len(low) for _, low, _ in bounds]),
+        max_length=numbers([len(high) for _, _, high in bounds]),
+    )
+    return table, b"".join(low + high for _, low, high in bounds)
+
+
+def _or_absent(value: int | None) -> int:
+    return ABSENT if value is None else value
+
+
+def _null_count(chunk: ColumnChunk) -> int:
+    count = None if chunk.statistics is None else chunk.statistics.null_count
+    return ABSENT if count is None or not 0 <= count <= chunk.num_values else count
+
+
+def _bounds(statistics: Statistics) -> tuple[int, bytes, bytes]:
+    """Flags, minimum and maximum of a chunk. The deprecated fields count only where the others are absent."""
+    low, high = statistics.min_value, statistics.max_value
+    flags = 0
+    if low is None and high is None:
+        low, high = statistics.legacy_min, statistics.legacy_max
+        flags = 0 if low is None and high is None else card.LEGACY
+    else:
+        if statistics.is_min_exact is not None:
+            flags |= card.MIN_EXACT if statistics.is_min_exact else card.MIN_INEXACT
+        if statistics.is_max_exact is not None:
+            flags |= card.MAX_EXACT if statistics.is_max_exact else card.MAX_INEXACT
+    if low is None or len(low) > LONGEST_BOUND:
+        low = b""
+    else:
+        flags |= card.HAS_MIN
+    if high is None or len(high) > LONGEST_BOUND:
+        high = b""
+    else:
+        flags |= card.HAS_MAX
+    return flags, low, high

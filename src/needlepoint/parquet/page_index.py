@@ -1,0 +1,73 @@
+"""The page index: where the pages of a column chunk lie, and their bounds (parquet-format, PageIndex.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from needlepoint.parquet import thrift
+from needlepoint.parquet.thrift import ThriftError
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OffsetIndex:
+    """The data pages of one column chunk. Sizes include the page header; rows count from the row group."""
+
+    offset: Int64Array
+    compressed_page_size: Int64Array
+    first_row_index: Int64Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnIndex:
+    """Bounds per page. Those of an all-null page mean nothing; `null_counts` may be absent."""
+
+    null_pages: npt.NDArray[np.bool_]
+    min_values: tuple[bytes, ...]
+    max_values: tuple[bytes, ...]
+    boundary_order: int  # 0 unordered, 1 ascending, 2 descending
+    null_counts: Int64Array | None
+
+
+def decode_offset_index(data: bytes) -> OffsetIndex:
+    """OffsetIndex { 1: list<PageLocation { 1: offset, 2: compressed_page_size, 3: first_row_index }> }"""
+    locations = thrift.parse(data).structs(1)
+    table = np.array(
+        [(page.integer(1), page.integer(2), page.integer(3)) for page in locations], dtype=np.int64
+    ).reshape(-1, 3)
+    return OffsetIndex(*(np.ascontiguousarray(table[:, column]) for column in range(3)))
+
+
+def decode_column_index(data: bytes) -> ColumnIndex:
+    """ColumnIndex { 1: null_pages, 2: min_values, 3: max_values, 4: boundary_order, 5: null_counts }"""
+    fields = thrift.parse(data)
+    null_pages = np.array(fields.booleans(1), dtype=np.bool_)
+    null_counts = np.array(fields.integers(5), dtype=np.int64) if 5 in fields else None
+    index = ColumnIndex(
+        null_pages, tuple(fields.binaries(2)), tuple(fields.binaries(3)), fields.integer(4), null_counts
+    )
+    sizes = {len(null_pages), len(index.min_values), len(index.max_values)}
+    if len(sizes) != 1 or (null_counts is not None and len(null_counts) not in sizes):
+        raise ThriftError("the lists of a column index differ in length")
+    return index
+
+
+def is_plausible(index: OffsetIndex, *, num_rows: int, start: int, end: int) -> bool:
+    """Whether the index can be the one of a chunk with these rows at these bytes `[start, end)`.
+
+    An index that is not is ignored, and the chunk read whole: slower, and right.
+    """
+    offset, size, first_row = index.offset, index.compressed_page_size, index.first_row_index
+    if len(offset) == 0 or first_row[0] != 0 or first_row[-1] >= num_rows:
+        return False
+    if offset.min() < start or offset.max() >= end or size.min() <= 0 or size.max() > end - start:
+        return False
+    ends = offset + size
+    # Ascending and disjoint, and rows in every page.
+    return bool(
+        ends[-1] <= end and np.all(ends[:-1] <= offset[1:]) and np.all(first_row[1:] > first_row[:-1])
+    )

@@ -1,0 +1,225 @@
+"""Reading single rows: fetch the pages that hold them, assemble a small file, let pyarrow decode it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow._parquet import ParquetReader
+
+from needlepoint.errors import NotParquet
+from needlepoint.objects import LocalFile
+from needlepoint.parquet.assembly import AssembledChunk, assemble, count_values
+from needlepoint.parquet.card import FileCard
+from needlepoint.parquet.page_index import Int64Array
+from needlepoint.parquet.plan import Choice, ColumnsPlan, FilePlan, LeafPlan, prepare
+from needlepoint.parquet.thrift import ThriftError
+
+_HINT = "The file is corrupt, or its page index is; write it again."
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStats:
+    """What a read cost."""
+
+    bytes_read: int
+    requests: int
+    pages: int
+    row_groups: int
+
+
+NOTHING_READ = ReadStats(0, 0, 0, 0)
+
+
+def read_rows(
+    path: str, card: FileCard, columns: Sequence[str], rows: Int64Array
+) -> tuple[pa.Table, ReadStats]:
+    """The rows with these numbers, which count from 0, ascend and do not repeat.
+
+    The result is that of `pq.read_table(path, columns=columns).take(rows)`. KeyError when the file has no
+    such column, FileChanged when the file is not the card's any more, NotParquet when its pages cannot be
+    decoded. Without columns there are no rows either.
+    """
+    plan = prepare(card, tuple(columns))
+    _check_rows(card, rows)
+    if not len(rows) or not columns:
+        return plan.schema.empty_table(), NOTHING_READ
+    request = _Request()
+    parts = [request.add(file, rows) for file in plan.files]
+    with LocalFile(path) as file:
+        file.check_unchanged(card.identity)
+        blocks = file.read_ranges(request.ranges)
+        file.check_unchanged(card.identity)
+    stats = ReadStats(file.bytes_requested, file.requests, request.pages, request.row_groups)
+    arrays: dict[str, pa.ChunkedArray[Any]] = {}
+    for part in parts:
+        _decode(path, part, blocks, arrays)
+    return _table(path, plan, columns, arrays), stats
+
+
+def _check_rows(card: FileCard, rows: Int64Array) -> None:
+    if not len(rows):
+        return
+    if rows[0] < 0 or rows[-1] >= card.num_rows:
+        raise IndexError(f"rows {rows[0]} to {rows[-1]} of a file of {card.num_rows}")
+    if len(rows) > 1 and not (rows[1:] > rows[:-1]).all():
+        raise ValueError("row numbers must ascend and not repeat")
+
+
+@dataclass(frozen=True, slots=True)
+class _ChunkPart:
+    """A chunk to assemble: which of the fetched ranges are its dictionary page and its pages."""
+
+    leaf: LeafPlan
+    row_group: int
+    num_rows: int
+    dictionary: int | None
+    first_range: int
+    last_range: int
+    nested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _FilePart:
+    """A file to assemble: for each row group its chunks, for each field the place of the rows."""
+
+    plan: FilePlan
+    row_groups: list[list[_ChunkPart]]
+    choices: list[Choice]
+
+
+class _Request:
+    """Collects the byte ranges of all files to assemble, so that they are fetched at once."""
+
+    def __init__(self) -> None:
+        self.ranges: list[tuple[int, int]] = []
+        self.pages = 0
+        self.row_groups = 0
+
+    def add(self, plan: FilePlan, rows: Int64Array) -> _FilePart:
+        choices = [field.choose(rows) for field in plan.fields]
+        groups: dict[int, list[_ChunkPart]] = {}
+        for field, choice in zip(plan.fields, choices, strict=True):
+            for row_group, stretches, num_rows in choice.by_row_group():
+                chunks = groups.setdefault(row_group, [])
+                chunks += [
+                    self._chunk(leaf, row_group, stretches, num_rows, field.nested) for leaf in field.leaves
+                ]
+        self.row_groups = len(groups)
+        return _FilePart(plan, list(groups.values()), choices)
+
+    def _chunk(
+        self, leaf: LeafPlan, row_group: int, stretches: list[int], num_rows: int, nested: bool
+    ) -> _ChunkPart:
+        ranges = self.ranges
+        place = leaf.dictionary(row_group)
+        dictionary = None
+        if place is not None:
+            dictionary = len(ranges)
+            ranges.append(place)
+        first = len(ranges)
+        runs, pages = leaf.runs(stretches)
+        ranges += runs
+        self.pages += pages
+        return _ChunkPart(leaf, row_group, num_rows, dictionary, first, len(ranges), nested)
+
+
+def _decode(path: str, part: _FilePart, blocks: list[bytes], arrays: dict[str, pa.ChunkedArray[Any]]) -> None:
+    reader = ParquetReader()
+    try:
+        data = assemble(
+            part.plan.frame,
+            [
+                (max(chunk.num_rows for chunk in chunks), [_assembled(chunk, blocks) for chunk in chunks])
+                for chunks in part.row_groups
+            ],
+        )
+        reader.open(pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True)
+        for number, (field, choice) in enumerate(zip(part.plan.fields, part.choices, strict=True)):
+            column = reader.read_column(number)
+            expected = sum(choice.row_counts)
+            if len(column) != expected:
+                raise NotParquet(
+                    path,
+                    f"column {field.name} has {len(column)} rows where {expected} were expected",
+                    hint=_HINT,
+                )
+            arrays[field.name] = _take(column, choice.positions)
+    except (pa.ArrowException, OSError, ThriftError) as error:
+        raise NotParquet(path, f"pages cannot be decoded: {error}", hint=_HINT) from error
+
+
+def _assembled(chunk: _ChunkPart, blocks: list[bytes]) -> AssembledChunk:
+    pages = blocks[chunk.first_range : chunk.last_range]
+    values = sum(map(count_values, pages)) if chunk.nested else chunk.num_rows
+    dictionary = None if chunk.dictionary is None else blocks[chunk.dictionary]
+    return AssembledChunk(chunk.leaf.head(chunk.row_group), values, dictionary, pages)
+
+
+def _take(column: pa.ChunkedArray[Any], positions: Int64Array) -> pa.ChunkedArray[Any]:
+    """The values at ascending positions, chunk by chunk: joining the chunks first would copy all of them."""
+    if column.num_chunks == 1:
+        return pa.chunked_array([_take_chunk(column.chunk(0), positions)], type=column.type)
+    chunks = column.chunks
+    starts = np.cumsum([0, *map(len, chunks)])
+    bounds = np.searchsorted(positions, starts)
+    taken = [
+        _take_chunk(chunk, positions[first:last] - start)
+        for chunk, start, first, last in zip(chunks, starts, bounds, bounds[1:], strict=False)
+        if first < last
+    ]
+    return pa.chunked_array(taken, type=column.type)
+
+
+def _take_chunk(chunk: pa.Array[Any], positions: Int64Array) -> pa.Array[Any]:
+    first, count = int(positions[0]), len(positions)
+    if int(positions[-1]) - first + 1 != count:
+        return _take_scattered(chunk, positions)
+    part = chunk.slice(first, count)
+    # A slice keeps the whole chunk alive: good for most of a chunk, not for one row of it. Concatenating
+    # copies it, at a third of the cost of `take`.
+    return part if 2 * count >= len(chunk) else pa.concat_arrays([part])
+
+
+def _take_scattered(chunk: pa.Array[Any], positions: Int64Array) -> pa.Array[Any]:
+    try:
+        return chunk.take(pa.array(positions, type=pa.int64()))
+    except pa.ArrowNotImplementedError:
+        # pyarrow 26 cannot take from string views, alone or inside a struct; it can join slices of them.
+        ends = [*(np.flatnonzero(np.diff(positions) != 1) + 1).tolist(), len(positions)]
+        starts = [0, *ends[:-1]]
+        return pa.concat_arrays(
+            [chunk.slice(int(positions[start]), end - start) for start, end in zip(starts, ends, strict=True)]
+        )
+
+
+def _table(
+    path: str, plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray[Any]]
+) -> pa.Table:
+    wanted = [arrays[name] for name in columns]
+    for name, expected, column in zip(columns, plan.schema.types, wanted, strict=True):
+        if column.type != expected:
+            raise NotParquet(path, f"column {name} was read as {column.type}, not {expected}", hint=_HINT)
+    return pa.Table.from_arrays(wanted, schema=plan.schema)
+
+
+def column_bytes(card: FileCard, columns: Sequence[str]) -> int:
+    """The compressed bytes of these columns in the whole file: what a scan of them reads."""
+    groups = card.num_row_groups
+    total = 0
+    for name in dict.fromkeys(columns):
+        field = card.find(name)
+        total += int(card.chunks.size[field.first_leaf * groups : field.last_leaf * groups].sum())
+    return total
+
+
+def pages_of(card: FileCard, column: str, rows: Int64Array) -> int:
+    """The number of pages of the column that `read_rows` would fetch for these rows."""
+    if not len(rows):
+        return 0
+    plan = prepare(card, (column,)).files[0].fields[0]
+    stretches = plan.choose(rows).stretches
+    return sum(leaf.runs(stretches)[1] for leaf in plan.leaves)

@@ -1,0 +1,373 @@
+"""Thrift's compact protocol, as far as Parquet uses it: a reader and a writer.
+
+https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
+
+The reader knows no schema. It returns a `Struct`, whose getters check the types, and which remembers where
+its bytes were, so that a struct can be copied into another file without being understood. Input is hostile:
+whatever the bytes are, the reader ends, uses memory in proportion to them, and raises `ThriftError` at most.
+
+>>> writer = Writer()
+>>> writer.integer32(1, 7)
+>>> writer.binary(4, b"name")
+>>> found = parse(writer.finish())
+>>> found.integer(1), found.binary(4), found.optional_integer(2)
+(7, b'name', None)
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+# Compact protocol, field types. Booleans carry their value in the type.
+TRUE: Final = 1
+FALSE: Final = 2
+BYTE: Final = 3
+I16: Final = 4
+I32: Final = 5
+I64: Final = 6
+DOUBLE: Final = 7
+BINARY: Final = 8
+LIST: Final = 9
+SET: Final = 10
+MAP: Final = 11
+STRUCT: Final = 12
+UUID: Final = 13
+_INTEGERS: Final = (I64, I32, I16)
+
+# Parquet's metadata nests 8 deep; what nests deeper is not Parquet.
+MAX_DEPTH: Final = 32
+
+
+class ThriftError(ValueError):
+    """The bytes are not what the compact protocol, or the asker, allows."""
+
+
+class Struct:
+    """The fields of one Thrift struct, by id, and where it was in what was parsed: `[start, end)`."""
+
+    __slots__ = ("_fields", "end", "start")
+
+    def __init__(self, fields: dict[int, Any], start: int, end: int) -> None:
+        self._fields = fields
+        self.start = start
+        self.end = end
+
+    def __contains__(self, field: int) -> bool:
+        return field in self._fields
+
+    def _optional(self, field: int, kind: type) -> Any:
+        value = self._fields.get(field)
+        # `type is`, not isinstance: True is no integer here.
+        if value is not None and type(value) is not kind:
+            raise ThriftError(f"field {field} holds {type(value).__name__}, not {kind.__name__}")
+        return value
+
+    def _required(self, field: int, kind: type) -> Any:
+        value = self._optional(field, kind)
+        if value is None:
+            raise ThriftError(f"required field {field} is missing")
+        return value
+
+    def integer(self, field: int) -> int:
+        value: int = self._required(field, int)
+        return value
+
+    def optional_integer(self, field: int) -> int | None:
+        value: int | None = self._optional(field, int)
+        return value
+
+    def optional_boolean(self, field: int) -> bool | None:
+        value: bool | None = self._optional(field, bool)
+        return value
+
+    def optional_double(self, field: int) -> float | None:
+        value: float | None = self._optional(field, float)
+        return value
+
+    def binary(self, field: int) -> bytes:
+        value: bytes = self._required(field, bytes)
+        return value
+
+    def optional_binary(self, field: int) -> bytes | None:
+        value: bytes | None = self._optional(field, bytes)
+        return value
+
+    def text(self, field: int) -> str:
+        return _text(self.binary(field))
+
+    def optional_text(self, field: int) -> str | None:
+        value = self.optional_binary(field)
+        return None if value is None else _text(value)
+
+    def struct(self, field: int) -> Struct:
+        value: Struct = self._required(field, Struct)
+        return value
+
+    def optional_struct(self, field: int) -> Struct | None:
+        value: Struct | None = self._optional(field, Struct)
+        return value
+
+    def _list_of(self, field: int, kind: type) -> list[Any]:
+        values: list[Any] = self._optional(field, list) or []
+        for value in values:
+            if type(value) is not kind:
+                raise ThriftError(f"field {field} lists {type(value).__name__}, not {kind.__name__}")
+        return values
+
+    def structs(self, field: int) -> list[Struct]:
+        """The list in the field; an absent list is empty."""
+        return self._list_of(field, Struct)
+
+    def integers(self, field: int) -> list[int]:
+        return self._list_of(field, int)
+
+    def booleans(self, field: int) -> list[bool]:
+        return self._list_of(field, bool)
+
+    def binaries(self, field: int) -> list[bytes]:
+        return self._list_of(field, bytes)
+
+    def texts(self, field: int) -> list[str]:
+        return [_text(value) for value in self._list_of(field, bytes)]
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise ThriftError(f"not UTF-8: {value[:40]!r}") from error
+
+
+def parse(data: bytes, position: int = 0) -> Struct:
+    """The struct that starts at `position`; what follows it is not looked at."""
+    try:
+        return _read_struct(data, position, 0)
+    except (IndexError, struct.error) as error:
+        raise ThriftError("the bytes end inside a value") from error
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    byte = data[position]
+    position += 1
+    if byte < 0x80:
+        return byte, position
+    result = byte & 0x7F
+    shift = 7
+    while True:
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            raise ThriftError("a number of more than 64 bits")
+    if result >> 64:
+        raise ThriftError("a number of more than 64 bits")
+    return result, position
+
+
+def _read_struct(data: bytes, start: int, depth: int) -> Struct:
+    if depth > MAX_DEPTH:
+        raise ThriftError(f"structs nested deeper than {MAX_DEPTH}")
+    fields: dict[int, Any] = {}
+    position = start
+    field = 0
+    while True:
+        header = data[position]
+        position += 1
+        if header == 0:
+            return Struct(fields, start, position)
+        kind = header & 0x0F
+        if header >> 4:
+            field += header >> 4
+        else:
+            number, position = _read_varint(data, position)
+            field = (number >> 1) ^ -(number & 1)
+        # The kinds in the order Parquet's metadata uses them; the most frequent ones without a call.
+        if kind in _INTEGERS:
+            number = data[position]
+            if number < 0x80:
+                position += 1
+            else:
+                number, position = _read_varint(data, position)
+            fields[field] = (number >> 1) ^ -(number & 1)
+        elif kind == TRUE:
+            fields[field] = True
+        elif kind == FALSE:
+            fields[field] = False
+        else:
+            fields[field], position = _read_value(data, position, kind, depth)
+
+
+def _read_value(data: bytes, position: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind == BINARY:
+        size, position = _read_varint(data, position)
+        end = position + size
+        if end > len(data):
+            raise ThriftError(f"a binary of {size} bytes where {len(data) - position} are left")
+        return data[position:end], end
+    if kind == STRUCT:
+        value = _read_struct(data, position, depth + 1)
+        return value, value.end
+    if kind in (LIST, SET):
+        return _read_list(data, position, depth + 1)
+    if kind in _INTEGERS:
+        number, position = _read_varint(data, position)
+        return (number >> 1) ^ -(number & 1), position
+    if kind == DOUBLE:
+        return struct.unpack_from("<d", data, position)[0], position + 8
+    if kind in (TRUE, FALSE):
+        # In a collection a boolean takes a byte: 1 true; false is 2 by the specification, 0 by some writers.
+        return data[position] == 1, position + 1
+    if kind == BYTE:
+        return struct.unpack_from("<b", data, position)[0], position + 1
+    if kind == MAP:
+        return _skip_map(data, position, depth + 1)
+    if kind == UUID:
+        if position + 16 > len(data):
+            raise ThriftError("the bytes end inside a UUID")
+        return data[position : position + 16], position + 16
+    raise ThriftError(f"unknown type {kind}")
+
+
+def _read_list(data: bytes, position: int, depth: int) -> tuple[list[Any], int]:
+    if depth > MAX_DEPTH:
+        raise ThriftError(f"lists nested deeper than {MAX_DEPTH}")
+    header = data[position]
+    position += 1
+    kind = header & 0x0F
+    size = header >> 4
+    if size == 15:
+        size, position = _read_varint(data, position)
+    # Every element takes a byte at least, so a lie about the size is caught before memory is spent on it.
+    if size > len(data) - position:
+        raise ThriftError(f"a list of {size} elements where {len(data) - position} bytes are left")
+    values: list[Any] = []
+    for _ in range(size):
+        value, position = _read_value(data, position, kind, depth)
+        values.append(value)
+    return values, position
+
+
+def _skip_map(data: bytes, position: int, depth: int) -> tuple[None, int]:
+    # parquet.thrift has no map; one may come from a later version and must not stop the reader.
+    if depth > MAX_DEPTH:
+        raise ThriftError(f"maps nested deeper than {MAX_DEPTH}")
+    size, position = _read_varint(data, position)
+    if size == 0:
+        return None, position
+    kinds = data[position]
+    position += 1
+    if size > len(data) - position:
+        raise ThriftError(f"a map of {size} entries where {len(data) - position} bytes are left")
+    for _ in range(size):
+        _, position = _read_value(data, position, kinds >> 4, depth)
+        _, position = _read_value(data, position, kinds & 0x0F, depth)
+    return None, position
+
+
+def varint(number: int) -> bytes:
+    """An unsigned number, seven bits a byte, low bits first.
+
+    >>> varint(300).hex()
+    'ac02'
+    """
+    if number < 0x80:
+        return bytes((number,))
+    result = bytearray()
+    while number > 0x7F:
+        result.append(number & 0x7F | 0x80)
+        number >>= 7
+    result.append(number)
+    return bytes(result)
+
+
+def zigzag(number: int) -> bytes:
+    """A signed 64-bit number: 0, -1, 1, -2 … become 0, 1, 2, 3 …, then a varint."""
+    return varint((number << 1) ^ (number >> 63))
+
+
+def list_header(kind: int, size: int) -> bytes:
+    """The bytes before the elements of a list."""
+    return bytes((size << 4 | kind,)) if size < 15 else bytes((0xF0 | kind,)) + varint(size)
+
+
+class Writer:
+    """Writes one struct, field after field by ascending id; `finish` ends it and returns its bytes."""
+
+    __slots__ = ("_bytes", "_last", "_outer")
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._last = 0
+        self._outer: list[int] = []
+
+    def _header(self, field: int, kind: int) -> None:
+        delta = field - self._last
+        if 0 < delta < 16:
+            self._bytes.append(delta << 4 | kind)
+        else:
+            self._bytes.append(kind)
+            self._bytes += zigzag(field)
+        self._last = field
+
+    def boolean(self, field: int, value: bool) -> None:
+        self._header(field, TRUE if value else FALSE)
+
+    def integer32(self, field: int, value: int) -> None:
+        self._header(field, I32)
+        self._bytes += zigzag(value)
+
+    def integer64(self, field: int, value: int) -> None:
+        self._header(field, I64)
+        self._bytes += zigzag(value)
+
+    def double(self, field: int, value: float) -> None:
+        self._header(field, DOUBLE)
+        self._bytes += struct.pack("<d", value)
+
+    def binary(self, field: int, value: bytes) -> None:
+        self._header(field, BINARY)
+        self._bytes += varint(len(value))
+        self._bytes += value
+
+    def integers(self, field: int, values: list[int], kind: int = I32) -> None:
+        self.elements(field, kind, [zigzag(value) for value in values])
+
+    def binaries(self, field: int, values: list[bytes]) -> None:
+        self.elements(field, BINARY, [varint(len(value)) + value for value in values])
+
+    def structs(self, field: int, values: list[bytes]) -> None:
+        """A list of structs that are encoded already, each with its end."""
+        self.elements(field, STRUCT, values)
+
+    def elements(self, field: int, kind: int, values: list[bytes]) -> None:
+        """A list of values of one kind that are encoded already."""
+        self._header(field, LIST)
+        self._bytes += list_header(kind, len(values))
+        for value in values:
+            self._bytes += value
+
+    def raw(self, field: int, kind: int, value: bytes) -> None:
+        """A field whose value is encoded already."""
+        self._header(field, kind)
+        self._bytes += value
+
+    def begin(self, field: int) -> None:
+        """Begin a struct in the field."""
+        self._header(field, STRUCT)
+        self._outer.append(self._last)
+        self._last = 0
+
+    def end(self) -> None:
+        self._bytes.append(0)
+        self._last = self._outer.pop()
+
+    def unfinished(self) -> bytes:
+        """The bytes so far, without the end of the struct: fields with higher ids can follow."""
+        return bytes(self._bytes)
+
+    def finish(self) -> bytes:
+        return bytes(self._bytes) + b"\0"

@@ -1,0 +1,276 @@
+"""What a query asks of one table, as a small tree of plain values.
+
+Values are *ordinals*: the plain Python value whose order is the column's order. Integers, dates, times,
+timestamps (in the column's unit), booleans and unscaled decimals are `int`; floats are `float`; strings
+and binaries are `bytes` (UTF-8 order is byte order). What SQL says beyond that is `Unknown`, which every
+reader of the tree takes as "maybe".
+
+`match` decides with bounds alone, for many sets of rows at once. Here two files hold ids 10-20 and 30-40:
+
+>>> zones = Zones.of([{"id": Bounds(10, 20, nulls=0, rows=100)}, {"id": Bounds(30, 40, nulls=0, rows=100)}])
+>>> [Match(answer).name for answer in match(Compare("id", "=", 35), zones)]
+['NEVER', 'MAYBE']
+>>> [Match(answer).name for answer in match(And((Unknown(), Compare("id", "<", 25))), zones)]
+['MAYBE', 'NEVER']
+>>> [Match(answer).name for answer in match(Not(Compare("id", "<", 25)), zones)]
+['NEVER', 'MAYBE']
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ordinal = int | float | bytes
+Answers = npt.NDArray[np.int8]
+
+
+class Match(enum.IntEnum):
+    """How many rows of a set can make a predicate TRUE: none, some perhaps, or each one for certain."""
+
+    NEVER = 0
+    MAYBE = 1
+    ALWAYS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The values of one column in a set of rows lie between `low` and `high`, both included.
+
+    `None` means not known. `nan` says that NaN may occur outside the bounds (Parquet statistics leave it out).
+    """
+
+    low: Ordinal | None
+    high: Ordinal | None
+    nulls: int | None
+    rows: int
+    nan: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """The bounds of one column in many sets of rows, as arrays. Where `known` is false, low and high mean nothing."""
+
+    low: npt.NDArray[Any]
+    high: npt.NDArray[Any]
+    known: npt.NDArray[np.bool_]
+    all_null: npt.NDArray[np.bool_]
+    no_null: npt.NDArray[np.bool_]
+    nan: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Zones:
+    """The zones of all columns of which anything is known, over `count` sets of rows."""
+
+    count: int
+    columns: Mapping[str, Zone]
+
+    @classmethod
+    def of(cls, sets: Sequence[Mapping[str, Bounds]]) -> Zones:
+        names = {name for bounds in sets for name in bounds}
+        return cls(len(sets), {name: _zone([bounds.get(name) for bounds in sets]) for name in names})
+
+
+_NOTHING = Bounds(None, None, None, 1)
+
+
+def _zone(sets: Sequence[Bounds | None]) -> Zone:
+    known = [bounds or _NOTHING for bounds in sets]
+    bounded = [bounds.low is not None and bounds.high is not None for bounds in known]
+    filler: Ordinal = next((b.low for b, has in zip(known, bounded, strict=True) if has and b.low is not None), 0)
+    return Zone(
+        low=_array([b.low if has and b.low is not None else filler for b, has in zip(known, bounded, strict=True)]),
+        high=_array([b.high if has and b.high is not None else filler for b, has in zip(known, bounded, strict=True)]),
+        known=np.array(bounded, np.bool_),
+        all_null=np.array([b.nulls is not None and b.nulls >= b.rows for b in known], np.bool_),
+        no_null=np.array([b.nulls == 0 for b in known], np.bool_),
+        nan=np.array([b.nan for b in known], np.bool_),
+    )
+
+
+def _array(values: Sequence[Ordinal]) -> npt.NDArray[Any]:
+    if all(isinstance(value, int) and -(2**63) <= value < 2**63 for value in values):
+        return np.array(values, np.int64)
+    if all(isinstance(value, float) for value in values):
+        return np.array(values, np.float64)
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Something this tree cannot express: maybe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """TRUE for every row, or for none."""
+
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`column operator value`, with one of = <> < <= > >=."""
+
+    column: str
+    operator: str
+    value: Ordinal
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """`column IN (values)`; no value is NULL."""
+
+    column: str
+    values: tuple[Ordinal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsNotNull:
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith:
+    """`column LIKE 'prefix%'`."""
+
+    column: str
+    prefix: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    child: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    children: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    children: tuple[Predicate, ...]
+
+
+Leaf = Compare | In | IsNull | IsNotNull | StartsWith
+Predicate = Unknown | Constant | Leaf | Not | And | Or
+
+
+def leaves(predicate: Predicate) -> Iterator[Leaf]:
+    """All leaves that name a column."""
+    match predicate:
+        case And(children) | Or(children):
+            for child in children:
+                yield from leaves(child)
+        case Not(child):
+            yield from leaves(child)
+        case Unknown() | Constant():
+            return
+        case _:
+            yield predicate
+
+
+def match(predicate: Predicate, zones: Zones) -> Answers:
+    """For each set of rows: can a row in it make the predicate TRUE? SQL's NULL counts as not TRUE."""
+    match predicate:
+        case Constant(value):
+            return _answers(zones.count, Match.ALWAYS if value else Match.NEVER)
+        case And(children):
+            return _combine(np.minimum, children, zones, Match.ALWAYS)
+        case Or(children):
+            return _combine(np.maximum, children, zones, Match.NEVER)
+        case Not(child):
+            # A child that is never TRUE may be NULL, and NOT NULL is NULL: only the other direction is certain.
+            return np.where(match(child, zones) == Match.ALWAYS, Match.NEVER, Match.MAYBE).astype(np.int8)
+        case Unknown():
+            return _answers(zones.count, Match.MAYBE)
+        case _:
+            zone = zones.columns.get(predicate.column)
+            return _answers(zones.count, Match.MAYBE) if zone is None else _match_leaf(predicate, zone)
+
+
+def _answers(count: int, answer: Match) -> Answers:
+    return np.full(count, answer, np.int8)
+
+
+def _combine(combine: np.ufunc, children: Sequence[Predicate], zones: Zones, start: Match) -> Answers:
+    result = _answers(zones.count, start)
+    for child in children:
+        result = combine(result, match(child, zones))
+    return result
+
+
+def _match_leaf(leaf: Leaf, zone: Zone) -> Answers:
+    match leaf:
+        case IsNull():
+            return _pick(never=zone.no_null, always=zone.all_null)
+        case IsNotNull():
+            return _pick(never=zone.all_null, always=zone.no_null)
+        case Compare(_, operator, value):
+            never, always = _compare(operator, value, zone)
+        case In(_, values):
+            never, always = np.ones(len(zone.known), np.bool_), np.zeros(len(zone.known), np.bool_)
+            for value in values:
+                outside, equal = _compare("=", value, zone)
+                never, always = never & outside, always | equal
+        case StartsWith(_, prefix):
+            never, always = _starts_with(prefix, zone)
+    return _pick(never=never & zone.known | zone.all_null, always=always & zone.known & zone.no_null)
+
+
+def _pick(never: npt.NDArray[np.bool_], always: npt.NDArray[np.bool_]) -> Answers:
+    return np.where(never, Match.NEVER, np.where(always, Match.ALWAYS, Match.MAYBE)).astype(np.int8)
+
+
+def _holds_bytes(zone: Zone) -> bool:
+    return zone.low.dtype == object and len(zone.low) > 0 and isinstance(zone.low[0], bytes)
+
+
+def _compare(operator: str, value: Ordinal, zone: Zone) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Where no value compares TRUE, and where every value does."""
+    low, high = zone.low, zone.high
+    if isinstance(value, bytes) != _holds_bytes(zone) or (isinstance(value, float) and math.isnan(value)):
+        nowhere = np.zeros(len(low), np.bool_)
+        return nowhere, nowhere
+    match operator:
+        case "=":
+            never, always = (high < value) | (low > value), (low == value) & (high == value)
+            return never, always & ~zone.nan
+        case "<>":
+            never, always = (low == value) & (high == value), (high < value) | (low > value)
+        case "<":
+            never, always = low >= value, high < value
+        case "<=":
+            never, always = low > value, high <= value
+        case ">":
+            never, always = high <= value, low > value
+        case ">=":
+            never, always = high < value, low >= value
+        case _:
+            raise ValueError(operator)
+    return never & ~zone.nan, always & ~zone.nan
+
+
+def _starts_with(prefix: bytes, zone: Zone) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    if not _holds_bytes(zone):
+        nowhere = np.zeros(len(zone.low), np.bool_)
+        return nowhere, nowhere
+    lows = np.array([low[: len(prefix)] for low in zone.low], object)
+    highs = np.array([high[: len(prefix)] for high in zone.high], object)
+    # Both bounds begin with the prefix, so everything between them does.
+    return (highs < prefix) | (lows > prefix), (lows == prefix) & (highs == prefix)

@@ -1,0 +1,267 @@
+"""From a DataFusion plan to what it asks of each table: columns and a predicate.
+
+The SQL is planned against tables without files. The optimizer has then pushed every predicate it can into the
+table scans, on both sides of joins, into CTEs, views and UNION arms; here they are taken from there.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from needlepoint.predicate import (
+    And,
+    Compare,
+    Constant,
+    In,
+    IsNotNull,
+    IsNull,
+    Not,
+    Or,
+    Ordinal,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
+
+_SWAPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one query needs of one table, over all the places where it scans it."""
+
+    columns: frozenset[str]
+    predicate: Predicate
+
+
+def requests(plan: Any, schemas: Mapping[str, pa.Schema]) -> dict[str, Request]:
+    """What the plan asks of each of the tables. A table it may scan in a place unseen is asked for whole."""
+    scans: dict[str, list[Request]] = {}
+    seen = 0
+    for scan in _scans(plan):
+        seen += 1
+        name = scan.table_name()
+        if name in schemas:
+            scans.setdefault(name, []).append(_request(scan, schemas[name]))
+    # Every scan is a line of the plan's text, also in subqueries this walk does not know how to enter. (A literal
+    # that contains the word only makes this careful for nothing.)
+    if plan.display_indent().count("TableScan: ") != seen:
+        return {name: Request(frozenset(schema.names), Constant(True)) for name, schema in schemas.items()}
+    return {name: _either(found) for name, found in scans.items()}
+
+
+def _either(found: list[Request]) -> Request:
+    if len(found) == 1:
+        return found[0]
+    columns = frozenset[str]().union(*(request.columns for request in found))
+    return Request(columns, Or(tuple(request.predicate for request in found)))
+
+
+def _scans(plan: Any) -> Iterator[Any]:
+    node = plan.to_variant()
+    kind = type(node).__name__
+    if kind == "TableScan":
+        yield node
+        return
+    if kind == "Filter":
+        yield from _subquery_scans(node.predicate())
+    elif kind == "Projection":
+        for expression in node.projections():
+            yield from _subquery_scans(expression)
+    for child in plan.inputs():
+        yield from _scans(child)
+
+
+def _subquery_scans(expression: Any) -> Iterator[Any]:
+    """Uncorrelated scalar subqueries stay inside expressions."""
+    variant = expression.variant_name()
+    if variant in ("Column", "Literal"):
+        return
+    if variant in ("ScalarSubquery", "Exists", "InSubquery"):
+        yield from _scans(expression.to_variant().subquery().input())
+        return
+    try:
+        operands = expression.rex_call_operands()
+    except Exception:
+        return  # not taken apart by the library; `requests` notices if a scan was in it
+    for operand in operands:
+        yield from _subquery_scans(operand)
+
+
+def _request(scan: Any, schema: pa.Schema) -> Request:
+    columns = frozenset(name for _, name in scan.projection() if name in schema.names)
+    # Filters that the scan applies by itself can name columns beyond the projection.
+    convert = _Converter(schema)
+    predicate = And(tuple(convert(expression) for expression in scan.filters()))
+    return Request(columns | convert.columns, predicate)
+
+
+class _Converter:
+    """Takes expressions apart. What it does not know is Unknown, never an error."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._types = {field.name: field.type for field in schema}
+        self.columns: set[str] = set()
+
+    def __call__(self, expression: Any) -> Predicate:
+        self._note_columns(expression)
+        return self._convert(expression)
+
+    def _note_columns(self, expression: Any) -> None:
+        variant = expression.variant_name()
+        if variant == "Column":
+            name = expression.to_variant().name()
+            if name in self._types:
+                self.columns.add(name)
+        elif variant != "Literal":
+            try:
+                operands = expression.rex_call_operands()
+            except Exception:
+                self.columns.update(self._types)  # whatever it names
+                return
+            for operand in operands:
+                self._note_columns(operand)
+
+    def _convert(self, expression: Any) -> Predicate:
+        match expression.variant_name():
+            case "BinaryExpr":
+                return self._binary(expression)
+            case "InList":
+                return self._in_list(expression)
+            case "Like":
+                return self._like(expression)
+            case "Not":
+                return Not(self._convert(expression.rex_call_operands()[0]))
+            case "IsNull" | "IsNotNull" as kind:
+                column = self._column(expression.rex_call_operands()[0])
+                return Unknown() if column is None else IsNull(column) if kind == "IsNull" else IsNotNull(column)
+            case "IsTrue":
+                return self._convert(expression.rex_call_operands()[0])
+            case "Column":
+                column = self._column(expression)
+                if column is not None and pa.types.is_boolean(self._types[column]):
+                    return Compare(column, "=", 1)
+            case "Literal":
+                value = expression.python_value()
+                if pa.types.is_boolean(value.type):
+                    return Constant(value.as_py() is True)  # NULL is not TRUE
+        return Unknown()
+
+    def _column(self, expression: Any) -> str | None:
+        if expression.variant_name() != "Column":
+            return None
+        name = expression.to_variant().name()
+        return name if name in self._types else None
+
+    def _binary(self, expression: Any) -> Predicate:
+        operator = expression.rex_call_operator()
+        left, right = expression.rex_call_operands()
+        if operator in ("AND", "OR"):
+            both = (self._convert(left), self._convert(right))
+            return And(both) if operator == "AND" else Or(both)
+        if left.variant_name() == "Literal":
+            left, right, operator = right, left, _SWAPPED.get(operator, "")
+        if operator not in _OPERATORS or right.variant_name() != "Literal":
+            return Unknown()
+        column, value = self._comparison(left, right)
+        return Unknown() if column is None or value is None else Compare(column, _OPERATORS[operator], value)
+
+    def _comparison(self, left: Any, literal: Any) -> tuple[str | None, Ordinal | None]:
+        """Column and value, where their types make them comparable as ordinals."""
+        scalar = literal.python_value()
+        if left.variant_name() == "Cast":
+            # Both sides of a comparison have one type, so the literal's is the one the column is cast to.
+            left = left.rex_call_operands()[0]
+            column = self._column(left)
+            if column is None or not _cast_keeps_ordinals(self._types[column], scalar.type):
+                return None, None
+        else:
+            column = self._column(left)
+            if column is None or not _same_type(self._types[column], scalar.type):
+                return None, None
+        return column, ordinal(scalar)
+
+    def _in_list(self, expression: Any) -> Predicate:
+        left, *items = expression.rex_call_operands()
+        values = set[Ordinal]()
+        column = None
+        for item in items:
+            if item.variant_name() != "Literal":
+                return Unknown()
+            if not item.python_value().is_valid:
+                continue  # x IN (1, NULL) is TRUE only where x = 1; NOT IN is never TRUE, which Not takes as maybe
+            column, value = self._comparison(left, item)
+            if column is None or value is None:
+                return Unknown()
+            values.add(value)
+        if column is None:
+            return Unknown()
+        found = In(column, tuple(sorted(values)))
+        return Not(found) if expression.to_variant().negated() else found
+
+    def _like(self, expression: Any) -> Predicate:
+        if expression.rex_call_operator() != "like" or expression.to_variant().escape_char() is not None:
+            return Unknown()
+        left, right = expression.rex_call_operands()
+        column = self._column(left)
+        if column is None or right.variant_name() != "Literal" or not right.python_value().is_valid:
+            return Unknown()
+        pattern = str(right.python_value().as_py())
+        end = min((pattern.find(special) for special in "%_\\" if special in pattern), default=len(pattern))
+        prefix = pattern[:end].encode()
+        if not prefix or not pa.types.is_string(self._types[column]):
+            return Unknown()
+        starts = StartsWith(column, prefix)
+        return starts if pattern[end:] == "%" else And((starts, Unknown()))
+
+
+def _same_type(column: pa.DataType, literal: pa.DataType) -> bool:
+    if pa.types.is_string(column):
+        return bool(
+            pa.types.is_string(literal) or pa.types.is_large_string(literal) or pa.types.is_string_view(literal)
+        )
+    if pa.types.is_binary(column):
+        return bool(
+            pa.types.is_binary(literal) or pa.types.is_large_binary(literal) or pa.types.is_binary_view(literal)
+        )
+    if pa.types.is_timestamp(column) and pa.types.is_timestamp(literal):
+        return bool(column.unit == literal.unit and (column.tz is None) == (literal.tz is None))
+    return bool(column.equals(literal))
+
+
+def _cast_keeps_ordinals(column: pa.DataType, target: pa.DataType) -> bool:
+    """Casts that change neither a value nor the order."""
+    if pa.types.is_integer(column) and pa.types.is_integer(target):
+        if pa.types.is_signed_integer(column):
+            return bool(pa.types.is_signed_integer(target) and target.bit_width >= column.bit_width)
+        wider = target.bit_width > column.bit_width
+        return bool(wider or (pa.types.is_unsigned_integer(target) and target.bit_width == column.bit_width))
+    if pa.types.is_floating(column) and pa.types.is_floating(target):
+        return bool(target.bit_width >= column.bit_width)
+    if pa.types.is_decimal(column) and pa.types.is_decimal(target):
+        return bool(column.scale == target.scale and target.precision >= column.precision)
+    return _same_type(column, target)
+
+
+def ordinal(scalar: Any) -> Ordinal | None:
+    """The scalar as predicate.py compares it; None for NULL and for types without an order here."""
+    type = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_integer(type) or pa.types.is_boolean(type):
+        return int(scalar.as_py())
+    if pa.types.is_floating(type):
+        return float(scalar.as_py())
+    if pa.types.is_decimal(type):
+        with decimal.localcontext(prec=100):
+            return int(scalar.as_py().scaleb(type.scale))
+    if pa.types.is_temporal(type) and hasattr(scalar, "value"):
+        return int(scalar.value)
+    value = scalar.as_py()
+    return value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else None

@@ -1,0 +1,240 @@
+"""The access plan of one table, executed: page reads and native scans, joined into one DataFusion table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import datafusion
+import numpy as np
+import pyarrow as pa
+
+from needlepoint.access import Access, AccessPlan, Rows, Selection
+from needlepoint.errors import FileChanged
+from needlepoint.objects import identify
+from needlepoint.parquet.card import FileCard
+from needlepoint.parquet.pages import ReadStats, pages_of, read_rows
+from needlepoint.query.cards import Cards
+from needlepoint.query.native import NativeScans
+from needlepoint.tables import partitions
+from needlepoint.tables.definitions import File, Table
+from needlepoint.tables.snapshots import Snapshot
+
+# Reading this share of a column's pages one by one costs about as much as decoding the column in one go.
+PAGE_SHARE_WORTH_A_SCAN = 0.4
+# Above this many partitions one native listing of the directory is planned faster than an arm for each.
+MOST_ARMS = 16
+FILES_WORTH_THREADS = 4
+
+
+@dataclass(slots=True)
+class Reading:
+    """What is to be read of one table, and afterwards what was."""
+
+    snapshot: Snapshot
+    columns: frozenset[str]
+    plan: AccessPlan
+    opaque: frozenset[str] = frozenset()
+    stats: list[ReadStats] = field(default_factory=list)
+    scanned: list[File] = field(default_factory=list)
+    paged: list[File] = field(default_factory=list)
+    listed: bool = False
+
+    def path(self, file: File) -> str:
+        return f"{self.snapshot.table.location}/{file.path}"
+
+
+def settle(reading: Reading, cards: Cards) -> None:
+    """The cost gate: page reads where few pages are wanted, the native scan where many are or no card is there."""
+    columns = _stored_columns(reading)
+    selections: list[Selection] = list(reading.plan.selections)
+    for position in reading.plan.kept():
+        file, selection = reading.snapshot.files[position], selections[position]
+        if isinstance(selection, Rows):
+            card = cards.get(file)
+            if card is None or not _worth_page_reads(card, columns, selection):
+                selections[position] = selection = Access.SCAN
+        (reading.scanned if selection is Access.SCAN else reading.paged).append(file)
+    reading.plan = AccessPlan(tuple(selections))
+
+
+def _stored_columns(reading: Reading) -> list[str]:
+    """The wanted columns that are in the files and not in their paths, in the table's order."""
+    table = reading.snapshot.table
+    return [name for name in table.data_columns if name in reading.columns]
+
+
+def _worth_page_reads(card: FileCard, columns: Sequence[str], rows: Rows) -> bool:
+    count = rows.count
+    if count == 1:
+        return True
+    present = [name for name in columns if name in card.arrow_schema.names]
+    if not present:
+        return True
+    total = sum(_page_count(card, name) for name in present)
+    numbers = rows.numbers()
+    wanted = sum(pages_of(card, name, numbers) for name in present)
+    return wanted <= max(len(present), total * PAGE_SHARE_WORTH_A_SCAN)
+
+
+def _page_count(card: FileCard, column: str) -> int:
+    found = card.find(column)
+    groups = card.num_row_groups
+    return int(card.page_starts[found.last_leaf * groups] - card.page_starts[found.first_leaf * groups])
+
+
+def read_pages(reading: Reading, cards: Cards) -> pa.Table | None:
+    """The rows that are read page by page, with all columns of the table; None when there are none."""
+    work = [
+        (file, cards.get(file), selection)
+        for file, selection in zip(reading.snapshot.files, reading.plan.selections, strict=True)
+        if isinstance(selection, Rows)
+    ]
+    if not work:
+        return None
+    columns = _stored_columns(reading)
+
+    def read(item: tuple[File, FileCard | None, Rows]) -> pa.Table:
+        file, card, rows = item
+        if card is None:
+            raise FileChanged(reading.path(file), "lost its card")
+        return _read_file(reading, file, card, columns, rows)
+
+    if len(work) < FILES_WORTH_THREADS:
+        tables = [read(item) for item in work]
+    else:
+        with ThreadPoolExecutor(4) as pool:
+            tables = list(pool.map(read, work))
+    return pa.concat_tables(tables) if len(tables) > 1 else tables[0]
+
+
+def _read_file(
+    reading: Reading, file: File, card: FileCard, columns: Sequence[str], rows: Rows
+) -> pa.Table:
+    present = [name for name in columns if name in card.arrow_schema.names]
+    numbers = rows.numbers()
+    try:
+        found, stats = read_rows(reading.path(file), card, present, numbers)
+    except FileNotFoundError:
+        raise FileChanged(reading.path(file), "is gone") from None
+    reading.stats.append(stats)
+    table = reading.snapshot.table
+    fixed = _partition_scalars(table, file) if table.partitions else {}
+    arrays = []
+    for column in table.schema:
+        if column.name in fixed:
+            arrays.append(pa.chunked_array([pa.repeat(fixed[column.name], len(numbers))]))
+        elif column.name in present:
+            arrays.append(_as_type(found.column(column.name), column.type))
+        else:
+            arrays.append(pa.chunked_array([pa.nulls(len(numbers), column.type)]))
+    return pa.Table.from_arrays(arrays, schema=table.schema)
+
+
+def _as_type(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    if values.type.equals(type):
+        return values
+    if isinstance(values.type, pa.BaseExtensionType):
+        values = pa.chunked_array([chunk.storage for chunk in values.chunks], values.type.storage_type)
+    return values.cast(type)
+
+
+def _partition_scalars(table: Table, file: File) -> dict[str, pa.Scalar]:
+    fields = [table.schema.field(name) for name in table.partitions]
+    return partitions.typed(file.path, fields, table.location)
+
+
+def as_frame(
+    reading: Reading, pages: pa.Table | None, natives: NativeScans, context: datafusion.SessionContext
+) -> datafusion.DataFrame:
+    """One DataFrame with the table's schema that holds what the plan lets through."""
+    arms = list(_native_arms(reading, natives, context))
+    if pages is not None or not arms:
+        table = pages if pages is not None else reading.snapshot.table.schema.empty_table()
+        batches = table.to_batches() or [_empty_batch(table.schema)]
+        arms.append(context.read_batches(batches))
+    frame = arms[0]
+    for arm in arms[1:]:
+        frame = frame.union(arm)
+    return frame
+
+
+def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], column.type) for column in schema], schema=schema)
+
+
+def _native_arms(
+    reading: Reading, natives: NativeScans, context: datafusion.SessionContext
+) -> Iterator[datafusion.DataFrame]:
+    """Files with the same values of the partition columns that the query uses share an arm."""
+    if not reading.scanned:
+        return
+    table = reading.snapshot.table
+    data = pa.schema([table.schema.field(name) for name in table.data_columns])
+    _check_present(reading)
+    used = [name for name in table.partitions if name in reading.columns]
+    if not table.partitions:
+        frame = natives.scan(context, data, [reading.path(file) for file in reading.scanned])
+        yield _selected(reading, frame, {}) if reading.opaque else frame
+        return
+    groups = _grouped(reading.scanned, used)
+    if len(groups) > MOST_ARMS and len(reading.scanned) == len(reading.snapshot.files):
+        reading.listed = True
+        columns = [(name, table.schema.field(name).type) for name in table.partitions]
+        frame = natives.scan(context, data, [f"{table.location}/"], columns)
+        yield _selected(reading, frame, {}) if reading.opaque else frame
+        return
+    for files in groups.values():
+        fixed = _partition_scalars(table, files[0])
+        values = {name: fixed[name] if name in used else None for name in table.partitions}
+        frame = natives.scan(context, data, [reading.path(file) for file in files])
+        yield _selected(reading, frame, values)
+
+
+def _grouped(files: Sequence[File], used: Sequence[str]) -> dict[tuple[str | None, ...], list[File]]:
+    groups: dict[tuple[str | None, ...], list[File]] = {}
+    for file in files:
+        raw = dict(partitions.parse(file.path)) if used else {}
+        groups.setdefault(tuple(raw.get(name) for name in used), []).append(file)
+    return groups
+
+
+def _selected(
+    reading: Reading, frame: datafusion.DataFrame, fixed: Mapping[str, pa.Scalar | None]
+) -> datafusion.DataFrame:
+    """The table's columns in order. `opaque` float columns are hidden from DataFusion's pruning (see engine.py)."""
+    expressions = []
+    for column in reading.snapshot.table.schema:
+        quoted = '"' + column.name.replace('"', '""') + '"'
+        if column.name in fixed:
+            value = fixed[column.name]
+            literal = datafusion.lit(None) if value is None or not value.is_valid else datafusion.lit(value)
+            expression = literal.cast(column.type)
+        elif column.name in reading.opaque:
+            expression = datafusion.functions.nanvl(datafusion.col(quoted), datafusion.col(quoted))
+        else:
+            expression = datafusion.col(quoted)
+        expressions.append(expression.alias(column.name))
+    return frame.select(*expressions)
+
+
+def _check_present(reading: Reading) -> None:
+    """DataFusion passes over a missing file of a list in silence."""
+    for file in reading.scanned:
+        path = reading.path(file)
+        try:
+            same = identify(path) == file.identity
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise FileChanged(path, "changed or went away")
+
+
+def rows_read(reading: Reading) -> int:
+    return sum(s.count for s in reading.plan.selections if isinstance(s, Rows))
+
+
+def total_rows(files: Sequence[File]) -> int | None:
+    return None if any(file.rows is None for file in files) else int(np.sum([file.rows for file in files] or [0]))
+

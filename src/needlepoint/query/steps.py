@@ -1,0 +1,267 @@
+"""Steps narrow an access plan, one kind of knowledge each.
+
+    plan = step(plan, question)
+
+What a step does not understand leaves the plan as it is, and the report says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from needlepoint.access import Access, AccessPlan, Rows, Selection
+from needlepoint.errors import NeedlepointError
+from needlepoint.indexes.key import key_bytes, keys_of, range_of
+from needlepoint.predicate import (
+    And,
+    Compare,
+    Constant,
+    In,
+    Match,
+    Or,
+    Ordinal,
+    Predicate,
+    StartsWith,
+    Zones,
+    leaves,
+    match,
+)
+from needlepoint.query.explain import IndexUse, StepReport
+from needlepoint.stores.base import KeyStore, Locations
+from needlepoint.tables.definitions import Index
+from needlepoint.tables.snapshots import Snapshot
+
+
+@dataclass(slots=True)
+class Question:
+    """One predicate on one snapshot, with what the steps ask and what they report."""
+
+    snapshot: Snapshot
+    predicate: Predicate
+    partition_zones: Zones
+    zones: Zones
+    stores: Callable[[Index], KeyStore]
+    range_limit: int
+    steps: list[StepReport] = field(default_factory=list)
+    indexes: list[IndexUse] = field(default_factory=list)
+
+
+Step = Callable[[AccessPlan, Question], AccessPlan]
+
+
+def narrow(plan: AccessPlan, question: Question) -> AccessPlan:
+    """All steps in order, each counted."""
+    for step in STEPS:
+        before = len(plan.kept())
+        plan = step(plan, question) if before else plan
+        question.steps.append(StepReport(step.__name__, before, len(plan.kept())))
+    return plan
+
+
+def by_partition(plan: AccessPlan, question: Question) -> AccessPlan:
+    """Hive partition values rule files out: year=2023 has no row with year = 2024."""
+    return _by_zones(plan, question, question.partition_zones)
+
+
+def by_zone(plan: AccessPlan, question: Question) -> AccessPlan:
+    """A file whose ids lie between 10 and 20 has no row with id = 25."""
+    return _by_zones(plan, question, question.zones)
+
+
+def _by_zones(plan: AccessPlan, question: Question, zones: Zones) -> AccessPlan:
+    if not any(leaf.column in zones.columns for leaf in leaves(question.predicate)):
+        return plan
+    answers = match(question.predicate, zones)
+    if not (answers == Match.NEVER).any():
+        return plan
+    return plan.narrow([Access.SKIP if answer == Match.NEVER else Access.SCAN for answer in answers])
+
+
+def by_key(plan: AccessPlan, question: Question) -> AccessPlan:
+    """The key index names the rows themselves; files it does not cover stay as they are."""
+    lookup = _KeyLookup(question)
+    found = lookup.find(question.predicate)
+    lookup.report_unused()
+    if found is None:
+        return plan
+    files = question.snapshot.files
+    owners = (found.locations >> np.uint64(32)).astype(np.int64)
+    starts = np.flatnonzero(np.diff(owners, prepend=-1))
+    rows = np.split((found.locations & np.uint64(0xFFFFFFFF)).astype(np.int64), starts[1:])
+    by_file = dict(zip(owners[starts].tolist(), rows, strict=False)) if len(owners) else {}
+    selections: list[Selection] = [
+        Access.SCAN if not covered else _selection(by_file.get(file.id))
+        for file, covered in zip(files, found.covered.tolist(), strict=True)
+    ]
+    return plan.narrow(selections)
+
+
+def _selection(rows: npt.NDArray[np.int64] | None) -> Selection:
+    return Access.SKIP if rows is None else Rows.of(rows)
+
+
+STEPS: tuple[Step, ...] = (by_partition, by_zone, by_key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Comparisons of one column under one AND. Both ends count as included: a row too many does no harm."""
+
+    column: str
+    low: Ordinal | None
+    high: Ordinal | None
+
+    def narrowed(self, end: Compare) -> _Range:
+        value: Any = end.value
+        if end.operator in (">", ">="):
+            return self if self.low is not None and self.low > value else replace(self, low=value)
+        return self if self.high is not None and self.high < value else replace(self, high=value)
+
+
+_Lookup = Compare | In | StartsWith | _Range
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Rows that can match, ascending, in the files that are covered; others are not known about."""
+
+    locations: Locations
+    covered: npt.NDArray[np.bool_]
+
+
+class _KeyLookup:
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._indexes = {i.column: i for i in question.snapshot.indexes if i.kind == "key"}
+        self._used: set[str] = set()
+
+    def find(self, predicate: Predicate | _Range) -> _Found | None:
+        """Rows outside of which the predicate is not TRUE; None when the indexes cannot say."""
+        match predicate:
+            case And(children):
+                return self._both([self.find(child) for child in _merged_ranges(children)])
+            case Or(children):
+                found = [self.find(child) for child in children]
+                return self._either([each for each in found if each is not None]) if None not in found else None
+            case Constant(False):
+                return _Found(np.empty(0, np.uint64), np.ones(len(self._question.snapshot.files), np.bool_))
+            case Compare() | In() | StartsWith() | _Range():
+                index = self._indexes.get(predicate.column)
+                return None if index is None else self._ask(index, predicate)
+        return None
+
+    def _both(self, found: Sequence[_Found | None]) -> _Found | None:
+        known = sorted((each for each in found if each is not None), key=lambda each: len(each.locations))
+        if not known:
+            return None
+        result = known[0]
+        for other in known[1:]:
+            # Where the two do not cover the same files, either alone is still right.
+            if np.array_equal(result.covered, other.covered):
+                both = np.intersect1d(result.locations, other.locations, assume_unique=True)
+                result = _Found(both, result.covered)
+        return result
+
+    def _either(self, found: Sequence[_Found]) -> _Found:
+        covered = np.logical_and.reduce([each.covered for each in found])
+        return _Found(np.unique(np.concatenate([each.locations for each in found])), covered)
+
+    def _ask(self, index: Index, leaf: _Lookup) -> _Found | None:
+        type = self._question.snapshot.table.schema.field(index.column).type
+        self._used.add(index.name)
+        try:
+            locations = self._locations(index, leaf, type)
+        except NeedlepointError as error:
+            self._report(index, False, f"cannot be read, so the files are scanned: {error}")
+            return None
+        if locations is None:
+            return None
+        covered = np.array([index.id in file.indexed for file in self._question.snapshot.files], np.bool_)
+        missing = int((~covered).sum())
+        note = f"{len(locations)} rows for {_describe(leaf)}"
+        self._report(index, True, note + (f"; {missing} files not indexed yet are scanned" if missing else ""))
+        return _Found(np.unique(locations), covered)
+
+    def _locations(self, index: Index, leaf: _Lookup, type: pa.DataType) -> Locations | None:
+        store, limit = self._question.stores(index), self._question.range_limit
+        match leaf:
+            case Compare(_, "=", value):
+                found = store.find(_key_list([value], type), limit)
+            case In(_, values):
+                found = store.find(_key_list(values, type), max(limit, 4 * len(values)))
+            case _:
+                ranges = _key_ranges(leaf, type)
+                if ranges is None:
+                    self._report(index, False, f"{_describe(leaf)} is not a lookup or a range")
+                    return None
+                parts = [store.find_range(low, high, limit) for low, high in ranges]
+                whole = [part for part in parts if part is not None]
+                empty = [np.empty(0, np.uint64)]
+                found = np.concatenate(whole or empty) if len(whole) == len(parts) else None
+        if found is None:
+            self._report(index, False, f"{_describe(leaf)} matches more than {limit} rows: a scan is faster")
+        return found
+
+    def _report(self, index: Index, used: bool, why: str) -> None:
+        self._question.indexes.append(IndexUse(index.name, index.kind, index.column, used, why))
+
+    def report_unused(self) -> None:
+        asked = {leaf.column for leaf in leaves(self._question.predicate)}
+        for column, index in self._indexes.items():
+            if index.name not in self._used:
+                why = "inside an OR with something not indexed, or a NOT" if column in asked else "not asked for"
+                self._report(index, False, f"column {column} is {why}")
+
+
+def _merged_ranges(children: Sequence[Predicate]) -> list[Predicate | _Range]:
+    """`id >= 3 AND id <= 9` is one range of the index, not two half-open ones."""
+    flat: list[Predicate] = []
+    for child in children:
+        flat += child.children if isinstance(child, And) else (child,)
+    merged: list[Predicate | _Range] = []
+    ranges: dict[str, _Range] = {}
+    for child in flat:
+        if isinstance(child, Compare) and child.operator in (">", ">=", "<", "<="):
+            known = ranges.get(child.column, _Range(child.column, None, None))
+            ranges[child.column] = known.narrowed(child)
+        else:
+            merged.append(child)
+    return [*merged, *ranges.values()]
+
+
+def _key_list(values: Sequence[Ordinal], type: pa.DataType) -> list[bytes]:
+    width = key_bytes(type)
+    keys: list[bytes] = sorted(set(np.ascontiguousarray(keys_of(values, type)).view(f"V{width}").ravel().tolist()))
+    return keys
+
+
+def _key_ranges(leaf: _Lookup, type: pa.DataType) -> list[tuple[bytes, bytes]] | None:
+    match leaf:
+        case StartsWith(_, prefix):
+            low, high = prefix[:8].ljust(8, b"\x00"), prefix[:8].ljust(8, b"\xff")
+            return [(low + b"\x00" * 8, high + b"\xff" * 8)]
+        case _Range(_, lowest, highest):
+            return range_of(lowest, highest, type)
+        case Compare(_, ">" | ">=", value):
+            return range_of(value, None, type)
+        case Compare(_, "<" | "<=", value):
+            return range_of(None, value, type)
+    return None
+
+
+def _describe(leaf: _Lookup) -> str:
+    match leaf:
+        case In(column, values):
+            return f"{column} IN ({len(values)} values)"
+        case Compare(column, operator, _):
+            return f"{column} {operator} …"
+        case StartsWith(column, _):
+            return f"{column} LIKE '…%'"
+        case _Range(column, _, _):
+            return f"a range of {column}"

@@ -1,0 +1,49 @@
+"""The settings of a lake, each with its environment variable.
+
+    setting           variable                 default   meaning
+    refresh           NEEDLE_REFRESH           1.0       seconds a directory listing stays fresh
+    index_memory      NEEDLE_INDEX_MEMORY      512 MiB   memory of one indexing process, in bytes
+    workers           NEEDLE_WORKERS           cores     processes that build indexes
+    cache_bytes       NEEDLE_CACHE_BYTES       256 MiB   memory for file cards
+    range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads from a key index
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+
+from needlepoint.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    refresh: float = 1.0
+    index_memory: int = 512 << 20
+    workers: int = 0
+    cache_bytes: int = 256 << 20
+    range_limit: int = 20_000
+
+    @classmethod
+    def from_environment(cls, **given: float | int | None) -> Settings:
+        """Environment variables over the defaults, arguments over both."""
+        settings = cls()
+        for field in fields(cls):
+            name = f"NEEDLE_{field.name.upper()}"
+            value: object = given.get(field.name)
+            value = os.environ.get(name) if value is None else value
+            if value is None:
+                continue
+            kind = type(getattr(settings, field.name))
+            try:
+                number = kind(value)
+            except (TypeError, ValueError):
+                raise UsageError(f"{name}={value!r} is not a number.", hint="See docs/settings.md.") from None
+            if number < 0:
+                raise UsageError(f"{name}={value!r} is negative.", hint="See docs/settings.md.")
+            settings = replace(settings, **{field.name: number})
+        return settings
+
+    @property
+    def processes(self) -> int:
+        return self.workers or os.cpu_count() or 1

@@ -1,0 +1,194 @@
+"""Read what is to be ingested: CSV, JSON or Parquet, from files, directories or object stores.
+
+A record that cannot be parsed is an error, never a row of NULLs.
+"""
+
+from __future__ import annotations
+
+import bz2
+import glob
+import gzip
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+from needlepoint.errors import UsageError
+from needlepoint.spark.failures import reason, translated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_FORMATS = {
+    "csv": "csv",
+    "tsv": "tsv",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "parquet": "parquet",
+}
+_COMPRESSIONS = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
+_PATTERN = re.compile(r"[\[\]{}*?\\]")  # what stands for something else in a glob pattern
+_LONGEST_LINE = 1024 * 1024
+
+
+def read_source(
+    spark: SparkSession,
+    path: str,
+    format: str | None = None,
+    schema: str | StructType | None = None,
+    header: bool = True,
+) -> DataFrame:
+    """The records at `path`: a file, a directory, a glob pattern or a URL that Spark can read.
+
+    `format` (csv, tsv, json, parquet) is taken from the file names unless given. Without `schema` the types
+    of CSV columns are inferred, and '007' becomes 7: give a schema where leading zeros matter. Spark reads
+    lazily: a bad record may show only when the frame is written, and `stage` raises the UsageError then.
+    """
+    remote = "://" in path
+    roots = [] if remote else _roots(path)
+    files = [file for root in roots for file in _files(root)]
+    kind = _kind(path, files, format)
+    if schema is None and kind != "parquet":
+        _check_names(files)
+    reader = spark.read.format("csv" if kind == "tsv" else kind)
+    reader = reader.options(**_options(kind, files, header=header, infer=schema is None))
+    if roots and not any(_is_partitioned(root) for root in roots):
+        # Without it Spark silently leaves out the files of subdirectories that are not named `column=value`.
+        reader = reader.option("recursiveFileLookup", True)
+    if schema is not None:
+        reader = reader.schema(schema)
+    try:
+        frame = reader.load([path] if remote else [_for_spark(root) for root in roots])
+    except Exception as failure:
+        better = translated(failure, "reading")
+        if isinstance(better, UsageError):
+            raise better from failure
+        raise UsageError(f"{path} cannot be read as {kind}: {reason(failure)}.") from failure
+    if not frame.columns:
+        raise UsageError(f"{path} holds no records.")
+    return frame
+
+
+def _roots(path: str) -> list[Path]:
+    """The files and directories that `path` names."""
+    if Path(path).exists():
+        return [Path(path).resolve()]
+    matches = [Path(match).resolve() for match in sorted(glob.glob(path))]  # noqa: PTH207 (absolute patterns)
+    if not matches:
+        raise UsageError(f"there is no file or directory {path}.")
+    return matches
+
+
+def _files(root: Path) -> list[Path]:
+    """The data files at `root`."""
+    if root.is_dir():
+        found = [file for file in sorted(root.rglob("*")) if file.is_file() and not _is_hidden(file, root)]
+        if not found:
+            raise UsageError(f"the directory {root} holds no data files.")
+    elif root.name.startswith(("_", ".")):
+        raise UsageError(f"Spark ignores files whose names start with '_' or '.': {root}.", hint="Rename it.")
+    else:
+        found = [root]
+    filled = [file for file in found if file.stat().st_size]
+    if not filled:
+        raise UsageError(f"{root} is empty.")
+    return filled
+
+
+def _check_names(files: Iterable[Path]) -> None:
+    # Spark infers the schema of text files with a reader that takes the names it is given for patterns.
+    for file in files:
+        if _PATTERN.search(str(file)):
+            raise UsageError(
+                f"Spark takes the path {file} for a pattern.",
+                hint="Rename it without any of []{}*?\\ or give a schema.",
+            )
+
+
+def _is_hidden(file: Path, root: Path) -> bool:
+    # What Spark itself skips; `_column=value` is a partition of a column whose name starts so.
+    parts = file.relative_to(root).parts
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts)
+
+
+def _is_partitioned(root: Path) -> bool:
+    return root.is_dir() and any("=" in child.name for child in root.iterdir() if child.is_dir())
+
+
+def _kind(path: str, files: Iterable[Path], given: str | None) -> str:
+    if given is not None:
+        if given.lower() in _FORMATS:
+            return _FORMATS[given.lower()]
+        raise UsageError(f"unknown format '{given}'.", hint=_hint())
+    kinds = {_FORMATS.get(_extension(str(name)), "") for name in files} or {
+        _FORMATS.get(_extension(path), "")
+    }
+    if len(kinds) > 1:
+        shown = ", ".join(sorted(kind or "others" for kind in kinds))
+        raise UsageError(f"{path} holds files of several formats ({shown}).", hint="Read them one by one.")
+    kind = kinds.pop()
+    if not kind:
+        raise UsageError(f"the format of {path} cannot be told from its name.", hint=_hint())
+    return kind
+
+
+def _hint() -> str:
+    return f"Give a format: {', '.join(sorted(set(_FORMATS.values())))}."
+
+
+def _extension(name: str) -> str:
+    """The extension that tells the format: `csv` for `prices.csv.gz`."""
+    name = name.lower()
+    for compression in _COMPRESSIONS:
+        name = name.removesuffix(compression)
+    return name.rsplit(".", 1)[-1]
+
+
+def _options(kind: str, files: list[Path], *, header: bool, infer: bool) -> dict[str, bool | str]:
+    if kind == "parquet":
+        return {"mergeSchema": True}  # otherwise columns that one file lacks can be missing from all
+    if kind == "json":
+        return {"mode": "FAILFAST", "multiLine": bool(files) and _is_json_document(files[0])}
+    return {
+        "mode": "FAILFAST",
+        "header": header,
+        "inferSchema": infer,
+        "multiLine": True,
+        "escape": '"',  # a quote within quotes is doubled (RFC 4180); Spark's default is a backslash
+        "enforceSchema": not header,  # compare each file's header with the schema
+        "columnPruning": False,  # a record is checked whole, also when few columns are asked for
+        **({"sep": "\t"} if kind == "tsv" else {}),
+    }
+
+
+def _is_json_document(file: Path) -> bool:
+    """Whether the file is one array over many lines, rather than one record a line."""
+    try:
+        with _opened(file) as lines:
+            first = next(
+                (line for line in iter(lambda: lines.readline(_LONGEST_LINE), b"") if line.strip()), b""
+            )
+    except OSError:  # not what its name says: Spark will tell
+        return False
+    if not first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        return False
+    try:
+        json.loads(first)
+    except ValueError:
+        # Cut at the limit, it is a very long line and may well be complete.
+        return len(first) < _LONGEST_LINE
+    return False
+
+
+def _opened(file: Path) -> IO[bytes]:
+    if file.suffix == ".gz":
+        return cast("IO[bytes]", gzip.open(file))
+    return bz2.open(file) if file.suffix == ".bz2" else file.open("rb")
+
+
+def _for_spark(path: Path) -> str:
+    """The path as Spark takes it: with a scheme, and with the characters of glob patterns escaped."""
+    return "file://" + _PATTERN.sub(r"\\\g<0>", str(path))

@@ -1,0 +1,170 @@
+"""Write a DataFrame into a staging directory, laid out so that single pages can be found and read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from needlepoint.errors import UnknownName, UsageError
+from needlepoint.spark.failures import translated
+from needlepoint.tables.staged import StagedFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KIB, MIB = 1024, 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How files are written. A lookup reads whole pages, so pages are small; a scan does not suffer from it.
+
+    `dictionary_off` names columns whose values hardly repeat: a dictionary of them is as large as the data,
+    and every lookup would have to read it first. `bloom` names columns that get Parquet's own bloom filters.
+    A nested column is named by its path, `address.city`.
+    """
+
+    page_rows: int = 2000
+    page_bytes: int = 64 * KIB
+    row_group_bytes: int = 128 * MIB
+    compression: str = "zstd"
+    dictionary_off: tuple[str, ...] = ()
+    bloom: tuple[str, ...] = ()
+    max_records_per_file: int = 0  # 0: no limit
+
+
+def stage(
+    df: DataFrame,
+    directory: str | os.PathLike[str],
+    *,
+    partition_by: Sequence[str] = (),
+    layout: Layout = Layout(),  # noqa: B008 (frozen)
+    files_per_partition: int | None = None,
+) -> list[StagedFile]:
+    """Write `df` into `directory`, which must not exist yet, and list the files that hold rows.
+
+    Every Spark task writes a file of its own into every partition it has rows of. `files_per_partition`
+    limits that at the price of a shuffle. If writing fails, nothing of the directory remains.
+    """
+    _check_columns(df, partition_by, layout)
+    if files_per_partition is not None:
+        df = _gathered(df, partition_by, files_per_partition)
+    root = _new_directory(directory)
+    try:
+        # Appending to an empty directory: in its other modes Spark wants to make the directory itself, and
+        # could not tell ours from one that somebody else made in the meantime.
+        writer = df.write.mode("append").options(**_options(df, layout)).partitionBy(*partition_by)
+        # The scheme is given because a cluster's default file system may be another one.
+        writer.parquet(f"file://{root}")
+        return _listed(root)
+    except BaseException as failure:
+        shutil.rmtree(root, ignore_errors=True)
+        if isinstance(failure, Exception):
+            raise translated(failure, f"writing into {root}") from failure
+        raise
+
+
+def _new_directory(directory: str | os.PathLike[str]) -> Path:
+    root = Path(directory).resolve()
+    try:
+        root.mkdir(parents=True)
+    except FileExistsError:
+        raise UsageError(
+            f"the staging directory {root} exists already.", hint="Give each batch a new one."
+        ) from None
+    except OSError as refused:
+        raise UsageError(f"the staging directory {root} cannot be made: {refused.strerror}.") from refused
+    return root
+
+
+def _check_columns(df: DataFrame, partition_by: Sequence[str], layout: Layout) -> None:
+    known = df.columns
+    for name in partition_by:
+        if name not in known:
+            raise UnknownName("column", name, known, where=" in partition_by")
+    for name in (*layout.dictionary_off, *layout.bloom):
+        if name not in known and name.split(".")[0] not in known:
+            raise UnknownName("column", name, known, where=" in the layout")
+    if known and set(known) <= set(partition_by):
+        raise UsageError(
+            "every column is a partition column, and no column is left for the files.",
+            hint="Partition by fewer columns.",
+        )
+
+
+def _options(df: DataFrame, layout: Layout) -> dict[str, str | int | bool]:
+    """The options of Spark and of parquet-hadoop, which Spark passes on."""
+    options: dict[str, str | int | bool] = {
+        "compression": layout.compression,
+        "parquet.page.row.count.limit": layout.page_rows,
+        "parquet.page.size": layout.page_bytes,
+        # The size of a page is looked at after so many values; with the default of 100, values
+        # of 10 KB make pages of 1 MB.
+        "parquet.page.size.row.check.min": 10,
+        "parquet.block.size": layout.row_group_bytes,
+        "parquet.bloom.filter.adaptive.enabled": True,  # otherwise every filter takes 1 MiB
+        "maxRecordsPerFile": layout.max_records_per_file,
+    }
+    for column in layout.dictionary_off:
+        options |= _column_option(df, "parquet.enable.dictionary", column, False)
+    for column in layout.bloom:
+        options |= _column_option(df, "parquet.bloom.filter.enabled", column, True)
+    return options
+
+
+def _column_option(df: DataFrame, option: str, column: str, value: bool) -> dict[str, str | int | bool]:
+    # Parquet reads the name after '#' as a path whose steps are separated by dots: it cannot name a column
+    # that has a dot of its own. Such a column is written with the defaults.
+    ambiguous = "." in column and column in df.columns
+    return {} if ambiguous else {f"{option}#{column}": value}
+
+
+def _gathered(df: DataFrame, partition_by: Sequence[str], files: int) -> DataFrame:
+    """Bring the rows of a partition together in at most `files` tasks."""
+    from pyspark.sql import functions as F  # noqa: N812 (its usual name)
+
+    if files < 1:
+        raise UsageError(f"files_per_partition is {files}; it must be 1 or more.")
+    if not partition_by:
+        return df.repartition(files)
+    columns = [F.col(_quoted(name)) for name in partition_by]
+    if files == 1:
+        return df.repartition(*columns)
+    # The seed makes a task that is run again put each row where it put it before.
+    salt = F.floor(F.rand(seed=1) * files)
+    return df.repartition(*columns, salt)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _listed(root: Path) -> list[StagedFile]:
+    """The files with rows, in the order of their paths; Spark's checksum files are removed.
+
+    A checksum file that stays beside a file which is changed or moved later makes Spark refuse that file.
+    """
+    paths = []
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = Path(folder) / name
+            if name.endswith(".crc"):
+                path.unlink()
+            elif not name.startswith(("_", ".")):
+                paths.append(path)
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        files = pool.map(lambda path: _staged_file(path, root), sorted(paths))
+        return [file for file in files if file.rows]
+
+
+def _staged_file(path: Path, root: Path) -> StagedFile:
+    import pyarrow.parquet as pq
+
+    relative = path.parent.relative_to(root).as_posix()
+    rows = pq.read_metadata(path).num_rows
+    return StagedFile(str(path), "" if relative == "." else relative, path.stat().st_size, rows)

@@ -1,0 +1,103 @@
+"""SQLite as the registry and the queue use it: many processes, short transactions, durable commits."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from needlepoint.errors import StoreError
+
+
+class Database:
+    """One connection, shared by the threads of a process behind a lock.
+
+    `write` is one transaction: all of it is durable when it returns, or none of it happened.
+    """
+
+    def __init__(self, path: Path, statements: str, version: int) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        with self._errors():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+            self._use_write_ahead_log()
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            self._create(statements, version)
+
+    def _use_write_ahead_log(self) -> None:
+        # SQLite does not wait here while another process opens the same new database.
+        for attempt in range(50):
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or attempt == 49:
+                    raise
+                time.sleep(0.05)
+
+    def _create(self, statements: str, version: int) -> None:
+        if self._version() == version:
+            return
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            found = self._version()  # another process may have made it while this one waited
+            if found not in (0, version):
+                raise StoreError(
+                    f"{self.path} has format {found}; this version of Needlepoint reads format {version}.",
+                    hint="Use the version of Needlepoint that wrote it, or remove .needlepoint and sync again.",
+                )
+            if found == 0:
+                for statement in statements.split(";"):
+                    self._connection.execute(statement)
+                self._connection.execute(f"PRAGMA user_version = {version}")
+        finally:
+            self._connection.execute("COMMIT")
+
+    def _version(self) -> int:
+        return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """The border: what SQLite and the file system raise becomes a StoreError."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(
+                f"the store {self.path} cannot be used: {error}.",
+                hint="Check that its directory exists, is writable, has room, and that the file is intact.",
+            ) from error
+
+    def read(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+        with self._lock, self._errors():
+            return self._connection.execute(query, parameters).fetchall()
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All reads inside see one state."""
+        with self._lock, self._errors():
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.execute("COMMIT")
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()

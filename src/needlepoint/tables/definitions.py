@@ -1,0 +1,90 @@
+"""What the registry knows, as frozen values: tables, their files, their indexes, published batches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from needlepoint.errors import UnknownName, UsageError
+from needlepoint.objects import Identity
+from needlepoint.predicate import Bounds
+
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+def check_name(what: str, name: str) -> str:
+    """Names are what SQL writes without quotes, so that the same word works in SQL, Python and the CLI."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"'{name}' cannot name {what}.", hint="Use lower-case letters, digits and _, not a digit first."
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A location of Parquet files. `schema` ends with the Hive partition columns."""
+
+    id: int
+    name: str
+    location: str
+    schema: pa.Schema
+    partitions: tuple[str, ...]
+
+    def field(self, column: str) -> pa.Field:
+        if column not in self.schema.names:
+            raise UnknownName("column", column, self.schema.names, where=f" in table '{self.name}'")
+        return self.schema.field(column)
+
+    @property
+    def data_columns(self) -> list[str]:
+        return [name for name in self.schema.names if name not in self.partitions]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    id: int
+    table_id: int
+    name: str
+    column: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One generation of a file: replaced content has another identity and another id.
+
+    `id` is None for a file that the registry does not know (yet); such a file is scanned.
+    """
+
+    path: str
+    identity: Identity
+    id: int | None = None
+    rows: int | None = None
+    has_card: bool = False
+    indexed: frozenset[int] = frozenset()
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One file of a batch on its way from staging to its final place, relative to the table's location."""
+
+    source: str
+    target: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`publishing` once its files are safe in staging, `published` once they belong to the table,
+    `announced` once its event is on the queue."""
+
+    table_id: int
+    batch: str
+    state: str
+    staging: str
+    moves: tuple[Move, ...]

@@ -1,0 +1,85 @@
+"""Schema and Hive partitions of a table, found in its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from needlepoint.errors import NotParquet, SchemaConflict
+from needlepoint.parquet.build import build_card
+from needlepoint.tables import partitions
+from needlepoint.tables.definitions import Table
+from needlepoint.tables.schemas import plain_schema, unify
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """`schema` ends with the partition columns. `unreadable` files were left out of it."""
+
+    schema: pa.Schema
+    partitions: tuple[str, ...]
+    unreadable: tuple[NotParquet, ...]
+
+
+def discover_schema(
+    location: str, new: Sequence[str], paths: Iterable[str], base: Table | None = None
+) -> Discovered:
+    """The schema of the table `base` with the files `new` added; `paths` are all its files.
+
+    SchemaConflict when the files cannot be one table.
+    """
+    columns = partitions.discover(paths, location)
+    names = tuple(name for name, _ in columns)
+    if base is not None and names != base.partitions:
+        raise SchemaConflict(
+            f"{location} is now partitioned by {', '.join(names) or 'nothing'}, "
+            f"but table '{base.name}' by {', '.join(base.partitions) or 'nothing'}.",
+            hint="Drop the table and create it again.",
+        )
+    schema = None if base is None else pa.schema([base.schema.field(name) for name in base.data_columns])
+    first = "the table" if base is not None else ""
+    unreadable = []
+    with ThreadPoolExecutor(8) as pool:
+        for path, found in zip(new, pool.map(lambda path: _schema(f"{location}/{path}"), new), strict=True):
+            if isinstance(found, NotParquet):
+                unreadable.append(found)
+                continue
+            data = pa.schema([field for field in found if field.name not in names])
+            schema, first = (data, path) if schema is None else (unify(schema, first, data, path), first)
+    fields = [*(schema or pa.schema([])), *(pa.field(name, type) for name, type in columns)]
+    return Discovered(pa.schema(fields), names, tuple(unreadable))
+
+
+def _schema(path: str) -> pa.Schema | NotParquet:
+    try:
+        schema = plain_schema(pq.read_schema(path))
+    except (pa.ArrowException, OSError) as error:
+        return _why(path, error)
+    repeated = {name for name in schema.names if schema.names.count(name) > 1}
+    if repeated:
+        return NotParquet(path, f"has more than one column named {', '.join(sorted(repeated))}")
+    return schema
+
+
+def _why(path: str, error: Exception) -> NotParquet:
+    """Our own reader says more clearly what is wrong with a file."""
+    try:
+        build_card(path)
+    except NotParquet as clearer:
+        return clearer
+    except OSError as other:
+        error = other
+    return NotParquet(path, f"cannot be read: {error}")
+
+
+def discover_table(location: Path, paths: Sequence[str]) -> Discovered:
+    """For a new table every file counts: an unreadable one is an error."""
+    found = discover_schema(str(location), paths, paths)
+    for error in found.unreadable:
+        raise error
+    return found

@@ -1,0 +1,146 @@
+"""Publishing: a staged batch becomes part of a table, entirely or not at all.
+
+    stage        files lie in a staging directory of their own; a crash leaves an orphan that is swept
+    begin        one registry commit lists every move: from here the batch will happen, whoever finishes it
+    move         each file to its unique final name; readers of the registry pass these names over until
+    commit       one registry commit adds all files at once
+    announce     one event on the queue
+
+`begin` takes the batch id, so the same id delivered twice is one batch. Every later part can be repeated by any
+process, which is what `recover` does with what a crash left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from needlepoint.errors import StoreError, UsageError
+from needlepoint.objects import identify
+from needlepoint.tables.definitions import Batch, File, Move, Table
+from needlepoint.tables.events import Event
+from needlepoint.tables.queue import Queue
+from needlepoint.tables.registry import Registry
+from needlepoint.tables.staged import StagedFile
+
+ORPHAN_AGE = 24 * 3600.0
+
+
+def staging_directory(store: Path, table: str) -> Path:
+    """A fresh place for one attempt at one batch; the directory itself is the writer's to make."""
+    parent = store / "stage" / table
+    parent.mkdir(parents=True, exist_ok=True)
+    return parent / uuid.uuid4().hex
+
+
+def publish(
+    registry: Registry, queue: Queue, table: Table, batch_id: str, staged: Sequence[StagedFile], staging: Path
+) -> Batch:
+    """Publish what lies in `staging`. Returns the batch as it stands, also when it was there before."""
+    if not batch_id or len(batch_id) > 512:
+        raise UsageError("a batch id has 1 to 512 characters.")
+    batch = Batch(table.id, batch_id, "publishing", str(staging), _moves(batch_id, staged))
+    _make_durable(staged)
+    if not registry.begin_batch(batch):
+        shutil.rmtree(staging, ignore_errors=True)
+    recover(registry, queue, table, batch_id)
+    finished = registry.batch(table, batch_id)
+    assert finished is not None
+    return finished
+
+
+def recover(registry: Registry, queue: Queue, table: Table, batch_id: str | None = None) -> list[str]:
+    """Finish batches that were begun, all of them or the one named. Returns their ids."""
+    finished = []
+    for batch in registry.unfinished_batches(table):
+        if batch_id is not None and batch.batch != batch_id:
+            continue
+        if batch.state == "publishing":
+            registry.commit_batch(batch, _move_all(table, batch))
+        event = Event(table.name, batch.batch, added=tuple(move.target for move in batch.moves))
+        queue.put(event.to_json())
+        registry.announce_batch(batch)
+        shutil.rmtree(batch.staging, ignore_errors=True)
+        finished.append(batch.batch)
+    return finished
+
+
+def sweep_staging(store: Path, registry: Registry, older_than: float = ORPHAN_AGE) -> list[Path]:
+    """Remove staging directories that no batch refers to and nothing has touched for a while."""
+    wanted = {batch.staging for table in registry.tables() for batch in registry.unfinished_batches(table)}
+    swept = []
+    for directory in (store / "stage").glob("*/*"):
+        newest = max((path.stat().st_mtime for path in (directory, *directory.rglob("*"))), default=0.0)
+        if str(directory) not in wanted and newest <= time.time() - older_than:
+            shutil.rmtree(directory, ignore_errors=True)
+            swept.append(directory)
+    return swept
+
+
+def _moves(batch_id: str, staged: Sequence[StagedFile]) -> tuple[Move, ...]:
+    digest = hashlib.blake2b(batch_id.encode(), digest_size=10).hexdigest()
+    return tuple(
+        Move(file.path, f"{file.relative}/part-{number:05d}-{digest}.parquet".lstrip("/"), file.rows)
+        for number, file in enumerate(sorted(staged, key=lambda file: (file.relative, file.path)))
+    )
+
+
+def _make_durable(staged: Sequence[StagedFile]) -> None:
+    """From `begin` on the staged files are all there is of the batch: they must survive a power cut."""
+    for file in staged:
+        _sync(Path(file.path))
+    for directory in {Path(file.path).parent for file in staged}:
+        _sync(directory)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _move_all(table: Table, batch: Batch) -> list[File]:
+    location = Path(table.location)
+    try:
+        for move in batch.moves:
+            _move(Path(move.source), location / move.target)
+        for directory in {(location / move.target).parent for move in batch.moves}:
+            _sync(directory)
+        return [
+            File(move.target, identify(str(location / move.target)), rows=move.rows) for move in batch.moves
+        ]
+    except OSError as error:
+        raise StoreError(
+            f"batch '{batch.batch}' cannot be moved into {location}: {error}.",
+            hint="Nothing is lost: mend the cause and publish the same batch again.",
+        ) from error
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename, or copy where staging is on another file system. Repeating it is harmless."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        # Spark checks a file against the checksum beside it, if there is one: none may be left from before.
+        (target.parent / f".{target.name}.crc").unlink()
+    try:
+        source.rename(target)
+    except FileNotFoundError:
+        if not target.exists():
+            raise
+    except OSError:
+        partial = target.parent / f".{target.name}.{uuid.uuid4().hex}"
+        try:
+            shutil.copyfile(source, partial)
+            _sync(partial)
+            partial.rename(target)
+        finally:
+            partial.unlink(missing_ok=True)
+        source.unlink(missing_ok=True)

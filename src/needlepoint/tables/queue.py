@@ -1,0 +1,88 @@
+"""Queues carry events from writers to indexers, at least once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from needlepoint.tables.database import Database
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    id: int
+    body: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A message that could not be handled, with the reason."""
+
+    id: int
+    body: str
+    reason: str
+
+
+class Queue(Protocol):
+    """`put` returns once the message is durable. A received message is invisible to others for the lease and
+    comes again if it is neither acknowledged nor set aside by then. Order is roughly, not strictly, kept."""
+
+    def put(self, body: str) -> None: ...
+    def receive(self, limit: int, lease: float) -> list[Message]: ...
+    def acknowledge(self, message: Message) -> None: ...
+    def set_aside(self, message: Message, reason: str) -> None: ...
+    def waiting(self) -> int: ...
+    def aside(self) -> list[SetAside]: ...
+
+
+_STATEMENTS = """
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0, visible_at REAL NOT NULL DEFAULT 0, reason TEXT);
+CREATE INDEX waiting ON messages (visible_at) WHERE reason IS NULL;
+"""
+
+
+class LocalQueue:
+    """The default queue: one SQLite database in the lake."""
+
+    def __init__(self, directory: Path) -> None:
+        self._database = Database(directory / "queue.db", _STATEMENTS, FORMAT)
+
+    def put(self, body: str) -> None:
+        with self._database.write() as connection:
+            connection.execute("INSERT INTO messages (body) VALUES (?)", (body,))
+
+    def receive(self, limit: int, lease: float) -> list[Message]:
+        now = time.time()
+        with self._database.write() as connection:
+            rows = connection.execute(
+                """UPDATE messages SET attempts = attempts + 1, visible_at = ? WHERE id IN (
+                       SELECT id FROM messages WHERE reason IS NULL AND visible_at <= ? ORDER BY id LIMIT ?)
+                   RETURNING id, body, attempts""",
+                (now + lease, now, limit),
+            ).fetchall()
+        return sorted((Message(*row) for row in rows), key=lambda message: message.id)
+
+    def acknowledge(self, message: Message) -> None:
+        with self._database.write() as connection:
+            connection.execute("DELETE FROM messages WHERE id = ?", (message.id,))
+
+    def set_aside(self, message: Message, reason: str) -> None:
+        with self._database.write() as connection:
+            connection.execute("UPDATE messages SET reason = ? WHERE id = ?", (reason, message.id))
+
+    def waiting(self) -> int:
+        return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NULL")[0][0])
+
+    def aside(self) -> list[SetAside]:
+        rows = self._database.read("SELECT id, body, reason FROM messages WHERE reason IS NOT NULL ORDER BY id")
+        return [SetAside(*row) for row in rows]
+
+    def close(self) -> None:
+        self._database.close()

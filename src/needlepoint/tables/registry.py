@@ -1,0 +1,335 @@
+"""The registry: tables, their files, indexes and batches, in one SQLite database of the lake.
+
+SQLite and not RocksDB, because several processes write here (Spark drivers publish, indexers commit, people
+create tables) and RocksDB admits one. Every change is one transaction and raises `sequence`, so a reader knows
+with one cheap question whether what it has in memory still holds.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from needlepoint.errors import NameTaken, StoreError, UnknownName
+from needlepoint.objects import Identity
+from needlepoint.predicate import Bounds, Ordinal
+from needlepoint.tables.database import Database
+from needlepoint.tables.definitions import Batch, File, Index, Move, Table, check_name
+
+FORMAT = 1
+
+_STATEMENTS = """
+CREATE TABLE sequence (value INTEGER NOT NULL);
+INSERT INTO sequence VALUES (1);
+CREATE TABLE tables (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
+    location TEXT NOT NULL, schema BLOB NOT NULL, partitions TEXT NOT NULL);
+CREATE TABLE views (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, query TEXT NOT NULL);
+CREATE TABLE indexes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
+    name TEXT NOT NULL UNIQUE, column_name TEXT NOT NULL, kind TEXT NOT NULL);
+CREATE TABLE files (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
+    path TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, rows INTEGER, bounds TEXT,
+    UNIQUE (table_id, path));
+CREATE TABLE cards (
+    file_id INTEGER PRIMARY KEY REFERENCES files ON DELETE CASCADE, card BLOB NOT NULL);
+CREATE TABLE indexed (
+    file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
+    index_id INTEGER NOT NULL REFERENCES indexes ON DELETE CASCADE,
+    entries INTEGER NOT NULL,
+    PRIMARY KEY (file_id, index_id)) WITHOUT ROWID;
+CREATE TABLE batches (
+    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
+    batch TEXT NOT NULL, state TEXT NOT NULL, staging TEXT NOT NULL, moves TEXT NOT NULL,
+    PRIMARY KEY (table_id, batch)) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FileArtifact:
+    """What indexing found out about one file; committed as a whole."""
+
+    file_id: int
+    rows: int
+    card: bytes
+    bounds: Mapping[str, Bounds]
+    entries: Mapping[int, int] = field(default_factory=dict)
+
+
+class Registry:
+    def __init__(self, directory: Path, root: Path) -> None:
+        self._root = root
+        self._database = Database(directory / "registry.db", _STATEMENTS, FORMAT)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def sequence(self) -> int:
+        """Rises with every change by any process."""
+        return int(self._database.read("SELECT value FROM sequence")[0][0])
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        with self._database.write() as connection:
+            yield connection
+            connection.execute("UPDATE sequence SET value = value + 1")
+
+    # Tables and views
+
+    def tables(self) -> list[Table]:
+        rows = self._database.read("SELECT id, name, location, schema, partitions FROM tables ORDER BY name")
+        return [self._table(row) for row in rows]
+
+    def table(self, name: str) -> Table:
+        query = "SELECT id, name, location, schema, partitions FROM tables WHERE name = ?"
+        found = self._database.read(query, name)
+        if not found:
+            raise UnknownName("table", name, self.table_names())
+        return self._table(found[0])
+
+    def table_names(self) -> list[str]:
+        return [name for (name,) in self._database.read("SELECT name FROM tables")]
+
+    def _table(self, row: tuple[int, str, str, bytes, str]) -> Table:
+        id, name, location, schema, partitions = row
+        absolute = str(self._root / location)  # an absolute location stays as it is
+        return Table(id, name, absolute, pa.ipc.read_schema(pa.py_buffer(schema)), tuple(json.loads(partitions)))
+
+    def _stored_location(self, location: str) -> str:
+        """Relative inside the lake, so that a lake can be moved as a whole."""
+        path = Path(location)
+        return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
+
+    def create_table(self, name: str, location: str, schema: pa.Schema, partitions: Sequence[str]) -> Table:
+        check_name("a table", name)
+        with self._change() as connection:
+            self._refuse_taken(connection, name)
+            connection.execute(
+                "INSERT INTO tables (name, location, schema, partitions) VALUES (?, ?, ?, ?)",
+                (name, self._stored_location(location), _schema_bytes(schema), json.dumps(list(partitions))),
+            )
+        return self.table(name)
+
+    def _refuse_taken(self, connection: sqlite3.Connection, name: str) -> None:
+        query = "SELECT 'table' FROM tables WHERE name = ? UNION ALL SELECT 'view' FROM views WHERE name = ?"
+        for (what,) in connection.execute(query, (name, name)).fetchall():
+            raise NameTaken(f"there is a {what} '{name}' already.", hint="Choose another name or drop it.")
+
+    def set_schema(self, table: Table, schema: pa.Schema) -> Table:
+        with self._change() as connection:
+            connection.execute("UPDATE tables SET schema = ? WHERE id = ?", (_schema_bytes(schema), table.id))
+        return self.table(table.name)
+
+    def drop_table(self, name: str) -> Table:
+        table = self.table(name)
+        with self._change() as connection:
+            connection.execute("DELETE FROM tables WHERE id = ?", (table.id,))
+        return table
+
+    def views(self) -> list[tuple[str, str]]:
+        """Names and queries, in the order they were made: a view can name the views before it."""
+        return [(name, query) for name, query in self._database.read("SELECT name, query FROM views ORDER BY id")]
+
+    def create_view(self, name: str, query: str) -> None:
+        check_name("a view", name)
+        with self._change() as connection:
+            self._refuse_taken(connection, name)
+            connection.execute("INSERT INTO views (name, query) VALUES (?, ?)", (name, query))
+
+    def drop_view(self, name: str) -> None:
+        if name not in dict(self.views()):
+            raise UnknownName("view", name, dict(self.views()))
+        with self._change() as connection:
+            connection.execute("DELETE FROM views WHERE name = ?", (name,))
+
+    # Indexes
+
+    def indexes(self, table: Table | None = None) -> list[Index]:
+        columns = "SELECT id, table_id, name, column_name, kind FROM indexes"
+        if table is None:
+            return [Index(*row) for row in self._database.read(f"{columns} ORDER BY name")]
+        return [Index(*row) for row in self._database.read(f"{columns} WHERE table_id = ? ORDER BY name", table.id)]
+
+    def index(self, name: str) -> Index:
+        known = {index.name: index for index in self.indexes()}
+        if name not in known:
+            raise UnknownName("index", name, known)
+        return known[name]
+
+    def create_index(self, table: Table, name: str, column: str, kind: str) -> Index:
+        check_name("an index", name)
+        with self._change() as connection:
+            clash = "SELECT name FROM indexes WHERE name = ? OR (table_id = ? AND column_name = ? AND kind = ?)"
+            for (taken,) in connection.execute(clash, (name, table.id, column, kind)).fetchall():
+                raise NameTaken(
+                    f"there is an index '{taken}' already.", hint=f"DROP INDEX {taken} removes it; sync fills it."
+                )
+            connection.execute(
+                "INSERT INTO indexes (table_id, name, column_name, kind) VALUES (?, ?, ?, ?)",
+                (table.id, name, column, kind),
+            )
+        return self.index(name)
+
+    def drop_index(self, name: str) -> Index:
+        index = self.index(name)
+        with self._change() as connection:
+            connection.execute("DELETE FROM indexes WHERE id = ?", (index.id,))
+        return index
+
+    def entries(self, index: Index) -> tuple[int, int]:
+        """Files and entries that an index covers."""
+        query = "SELECT count(*), coalesce(sum(entries), 0) FROM indexed WHERE index_id = ?"
+        files, entries = self._database.read(query, index.id)[0]
+        return int(files), int(entries)
+
+    # Files
+
+    def files(self, table: Table) -> list[File]:
+        query = """
+            SELECT path, size, mtime_ns, id, rows, bounds,
+                   EXISTS (SELECT 1 FROM cards WHERE file_id = files.id),
+                   (SELECT group_concat(index_id) FROM indexed WHERE file_id = files.id)
+            FROM files WHERE table_id = ? ORDER BY path"""
+        return [
+            File(
+                path=path,
+                identity=Identity(size, mtime_ns),
+                id=id,
+                rows=rows,
+                has_card=bool(has_card),
+                indexed=frozenset(int(index) for index in indexed.split(",")) if indexed else frozenset(),
+                bounds=_bounds_of(bounds) if bounds else {},
+            )
+            for path, size, mtime_ns, id, rows, bounds, has_card, indexed in self._database.read(query, table.id)
+        ]
+
+    def card(self, file_id: int) -> bytes | None:
+        found = self._database.read("SELECT card FROM cards WHERE file_id = ?", file_id)
+        return found[0][0] if found else None
+
+    def replace_files(self, table: Table, added: Sequence[File], removed: Sequence[int]) -> None:
+        """One change: the ids of `removed` are gone, `added` are new generations with new ids."""
+        if not added and not removed:
+            return
+        with self._change() as connection:
+            connection.executemany("DELETE FROM files WHERE id = ?", [(id,) for id in removed])
+            _insert_files(connection, table.id, added)
+
+    def commit_artifacts(self, artifacts: Sequence[FileArtifact]) -> None:
+        """A file counts as indexed from here on. Files that were replaced meanwhile are passed over."""
+        with self._change() as connection:
+            for artifact in artifacts:
+                known = connection.execute("SELECT 1 FROM files WHERE id = ?", (artifact.file_id,)).fetchone()
+                if known is None:
+                    continue
+                connection.execute(
+                    "UPDATE files SET rows = ?, bounds = ? WHERE id = ?",
+                    (artifact.rows, _bounds_text(artifact.bounds), artifact.file_id),
+                )
+                connection.execute("INSERT OR REPLACE INTO cards VALUES (?, ?)", (artifact.file_id, artifact.card))
+                # An index that was dropped meanwhile has no row to refer to.
+                connection.executemany(
+                    "INSERT OR REPLACE INTO indexed SELECT ?, id, ? FROM indexes WHERE id = ?",
+                    [(artifact.file_id, entries, index_id) for index_id, entries in artifact.entries.items()],
+                )
+
+    # Batches
+
+    def batch(self, table: Table, batch: str) -> Batch | None:
+        query = "SELECT table_id, batch, state, staging, moves FROM batches WHERE table_id = ? AND batch = ?"
+        found = self._database.read(query, table.id, batch)
+        return _batch(found[0]) if found else None
+
+    def unfinished_batches(self, table: Table) -> list[Batch]:
+        query = """SELECT table_id, batch, state, staging, moves FROM batches
+                   WHERE table_id = ? AND state <> 'announced'"""
+        return [_batch(row) for row in self._database.read(query, table.id)]
+
+    def begin_batch(self, batch: Batch) -> bool:
+        """Record that these moves will happen. False when the batch id is taken: then nothing changed."""
+        with self._change() as connection:
+            cursor = connection.execute(
+                "INSERT OR IGNORE INTO batches VALUES (?, ?, 'publishing', ?, ?)",
+                (batch.table_id, batch.batch, batch.staging, _moves_text(batch.moves)),
+            )
+            return cursor.rowcount == 1
+
+    def commit_batch(self, batch: Batch, files: Sequence[File]) -> None:
+        """The batch is in the table, all of it. A second commit of the same batch changes nothing."""
+        with self._change() as connection:
+            cursor = connection.execute(
+                "UPDATE batches SET state = 'published' WHERE table_id = ? AND batch = ? AND state = 'publishing'",
+                (batch.table_id, batch.batch),
+            )
+            if cursor.rowcount == 1:
+                _insert_files(connection, batch.table_id, files)
+
+    def announce_batch(self, batch: Batch) -> None:
+        with self._change() as connection:
+            connection.execute(
+                "UPDATE batches SET state = 'announced', moves = '[]' WHERE table_id = ? AND batch = ?",
+                (batch.table_id, batch.batch),
+            )
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        with self._database.snapshot():
+            yield
+
+
+def _insert_files(connection: sqlite3.Connection, table_id: int, files: Sequence[File]) -> None:
+    for file in files:
+        # A path that sync found first, mid-publish, is the same file: the batch's entry replaces it.
+        cursor = connection.execute(
+            "INSERT OR REPLACE INTO files (table_id, path, size, mtime_ns, rows) VALUES (?, ?, ?, ?, ?)",
+            (table_id, file.path, file.identity.size, file.identity.mtime_ns, file.rows),
+        )
+        if (cursor.lastrowid or 0) >= 1 << 32:
+            raise StoreError("the registry has used all 2^32 file ids.", hint="Rebuild it: remove .needlepoint.")
+
+
+def _schema_bytes(schema: pa.Schema) -> bytes:
+    return bytes(schema.remove_metadata().serialize())
+
+
+def _moves_text(moves: Sequence[Move]) -> str:
+    return json.dumps([[move.source, move.target, move.rows] for move in moves])
+
+
+def _batch(row: tuple[int, str, str, str, str]) -> Batch:
+    table_id, batch, state, staging, moves = row
+    return Batch(table_id, batch, state, staging, tuple(Move(*move) for move in json.loads(moves)))
+
+
+def _bounds_text(bounds: Mapping[str, Bounds]) -> str:
+    return json.dumps(
+        {
+            column: [_ordinal_text(known.low), _ordinal_text(known.high), known.nulls, known.rows, known.nan]
+            for column, known in bounds.items()
+        }
+    )
+
+
+def _bounds_of(text: str) -> dict[str, Bounds]:
+    return {
+        column: Bounds(_ordinal_of(low), _ordinal_of(high), nulls, rows, nan)
+        for column, (low, high, nulls, rows, nan) in json.loads(text).items()
+    }
+
+
+def _ordinal_text(value: Ordinal | None) -> int | float | str | None:
+    return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
+def _ordinal_of(value: int | float | str | None) -> Ordinal | None:
+    return value.encode("latin-1") if isinstance(value, str) else value

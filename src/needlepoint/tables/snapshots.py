@@ -1,0 +1,106 @@
+"""What a query sees: one snapshot of a table's files.
+
+The registry says which files belong and what is known of them; the directory says which are there now. A file that
+differs from its entry, or has none, is there without an id, and is scanned. Files of a batch that is on its way are
+not there yet.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from needlepoint.objects import Identity
+from needlepoint.tables.definitions import File, Index, Table
+from needlepoint.tables.listing import list_files
+from needlepoint.tables.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    table: Table
+    files: tuple[File, ...]
+    indexes: tuple[Index, ...]
+    sequence: int
+
+    @property
+    def unknown(self) -> int:
+        """Files the registry does not know as they are now."""
+        return sum(file.id is None for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The registry's part of a snapshot."""
+
+    table: Table
+    files: Mapping[str, File]
+    indexes: tuple[Index, ...]
+    pending: frozenset[str]
+    sequence: int
+
+
+class Snapshots:
+    """The newest snapshot of each table, kept until the registry or the directory can have changed."""
+
+    def __init__(self, registry: Registry, refresh: float) -> None:
+        self._registry = registry
+        self._refresh = refresh
+        self._known: dict[str, _Known] = {}
+        self._snapshots: dict[str, tuple[Snapshot, float]] = {}
+        self._lock = threading.Lock()
+
+    def current(self, name: str) -> Snapshot:
+        with self._lock:
+            sequence = self._registry.sequence()
+            held = self._snapshots.get(name)
+            if held is not None and held[0].sequence == sequence and time.monotonic() - held[1] < self._refresh:
+                return held[0]
+            return self._renew(name, sequence)
+
+    def _renew(self, name: str, sequence: int) -> Snapshot:
+        while True:
+            known = self._known.get(name)
+            if known is None or known.sequence != sequence:
+                known = self._known[name] = self._load(name)
+            listed_at = time.monotonic()
+            listing = list_files(known.table.location)
+            # A batch that began or ended during the listing may be in it by half: look again.
+            sequence = self._registry.sequence()
+            if sequence == known.sequence:
+                break
+        held = self._snapshots.get(name)
+        files = _overlay(known, listing)
+        if held is not None and held[0].sequence == sequence and held[0].files == files:
+            snapshot = held[0]
+        else:
+            snapshot = Snapshot(known.table, files, known.indexes, sequence)
+        self._snapshots[name] = (snapshot, listed_at)
+        return snapshot
+
+    def _load(self, name: str) -> _Known:
+        with self._registry.snapshot():
+            sequence = self._registry.sequence()
+            table = self._registry.table(name)
+            files = {file.path: file for file in self._registry.files(table)}
+            pending = {
+                move.target
+                for batch in self._registry.unfinished_batches(table)
+                if batch.state == "publishing"
+                for move in batch.moves
+            }
+            indexes = tuple(self._registry.indexes(table))
+        return _Known(table, files, indexes, frozenset(pending - files.keys()), sequence)
+
+
+def _overlay(known: _Known, listing: Mapping[str, Identity]) -> tuple[File, ...]:
+    files = []
+    for path, identity in listing.items():
+        file = known.files.get(path)
+        if file is not None and file.identity == identity:
+            files.append(file)
+        elif path not in known.pending:
+            files.append(File(path, identity))
+    return tuple(files)

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from needlepoint.errors import FileChanged, NotParquet
+from needlepoint.parquet.build import build_card
+from needlepoint.parquet.card import FileCard
+from needlepoint.parquet.pages import NOTHING_READ, column_bytes, pages_of, read_rows
+
+Lake = Callable[[str], str]
+
+
+@cache
+def whole(path: str) -> pa.Table:
+    return pq.read_table(path)
+
+
+@cache
+def card_of(path: str) -> FileCard:
+    # As queries have it: from the store.
+    return FileCard.from_bytes(build_card(path).to_bytes())
+
+
+def numbers(*rows: int) -> np.ndarray:
+    return np.array(rows, dtype=np.int64)
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """Dictionaries decoded: how values are numbered is not part of the answer. Views cannot be taken from."""
+    columns = []
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        elif pa.types.is_string_view(column.type):
+            column = column.cast(pa.string())
+        columns.append(column.combine_chunks())
+    return pa.table(columns, names=table.column_names)
+
+
+def same(found: pa.Table, table: pa.Table, rows: np.ndarray) -> bool:
+    assert found.schema.equals(table.schema, check_metadata=True)
+    found.validate(full=True)
+    left, right = plain(found), plain(table).take(pa.array(rows, pa.int64()))
+    # NaN is not equal to NaN, and here it is the same answer.
+    return left.equals(right) or repr(left.to_pylist()) == repr(right.to_pylist())
+
+
+def check(path: str, rows: np.ndarray, columns: list[str] | None = None) -> None:
+    table = whole(path)
+    columns = table.column_names if columns is None else columns
+    found, stats = read_rows(path, card_of(path), columns, rows)
+    assert same(found, table.select(columns), rows)
+    assert (stats.pages > 0) == (len(rows) > 0 and len(columns) > 0)
+
+
+def test_same_rows_as_a_scan(lake: Lake, any_file: str) -> None:
+    path = lake(any_file)
+    count = whole(path).num_rows
+    check(path, numbers())
+    check(path, np.arange(count))
+    random = np.random.default_rng(1)
+    for size in (1, 1, 1, 3, 40):
+        if count:
+            check(path, np.sort(random.choice(count, size, replace=False)))
+    if count:
+        check(path, numbers(0))
+        check(path, numbers(count - 1))
+        check(path, np.arange(count // 3, count // 2))
+        check(path, np.arange(0, count, 2))
+
+
+@pytest.mark.parametrize(
+    "name", ["flat/tiny_pages", "nested/tiny_pages", "nested/version_2", "duckdb", "polars"]
+)
+def test_any_rows_of_any_columns(lake: Lake, name: str) -> None:
+    path = lake(name)
+    table = whole(path)
+
+    @settings(max_examples=50, deadline=None)
+    @given(
+        st.sets(st.integers(0, table.num_rows - 1), max_size=60),
+        st.lists(st.sampled_from(table.column_names), unique=True, max_size=5),
+    )
+    def run(rows: set[int], columns: list[str]) -> None:
+        if columns:
+            check(path, numbers(*sorted(rows)), columns)
+
+    run()
+
+
+def test_columns_come_in_the_order_asked(lake: Lake) -> None:
+    path = lake("nested/tiny_pages")
+    check(path, numbers(3, 400), ["text", "points", "id", "struct"])
+    found, _ = read_rows(path, card_of(path), ["id", "text", "id"], numbers(5))
+    assert found.column_names == ["id", "text", "id"]
+
+
+def test_reads_only_the_pages_of_the_row(lake: Lake) -> None:
+    path = lake("flat/rows_per_page")
+    card = card_of(path)
+    _, stats = read_rows(path, card, ["id", "string"], numbers(300))
+    assert (stats.pages, stats.row_groups) == (2, 1)
+    assert stats.bytes_read < column_bytes(card, ["id", "string"]) / 2
+    assert stats.requests <= 2
+    assert pages_of(card, "id", numbers(0, 1, 24, 25, 499)) == 3
+    assert pages_of(card, "id", numbers()) == 0
+
+
+def test_pages_of_a_nested_field_counts_what_is_read(lake: Lake) -> None:
+    path = lake("nested/rows_per_page")
+    _, stats = read_rows(path, card_of(path), ["points"], numbers(7, 300))
+    assert stats.pages == pages_of(card_of(path), "points", numbers(7, 300)) == 4
+
+
+def test_nothing_asked_nothing_read(lake: Lake) -> None:
+    path = lake("flat/default")
+    found, stats = read_rows(path, card_of(path), ["id"], numbers())
+    assert found.num_rows == 0 and stats == NOTHING_READ
+    _, stats = read_rows(path, card_of(path), [], numbers(1))
+    assert stats == NOTHING_READ
+
+
+def test_unknown_column(lake: Lake) -> None:
+    path = lake("flat/default")
+    with pytest.raises(KeyError, match="nowhere"):
+        read_rows(path, card_of(path), ["id", "nowhere"], numbers(1))
+    with pytest.raises(KeyError):
+        column_bytes(card_of(path), ["nowhere"])
+
+
+@pytest.mark.parametrize("rows", [(-1,), (500,), (1, 500)])
+def test_rows_the_file_does_not_have(lake: Lake, rows: tuple[int, ...]) -> None:
+    path = lake("flat/default")
+    with pytest.raises(IndexError):
+        read_rows(path, card_of(path), ["id"], numbers(*rows))
+
+
+@pytest.mark.parametrize("rows", [(2, 1), (1, 1)])
+def test_rows_out_of_order(lake: Lake, rows: tuple[int, ...]) -> None:
+    path = lake("flat/default")
+    with pytest.raises(ValueError, match="ascend"):
+        read_rows(path, card_of(path), ["id"], numbers(*rows))
+
+
+def copy_of(path: str, directory: Path) -> Path:
+    target = directory / "copy.parquet"
+    target.write_bytes(Path(path).read_bytes())
+    return target
+
+
+def test_a_changed_file_is_not_read(lake: Lake, tmp_path: Path) -> None:
+    path = copy_of(lake("flat/default"), tmp_path)
+    card = build_card(str(path))
+    read_rows(str(path), card, ["id"], numbers(1))
+    stat = path.stat()
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    with pytest.raises(FileChanged, match="modified"):
+        read_rows(str(path), card, ["id"], numbers(1))
+    with path.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(FileChanged, match="planned for"):
+        read_rows(str(path), card, ["id"], numbers(1))
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        read_rows(str(path), card, ["id"], numbers(1))
+
+
+@pytest.mark.parametrize("name", ["flat/snappy_1.0", "flat/zstd_2.0", "nested/gzip_1.0", "flat/none_1.0"])
+def test_corrupt_pages_are_refused_or_wrong_values_but_never_another_error(
+    lake: Lake, tmp_path: Path, name: str
+) -> None:
+    path = copy_of(lake(name), tmp_path)
+    good = path.read_bytes()
+    card = build_card(str(path))
+    random = np.random.default_rng(3)
+    end = int((card.pages.offset + card.pages.size).max())
+    refused = 0
+    for _ in range(60):
+        data = bytearray(good)
+        for position in random.integers(4, end, 30):
+            data[position] ^= int(random.integers(1, 256))
+        path.write_bytes(data)
+        os.utime(path, ns=(card.identity.mtime_ns, card.identity.mtime_ns))
+        try:
+            read_rows(str(path), card, whole(lake(name)).column_names, np.arange(0, 500, 50))
+        except NotParquet as error:
+            refused += 1
+            assert error.hint
+    assert refused
