@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from needlepoint.parquet.card import CardCorrupt, FileCard
+from needlepoint.parquet.card import FileCard
+from needlepoint.parquet.card_format import CardCorrupt
 from needlepoint.tables.definitions import File
 from needlepoint.tables.registry import Registry
 

@@ -7,6 +7,7 @@ table scans, on both sides of joins, into CTEs, views and UNION arms; here they 
 from __future__ import annotations
 
 import decimal
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,10 +35,14 @@ _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one query needs of one table, over all the places where it scans it."""
+    """What one query needs of one table, over all the places where it scans it.
+
+    `opaque` are the float columns whose predicates depend on where NaN stands in the order.
+    """
 
     columns: frozenset[str]
     predicate: Predicate
+    opaque: frozenset[str] = frozenset()
 
 
 def requests(plan: Any, schemas: Mapping[str, pa.Schema]) -> dict[str, Request]:
@@ -60,7 +65,8 @@ def _either(found: list[Request]) -> Request:
     if len(found) == 1:
         return found[0]
     columns = frozenset[str]().union(*(request.columns for request in found))
-    return Request(columns, Or(tuple(request.predicate for request in found)))
+    opaque = frozenset[str]().union(*(request.opaque for request in found))
+    return Request(columns, Or(tuple(request.predicate for request in found)), opaque)
 
 
 def _scans(plan: Any) -> Iterator[Any]:
@@ -99,7 +105,7 @@ def _request(scan: Any, schema: pa.Schema) -> Request:
     # Filters that the scan applies by itself can name columns beyond the projection.
     convert = _Converter(schema)
     predicate = And(tuple(convert(expression) for expression in scan.filters()))
-    return Request(columns | convert.columns, predicate)
+    return Request(columns | convert.columns, predicate, convert.opaque(predicate))
 
 
 class _Converter:
@@ -107,7 +113,20 @@ class _Converter:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._types = {field.name: field.type for field in schema}
-        self.columns: set[str] = set()
+        self._mentions = Counter[str]()
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset(self._mentions)
+
+    def opaque(self, predicate: Predicate) -> frozenset[str]:
+        """Float columns, except where all that is asked of them is equality with a number, or NULL."""
+        harmless = Counter(_harmless(predicate))
+        return frozenset(
+            name
+            for name, mentions in self._mentions.items()
+            if pa.types.is_floating(self._types[name]) and mentions > harmless[name]
+        )
 
     def __call__(self, expression: Any) -> Predicate:
         self._note_columns(expression)
@@ -118,12 +137,12 @@ class _Converter:
         if variant == "Column":
             name = expression.to_variant().name()
             if name in self._types:
-                self.columns.add(name)
+                self._mentions[name] += 1
         elif variant != "Literal":
             try:
                 operands = expression.rex_call_operands()
             except Exception:
-                self.columns.update(self._types)  # whatever it names
+                self._mentions.update(self._types)  # whatever it names
                 return
             for operand in operands:
                 self._note_columns(operand)
@@ -219,6 +238,19 @@ class _Converter:
             return Unknown()
         starts = StartsWith(column, prefix)
         return starts if pattern[end:] == "%" else And((starts, Unknown()))
+
+
+def _harmless(predicate: Predicate) -> Iterator[str]:
+    match predicate:
+        case And(children) | Or(children):
+            for child in children:
+                yield from _harmless(child)
+        case Compare(column, "=", value) if value == value:  # not NaN
+            yield column
+        case In(column, values) if all(value == value for value in values):
+            yield column
+        case IsNull(column) | IsNotNull(column):
+            yield column
 
 
 def _same_type(column: pa.DataType, literal: pa.DataType) -> bool:

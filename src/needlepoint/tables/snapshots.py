@@ -60,6 +60,11 @@ class Snapshots:
                 return held[0]
             return self._renew(name, sequence)
 
+    def forget(self) -> None:
+        """List again at the next question, however fresh the listing is."""
+        with self._lock:
+            self._snapshots = {name: (snapshot, float("-inf")) for name, (snapshot, _) in self._snapshots.items()}
+
     def _renew(self, name: str, sequence: int) -> Snapshot:
         while True:
             known = self._known.get(name)

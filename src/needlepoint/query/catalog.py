@@ -1,0 +1,62 @@
+"""DataFusion asks here for the tables of a query, which are other ones while planning and while running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import datafusion
+from datafusion.catalog import CatalogProvider, SchemaProvider
+
+CATALOG, SCHEMA = "needle", "lake"
+
+_tables: ContextVar[Mapping[str, datafusion.Table]] = ContextVar("tables")
+
+
+@contextmanager
+def tables(found: Mapping[str, datafusion.Table]) -> Iterator[None]:
+    """Within this block, in this thread or task, these are the tables."""
+    token = _tables.set(found)
+    try:
+        yield
+    finally:
+        _tables.reset(token)
+
+
+class _Schema(SchemaProvider):
+    @property
+    def table_names(self) -> list[str]:  # type: ignore[override]  # DataFusion 55 reads an attribute here
+        return list(_tables.get({}))
+
+    def table(self, name: str) -> datafusion.Table | None:
+        return _tables.get({}).get(name)
+
+    def table_exist(self, name: str) -> bool:
+        return name in _tables.get({})
+
+
+class _Catalog(CatalogProvider):
+    def __init__(self) -> None:
+        self._schema = _Schema()
+
+    def schema_names(self) -> set[str]:
+        return {SCHEMA}
+
+    def schema(self, name: str) -> SchemaProvider | None:
+        return self._schema if name == SCHEMA else None
+
+
+def make_context(*, collect_statistics: bool) -> datafusion.SessionContext:
+    settings = {
+        "datafusion.catalog.information_schema": "true",
+        "datafusion.execution.collect_statistics": str(collect_statistics).lower(),
+        "datafusion.execution.parquet.pushdown_filters": "true",
+        "datafusion.execution.parquet.reorder_filters": "true",
+    }
+    config = datafusion.SessionConfig(settings).with_default_catalog_and_schema(CATALOG, SCHEMA)
+    context = datafusion.SessionContext(config)
+    context.register_catalog_provider(CATALOG, _Catalog())
+    # A directory listing would otherwise be remembered for ever.
+    context.sql("SET datafusion.runtime.list_files_cache_limit = '0'")
+    return context

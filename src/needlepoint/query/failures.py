@@ -1,0 +1,70 @@
+"""The border to DataFusion: its exceptions become one clear line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from needlepoint.errors import NeedlepointError, NotParquet, SqlError, UnknownName
+
+_MISSING_TABLE = re.compile(r"table '(?:[^']*?\.)?([^'.]+)' not found")
+_MISSING_COLUMN = re.compile(r"No field named ([^\s]+?)\.?\s", re.DOTALL)
+_VALID_FIELDS = re.compile(r"Valid fields are (.*?)\.?$", re.DOTALL)
+_POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
+_NOISE = re.compile(r"^(DataFusion error: |External error: |SQL error: |Error during planning: |Schema error: )+")
+_NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
+_LONGEST = 500
+
+
+@contextmanager
+def clear_error(query: str, tables: Callable[[], list[str]]) -> Iterator[None]:
+    """DataFusion raises ValueError for SQL it cannot plan and bare Exception for what fails while running."""
+    try:
+        yield
+    except (NeedlepointError, KeyboardInterrupt, AssertionError):
+        raise
+    except Exception as error:
+        if type(error) not in (ValueError, Exception):
+            raise
+        raise translate(str(error), query, tables()) from error
+
+
+def translate(text: str, query: str, tables: list[str]) -> NeedlepointError:
+    if found := _MISSING_TABLE.search(text):
+        return UnknownName("table", found[1], tables, where=_place(query, found[1]))
+    if found := _MISSING_COLUMN.search(text + " "):
+        name = found[1].replace('"', "").split(".")[-1]
+        valid = _VALID_FIELDS.search(text)
+        known = {each.replace('"', "").split(".")[-1].strip() for each in valid[1].split(",")} if valid else set()
+        return UnknownName("column", name, known, where=_place(query, name))
+    if found := _NOT_SUPPORTED.search(text):
+        return SqlError(
+            f"{found[1]} is not a query.",
+            hint="Queries read. Tables are written by Spark jobs or `needle ingest`; indexes and views have CREATE and DROP.",
+        )
+    if "Parquet error" in text or "ParquetError" in text or "Corrupt footer" in text:
+        path = re.search(r"(/[^\s:,'\"]+\.parquet)", text)
+        return NotParquet(path[1] if path else "a file", _short(text), hint="Write it again or remove it, then sync.")
+    return SqlError(_short(_with_position(text)))
+
+
+def _short(text: str) -> str:
+    text = text.removeprefix("Optimizer rule 'simplify_expressions' failed\ncaused by\n")
+    line = _NOISE.sub("", " ".join(text.split()))
+    line = re.sub(r'^ParserError\("(.*)"\)$', r"\1", line)
+    line = line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
+    return line.rstrip(".") + "."
+
+
+def _with_position(text: str) -> str:
+    return _POSITION.sub(r" at line \1, column \2", text)
+
+
+def _place(query: str, name: str) -> str:
+    """Line and column of the first place where a query names something."""
+    found = re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", query, re.IGNORECASE)
+    if found is None:
+        return ""
+    line = query.count("\n", 0, found.start()) + 1
+    return f" at line {line}, column {found.start() - query.rfind(chr(10), 0, found.start())}"

@@ -1,0 +1,47 @@
+"""The answer to a query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from needlepoint.errors import UsageError
+from needlepoint.query.explain import Report
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+
+class Result:
+    """Rows, in the form you like, and the report of how they were found."""
+
+    def __init__(self, table: pa.Table, report: Report) -> None:
+        self._table = table
+        self.report = report
+
+    def to_arrow(self) -> pa.Table:
+        return self._table
+
+    def to_pandas(self) -> pandas.DataFrame:
+        try:
+            return self._table.to_pandas()
+        except ImportError:
+            raise UsageError("pandas is not installed.", hint="pip install 'needlepoint[pandas]'") from None
+
+    def to_polars(self) -> polars.DataFrame:
+        try:
+            import polars
+        except ImportError:
+            raise UsageError("polars is not installed.", hint="pip install 'needlepoint[polars]'") from None
+        return polars.DataFrame(self._table)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self._table.to_pylist()
+
+    def __len__(self) -> int:
+        return self._table.num_rows
+
+    def __repr__(self) -> str:
+        return f"Result({self._table.num_rows} rows: {', '.join(self._table.column_names)})"
