@@ -1,0 +1,90 @@
+"""Needlepoint: millisecond point lookups on a plain Parquet lake.
+
+    import needlepoint
+
+    lake = needlepoint.open("lake")
+    lake.create_table("product", "lake/product")
+    lake.create_index("product", "product_id")
+    lake.sql("SELECT title, upc FROM product WHERE product_id = 384209819").rows()
+
+Nothing heavy is imported until a lake is opened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from needlepoint.errors import (
+    FileError,
+    NameTaken,
+    NeedlepointError,
+    NotIndexable,
+    NotParquet,
+    SchemaConflict,
+    SparkError,
+    SqlError,
+    StoreError,
+    UnknownName,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from needlepoint.lake import Lake
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "open",
+    "Lake",
+    "FileError",
+    "NameTaken",
+    "NeedlepointError",
+    "NotIndexable",
+    "NotParquet",
+    "SchemaConflict",
+    "SparkError",
+    "SqlError",
+    "StoreError",
+    "UnknownName",
+    "UsageError",
+]
+
+
+def open(
+    root: str | Path,
+    *,
+    create: bool = True,
+    refresh: float | None = None,
+    index_memory: int | None = None,
+    workers: int | None = None,
+    cache_bytes: int | None = None,
+    range_limit: int | None = None,
+    progress: Any = None,
+) -> Lake:
+    """Open the lake in a directory; docs/settings.md explains the settings.
+
+    `create=False` refuses a directory that is no lake yet. `progress` is called with what is done, how much of it
+    and of how much.
+    """
+    from needlepoint.indexer.indexer import no_progress
+    from needlepoint.lake import Lake
+    from needlepoint.settings import Settings
+
+    settings = Settings.from_environment(
+        refresh=refresh,
+        index_memory=index_memory,
+        workers=workers,
+        cache_bytes=cache_bytes,
+        range_limit=range_limit,
+    )
+    return Lake(root, create=create, progress=progress or no_progress, settings=settings)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Lake":
+        from needlepoint.lake import Lake
+
+        return Lake
+    raise AttributeError(f"module 'needlepoint' has no attribute '{name}'")

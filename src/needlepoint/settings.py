@@ -1,11 +1,11 @@
 """The settings of a lake, each with its environment variable.
 
-    setting           variable                 default   meaning
-    refresh           NEEDLE_REFRESH           1.0       seconds a directory listing stays fresh
-    index_memory      NEEDLE_INDEX_MEMORY      512 MiB   memory of one indexing process, in bytes
-    workers           NEEDLE_WORKERS           cores     processes that build indexes
-    cache_bytes       NEEDLE_CACHE_BYTES       256 MiB   memory for file cards
-    range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads from a key index
+setting           variable                 default   meaning
+refresh           NEEDLE_REFRESH           1.0       seconds a directory listing stays fresh
+index_memory      NEEDLE_INDEX_MEMORY      512 MiB   memory of one indexing process, in bytes
+workers           NEEDLE_WORKERS           cores     processes that build indexes
+cache_bytes       NEEDLE_CACHE_BYTES       256 MiB   memory for file cards
+range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads from a key index
 """
 
 from __future__ import annotations

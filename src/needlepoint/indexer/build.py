@@ -169,9 +169,7 @@ def _plain_array(values: pa.Array, type: pa.DataType) -> pa.Array:
     return values if values.type.equals(type) else values.cast(type)
 
 
-def _entries(
-    keys: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], file_id: int
-) -> npt.NDArray[np.uint8]:
+def _entries(keys: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], file_id: int) -> npt.NDArray[np.uint8]:
     width = keys.shape[1]
     entries = np.empty((len(rows), width + 8), np.uint8)
     entries[:, :width] = keys

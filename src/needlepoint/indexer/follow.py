@@ -44,9 +44,7 @@ def follow(registry: Registry, queue: Queue, indexer: Indexer, *, once: bool) ->
         yield from _handle_all(registry, queue, indexer, messages)
 
 
-def _handle_all(
-    registry: Registry, queue: Queue, indexer: Indexer, messages: list[Message]
-) -> Iterator[Handled]:
+def _handle_all(registry: Registry, queue: Queue, indexer: Indexer, messages: list[Message]) -> Iterator[Handled]:
     """Events of one table are indexed together, which makes fewer and larger runs."""
     by_table: dict[str, list[tuple[Message, Event]]] = {}
     for message in messages:

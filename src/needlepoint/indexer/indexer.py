@@ -148,9 +148,7 @@ class Indexer:
             held += size
         yield Task(tuple(group), index_tasks, str(scratch / str(number)), memory)
 
-    def _run(
-        self, tasks: Sequence[Task], indexes: dict[int, Index], rows: int
-    ) -> tuple[int, tuple[Failure, ...]]:
+    def _run(self, tasks: Sequence[Task], indexes: dict[int, Index], rows: int) -> tuple[int, tuple[Failure, ...]]:
         total = sum(len(task.files) for task in tasks)
         done, failures = 0, list[Failure]()
         self._progress("indexing", 0, total)
@@ -210,4 +208,3 @@ class Indexer:
         for left in self._scratch.glob("*"):
             if left.stat().st_mtime < time.time() - older_than:
                 shutil.rmtree(left, ignore_errors=True)
-

@@ -57,10 +57,10 @@ def _parts(
 
 def _word(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> Words:
     """Little-endian words at any byte, without the bytes beyond the value's end."""
-    windows = np.ndarray((len(data) - 7,), np.dtype("<u8"), buffer=data, strides=(1,))
+    windows: Words = np.ndarray((len(data) - 7,), np.dtype("<u8"), buffer=data, strides=(1,))
     unused = (8 - np.clip(left, 0, 8)).astype(np.uint64) * np.uint64(8)
     # A shift by 64 is undefined, so an empty value is masked apart.
-    masks = np.where(left <= 0, np.uint64(0), np.uint64(2**64 - 1) >> np.minimum(unused, np.uint64(63)))
+    masks: Words = np.where(left <= 0, np.uint64(0), np.uint64(2**64 - 1) >> np.minimum(unused, np.uint64(63)))
     words: Words = windows[at] & masks
     return words
 

@@ -42,8 +42,7 @@ def key_bytes(type: pa.DataType, column: str = "", table: str = "") -> int:
     if (
         pa.types.is_integer(type)
         or pa.types.is_boolean(type)
-        or pa.types.is_temporal(type)
-        and not pa.types.is_interval(type)
+        or (pa.types.is_temporal(type) and not pa.types.is_interval(type))
         or pa.types.is_floating(type)
         or pa.types.is_decimal(type)
     ):

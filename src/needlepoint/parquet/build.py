@@ -50,9 +50,7 @@ def _check_places(file: LocalFile, chunks: list[ColumnChunk]) -> None:
             raise NotParquet(file.path, f"column {name} lies outside the file", hint=_HINT)
 
 
-def _offset_indexes(
-    file: LocalFile, metadata: FileMetadata, chunks: list[ColumnChunk]
-) -> list[OffsetIndex | None]:
+def _offset_indexes(file: LocalFile, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[OffsetIndex | None]:
     """The offset index of each chunk; None where there is none, or none to be trusted."""
     found: list[OffsetIndex | None] = [None] * len(chunks)
     wanted: list[int] = []

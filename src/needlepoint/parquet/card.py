@@ -195,8 +195,7 @@ def _from_parts(header: dict[str, Any], arrays: list[Int64Array], blobs: list[by
             for (name, elements, first, last), each in zip(names, raw, strict=True)
         ),
         leaves=tuple(
-            Leaf(tuple(path), field, physical_type, nested)
-            for path, field, physical_type, nested in header["leaves"]
+            Leaf(tuple(path), field, physical_type, nested) for path, field, physical_type, nested in header["leaves"]
         ),
         row_group_rows=rows,
         chunks=ChunkTable(*chunk_arrays),

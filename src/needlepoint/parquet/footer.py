@@ -149,9 +149,7 @@ def _footer_bytes(file: LocalFile) -> bytes:
         raise NotParquet(file.path, "not a Parquet file", hint="A Parquet file begins and ends with PAR1.")
     length = int.from_bytes(tail[-8:-4], "little")
     if length == 0 or length > size - 12:
-        raise NotParquet(
-            file.path, f"the footer claims {length} bytes of a file of {size}", hint=_CORRUPT_HINT
-        )
+        raise NotParquet(file.path, f"the footer claims {length} bytes of a file of {size}", hint=_CORRUPT_HINT)
     if length + 8 <= len(tail):
         return tail[-8 - length : -8]
     missing = length + 8 - len(tail)

@@ -68,6 +68,4 @@ def is_plausible(index: OffsetIndex, *, num_rows: int, start: int, end: int) -> 
         return False
     ends = offset + size
     # Ascending and disjoint, and rows in every page.
-    return bool(
-        ends[-1] <= end and np.all(ends[:-1] <= offset[1:]) and np.all(first_row[1:] > first_row[:-1])
-    )
+    return bool(ends[-1] <= end and np.all(ends[:-1] <= offset[1:]) and np.all(first_row[1:] > first_row[:-1]))

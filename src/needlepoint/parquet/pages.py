@@ -34,9 +34,7 @@ class ReadStats:
 NOTHING_READ = ReadStats(0, 0, 0, 0)
 
 
-def read_rows(
-    path: str, card: FileCard, columns: Sequence[str], rows: Int64Array
-) -> tuple[pa.Table, ReadStats]:
+def read_rows(path: str, card: FileCard, columns: Sequence[str], rows: Int64Array) -> tuple[pa.Table, ReadStats]:
     """The rows with these numbers, which count from 0, ascend and do not repeat.
 
     The result is that of `pq.read_table(path, columns=columns).take(rows)`. KeyError when the file has no
@@ -105,15 +103,11 @@ class _Request:
         for field, choice in zip(plan.fields, choices, strict=True):
             for row_group, stretches, num_rows in choice.by_row_group():
                 chunks = groups.setdefault(row_group, [])
-                chunks += [
-                    self._chunk(leaf, row_group, stretches, num_rows, field.nested) for leaf in field.leaves
-                ]
+                chunks += [self._chunk(leaf, row_group, stretches, num_rows, field.nested) for leaf in field.leaves]
         self.row_groups = len(groups)
         return _FilePart(plan, list(groups.values()), choices)
 
-    def _chunk(
-        self, leaf: LeafPlan, row_group: int, stretches: list[int], num_rows: int, nested: bool
-    ) -> _ChunkPart:
+    def _chunk(self, leaf: LeafPlan, row_group: int, stretches: list[int], num_rows: int, nested: bool) -> _ChunkPart:
         ranges = self.ranges
         place = leaf.dictionary(row_group)
         dictionary = None
@@ -196,9 +190,7 @@ def _take_scattered(chunk: pa.Array[Any], positions: Int64Array) -> pa.Array[Any
         )
 
 
-def _table(
-    path: str, plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray[Any]]
-) -> pa.Table:
+def _table(path: str, plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray[Any]]) -> pa.Table:
     wanted = [arrays[name] for name in columns]
     for name, expected, column in zip(columns, plan.schema.types, wanted, strict=True):
         if column.type != expected:

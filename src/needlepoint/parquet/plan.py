@@ -47,9 +47,7 @@ class LeafPlan:
             mask = int(self.card.chunks.encodings[index])
             encodings = [encoding for encoding in range(mask.bit_length()) if mask >> encoding & 1]
             codec = int(self.card.chunks.codec[index])
-            found = self.heads[row_group] = assembly.chunk_head(
-                leaf.physical_type, encodings, leaf.path, codec
-            )
+            found = self.heads[row_group] = assembly.chunk_head(leaf.physical_type, encodings, leaf.path, codec)
         return found
 
     def dictionary(self, row_group: int) -> tuple[int, int] | None:

@@ -43,7 +43,7 @@ class _Catalog(CatalogProvider):
     def schema_names(self) -> set[str]:
         return {SCHEMA}
 
-    def schema(self, name: str) -> SchemaProvider | None:
+    def schema(self, name: str) -> SchemaProvider | None:  # type: ignore[override]  # a Python provider is accepted
         return self._schema if name == SCHEMA else None
 
 

@@ -21,14 +21,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import datafusion
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged
-from needlepoint.predicate import Bounds, Zones
+from needlepoint.predicate import Bounds, Constant, Zones
 from needlepoint.query import catalog
 from needlepoint.query.cards import Cards
 from needlepoint.query.explain import Level, Report, TableReport
@@ -47,13 +47,14 @@ from needlepoint.tables.snapshots import Snapshot, Snapshots
 
 MOST_TRIES = 5
 
-_READ_ONLY = (
-    datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
-)
+_WORDS = re.compile(r"\w+")
+_CATALOG_WORDS = {"show", "describe", "information_schema"}
+
+_READ_ONLY = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class Prepared:
     """What is worked out once for a snapshot and used by every query on it."""
 
     snapshot: Snapshot
@@ -88,7 +89,7 @@ class Engine:
         self._natives = NativeScans()
         self._context = catalog.make_context(collect_statistics=True)
         self._careful_context = catalog.make_context(collect_statistics=False)
-        self._prepared: dict[str, _Prepared] = {}
+        self._prepared: dict[str, Prepared] = {}
         self._fresh_stores: dict[int, int] = {}
 
     # The story
@@ -108,16 +109,16 @@ class Engine:
         """The report of a query that is planned but not run."""
         with clear_error(query, self._names()):
             planned = self._plan(query, parameters, use_indexes=True)
-        return Report(lambda: [self._table_report(planned, name, None) for name in planned.readings], executed=False)
+        return Report(lambda: self._table_reports(planned, None), executed=False)
 
     def _run_once(self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool) -> Result:
         with clear_error(query, self._names()):
             started = time.perf_counter()
             planned = self._plan(query, parameters, use_indexes)
             decided = time.perf_counter()
-            frames = {name: self._read(reading, planned.context) for name, reading in planned.readings.items()}
+            ready = {name: self._read(reading, planned.context) for name, reading in planned.readings.items()}
             read = time.perf_counter()
-            with self._tables(planned.context, planned.views, {}, frames):
+            with self._tables(planned.context, planned.views, ready):
                 frame = self._frame(planned.context, query, parameters)
                 batches = frame.collect()
             self._check_listings(planned)
@@ -130,21 +131,24 @@ class Engine:
     # Plan
 
     def _plan(self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool) -> _Planned:
-        prepared: dict[str, _Prepared] = {}
-        views, context = self._views(query), self._context
-        with self._tables(context, views, prepared):
+        context, views = self._context, self._views(query)
+        prepared = {name: self.prepare(name) for name in self._named(query, views)}
+        with self._tables(context, views, {name: found.stub for name, found in prepared.items()}):
             frame = self._frame(context, query, parameters)
             schemas = {name: found.snapshot.table.schema for name, found in prepared.items()}
             asked = requests(frame.optimized_logical_plan(), schemas)
             schema = frame.schema()
         readings, questions = {}, {}
-        for name, request in asked.items():
-            readings[name], questions[name] = self._narrow(prepared[name], request, use_indexes)
+        for name, found in prepared.items():
+            # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
+            request = asked.get(name, Request(frozenset(found.snapshot.table.schema.names), Constant(True)))
+            readings[name], questions[name] = self.narrow(found, request, use_indexes)
         if any(_has_float(reading) for reading in readings.values()):
             context = self._careful_context
         return _Planned(readings, questions, schema, context, views)
 
-    def _narrow(self, prepared: _Prepared, request: Request, use_indexes: bool) -> tuple[Reading, Question]:
+    def narrow(self, prepared: Prepared, request: Request, use_indexes: bool = True) -> tuple[Reading, Question]:
+        """Decide what is read of one table."""
         snapshot = prepared.snapshot
         question = Question(
             snapshot,
@@ -171,7 +175,8 @@ class Engine:
 
         return store
 
-    def _prepare(self, name: str) -> _Prepared:
+    def prepare(self, name: str) -> Prepared:
+        """The newest snapshot of a table, ready to be asked."""
         snapshot = self.snapshots.current(name)
         held = self._prepared.get(name)
         if held is not None and held.snapshot is snapshot:
@@ -184,8 +189,8 @@ class Engine:
             for file in snapshot.files
         ]
         zones = Zones.of([{**bounds, **values} for bounds, values in zip(stored, fixed, strict=True)])
-        stub = datafusion.Table(self._natives.scan(self._context, table.schema, ["/nonexistent/"]))
-        self._prepared[name] = prepared = _Prepared(snapshot, Zones.of(fixed), zones, stub)
+        stub = self._natives.stub(table.schema)
+        self._prepared[name] = prepared = Prepared(snapshot, Zones.of(fixed), zones, stub)
         return prepared
 
     # Read and run
@@ -196,26 +201,12 @@ class Engine:
 
     @contextmanager
     def _tables(
-        self,
-        context: datafusion.SessionContext,
-        views: list[tuple[str, str]],
-        prepared: dict[str, _Prepared],
-        ready: Mapping[str, datafusion.Table] | None = None,
+        self, context: datafusion.SessionContext, views: list[tuple[str, str]], found: dict[str, datafusion.Table]
     ) -> Iterator[None]:
-        """What names mean: the tables that are ready, else stubs without rows, whose snapshots go to `prepared`.
-
-        While a query runs, only a table that no part of its plan scans is still a stub.
-        """
-
-        def stub(name: str) -> datafusion.Table:
-            prepared[name] = found = self._prepare(name)
-            return found.stub
-
-        found = _Lazy(stub, self._registry.table_names())
-        found.seen.update(ready or {})
+        """Inside, names in SQL mean these tables, and the views over them."""
         with catalog.tables(found):
             for name, query in views:
-                found.seen[name] = datafusion.Table(self._frame(context, query, None))
+                found[name] = datafusion.Table(self._frame(context, query, None))
             yield
 
     def _views(self, query: str) -> list[tuple[str, str]]:
@@ -223,6 +214,13 @@ class Engine:
         views = self._registry.views()
         named = any(re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE) for name, _ in views)
         return views if named else []
+
+    def _named(self, query: str, views: list[tuple[str, str]]) -> set[str]:
+        """Tables the query may name. DataFusion asks for them from inside its runtime, where it cannot be called
+        again, so they are made ready before."""
+        names = set(self._registry.table_names())
+        words = {word.lower() for text in (query, *(view for _, view in views)) for word in _WORDS.findall(text)}
+        return names if words & _CATALOG_WORDS else names & words
 
     def _frame(
         self, context: datafusion.SessionContext, query: str, parameters: Mapping[str, Any] | None
@@ -242,64 +240,38 @@ class Engine:
 
     # Report
 
-    def _table_reports(self, planned: _Planned, frame: datafusion.DataFrame) -> list[TableReport]:
-        natively = any(reading.scanned for reading in planned.readings.values())
-        found = metrics(frame.execution_plan()) if natively else {"bytes": 0, "rows": 0}
-        alone = sum(bool(reading.scanned) for reading in planned.readings.values()) == 1
+    def _table_reports(self, planned: _Planned, frame: datafusion.DataFrame | None) -> list[TableReport]:
+        scanning = [name for name, reading in planned.readings.items() if reading.scanned]
+        # DataFusion counts per scan operator and not per table: with one table scanned the count is its.
+        counted = metrics(frame.execution_plan()) if frame is not None and len(scanning) == 1 else None
         return [
-            self._table_report(planned, name, found if alone and reading.scanned else None)
+            self._table_report(name, reading, planned.questions[name], counted if name in scanning else None)
             for name, reading in planned.readings.items()
         ]
 
-    def _table_report(self, planned: _Planned, name: str, native: Mapping[str, int] | None) -> TableReport:
-        reading, question = planned.readings[name], planned.questions[name]
-        files = reading.snapshot.files
+    def reporter(self, name: str, reading: Reading, question: Question) -> Callable[[], list[TableReport]]:
+        return lambda: [self._table_report(name, reading, question, None)]
+
+    def _table_report(
+        self, name: str, reading: Reading, question: Question, native: Mapping[str, int] | None
+    ) -> TableReport:
+        files, stats = reading.snapshot.files, reading.stats
         cards = [card for card in map(self.cards.get, reading.paged) if card is not None]
-        scanned_rows = total_rows(reading.scanned)
-        read = rows_read(reading) + (native["rows"] if native else scanned_rows or 0)
+        scanned_rows = native["rows"] if native else total_rows(reading.scanned) or 0
         scanned_bytes = native["bytes"] if native else sum(file.identity.size for file in reading.scanned)
+        bytes_read = sum(each.bytes_read for each in stats) + scanned_bytes
         return TableReport(
             table=name,
             files=Level(len(reading.scanned) + len(reading.paged), len(files)),
-            row_groups=Level(sum(s.row_groups for s in reading.stats), sum(card.num_row_groups for card in cards)),
-            pages=Level(sum(s.pages for s in reading.stats), sum(len(card.pages.offset) for card in cards)),
-            rows=Level(read, total_rows(files)),
-            bytes=Level(
-                sum(s.bytes_read for s in reading.stats) + scanned_bytes, sum(file.identity.size for file in files)
-            ),
+            row_groups=Level(sum(each.row_groups for each in stats), sum(card.num_row_groups for card in cards)),
+            pages=Level(sum(each.pages for each in stats), sum(len(card.pages.offset) for card in cards)),
+            rows=Level(rows_read(reading) + scanned_rows, total_rows(files)),
+            bytes=Level(bytes_read, sum(file.identity.size for file in files)),
             page_read_files=len(reading.paged),
             scanned_files=len(reading.scanned),
             steps=tuple(question.steps),
             indexes=tuple(question.indexes),
         )
-
-
-T = TypeVar("T")
-
-
-class _Lazy(Mapping[str, T]):
-    """Names whose values are made when asked for; `seen` are those that were."""
-
-    def __init__(self, make: Callable[[str], T], names: list[str]) -> None:
-        self._make = make
-        self._names = names
-        self.seen: dict[str, T] = {}
-
-    def __getitem__(self, name: str) -> T:
-        if name not in self.seen:
-            if name not in self._names:
-                raise KeyError(name)
-            self.seen[name] = self._make(name)
-        return self.seen[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.seen or name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({*self._names, *self.seen})
-
-    def __len__(self) -> int:
-        return len({*self._names, *self.seen})
 
 
 def _has_float(reading: Reading) -> bool:

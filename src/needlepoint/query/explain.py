@@ -90,7 +90,12 @@ class Report:
 
 def _table_lines(table: TableReport, executed: bool) -> list[str]:
     lines = [f"{table.table}"]
-    levels = [("files", table.files), ("row groups", table.row_groups), ("pages", table.pages), ("rows", table.rows)]
+    levels = [
+        ("files", table.files),
+        ("row groups", table.row_groups),
+        ("pages", table.pages),
+        ("rows", table.rows),
+    ]
     lines += [f"  {_bar(level)} {name:<10} {level}" for name, level in levels]
     lines.append(f"  {_bar(table.bytes)} {'bytes':<10} {table.bytes}" + ("" if executed else " at most"))
     lines.append(f"  read: {table.page_read_files} files by page, {table.scanned_files} files by native scan")

@@ -46,6 +46,14 @@ class NativeScans:
         plan = _SCAN_TAG + _varint(len(scan)) + scan + rest
         return context.create_dataframe_from_logical_plan(datafusion.LogicalPlan.from_bytes(context, plan))
 
+    def stub(self, schema: pa.Schema) -> datafusion.Table:
+        """A table without files, to plan against."""
+        with self._lock:
+            self._context.register_listing_table("stub", "/nonexistent/", schema=schema)
+            table = self._context.catalog().schema().table("stub")
+            self._context.deregister_table("stub")
+            return table
+
     def _template(self, schema: pa.Schema, partitions: Sequence[tuple[str, pa.DataType]]) -> tuple[bytes, bytes]:
         key = bytes(schema.serialize()) + repr(partitions).encode()
         with self._lock:

@@ -183,7 +183,7 @@ class _Converter:
         left, right = expression.rex_call_operands()
         if operator in ("AND", "OR"):
             both = (self._convert(left), self._convert(right))
-            return And(both) if operator == "AND" else Or(both)
+            return And(both) if operator == "AND" else _any_of(both)
         if left.variant_name() == "Literal":
             left, right, operator = right, left, _SWAPPED.get(operator, "")
         if operator not in _OPERATORS or right.variant_name() != "Literal":
@@ -238,6 +238,16 @@ class _Converter:
             return Unknown()
         starts = StartsWith(column, prefix)
         return starts if pattern[end:] == "%" else And((starts, Unknown()))
+
+
+def _any_of(both: tuple[Predicate, Predicate]) -> Predicate:
+    """The optimizer turns `x IN (1, 2, 3)` into ORs; here it is an IN again."""
+    match both:
+        case (Compare(left, "=", first), Compare(right, "=", second)) if left == right:
+            return In(left, (first, second))
+        case (In(left, values), Compare(right, "=", value)) if left == right:
+            return In(left, (*values, value))
+    return Or(both)
 
 
 def _harmless(predicate: Predicate) -> Iterator[str]:

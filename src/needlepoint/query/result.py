@@ -38,10 +38,10 @@ class Result:
         return polars.DataFrame(self._table)
 
     def rows(self) -> list[dict[str, Any]]:
-        return self._table.to_pylist()
+        return list(self._table.to_pylist())
 
     def __len__(self) -> int:
-        return self._table.num_rows
+        return int(self._table.num_rows)
 
     def __repr__(self) -> str:
         return f"Result({self._table.num_rows} rows: {', '.join(self._table.column_names)})"

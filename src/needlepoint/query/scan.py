@@ -109,9 +109,7 @@ def read_pages(reading: Reading, cards: Cards) -> pa.Table | None:
     return pa.concat_tables(tables) if len(tables) > 1 else tables[0]
 
 
-def _read_file(
-    reading: Reading, file: File, card: FileCard, columns: Sequence[str], rows: Rows
-) -> pa.Table:
+def _read_file(reading: Reading, file: File, card: FileCard, columns: Sequence[str], rows: Rows) -> pa.Table:
     present = [name for name in columns if name in card.arrow_schema.names]
     numbers = rows.numbers()
     try:
@@ -237,4 +235,3 @@ def rows_read(reading: Reading) -> int:
 
 def total_rows(files: Sequence[File]) -> int | None:
     return None if any(file.rows is None for file in files) else int(np.sum([file.rows for file in files] or [0]))
-

@@ -15,9 +15,7 @@ _CONDITION = re.compile(r"^\[[A-Z_.]+\]\s*")
 _JAVA_CLASS = re.compile(r"^(?:[a-z_$][\w$]*\.)+[A-Z][\w$.]*:\s*")
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w+")
 _UNREADABLE_FILE = re.compile(r"^\[FAILED_READ_FILE.*?while reading file (.+?)\.(?:\s|$)")
-_STARTUP_NOISE = re.compile(
-    r"^\s*$|^\s+at |^\s*WARNING: |^Using Spark's default|^Setting |^To adjust |\b(WARN|INFO)\b"
-)
+_STARTUP_NOISE = re.compile(r"^\s*$|^\s+at |^\s*WARNING: |^Using Spark's default|^Setting |^To adjust |\b(WARN|INFO)\b")
 
 
 def reason(failure: BaseException) -> str:

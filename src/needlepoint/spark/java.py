@@ -66,9 +66,7 @@ def _home_if_usable(java: Path) -> str | None:
     """Ask this Java for its home, with the argument Spark starts it with; None if it is too old or broken."""
     command = [str(java), f"--add-modules={_MODULE}", "-XshowSettings:properties", "-version"]
     try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=60, check=False
-        )
+        answer = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     said = answer.stderr + answer.stdout

@@ -139,6 +139,4 @@ def _title(row: Column, seed: int) -> Column:
     # Squaring a uniform number makes small ones frequent: i*i/size for i in [0, size).
     draws = (_below(row, size * size, seed, f"word {position}") for position in range(6))
     picks = [F.get(words, F.floor(draw * draw / F.lit(size**3)).cast("int")) for draw in draws]
-    return F.concat_ws(
-        " ", F.slice(F.array(*picks), F.lit(1), _below(row, 5, seed, "length").cast("int") + 2)
-    )
+    return F.concat_ws(" ", F.slice(F.array(*picks), F.lit(1), _below(row, 5, seed, "length").cast("int") + 2))

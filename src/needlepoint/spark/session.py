@@ -152,6 +152,4 @@ def _utf8_file_names() -> Iterator[None]:
 
 def _quiet_pandas() -> None:
     """PySpark warns about pandas 3 on import and at every mapInArrow, where no pandas object is involved."""
-    warnings.filterwarnings(
-        "ignore", message="PySpark does not yet fully support pandas", category=FutureWarning
-    )
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)

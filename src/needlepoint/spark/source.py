@@ -123,9 +123,7 @@ def _kind(path: str, files: Iterable[Path], given: str | None) -> str:
         if given.lower() in _FORMATS:
             return _FORMATS[given.lower()]
         raise UsageError(f"unknown format '{given}'.", hint=_hint())
-    kinds = {_FORMATS.get(_extension(str(name)), "") for name in files} or {
-        _FORMATS.get(_extension(path), "")
-    }
+    kinds = {_FORMATS.get(_extension(str(name)), "") for name in files} or {_FORMATS.get(_extension(path), "")}
     if len(kinds) > 1:
         shown = ", ".join(sorted(kind or "others" for kind in kinds))
         raise UsageError(f"{path} holds files of several formats ({shown}).", hint="Read them one by one.")
@@ -168,9 +166,7 @@ def _is_json_document(file: Path) -> bool:
     """Whether the file is one array over many lines, rather than one record a line."""
     try:
         with _opened(file) as lines:
-            first = next(
-                (line for line in iter(lambda: lines.readline(_LONGEST_LINE), b"") if line.strip()), b""
-            )
+            first = next((line for line in iter(lambda: lines.readline(_LONGEST_LINE), b"") if line.strip()), b"")
     except OSError:  # not what its name says: Spark will tell
         return False
     if not first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):

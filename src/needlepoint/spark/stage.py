@@ -74,9 +74,7 @@ def _new_directory(directory: str | os.PathLike[str]) -> Path:
     try:
         root.mkdir(parents=True)
     except FileExistsError:
-        raise UsageError(
-            f"the staging directory {root} exists already.", hint="Give each batch a new one."
-        ) from None
+        raise UsageError(f"the staging directory {root} exists already.", hint="Give each batch a new one.") from None
     except OSError as refused:
         raise UsageError(f"the staging directory {root} cannot be made: {refused.strerror}.") from refused
     return root

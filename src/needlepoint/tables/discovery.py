@@ -26,9 +26,7 @@ class Discovered:
     unreadable: tuple[NotParquet, ...]
 
 
-def discover_schema(
-    location: str, new: Sequence[str], paths: Iterable[str], base: Table | None = None
-) -> Discovered:
+def discover_schema(location: str, new: Sequence[str], paths: Iterable[str], base: Table | None = None) -> Discovered:
     """The schema of the table `base` with the files `new` added; `paths` are all its files.
 
     SchemaConflict when the files cannot be one table.

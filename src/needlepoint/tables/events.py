@@ -1,6 +1,6 @@
 """The event that joins writing and indexing: a batch added these files to a table and removed those.
 
-    {"table": "product", "batch": "2024-05-01T06:00", "added": ["year=2024/part-0.parquet"], "removed": []}
+{"table": "product", "batch": "2024-05-01T06:00", "added": ["year=2024/part-0.parquet"], "removed": []}
 """
 
 from __future__ import annotations

@@ -114,9 +114,7 @@ def _move_all(table: Table, batch: Batch) -> list[File]:
             _move(Path(move.source), location / move.target)
         for directory in {(location / move.target).parent for move in batch.moves}:
             _sync(directory)
-        return [
-            File(move.target, identify(str(location / move.target)), rows=move.rows) for move in batch.moves
-        ]
+        return [File(move.target, identify(str(location / move.target)), rows=move.rows) for move in batch.moves]
     except OSError as error:
         raise StoreError(
             f"batch '{batch.batch}' cannot be moved into {location}: {error}.",

@@ -172,7 +172,8 @@ class Registry:
             clash = "SELECT name FROM indexes WHERE name = ? OR (table_id = ? AND column_name = ? AND kind = ?)"
             for (taken,) in connection.execute(clash, (name, table.id, column, kind)).fetchall():
                 raise NameTaken(
-                    f"there is an index '{taken}' already.", hint=f"DROP INDEX {taken} removes it; sync fills it."
+                    f"there is an index '{taken}' already.",
+                    hint=f"DROP INDEX {taken} removes it; sync fills it.",
                 )
             connection.execute(
                 "INSERT INTO indexes (table_id, name, column_name, kind) VALUES (?, ?, ?, ?)",

@@ -85,9 +85,7 @@ def nested_table(rows: int = ROWS) -> pa.Table:
             "map": pa.array(
                 rotate(lambda n: [(f"key {k}", k) for k in range(n % 4)]), pa.map_(pa.string(), pa.int64())
             ),
-            "points": pa.array(
-                rotate(lambda n: [{"x": k, "y": "y" * k * 5} for k in range(n % 6)]), pa.list_(point)
-            ),
+            "points": pa.array(rotate(lambda n: [{"x": k, "y": "y" * k * 5} for k in range(n % 6)]), pa.list_(point)),
             "deep": pa.array(
                 rotate(lambda n: {"a": {"b": [[n] * (n % 3), [], None]}}),
                 pa.struct([("a", pa.struct([("b", pa.list_(pa.list_(pa.int32())))]))]),

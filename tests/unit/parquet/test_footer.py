@@ -166,9 +166,7 @@ def test_encrypted_columns(tmp_path: Path) -> None:
             return wrapped_key
 
     for plaintext in (True, False):
-        configuration = pe.EncryptionConfiguration(
-            footer_key="k", column_keys={"k": ["a"]}, plaintext_footer=plaintext
-        )
+        configuration = pe.EncryptionConfiguration(footer_key="k", column_keys={"k": ["a"]}, plaintext_footer=plaintext)
         properties = pe.CryptoFactory(lambda _: Kms()).file_encryption_properties(
             pe.KmsConnectionConfig(), configuration
         )

@@ -79,9 +79,7 @@ def test_same_rows_as_a_scan(lake: Lake, any_file: str) -> None:
         check(path, np.arange(0, count, 2))
 
 
-@pytest.mark.parametrize(
-    "name", ["flat/tiny_pages", "nested/tiny_pages", "nested/version_2", "duckdb", "polars"]
-)
+@pytest.mark.parametrize("name", ["flat/tiny_pages", "nested/tiny_pages", "nested/version_2", "duckdb", "polars"])
 def test_any_rows_of_any_columns(lake: Lake, name: str) -> None:
     path = lake(name)
     table = whole(path)

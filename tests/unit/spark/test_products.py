@@ -60,9 +60,7 @@ def test_columns(spark: SparkSession) -> None:
 def test_ids_of_the_last_possible_rows(spark: SparkSession) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    rows = (
-        spark.range(2**31 - 100, 2**31).select("id", demo._product_id(F.col("id"), 7).alias("made")).collect()
-    )
+    rows = spark.range(2**31 - 100, 2**31).select("id", demo._product_id(F.col("id"), 7).alias("made")).collect()
     assert all(row.made == product_id_of(row.id) for row in rows)
 
 

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 def test_importing_the_modules_does_not_import_pyspark() -> None:
     names = ("failures", "java", "products", "session", "source", "stage")
     code = "; ".join(f"import needlepoint.spark.{name}" for name in names)
-    subprocess.run(
-        [sys.executable, "-c", f"{code}; import sys; assert 'pyspark' not in sys.modules"], check=True
-    )
+    subprocess.run([sys.executable, "-c", f"{code}; import sys; assert 'pyspark' not in sys.modules"], check=True)
 
 
 def test_missing_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +58,7 @@ def test_a_failed_start_is_one_line(arguments: dict[str, str], problem: str) -> 
     code = f"from needlepoint.spark.session import session; session(**{arguments!r})"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert answer.stdout == ""
-    assert answer.stderr.splitlines()[-1].startswith(
-        f"needlepoint.errors.SparkError: Spark did not start: {problem}"
-    )
+    assert answer.stderr.splitlines()[-1].startswith(f"needlepoint.errors.SparkError: Spark did not start: {problem}")
 
 
 def test_startup_reason_skips_what_every_start_prints() -> None:

@@ -36,9 +36,7 @@ def test_csv(spark: SparkSession, tmp_path: Path) -> None:
     assert rows(spark, tmp_path / "a.tsv") == [(1, "x,y")]
     (tmp_path / "data.txt").write_text("1,007\n")
     assert rows(spark, tmp_path / "data.txt", format="csv", header=False) == [(1, 7)]
-    assert rows(spark, tmp_path / "data.txt", format="csv", header=False, schema="a int, b string") == [
-        (1, "007")
-    ]
+    assert rows(spark, tmp_path / "data.txt", format="csv", header=False, schema="a int, b string") == [(1, "007")]
 
 
 def test_names_with_the_characters_of_patterns(spark: SparkSession, tmp_path: Path) -> None:
@@ -66,9 +64,7 @@ def test_json(spark: SparkSession, tmp_path: Path) -> None:
     assert rows(spark, tmp_path / "array.json.gz") == [(1,), (2,)]
 
 
-def test_parquet_directory_keeps_columns_that_only_some_files_have(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_parquet_directory_keeps_columns_that_only_some_files_have(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"a": [2], "b": ["x"]}), tmp_path / "2.parquet")
     (tmp_path / "_SUCCESS").touch()
@@ -99,9 +95,7 @@ def test_directories(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
         ("short.csv", "a,b\n1,2\n3\n", "Malformed CSV record: 3"),
     ],
 )
-def test_bad_records_are_refused(
-    spark: SparkSession, tmp_path: Path, name: str, text: str, problem: str
-) -> None:
+def test_bad_records_are_refused(spark: SparkSession, tmp_path: Path, name: str, text: str, problem: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(UsageError) as refused:
         stage(read_source(spark, str(tmp_path / name)), tmp_path / "batch")

@@ -55,9 +55,7 @@ def frame(spark: SparkSession) -> DataFrame:
     )
 
 
-def test_pages_are_small_and_columns_compressed(
-    spark: SparkSession, frame: DataFrame, tmp_path: Path
-) -> None:
+def test_pages_are_small_and_columns_compressed(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
     (file,) = stage(frame.coalesce(1), tmp_path / "batch")
     found = chunks(spark, file.path)
     assert found["id"].page_rows == [2000] * 5

@@ -1,0 +1,109 @@
+"""Rows by key without SQL: the index, the pages, done.
+
+Where anything is out of the ordinary (a file not indexed, a column without index, floats and their NaN), the same
+question goes to the engine as SQL, so that there is one answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from needlepoint.errors import FileChanged, UsageError
+from needlepoint.predicate import And, In, Predicate
+from needlepoint.query.engine import MOST_TRIES, Engine
+from needlepoint.query.explain import Report
+from needlepoint.query.planning import Request, ordinal
+from needlepoint.query.result import Result
+from needlepoint.query.scan import read_pages
+from needlepoint.tables.definitions import Table
+
+
+class Lookup:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def get(self, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None) -> Result:
+        for attempt in range(MOST_TRIES):
+            try:
+                return self._get_once(name, keys, columns)
+            except FileChanged:
+                if attempt == MOST_TRIES - 1:
+                    raise
+                self._engine.snapshots.forget()
+        raise AssertionError
+
+    def _get_once(self, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None) -> Result:
+        started = time.perf_counter()
+        prepared = self._engine.prepare(name)
+        table = prepared.snapshot.table
+        wanted = list(columns) if columns is not None else table.schema.names
+        for column in wanted:
+            table.field(column)
+        values = {column: _values(table, column, value) for column, value in keys.items()}
+        if not values:
+            raise UsageError("get needs at least one key.", hint="For example get(product_id=384209819).")
+        predicate = _predicate(values)
+        request = Request(frozenset([*wanted, *values]), predicate)
+        reading, question = self._engine.narrow(prepared, request)
+        if reading.scanned or any(pa.types.is_floating(array.type) for array in values.values()):
+            return self._by_sql(table, values, wanted)
+        planned = time.perf_counter()
+        found = read_pages(reading, self._engine.cards)
+        rows = table.schema.empty_table() if found is None else _matching(found, values)
+        read = time.perf_counter()
+        seconds = {"plan": planned - started, "read": read - planned}
+        make = self._engine.reporter(name, reading, question)
+        return Result(rows.select(wanted), Report(make, executed=True, seconds=seconds))
+
+    def _by_sql(self, table: Table, values: Mapping[str, pa.Array], wanted: Sequence[str]) -> Result:
+        quoted = [_quoted(column) for column in wanted]
+        conditions: list[str] = []
+        parameters: dict[str, Any] = {}
+        for position, (column, array) in enumerate(values.items()):
+            names = [f"p{position}_{number}" for number in range(len(array))]
+            parameters |= dict(zip(names, array, strict=True))
+            marks = ", ".join(f"${name}" for name in names)
+            conditions.append(f"{_quoted(column)} IN ({marks})" if names else "FALSE")
+        query = f"SELECT {', '.join(quoted)} FROM {_quoted(table.name)} WHERE {' AND '.join(conditions)}"
+        return self._engine.sql(query, parameters)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _values(table: Table, column: str, value: Any) -> pa.Array:
+    """One value or a list of them as an array of the column's type; NULL equals nothing."""
+    field = table.field(column)
+    several = value if isinstance(value, (list, tuple, set, frozenset)) else [value]
+    try:
+        return pa.array([each for each in several if each is not None], field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{value!r} is not a value of column '{column}', which is {field.type}.", hint=str(error)
+        ) from None
+
+
+def _predicate(values: Mapping[str, pa.Array]) -> Predicate:
+    leaves = []
+    for column, array in values.items():
+        ordinals = [ordinal(scalar) for scalar in array]
+        if None in ordinals:
+            raise UsageError(f"column '{column}' is {array.type}, which has no equality.")
+        leaves.append(In(column, tuple(each for each in ordinals if each is not None)))
+    return leaves[0] if len(leaves) == 1 else And(tuple(leaves))
+
+
+def _matching(found: pa.Table, values: Mapping[str, pa.Array]) -> pa.Table:
+    """Every row is checked again: the index says "these at most"."""
+    mask = None
+    for column, array in values.items():
+        present = found.column(column)
+        one = pc.equal(present, array[0]) if len(array) == 1 else pc.is_in(present, array)
+        mask = one if mask is None else pc.and_kleene(mask, one)
+    return found if mask is None or pc.all(mask).as_py() else found.filter(mask)

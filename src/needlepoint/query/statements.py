@@ -1,0 +1,93 @@
+"""The statements beyond queries: indexes and views have CREATE, DROP and SHOW.
+
+>>> parse("CREATE INDEX ON product USING key (product_id)")
+CreateIndex(table='product', column='product_id', kind='key', name=None)
+>>> parse("SHOW INDEXES")
+ShowIndexes()
+>>> parse("SELECT 1") is None
+True
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from needlepoint.errors import SqlError
+
+_WORD = r'(?:[A-Za-z_]\w*|"(?:[^"]|"")+")'
+_CREATE_INDEX = re.compile(
+    rf"CREATE\s+INDEX(?:\s+(?!ON\b)({_WORD}))?\s+ON\s+({_WORD})(?:\s+USING\s+({_WORD}))?\s*\(\s*({_WORD})\s*\)",
+    re.IGNORECASE,
+)
+_DROP_INDEX = re.compile(rf"DROP\s+INDEX\s+({_WORD})", re.IGNORECASE)
+_SHOW_INDEXES = re.compile(rf"SHOW\s+INDEXES(?:\s+(?:FROM|ON)\s+({_WORD}))?", re.IGNORECASE)
+_CREATE_VIEW = re.compile(rf"CREATE\s+VIEW\s+({_WORD})\s+AS\s+(.+)", re.IGNORECASE | re.DOTALL)
+_DROP_VIEW = re.compile(rf"DROP\s+VIEW\s+({_WORD})", re.IGNORECASE)
+_STARTS = re.compile(r"(CREATE|DROP)\s+(INDEX|VIEW)\b|SHOW\s+INDEXES\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateIndex:
+    table: str
+    column: str
+    kind: str = "key"
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropIndex:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowIndexes:
+    table: str | None = None
+
+    def __repr__(self) -> str:
+        return f"ShowIndexes({self.table!r})" if self.table else "ShowIndexes()"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateView:
+    name: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropView:
+    name: str
+
+
+Statement = CreateIndex | DropIndex | ShowIndexes | CreateView | DropView
+
+_FORMS = {
+    "INDEX": "CREATE INDEX [name] ON table USING key (column), or DROP INDEX name",
+    "VIEW": "CREATE VIEW name AS SELECT …, or DROP VIEW name",
+}
+
+
+def parse(sql: str) -> Statement | None:
+    """The statement, or None when it is DataFusion's to understand."""
+    text = sql.strip().rstrip(";").rstrip()
+    start = _STARTS.match(text)
+    if start is None:
+        return None
+    if found := _CREATE_INDEX.fullmatch(text):
+        name, table, kind, column = (_unquoted(word) if word else None for word in found.groups())
+        return CreateIndex(table or "", column or "", kind or "key", name)
+    if found := _DROP_INDEX.fullmatch(text):
+        return DropIndex(_unquoted(found[1]))
+    if found := _SHOW_INDEXES.fullmatch(text):
+        return ShowIndexes(_unquoted(found[1]) if found[1] else None)
+    if found := _CREATE_VIEW.fullmatch(text):
+        return CreateView(_unquoted(found[1]), found[2])
+    if found := _DROP_VIEW.fullmatch(text):
+        return DropView(_unquoted(found[1]))
+    form = _FORMS.get((start[2] or "INDEX").upper(), "")
+    raise SqlError(f"'{' '.join(text.split())[:80]}' is not understood.", hint=f"The form is: {form}.")
+
+
+def _unquoted(word: str) -> str:
+    """SQL folds names to lower case unless they are quoted."""
+    return word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()
