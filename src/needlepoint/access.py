@@ -42,9 +42,10 @@ class Rows:
     @classmethod
     def of(cls, numbers: Iterable[int] | RowNumbers) -> Rows:
         """From row numbers in any order; neighbours join into one range."""
-        rows = np.unique(np.asarray(numbers, dtype=np.int64))
-        if len(rows) == 0:
-            return cls(rows, rows)
+        rows = np.asarray(numbers, dtype=np.int64)
+        if len(rows) <= 1:
+            return cls(rows, rows + 1)
+        rows = np.unique(rows)
         breaks = np.flatnonzero(np.diff(rows) != 1) + 1
         starts = rows[np.concatenate(([0], breaks))]
         stops = rows[np.concatenate((breaks - 1, [len(rows) - 1]))] + 1

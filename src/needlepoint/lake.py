@@ -180,6 +180,7 @@ class Lake:
             )
         key_bytes(field.type, column, table)
         index = self.registry.create_index(found, name or _index_name(table, column, kind), column, kind)
+        self._key_store(index).ingest([])  # an index without entries is there, and empty
         if build:
             self.sync(table)
         return index.name

@@ -209,10 +209,10 @@ def _answers(count: int, answer: Match) -> Answers:
 
 
 def _combine(combine: np.ufunc, children: Sequence[Predicate], zones: Zones, start: Match) -> Answers:
-    result = _answers(zones.count, start)
-    for child in children:
-        result = combine(result, match(child, zones))
-    return result
+    answers = [match(child, zones) for child in children]
+    if not answers:
+        return _answers(zones.count, start)
+    return answers[0] if len(answers) == 1 else combine.reduce(answers)
 
 
 def _match_leaf(leaf: Leaf, zone: Zone) -> Answers:

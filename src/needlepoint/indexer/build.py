@@ -142,7 +142,15 @@ def _index_file(file: FileTask, writers: dict[int, _RunWriter]) -> FileArtifact:
             entries[index_id] += len(rows)
     if identify(file.path) != file.identity:
         raise FileChanged(file.path, "changed while it was read", hint="Run sync again.")
-    return FileArtifact(file.file_id, card.num_rows, card.to_bytes(), file_bounds(card), entries)
+    return FileArtifact(
+        file_id=file.file_id,
+        rows=card.num_rows,
+        row_groups=card.num_row_groups,
+        pages=len(card.pages.offset),
+        card=card.to_bytes(),
+        bounds=file_bounds(card),
+        entries=entries,
+    )
 
 
 def _keys(path: str, index: IndexTask) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:

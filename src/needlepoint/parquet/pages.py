@@ -58,6 +58,17 @@ def read_rows(path: str, card: FileCard, columns: Sequence[str], rows: Int64Arra
     return _table(path, plan, columns, arrays), stats
 
 
+def foresee_rows(card: FileCard, columns: Sequence[str], rows: Int64Array) -> ReadStats:
+    """What `read_rows` will cost, but for neighbouring ranges that are fetched in one request."""
+    if not len(rows) or not columns:
+        return NOTHING_READ
+    request = _Request()
+    for file in prepare(card, tuple(columns)).files:
+        request.add(file, rows)
+    wanted = sum(length for _, length in request.ranges)
+    return ReadStats(wanted, len(request.ranges), request.pages, request.row_groups)
+
+
 def _check_rows(card: FileCard, rows: Int64Array) -> None:
     if not len(rows):
         return

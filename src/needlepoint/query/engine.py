@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,20 +28,20 @@ import pyarrow as pa
 
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged
-from needlepoint.predicate import Bounds, Constant, Zones
+from needlepoint.predicate import Bounds, Zones
 from needlepoint.query import catalog
 from needlepoint.query.cards import Cards
 from needlepoint.query.explain import Level, Report, TableReport
 from needlepoint.query.failures import clear_error
 from needlepoint.query.native import NativeScans, metrics
-from needlepoint.query.planning import Request, requests
+from needlepoint.query.planning import Request, everything, requests
 from needlepoint.query.result import Result
-from needlepoint.query.scan import Reading, as_frame, read_pages, rows_read, settle, total_rows
+from needlepoint.query.scan import Reading, as_frame, foreseen, read_pages, rows_read, settle
 from needlepoint.query.steps import Question, narrow
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
 from needlepoint.tables import partitions
-from needlepoint.tables.definitions import Index
+from needlepoint.tables.definitions import File, Index
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.snapshots import Snapshot, Snapshots
 
@@ -61,6 +61,15 @@ class Prepared:
     partition_zones: Zones
     zones: Zones
     stub: datafusion.Table
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Tables and views as of one state of the registry."""
+
+    sequence: int
+    tables: frozenset[str]
+    views: list[tuple[str, str]]
 
 
 @dataclass(slots=True)
@@ -91,6 +100,7 @@ class Engine:
         self._careful_context = catalog.make_context(collect_statistics=False)
         self._prepared: dict[str, Prepared] = {}
         self._fresh_stores: dict[int, int] = {}
+        self._names_known: _Names | None = None
 
     # The story
 
@@ -141,7 +151,7 @@ class Engine:
         readings, questions = {}, {}
         for name, found in prepared.items():
             # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
-            request = asked.get(name, Request(frozenset(found.snapshot.table.schema.names), Constant(True)))
+            request = asked.get(name) or everything(found.snapshot.table.schema)
             readings[name], questions[name] = self.narrow(found, request, use_indexes)
         if any(_has_float(reading) for reading in readings.values()):
             context = self._careful_context
@@ -169,7 +179,7 @@ class Engine:
         def store(index: Index) -> KeyStore:
             found = self._stores(index)
             if self._fresh_stores.get(index.id) != snapshot.sequence:
-                found.refresh()
+                found.refresh(self._registry.entries(index)[1])
                 self._fresh_stores[index.id] = snapshot.sequence
             return found
 
@@ -182,8 +192,8 @@ class Engine:
         if held is not None and held.snapshot is snapshot:
             return held
         table = snapshot.table
-        fields = [table.schema.field(column) for column in table.partitions]
-        fixed = [_partition_bounds(partitions.typed(file.path, fields, table.location)) for file in snapshot.files]
+        by_directory = {name: _partition_bounds(values) for name, values in snapshot.partitions.items()}
+        fixed = [by_directory[file.path.rpartition("/")[0]] for file in snapshot.files]
         stored = [
             {column: bounds for column, bounds in file.bounds.items() if column not in table.partitions}
             for file in snapshot.files
@@ -211,14 +221,14 @@ class Engine:
 
     def _views(self, query: str) -> list[tuple[str, str]]:
         """All views when the query may name one: a view can be made of others."""
-        views = self._registry.views()
+        views = self._known().views
         named = any(re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE) for name, _ in views)
         return views if named else []
 
-    def _named(self, query: str, views: list[tuple[str, str]]) -> set[str]:
+    def _named(self, query: str, views: list[tuple[str, str]]) -> frozenset[str]:
         """Tables the query may name. DataFusion asks for them from inside its runtime, where it cannot be called
         again, so they are made ready before."""
-        names = set(self._registry.table_names())
+        names = self._known().tables
         words = {word.lower() for text in (query, *(view for _, view in views)) for word in _WORDS.findall(text)}
         return names if words & _CATALOG_WORDS else names & words
 
@@ -236,7 +246,14 @@ class Engine:
                     raise FileChanged(reading.snapshot.table.location, "changed during the query")
 
     def _names(self) -> Callable[[], list[str]]:
-        return lambda: [*self._registry.table_names(), *(name for name, _ in self._registry.views())]
+        return lambda: [*self._known().tables, *(name for name, _ in self._known().views)]
+
+    def _known(self) -> _Names:
+        sequence = self._registry.sequence()
+        if self._names_known is None or self._names_known.sequence != sequence:
+            names = frozenset(self._registry.table_names())
+            self._names_known = _Names(sequence, names, self._registry.views())
+        return self._names_known
 
     # Report
 
@@ -255,23 +272,33 @@ class Engine:
     def _table_report(
         self, name: str, reading: Reading, question: Question, native: Mapping[str, int] | None
     ) -> TableReport:
-        files, stats = reading.snapshot.files, reading.stats
-        cards = [card for card in map(self.cards.get, reading.paged) if card is not None]
-        scanned_rows = native["rows"] if native else total_rows(reading.scanned) or 0
-        scanned_bytes = native["bytes"] if native else sum(file.identity.size for file in reading.scanned)
-        bytes_read = sum(each.bytes_read for each in stats) + scanned_bytes
+        files, scanned = reading.snapshot.files, reading.scanned
+        stats = reading.stats or foreseen(reading, self.cards)
+        bytes_scanned = native["bytes"] if native else sum(file.identity.size for file in scanned)
+        rows_scanned = native["rows"] if native else _total(scanned, "rows") or 0
         return TableReport(
             table=name,
-            files=Level(len(reading.scanned) + len(reading.paged), len(files)),
-            row_groups=Level(sum(each.row_groups for each in stats), sum(card.num_row_groups for card in cards)),
-            pages=Level(sum(each.pages for each in stats), sum(len(card.pages.offset) for card in cards)),
-            rows=Level(rows_read(reading) + scanned_rows, total_rows(files)),
-            bytes=Level(bytes_read, sum(file.identity.size for file in files)),
+            files=Level(len(scanned) + len(reading.paged), len(files)),
+            row_groups=_level(sum(each.row_groups for each in stats), scanned, files, "row_groups"),
+            pages=_level(sum(each.pages for each in stats), scanned, files, "pages"),
+            rows=Level(rows_read(reading) + rows_scanned, _total(files, "rows")),
+            bytes=Level(
+                sum(each.bytes_read for each in stats) + bytes_scanned, sum(file.identity.size for file in files)
+            ),
             page_read_files=len(reading.paged),
             scanned_files=len(reading.scanned),
             steps=tuple(question.steps),
             indexes=tuple(question.indexes),
         )
+
+
+def _total(files: Sequence[File], what: str) -> int | None:
+    counts = [getattr(file, what) for file in files]
+    return None if None in counts else sum(counts)
+
+
+def _level(read: int, scanned: Sequence[File], files: Sequence[File], what: str) -> Level:
+    return Level(read + (_total(scanned, what) or 0), _total(files, what))
 
 
 def _has_float(reading: Reading) -> bool:

@@ -41,7 +41,7 @@ def translate(text: str, query: str, tables: list[str]) -> NeedlepointError:
     if found := _NOT_SUPPORTED.search(text):
         return SqlError(
             f"{found[1]} is not a query.",
-            hint="Queries read. Tables are written by Spark jobs or `needle ingest`; indexes and views have CREATE and DROP.",
+            hint="Tables are written by Spark or `needle ingest`; only indexes and views have CREATE and DROP.",
         )
     if "Parquet error" in text or "ParquetError" in text or "Corrupt footer" in text:
         path = re.search(r"(/[^\s:,'\"]+\.parquet)", text)

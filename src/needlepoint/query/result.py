@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -38,7 +39,13 @@ class Result:
         return polars.DataFrame(self._table)
 
     def rows(self) -> list[dict[str, Any]]:
-        return list(self._table.to_pylist())
+        """One dictionary a row. SQL lets two columns have one name; the second is then `name_2`."""
+        seen = Counter[str]()
+        names = []
+        for name in self._table.column_names:
+            seen[name] += 1
+            names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+        return list(self._table.rename_columns(names).to_pylist())
 
     def __len__(self) -> int:
         return int(self._table.num_rows)

@@ -7,18 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import datafusion
-import numpy as np
 import pyarrow as pa
 
 from needlepoint.access import Access, AccessPlan, Rows, Selection
 from needlepoint.errors import FileChanged
 from needlepoint.objects import identify
 from needlepoint.parquet.card import FileCard
-from needlepoint.parquet.pages import ReadStats, pages_of, read_rows
+from needlepoint.parquet.pages import ReadStats, foresee_rows, pages_of, read_rows
 from needlepoint.query.cards import Cards
 from needlepoint.query.native import NativeScans
 from needlepoint.tables import partitions
-from needlepoint.tables.definitions import File, Table
+from needlepoint.tables.definitions import File
 from needlepoint.tables.snapshots import Snapshot
 
 # Reading this share of a column's pages one by one costs about as much as decoding the column in one go.
@@ -118,7 +117,7 @@ def _read_file(reading: Reading, file: File, card: FileCard, columns: Sequence[s
         raise FileChanged(reading.path(file), "is gone") from None
     reading.stats.append(stats)
     table = reading.snapshot.table
-    fixed = _partition_scalars(table, file) if table.partitions else {}
+    fixed = reading.snapshot.partition_values(file)
     arrays = []
     for column in table.schema:
         if column.name in fixed:
@@ -136,11 +135,6 @@ def _as_type(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     if isinstance(values.type, pa.BaseExtensionType):
         values = pa.chunked_array([chunk.storage for chunk in values.chunks], values.type.storage_type)
     return values.cast(type)
-
-
-def _partition_scalars(table: Table, file: File) -> dict[str, pa.Scalar]:
-    fields = [table.schema.field(name) for name in table.partitions]
-    return partitions.typed(file.path, fields, table.location)
 
 
 def as_frame(
@@ -184,7 +178,7 @@ def _native_arms(
         yield _selected(reading, frame, {}) if reading.opaque else frame
         return
     for files in groups.values():
-        fixed = _partition_scalars(table, files[0])
+        fixed = reading.snapshot.partition_values(files[0])
         values = {name: fixed[name] if name in used else None for name in table.partitions}
         frame = natives.scan(context, data, [reading.path(file) for file in files])
         yield _selected(reading, frame, values)
@@ -233,5 +227,13 @@ def rows_read(reading: Reading) -> int:
     return sum(s.count for s in reading.plan.selections if isinstance(s, Rows))
 
 
-def total_rows(files: Sequence[File]) -> int | None:
-    return None if any(file.rows is None for file in files) else int(np.sum([file.rows for file in files] or [0]))
+def foreseen(reading: Reading, cards: Cards) -> list[ReadStats]:
+    """What the page reads will cost, without doing them."""
+    columns = _stored_columns(reading)
+    found = []
+    for file, selection in zip(reading.snapshot.files, reading.plan.selections, strict=True):
+        card = cards.get(file) if isinstance(selection, Rows) else None
+        if card is not None and isinstance(selection, Rows):
+            present = [name for name in columns if name in card.arrow_schema.names]
+            found.append(foresee_rows(card, present, selection.numbers()))
+    return found

@@ -91,15 +91,22 @@ def by_key(plan: AccessPlan, question: Question) -> AccessPlan:
     if found is None:
         return plan
     files = question.snapshot.files
-    owners = (found.locations >> np.uint64(32)).astype(np.int64)
-    starts = np.flatnonzero(np.diff(owners, prepend=-1))
-    rows = np.split((found.locations & np.uint64(0xFFFFFFFF)).astype(np.int64), starts[1:])
-    by_file = dict(zip(owners[starts].tolist(), rows, strict=False)) if len(owners) else {}
+    by_file = _rows_by_file(found.locations)
     selections: list[Selection] = [
         Access.SCAN if not covered else _selection(by_file.get(file.id))
         for file, covered in zip(files, found.covered.tolist(), strict=True)
     ]
     return plan.narrow(selections)
+
+
+def _rows_by_file(locations: Locations) -> dict[int | None, npt.NDArray[np.int64]]:
+    """Locations ascend, so the rows of a file stand together."""
+    owners = (locations >> np.uint64(32)).astype(np.int64)
+    rows = (locations & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    if len(owners) == 0 or owners[0] == owners[-1]:
+        return {int(owners[0]): rows} if len(owners) else {}
+    starts = np.flatnonzero(np.diff(owners, prepend=-1))
+    return dict(zip(owners[starts].tolist(), np.split(rows, starts[1:]), strict=True))
 
 
 def _selection(rows: npt.NDArray[np.int64] | None) -> Selection:

@@ -83,7 +83,7 @@ def batch_writer(
     """The function for `foreachBatch`: `df.writeStream.foreachBatch(batch_writer(lake, "product", stream="feed"))`.
 
     Spark can deliver a micro-batch again with the same number; `stream` and the number together are the batch id, so
-    it is written once. `stream` names the query for as long as its checkpoint lives. Empty micro-batches are passed over.
+    it is written once. `stream` names the query for as long as its checkpoint lives. Empty batches are passed over.
     """
 
     def write_batch(df: DataFrame, number: int) -> None:

@@ -21,14 +21,16 @@ class KeyStore(Protocol):
 
     A run is a file of ascending entries that any process can write; `ingest` makes its entries visible all at once
     and consumes the file. The same entry ingested twice is one entry. Reads see a state no older than the last
-    `refresh`, and may go on while another process ingests.
+    `refresh`, and may go on while another process ingests. A store that has lost entries raises, it does not answer.
     """
 
     def write_run(self, path: Path, entries: Entries) -> None: ...
 
     def ingest(self, runs: Sequence[Path]) -> None: ...
 
-    def refresh(self) -> None: ...
+    def refresh(self, entries: int) -> None:
+        """See what was ingested. StoreError when there are fewer than `entries`, the number that was committed."""
+        ...
 
     def find(self, keys: Sequence[bytes], limit: int) -> Locations | None:
         """All rows with one of the keys; None when there are more than `limit`."""

@@ -81,13 +81,20 @@ class RocksKeyStore:
 
     # Reading
 
-    def refresh(self) -> None:
+    def refresh(self, entries: int) -> None:
         with self._lock, self._errors():
             if self._reader is None:
                 self._secondary = tempfile.TemporaryDirectory(prefix="needlepoint-", ignore_cleanup_errors=True)
                 self._reader = self._open(rocksdict.AccessType.secondary(self._secondary.name))
             else:
                 self._reader.try_catch_up_with_primary()
+            # A secondary opens without complaint, and empty, when a file is missing or not the one that was ingested.
+            present = sum(int(file["num_entries"]) for file in self._reader.live_files())
+            if present < entries:
+                raise StoreError(
+                    f"the index in {self._directory} has {present:,} of {entries:,} entries.",
+                    hint="Queries scan without it; DROP INDEX and create it again to rebuild it.",
+                )
 
     def find(self, keys: Sequence[bytes], limit: int) -> Locations | None:
         options = rocksdict.ReadOptions()
@@ -106,6 +113,8 @@ class RocksKeyStore:
                     advance()
                 if len(found) > limit:
                     return None
+                if not valid():
+                    cursor.status()  # a block that cannot be read ends the loop like the last entry does
         return self._locations(found)
 
     def find_range(self, low: bytes, high: bytes, limit: int) -> Locations | None:
@@ -113,9 +122,15 @@ class RocksKeyStore:
         options.set_total_order_seek(True)
         # Locations never reach 2^64 - 1, so this bound, which RocksDB excludes, admits every entry of `high`.
         options.set_iterate_upper_bound(high + b"\xff" * 8)
+        found: list[bytes] = []
         with self._errors():
-            entries = self._open_reader().keys(from_key=low, read_opt=options)
-            found = list(itertools.islice(entries, limit + 1))
+            cursor = self._cursor(options)
+            valid, current, advance = cursor.valid, cursor.key, cursor.next
+            cursor.seek(low)
+            while valid() and len(found) <= limit:
+                found.append(current())
+                advance()
+            cursor.status()
         return None if len(found) > limit else self._locations(found)
 
     def _locations(self, entries: list[Any]) -> Locations:
@@ -128,8 +143,7 @@ class RocksKeyStore:
 
     def _open_reader(self) -> rocksdict.Rdict:
         if self._reader is None:
-            self.refresh()
-        assert self._reader is not None
+            raise StoreError(f"the index in {self._directory} was not opened.", hint="Refresh it first.")
         return self._reader
 
     # Both

@@ -64,6 +64,8 @@ class File:
     identity: Identity
     id: int | None = None
     rows: int | None = None
+    row_groups: int | None = None
+    pages: int | None = None
     has_card: bool = False
     indexed: frozenset[int] = frozenset()
     bounds: Mapping[str, Bounds] = field(default_factory=dict)

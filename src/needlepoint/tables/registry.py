@@ -39,7 +39,8 @@ CREATE TABLE indexes (
 CREATE TABLE files (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
-    path TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, rows INTEGER, bounds TEXT,
+    path TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
+    rows INTEGER, row_groups INTEGER, pages INTEGER, bounds TEXT,
     UNIQUE (table_id, path));
 CREATE TABLE cards (
     file_id INTEGER PRIMARY KEY REFERENCES files ON DELETE CASCADE, card BLOB NOT NULL);
@@ -61,6 +62,8 @@ class FileArtifact:
 
     file_id: int
     rows: int
+    row_groups: int
+    pages: int
     card: bytes
     bounds: Mapping[str, Bounds]
     entries: Mapping[int, int] = field(default_factory=dict)
@@ -197,21 +200,24 @@ class Registry:
 
     def files(self, table: Table) -> list[File]:
         query = """
-            SELECT path, size, mtime_ns, id, rows, bounds,
+            SELECT path, size, mtime_ns, id, rows, row_groups, pages, bounds,
                    EXISTS (SELECT 1 FROM cards WHERE file_id = files.id),
                    (SELECT group_concat(index_id) FROM indexed WHERE file_id = files.id)
             FROM files WHERE table_id = ? ORDER BY path"""
+        found = self._database.read(query, table.id)
         return [
             File(
                 path=path,
                 identity=Identity(size, mtime_ns),
                 id=id,
                 rows=rows,
+                row_groups=row_groups,
+                pages=pages,
                 has_card=bool(has_card),
                 indexed=frozenset(int(index) for index in indexed.split(",")) if indexed else frozenset(),
                 bounds=_bounds_of(bounds) if bounds else {},
             )
-            for path, size, mtime_ns, id, rows, bounds, has_card, indexed in self._database.read(query, table.id)
+            for path, size, mtime_ns, id, rows, row_groups, pages, bounds, has_card, indexed in found
         ]
 
     def card(self, file_id: int) -> bytes | None:
@@ -234,8 +240,14 @@ class Registry:
                 if known is None:
                     continue
                 connection.execute(
-                    "UPDATE files SET rows = ?, bounds = ? WHERE id = ?",
-                    (artifact.rows, _bounds_text(artifact.bounds), artifact.file_id),
+                    "UPDATE files SET rows = ?, row_groups = ?, pages = ?, bounds = ? WHERE id = ?",
+                    (
+                        artifact.rows,
+                        artifact.row_groups,
+                        artifact.pages,
+                        _bounds_text(artifact.bounds),
+                        artifact.file_id,
+                    ),
                 )
                 connection.execute("INSERT OR REPLACE INTO cards VALUES (?, ?)", (artifact.file_id, artifact.card))
                 # An index that was dropped meanwhile has no row to refer to.

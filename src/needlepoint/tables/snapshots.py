@@ -12,7 +12,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from needlepoint.objects import Identity
+from needlepoint.tables import partitions
 from needlepoint.tables.definitions import File, Index, Table
 from needlepoint.tables.listing import list_files
 from needlepoint.tables.registry import Registry
@@ -20,10 +23,16 @@ from needlepoint.tables.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """`partitions` are the typed partition values of the files in each directory."""
+
     table: Table
     files: tuple[File, ...]
     indexes: tuple[Index, ...]
     sequence: int
+    partitions: Mapping[str, Mapping[str, pa.Scalar]]
+
+    def partition_values(self, file: File) -> Mapping[str, pa.Scalar]:
+        return self.partitions[_directory(file.path)]
 
     @property
     def unknown(self) -> int:
@@ -81,7 +90,7 @@ class Snapshots:
         if held is not None and held[0].sequence == sequence and held[0].files == files:
             snapshot = held[0]
         else:
-            snapshot = Snapshot(known.table, files, known.indexes, sequence)
+            snapshot = Snapshot(known.table, files, known.indexes, sequence, _partitions(known.table, files))
         self._snapshots[name] = (snapshot, listed_at)
         return snapshot
 
@@ -98,6 +107,18 @@ class Snapshots:
             }
             indexes = tuple(self._registry.indexes(table))
         return _Known(table, files, indexes, frozenset(pending - files.keys()), sequence)
+
+
+def _directory(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _partitions(table: Table, files: tuple[File, ...]) -> dict[str, dict[str, pa.Scalar]]:
+    fields = [table.schema.field(name) for name in table.partitions]
+    return {
+        directory: partitions.typed(f"{directory}/", fields, table.location)
+        for directory in {_directory(file.path) for file in files}
+    }
 
 
 def _overlay(known: _Known, listing: Mapping[str, Identity]) -> tuple[File, ...]:

@@ -1,0 +1,33 @@
+"""`needle create-table`"""
+
+from __future__ import annotations
+
+import click
+
+from needlepoint.cli.options import common_options, open_lake
+
+
+@click.command("create-table")
+@click.argument("name")
+@click.argument("location", required=False)
+@common_options
+def command(name: str, location: str | None) -> None:
+    """Make a table of the Parquet files in a directory.
+
+    LOCATION is the directory; without it, the directory NAME in the lake. Files are found in all its subdirectories,
+    and column=value in their names becomes a column. They stay where they are and as they are.
+
+    \b
+    Examples:
+      needle create-table product data/product
+      needle --lake lake create-table product
+    """
+    from needlepoint.cli.screen import count
+
+    with open_lake(create=True) as lake:
+        lake.create_table(name, location)
+        table = lake.registry.table(name)
+        files = lake.registry.files(table)
+    rows = count(sum(file.rows or 0 for file in files), "row")
+    partitions = f", partitioned by {', '.join(table.partitions)}" if table.partitions else ""
+    click.echo(f"table {name}: {count(len(files), 'file')}, {rows}{partitions}")

@@ -1,0 +1,31 @@
+"""`needle explain`"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.query import QUERY
+
+
+@click.command("explain")
+@click.argument("query", type=QUERY)
+@click.option("--analyze", is_flag=True, help="Run the query, and show what was read and how long it took.")
+@click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@common_options
+def command(query: str, analyze: bool, format: str) -> None:
+    """Show what a query reads, and for each index what it did or why it was not used.
+
+    The funnel goes from files over row groups and pages to rows and bytes. QUERY "-" is read from stdin.
+
+    \b
+    Examples:
+      needle explain "SELECT title FROM product WHERE product_id = 384209819"
+      needle explain --analyze --format json "SELECT count(*) FROM product"
+    """
+    with open_lake() as lake:
+        report = lake.sql(query).report if analyze else lake.explain(query)
+        shown = json.dumps(report.to_dict(), indent=2) if format == "json" else str(report)
+    click.echo(shown)

@@ -1,0 +1,80 @@
+"""`needle indexer`"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from needlepoint.cli.options import common_options, open_lake
+
+if TYPE_CHECKING:
+    from needlepoint.indexer.follow import Handled
+
+_PAUSE = 0.5
+
+
+@click.command("indexer")
+@click.option("--once", is_flag=True, help="Handle the events there are and exit; the exit code is 1 if one failed.")
+@common_options
+def command(once: bool) -> None:
+    """Follow the queue, and index the files that its events name.
+
+    It runs until it gets SIGINT (Ctrl-C) or SIGTERM, and then ends between two events. An event that cannot be
+    handled is set aside; `needle status` counts those.
+
+    \b
+    Examples:
+      needle indexer
+      needle indexer --once
+    """
+    failed = False
+    with open_lake() as lake, _stop_signals() as stop:
+        while not stop:
+            for handled in lake.follow_events(once=True):
+                failed |= bool(handled.problem)
+                _show(handled)
+                if stop:
+                    break
+            if once:
+                break
+            time.sleep(0 if stop else _PAUSE)
+    if once and failed:
+        click.get_current_context().exit(1)
+
+
+@contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """The signals that arrived: the work in hand is finished first."""
+    arrived: list[int] = []
+    before = {
+        number: signal.signal(number, lambda received, frame: arrived.append(received))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield arrived
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show(handled: Handled) -> None:
+    what = _name(handled.body)
+    if handled.problem:
+        click.echo(f"error: {what}: {' '.join(handled.problem.split())}", err=True)
+    else:
+        click.echo(f"{what}: {handled.indexed:,} indexed")
+
+
+def _name(body: str) -> str:
+    """Table and batch of an event; the start of what is no event."""
+    try:
+        event = json.loads(body)
+        return f"{event['table']}, batch {event['batch']}"
+    except (ValueError, KeyError, TypeError):
+        return f"event {body[:60]!r}"

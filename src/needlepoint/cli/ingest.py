@@ -1,0 +1,105 @@
+"""`needle ingest`"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from needlepoint.cli.options import common_options, open_lake
+
+if TYPE_CHECKING:
+    from needlepoint.lake import Lake
+    from needlepoint.tables.definitions import Batch
+
+
+@click.command("ingest")
+@click.argument("table")
+@click.argument("source")
+@click.option("--partition-by", metavar="A,B", help="Columns that become directories; a table keeps those it has.")
+@click.option(
+    "--source-format", type=click.Choice(["csv", "tsv", "json", "parquet"]), help="[default: from the file names]"
+)
+@click.option("--schema", metavar="DDL", help="Columns and types of the source, as Spark writes them.")
+@click.option("--batch", metavar="ID", help="The batch's id: one id is written once, however often it is ingested.")
+@click.option("--files-per-partition", type=click.IntRange(min=1), metavar="N", help="At most so many files each.")
+@click.option("--no-index", is_flag=True, help="Leave the event on the queue, for `needle indexer`.")
+@common_options
+def command(
+    table: str,
+    source: str,
+    partition_by: str | None,
+    source_format: str | None,
+    schema: str | None,
+    batch: str | None,
+    files_per_partition: int | None,
+    no_index: bool,
+) -> None:
+    """Append CSV, JSON or Parquet to a table with Spark, as one batch, and index it.
+
+    SOURCE is a file, a directory, a glob pattern or a URL that Spark can read. The first batch makes the table. All of
+    a batch is published or nothing.
+
+    \b
+    Examples:
+      needle ingest product feed/*.json --partition-by partner,year
+      needle ingest product today.csv --schema "product_id BIGINT, upc STRING" --batch 2025-03-01
+    """
+    with open_lake(create=True) as lake:
+        known = _published(lake, table, batch)
+        if known is not None:
+            click.echo(f"{table}: batch {batch} was published before, nothing is written")
+        else:
+            columns = [name.strip() for name in partition_by.split(",")] if partition_by else None
+            _write(lake, table, (source, source_format, schema), batch, columns, files_per_partition)
+        failed = False if no_index else _index(lake)
+    if failed:
+        click.get_current_context().exit(1)
+
+
+def _published(lake: Lake, table: str, batch: str | None) -> Batch | None:
+    if batch is None or table not in lake.tables():
+        return None
+    found = lake.registry.batch(lake.registry.table(table), batch)
+    return found if found is not None and found.state != "publishing" else None
+
+
+def _write(
+    lake: Lake,
+    table: str,
+    source: tuple[str, str | None, str | None],
+    batch: str | None,
+    partition_by: list[str] | None,
+    files_per_partition: int | None,
+) -> None:
+    from needlepoint import spark
+    from needlepoint.cli.screen import count, duration, working
+
+    with working("Spark starts"):
+        session = spark.session("needle ingest")
+    started = time.perf_counter()
+    path, source_format, schema = source
+    with working(f"Spark reads {path} and writes {table}"):
+        frame = spark.read_source(session, path, source_format, schema)
+        published = spark.write(
+            frame, lake, table, batch=batch, partition_by=partition_by, files_per_partition=files_per_partition
+        )
+    rows = count(sum(move.rows for move in published.moves), "row")
+    files = count(len(published.moves), "file")
+    took = duration(time.perf_counter() - started)
+    click.echo(f"{table}: {rows} in {files} published as batch {published.batch} in {took}")
+
+
+def _index(lake: Lake) -> bool:
+    """Handle the events there are. True if one could not be."""
+    from needlepoint.cli.screen import count, duration
+
+    started = time.perf_counter()
+    handled = list(lake.follow_events(once=True))
+    indexed = count(sum(each.indexed for each in handled), "file")
+    click.echo(f"indexed {indexed} in {duration(time.perf_counter() - started)}")
+    problems = dict.fromkeys(each.problem for each in handled if each.problem)
+    for problem in problems:
+        click.echo(f"error: {' '.join(problem.split())}", err=True)
+    return bool(problems)

@@ -1,0 +1,112 @@
+"""The `needle` command: finds the commands, and turns every error into one line and an exit code.
+
+    0     done
+    1     refused, with one line that says why
+    2     wrong usage
+    130   interrupted; 141 when the reader of a pipe went away
+
+A command's module is imported when it is called, and it imports the library when it runs: `needle --help` is quick.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from needlepoint import NeedlepointError, __version__
+from needlepoint.cli.options import Choices, choose_debug, choose_lake
+
+COMMANDS = (
+    "demo",
+    "create-table",
+    "create-index",
+    "drop-index",
+    "sync",
+    "sql",
+    "explain",
+    "status",
+    "ingest",
+    "indexer",
+)
+
+INTERRUPTED, PIPE_CLOSED = 130, 141
+
+
+class Needle(click.Group):
+    """Commands by name from the modules beside this one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"needlepoint.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            returned = super().invoke(ctx)
+            sys.stdout.flush()
+            return returned
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except (KeyboardInterrupt, click.Abort):
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            _forget_output()
+            ctx.exit(PIPE_CLOSED)
+        except Exception as error:
+            _show(error, ctx.ensure_object(Choices).debug)
+            ctx.exit(1)
+
+
+def _show(error: Exception, debug: bool) -> None:
+    if debug:
+        traceback.print_exception(error)
+    said = " ".join(str(error).split())
+    if isinstance(error, NeedlepointError):
+        click.echo(f"error: {said}", err=True)
+    else:
+        hint = "" if debug else "; run with --debug"
+        click.echo(f"internal error: {type(error).__name__}: {said}{hint}", err=True)
+
+
+def _forget_output() -> None:
+    """Python writes what is left in the buffer at exit, and would complain once more."""
+    # Not every standard output is a file: tests put a buffer in its place.
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@click.group(cls=Needle, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="needle")
+@click.option(
+    "--lake",
+    metavar="DIR",
+    default="lake",
+    show_default=True,
+    envvar="NEEDLE_LAKE",
+    show_envvar=True,
+    expose_value=False,
+    callback=choose_lake,
+    help="The lake's directory. It can be given after the command too.",
+)
+@click.option("--debug", is_flag=True, expose_value=False, callback=choose_debug, help="Show the traceback of an error.")
+def main() -> None:
+    """Millisecond point lookups on a plain Parquet lake.
+
+    \b
+    Examples:
+      needle demo
+      needle create-table product data/product
+      needle create-index product product_id
+      needle sql "SELECT title, upc FROM product WHERE product_id = 384209819"
+    """

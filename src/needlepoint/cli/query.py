@@ -1,0 +1,21 @@
+"""The QUERY argument of a command: SQL, or "-" for what comes on stdin."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+
+class Query(click.ParamType):
+    name = "query"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        query = str(sys.stdin.read() if value == "-" else value)
+        if not query.strip():
+            self.fail("there is no query.", param, ctx)
+        return query
+
+
+QUERY = Query()

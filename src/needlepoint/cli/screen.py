@@ -1,0 +1,146 @@
+"""The two streams of a command: answers go to stdout, progress and problems to stderr.
+
+Boxes, colours and bars are for terminals. Anywhere else the same words come as plain lines.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from needlepoint.query.explain import TableReport
+
+# Rich cuts lines at the width of the console; a file has none.
+_WIDTH_OF_A_FILE = 1_000_000
+
+
+def output() -> Console:
+    """A console on stdout. Emoji, markup and highlighting are off: data is printed as it is."""
+    return _console(sys.stdout.isatty(), stderr=False)
+
+
+def errors() -> Console:
+    return _console(sys.stderr.isatty(), stderr=True)
+
+
+def _console(terminal: bool, *, stderr: bool) -> Console:
+    return Console(
+        stderr=stderr,
+        width=None if terminal else _WIDTH_OF_A_FILE,
+        soft_wrap=not terminal,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+def grid(console: Console, *headers: str, right: tuple[str, ...] = ()) -> Table:
+    """An empty table; the columns named in `right` are aligned right."""
+    style = box.ROUNDED if console.is_terminal else box.SIMPLE_HEAD
+    table = Table(box=style, header_style="bold", pad_edge=console.is_terminal, show_edge=console.is_terminal)
+    for header in headers:
+        table.add_column(header, justify="right" if header in right else "left", no_wrap=True, overflow="ellipsis")
+    return table
+
+
+class Bars:
+    """A progress bar on stderr that appears with the first report and goes when the work is done."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if not self._terminal:
+            return
+        if done >= total:
+            self.stop()
+            return
+        progress = self._progress or self._start()
+        if self._task is None:
+            self._task = progress.add_task(what, total=total)
+        progress.update(self._task, description=what, completed=done, total=total)
+
+    def _start(self) -> Progress:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=errors(), transient=True)
+        self._progress.start()
+        return self._progress
+
+    def stop(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+        self._progress = self._task = None
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner on stderr, for work that cannot say how far it is."""
+    console = errors()
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
+
+
+def count(number: int, what: str) -> str:
+    """
+    >>> count(1, "file"), count(2000, "row"), count(0, "index")
+    ('1 file', '2,000 rows', '0 indexes')
+    """
+    plural = what if number == 1 else f"{what}es" if what.endswith("x") else f"{what}s"
+    return f"{number:,} {plural}"
+
+
+def size(number: float) -> str:
+    """
+    >>> size(812), size(41_300), size(61_400_000)
+    ('812 B', '41.3 kB', '61.4 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:,.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.00213), duration(0.0461), duration(12.34)
+    ('2.13 ms', '46.1 ms', '12.3 s')
+    """
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1000:.3g} ms"
+
+
+def funnel(table: TableReport) -> str:
+    """What was read of a table, on one line."""
+    levels = [("files", table.files), ("row groups", table.row_groups), ("pages", table.pages), ("rows", table.rows)]
+    if table.scanned_files:  # a native scan prunes row groups and pages inside DataFusion and does not tell
+        levels = [levels[0], levels[3]]
+    steps = " -> ".join(f"{name} {level}" for name, level in levels)
+    total = f" of {size(table.bytes.total)}" if table.bytes.total is not None else ""
+    return f"{table.table}: {steps}; read {size(table.bytes.read)}{total}"

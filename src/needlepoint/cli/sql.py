@@ -1,0 +1,135 @@
+"""`needle sql`"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.query import QUERY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console
+
+    from needlepoint.query.result import Result
+
+FORMATS = ("table", "json", "csv", "arrow", "parquet")
+
+
+@click.command("sql")
+@click.argument("query", type=QUERY)
+@click.option("--format", type=click.Choice(FORMATS), help="[default: from the name of --output, else table]")
+@click.option("--output", metavar="FILE", help="Write the rows to a file.")
+@click.option("--rows", type=click.IntRange(min=0), default=100, show_default=True, help="Most rows a table shows.")
+@click.option("--report", is_flag=True, help="Also show on stderr what was read and which indexes were used.")
+@common_options
+def command(query: str, format: str | None, output: str | None, rows: int, report: bool) -> None:
+    """Run a query and show its rows.
+
+    QUERY "-" is read from stdin. CREATE INDEX, DROP INDEX, SHOW INDEXES, CREATE VIEW and DROP VIEW work too.
+
+    \b
+    Formats:
+      table    for people; at most --rows rows, long values cut on a terminal
+      json     one array of objects; dates and times ISO 8601, decimals as strings,
+               bytes as hexadecimal digits, NaN and infinity null
+      csv      with a header; text quoted, NULL empty
+      arrow    Arrow's IPC stream
+      parquet  one Parquet file
+
+    \b
+    Examples:
+      needle sql "SELECT title, upc FROM product WHERE product_id = 384209819"
+      needle sql --format json "SELECT * FROM product LIMIT 3" | jq .
+      needle sql --output cheap.parquet - < cheap.sql
+    """
+    chosen = format or _format_of(output)
+    if chosen in ("arrow", "parquet") and output is None and sys.stdout.isatty():
+        raise click.UsageError(f"{chosen} is binary, and this is a terminal. Use --output FILE or a pipe.")
+    with open_lake() as lake:
+        started = time.perf_counter()
+        result = lake.sql(query)
+        elapsed = time.perf_counter() - started
+        if output is not None:
+            _write_file(result.to_arrow(), chosen, output, rows)
+        elif chosen == "table":
+            _show(result, rows, elapsed)
+        else:
+            _write(result.to_arrow(), chosen, click.get_binary_stream("stdout"), rows)
+        if report:
+            click.echo(str(result.report), err=True)
+
+
+def _format_of(output: str | None) -> str:
+    known = {"json": "json", "csv": "csv", "arrow": "arrow", "parquet": "parquet"}
+    return known.get(Path(output).suffix.lower().lstrip("."), "table") if output else "table"
+
+
+def _write_file(table: pa.Table, format: str, output: str, rows: int) -> None:
+    from needlepoint.errors import UsageError
+
+    try:
+        with Path(output).open("wb") as file:
+            _write(table, format, file, rows)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror or error}.") from error
+    click.echo(f"{table.num_rows:,} rows written to {output}", err=True)
+
+
+def _write(table: pa.Table, format: str, stream: IO[bytes], rows: int) -> None:
+    from rich.console import Console
+
+    from needlepoint.cli.formats import WRITERS
+
+    if format != "table":
+        WRITERS[format](table, stream)
+        return
+    text = io.StringIO()
+    _show_table(table, rows, Console(file=text, width=1_000_000, highlight=False, emoji=False, markup=False))
+    stream.write(text.getvalue().encode())
+
+
+def _show(result: Result, rows: int, elapsed: float) -> None:
+    from needlepoint.cli.screen import duration, funnel, output
+
+    console = output()
+    _show_table(result.to_arrow(), rows, console)
+    if console.is_terminal:
+        console.print(duration(elapsed), style="dim", end="")
+        console.print("".join(f"  {funnel(table)}" for table in result.report.tables), style="dim")
+
+
+def _show_table(table: pa.Table, rows: int, console: Console) -> None:
+    from needlepoint.cli.screen import count
+
+    if table.num_columns:
+        console.print(as_grid(table.slice(0, rows), console))
+    if table.num_rows > rows:
+        console.print(f"{rows:,} of {count(table.num_rows, 'row')} shown; --rows shows more")
+    else:
+        console.print(count(table.num_rows, "row"))
+
+
+def as_grid(table: pa.Table, console: Console) -> object:
+    """The rows as a table of text; numbers are aligned right."""
+    import pyarrow as pa
+    from rich.text import Text
+
+    from needlepoint.cli.formats import screen_values
+    from needlepoint.cli.screen import grid
+
+    shown = grid(console)
+    for field in table.schema:
+        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+        shown.add_column(
+            Text(field.name), justify="right" if number else "left", no_wrap=True, overflow="ellipsis"
+        )
+    for row in zip(*(screen_values(column) for column in table.columns), strict=True):
+        shown.add_row(*(Text(value) for value in row))
+    return shown

@@ -1,0 +1,62 @@
+"""`needle status`"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from needlepoint.cli.options import common_options, open_lake
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from needlepoint.lake import Status
+
+
+@click.command("status")
+@click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@common_options
+def command(format: str) -> None:
+    """Show tables, indexes and waiting events.
+
+    A file counts as indexed when it has everything that is declared. Unknown files lie in a table's directory and not
+    yet in the registry: they are scanned, and `needle sync` takes them in.
+
+    \b
+    Examples:
+      needle status
+      needle status --format json
+    """
+    with open_lake() as lake:
+        status = lake.status()
+    if format == "json":
+        click.echo(json.dumps(asdict(status), indent=2))
+        return
+    from needlepoint.cli.screen import output
+
+    _show(status, output())
+
+
+def _show(status: Status, console: Console) -> None:
+    from needlepoint.cli.screen import count, grid, size
+
+    console.print(f"lake {status.root}")
+    headers = ("table", "files", "rows", "size", "indexed", "unknown", "partitions")
+    tables = grid(console, *headers, right=headers[1:6])
+    for table in status.tables:
+        numbers = (f"{number:,}" for number in (table.files, table.rows))
+        left = (f"{table.indexed:,}", f"{table.unknown:,}", ", ".join(table.partitions) or "-")
+        tables.add_row(table.name, *numbers, size(table.bytes), *left)
+    if status.tables:
+        console.print(tables)
+    headers = ("index", "table", "column", "kind", "files", "entries", "size")
+    indexes = grid(console, *headers, right=headers[4:])
+    for index in (each for table in status.tables for each in table.indexes):
+        numbers = (f"{number:,}" for number in (index.files, index.entries))
+        indexes.add_row(index.name, index.table, index.column, index.kind, *numbers, size(index.bytes))
+    if indexes.row_count:
+        console.print(indexes)
+    console.print(f"{count(status.waiting_events, 'event')} waiting, {status.events_set_aside:,} set aside")

@@ -1,0 +1,37 @@
+"""`needle sync`"""
+
+from __future__ import annotations
+
+import click
+
+from needlepoint.cli.options import common_options, open_lake
+
+
+@click.command("sync")
+@click.argument("table", required=False)
+@common_options
+def command(table: str | None) -> None:
+    """Find files that are new, changed or gone, and index what lacks it.
+
+    Without TABLE all tables of the lake. Files that cannot be indexed are named on stderr, and the exit code is 1;
+    the others are indexed all the same.
+
+    \b
+    Examples:
+      needle sync
+      needle sync product
+    """
+    with open_lake() as lake:
+        reports = lake.sync(table)
+    for report in reports:
+        click.echo(
+            f"{report.table}: {report.added:,} added, {report.changed:,} changed, {report.removed:,} removed, "
+            f"{report.indexed:,} indexed"
+        )
+    if not reports:
+        click.echo("there are no tables yet; `needle create-table` or `needle ingest` makes one")
+    failures = [failure for report in reports for failure in report.failures]
+    for failure in failures:
+        click.echo(f"error: {' '.join(failure.reason.split())}", err=True)
+    if failures:
+        click.get_current_context().exit(1)

@@ -1,0 +1,142 @@
+"""One suite over every key store. A new backend adds one line to `stores`."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from needlepoint.errors import StoreError
+from needlepoint.stores.base import KeyStore
+from needlepoint.stores.rocksdb import RocksKeyStore
+
+stores = {"rocksdb": lambda directory, width: RocksKeyStore(directory / "index", width)}
+
+
+@pytest.fixture(params=stores)
+def make(request: pytest.FixtureRequest, tmp_path: Path):
+    return lambda width=8: stores[request.param](tmp_path, width)
+
+
+def entries(pairs: list[tuple[int, int]]) -> np.ndarray:
+    array = np.array(sorted(set(pairs)), dtype=">u8").reshape(-1, 2)
+    return array.view(np.uint8).reshape(-1, 16)
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+def fill(store: KeyStore, directory: Path, *runs: list[tuple[int, int]]) -> None:
+    paths = []
+    for number, pairs in enumerate(runs):
+        paths.append(directory / f"run-{number}")
+        store.write_run(paths[-1], entries(pairs))
+    store.ingest(paths)
+    store.refresh(len({pair for run in runs for pair in run}))
+
+
+def test_finds_all_rows_of_a_key_over_several_runs(make, tmp_path: Path) -> None:
+    store = make()
+    fill(store, tmp_path, [(5, 1), (5, 2), (7, 3)], [(5, 9), (6, 4)])
+    assert sorted(store.find([key(5)], 100).tolist()) == [1, 2, 9]
+    assert sorted(store.find([key(5), key(7), key(8)], 100).tolist()) == [1, 2, 3, 9]
+    assert store.find([key(4)], 100).tolist() == []
+    assert store.find([], 100).tolist() == []
+
+
+def test_the_same_entry_twice_is_one(make, tmp_path: Path) -> None:
+    store = make()
+    fill(store, tmp_path, [(5, 1)])
+    fill(store, tmp_path, [(5, 1)])
+    assert store.find([key(5)], 100).tolist() == [1]
+
+
+def test_ranges_include_both_ends(make, tmp_path: Path) -> None:
+    store = make()
+    fill(store, tmp_path, [(1, 10), (2, 20), (3, 30), (2**64 - 1, 40)])
+    assert sorted(store.find_range(key(1), key(2), 100).tolist()) == [10, 20]
+    assert sorted(store.find_range(key(0), key(2**64 - 1), 100).tolist()) == [10, 20, 30, 40]
+    assert store.find_range(key(4), key(9), 100).tolist() == []
+
+
+def test_more_than_the_limit_is_none(make, tmp_path: Path) -> None:
+    store = make()
+    fill(store, tmp_path, [(1, row) for row in range(20)])
+    assert store.find([key(1)], 10) is None
+    assert store.find_range(key(0), key(9), 10) is None
+    assert len(store.find([key(1)], 20)) == 20
+
+
+def _ingest(directory: str, number: int) -> None:
+    store = RocksKeyStore(Path(directory) / "index", 8)
+    run = Path(directory) / f"process-{number}"
+    store.write_run(run, entries([(number, number)]))
+    store.ingest([run])
+
+
+def test_several_processes_ingest_while_one_reads(make, tmp_path: Path) -> None:
+    store = make()
+    fill(store, tmp_path, [(1000, 1)])
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_ingest, args=(str(tmp_path), number)) for number in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        while process.is_alive():
+            assert store.find([key(1000)], 10).tolist() == [1]
+            process.join(0.01)
+        assert process.exitcode == 0
+    store.refresh(4)
+    assert sorted(store.find([key(number) for number in range(3)], 10).tolist()) == [0, 1, 2]
+
+
+def test_a_store_that_was_never_written_is_an_error_not_an_empty_answer(make) -> None:
+    with pytest.raises(StoreError):
+        make().refresh(0)
+
+
+def _remove(file: Path) -> None:
+    file.unlink()
+
+
+def _truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _flip(file: Path) -> None:
+    file.write_bytes(bytes(byte ^ 0x55 for byte in file.read_bytes()))
+
+
+def _exchange(file: Path) -> None:
+    other = RocksKeyStore(file.parent / "other", 8)
+    other.write_run(file, entries([(number + 1000, number) for number in range(100)]))
+
+
+@pytest.mark.parametrize("damage", [_remove, _truncate, _flip, _exchange])
+def test_lost_or_foreign_entries_are_an_error_not_an_empty_answer(tmp_path: Path, damage) -> None:
+    store = RocksKeyStore(tmp_path / "index", 8)
+    fill(store, tmp_path, [(number, number) for number in range(100)], [(5, 1000)])
+    store.close()
+    damage(sorted((tmp_path / "index").glob("*.sst"))[0])
+    with pytest.raises(StoreError):
+        store.refresh(101)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2**63)), min_size=1), min_size=1, max_size=4))
+def test_agrees_with_a_dictionary(make, tmp_path: Path, runs: list[list[tuple[int, int]]]) -> None:
+    store = make()
+    store.destroy()
+    fill(store, tmp_path, *runs)
+    everything = {pair for run in runs for pair in run}
+    for number in range(31):
+        expected = sorted(location for value, location in everything if value == number)
+        assert sorted(store.find([key(number)], 1000).tolist()) == expected
+    expected = sorted(location for value, location in everything if 5 <= value <= 20)
+    assert sorted(store.find_range(key(5), key(20), 1000).tolist()) == expected
+    store.close()

@@ -1,0 +1,49 @@
+"""Small lakes for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from needlepoint.tables.staged import StagedFile
+
+
+def products(first: int, count: int, *, seed: int = 0) -> pa.Table:
+    """Products with ids first..first+count in no order."""
+    random = np.random.default_rng([seed, first])
+    ids = random.permutation(np.arange(first, first + count))
+    return pa.table(
+        {
+            "product_id": ids,
+            "upc": [f"U{number:09d}" for number in ids],
+            "title": [f"title {number % 97} dairy" for number in ids],
+            "price": np.round(random.random(count) * 100, 2),
+        }
+    )
+
+
+def write(table: pa.Table, path: Path, **options: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    settings = {"write_page_index": True, "max_rows_per_page": 100, "use_dictionary": False, "row_group_size": 1000}
+    pq.write_table(table, path, **{**settings, **options})
+    return path
+
+
+def product_lake(root: Path, *, files: int = 4, rows: int = 2000) -> Path:
+    """`root/product`, partitioned by year, with ids 0..files*rows."""
+    for number in range(files):
+        write(products(number * rows, rows), root / "product" / f"year={2020 + number % 2}" / f"p{number}.parquet")
+    return root / "product"
+
+
+def staged(staging: Path, tables: dict[str, pa.Table]) -> list[StagedFile]:
+    """Files in a staging directory as a writer leaves them; keys are paths relative to it."""
+    found = []
+    for name, table in tables.items():
+        path = write(table, staging / name)
+        relative = str(Path(name).parent)
+        found.append(StagedFile(str(path), "" if relative == "." else relative, path.stat().st_size, table.num_rows))
+    return found

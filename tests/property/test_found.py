@@ -1,0 +1,180 @@
+"""What the properties found, each as small as it gets. A line here stays after the fix, without its mark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import needlepoint
+from needlepoint.lake import Lake
+from needlepoint.tables.definitions import Batch, Move
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "t").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def lake(root: Path) -> Iterator[Lake]:
+    with needlepoint.open(root, refresh=0) as opened:
+        yield opened
+
+
+def write(root: Path, name: str, **columns: pa.Array | list[object]) -> None:
+    path = root / "t" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+def count(lake: Lake, where: str) -> int:
+    return int(lake.sql(f"SELECT i FROM t WHERE {where}").to_arrow().num_rows)
+
+
+# Bounds of strings and binaries
+
+
+@pytest.mark.xfail(reason="numpy strips the trailing NULs of a bytes operand in predicate._compare", strict=False)
+@pytest.mark.parametrize("where", ["b = X'6100'", "s = 'a\0'", "s IN ('a\0', 'b')", "s >= 'a\0'", "s LIKE 'a\0%'"])
+def test_values_that_end_in_nul(root: Path, lake: Lake, where: str) -> None:
+    write(root, "0.parquet", i=[1], b=pa.array([b"a\0"]), s=["a\0"])
+    lake.create_table("t")
+    assert count(lake, where) == 1
+
+
+@pytest.mark.xfail(reason="zone._shorten bounds a long binary from above by one 0xff, which binaries can exceed", strict=False)
+def test_long_binaries_of_high_bytes(root: Path, lake: Lake) -> None:
+    value = b"a" * 64 + b"\xff\xff"
+    write(root, "0.parquet", i=[1], b=pa.array([value]))
+    lake.create_table("t")
+    assert count(lake, f"b = X'{value.hex()}'") == 1
+
+
+# Index directories that are damaged, foreign or gone
+
+
+@pytest.mark.xfail(reason="sync makes an empty index where one was lost, and the registry calls all files indexed", strict=False)
+def test_a_lost_index_that_sync_makes_again(root: Path) -> None:
+    write(root, "0.parquet", i=[1, 2, 3])
+    with needlepoint.open(root, refresh=0) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "i")
+    shutil.rmtree(root / ".needlepoint" / "indexes")
+    with needlepoint.open(root, refresh=0) as lake:
+        assert count(lake, "i = 2") == 1
+        write(root, "1.parquet", i=[4])
+        lake.sync()
+        assert count(lake, "i = 2") == 1
+        assert len(lake.table("t").get(i=2)) == 1
+
+
+@pytest.mark.xfail(reason="nothing in an index directory says which index it is", strict=False)
+def test_the_directory_of_another_index(root: Path) -> None:
+    write(root, "0.parquet", i=[1, 2, 3], j=[3, 1, 2])
+    with needlepoint.open(root, refresh=0) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "i")
+        lake.create_index("t", "j")
+    indexes = root / ".needlepoint" / "indexes"
+    shutil.rmtree(indexes / "1")
+    shutil.copytree(indexes / "2", indexes / "1")
+    with needlepoint.open(root, refresh=0) as lake:
+        assert count(lake, "i = 1") == 1
+
+
+@pytest.mark.xfail(reason="row numbers beyond the file reach read_rows, which raises IndexError", strict=False)
+def test_rows_of_an_index_of_another_lake(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    for place, values in ((root, [1, 2, 50]), (other, list(range(100)))):
+        write(place, "0.parquet", i=values)
+        with needlepoint.open(place, refresh=0) as lake:
+            lake.create_table("t")
+            lake.create_index("t", "i")
+    shutil.rmtree(root / ".needlepoint" / "indexes" / "1")
+    shutil.copytree(other / ".needlepoint" / "indexes" / "1", root / ".needlepoint" / "indexes" / "1")
+    with needlepoint.open(root, refresh=0) as lake:
+        assert count(lake, "i = 50") == 1
+
+
+@pytest.mark.xfail(reason="a RocksDB secondary opens an older state when the newest .sst is missing or broken", strict=False)
+@pytest.mark.parametrize("damage", ["removed", "truncated", "emptied", "garbage"])
+def test_a_damaged_run(root: Path, damage: str) -> None:
+    write(root, "0.parquet", i=list(range(300)))
+    with needlepoint.open(root, refresh=0) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "i")
+        write(root, "1.parquet", i=list(range(300, 600)))
+        lake.sync()
+    run = max((root / ".needlepoint" / "indexes" / "1").glob("*.sst"))
+    match damage:
+        case "removed":
+            run.unlink()
+        case "truncated":
+            os.truncate(run, run.stat().st_size // 2)
+        case "emptied":
+            os.truncate(run, 0)
+        case "garbage":
+            run.write_bytes(b"\x5a" * run.stat().st_size)
+    with needlepoint.open(root, refresh=0) as lake:
+        assert count(lake, "i = 305") == 1
+
+
+# More partitions than MOST_ARMS: the native listing of the whole directory
+
+
+def partitioned(root: Path, lake: Lake, values: list[str | None]) -> None:
+    for value in values:
+        name = "__HIVE_DEFAULT_PARTITION__" if value is None else quote(value, safe="")
+        write(root, f"p={name}/0.parquet", i=[1, 2])
+    lake.create_table("t")
+
+
+@pytest.mark.xfail(reason="DataFusion's listing reads the NULL partition as the string", strict=False)
+def test_null_among_many_string_partitions(root: Path, lake: Lake) -> None:
+    partitioned(root, lake, [*(f"v{number}" for number in range(17)), None])
+    found = lake.sql("SELECT p, count(*) AS n FROM t GROUP BY p").rows()
+    assert {"p": None, "n": 2} in found
+
+
+@pytest.mark.xfail(reason="DataFusion's listing cannot cast the NULL partition to a number", strict=False)
+def test_null_among_many_integer_partitions(root: Path, lake: Lake) -> None:
+    partitioned(root, lake, [*(str(number) for number in range(17)), None])
+    found = lake.sql("SELECT p, count(*) AS n FROM t GROUP BY p").rows()
+    assert {"p": None, "n": 2} in found
+
+
+@pytest.mark.xfail(reason="the listing shows files of a batch that is on its way", strict=False)
+def test_half_a_batch_among_many_partitions(root: Path, lake: Lake) -> None:
+    partitioned(root, lake, [str(number) for number in range(17)])
+    move = Move(str(root / "stage" / "a.parquet"), "p=0/part-0.parquet", 2)
+    lake.registry.begin_batch(Batch(lake.registry.table("t").id, "b", "publishing", str(root / "stage"), (move,)))
+    write(root, move.target, i=[3, 4])
+    assert lake.sql("SELECT count(p) AS n FROM t").rows() == [{"n": 34}]
+
+
+@pytest.mark.xfail(reason="the listing shows files that are private to writers", strict=False)
+@pytest.mark.parametrize("name", ["_part.parquet", "_temporary/0/part.parquet", ".part.parquet"])
+def test_private_files_among_many_partitions(root: Path, lake: Lake, name: str) -> None:
+    partitioned(root, lake, [str(number) for number in range(17)])
+    write(root, f"p=0/{name}", i=[3, 4])
+    assert lake.sql("SELECT count(p) AS n FROM t").rows() == [{"n": 34}]
+
+
+# Files that sync has not seen
+
+
+@pytest.mark.xfail(reason="a file with a wider type than the table is read as the narrower one", strict=False)
+def test_a_wider_file_before_sync(root: Path, lake: Lake) -> None:
+    write(root, "0.parquet", i=pa.array([1, 2], pa.int32()))
+    lake.create_table("t")
+    write(root, "1.parquet", i=pa.array([2**40, 2], pa.int64()))
+    # An error that says "sync" would do as well; a number that is not the greatest does not.
+    assert lake.sql("SELECT max(i) AS n FROM t").rows() == [{"n": 2**40}]
