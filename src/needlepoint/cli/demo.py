@@ -25,9 +25,11 @@ _PARTITIONS = ("partner", "year", "month")
 _ROWS_SHOWN = 3
 
 
-@click.command("demo")
+@click.command("demo", short_help="Make a lake, and ask it with and without the index.")
 @click.option("--rows", type=click.IntRange(1, _MOST_ROWS), default=2_000_000, show_default=True, help="Products.")
-@click.option("--batches", type=click.IntRange(1, 1000), default=4, show_default=True, help="Spark jobs that write them.")
+@click.option(
+    "--batches", type=click.IntRange(1, 1000), default=4, show_default=True, help="Spark jobs that write them."
+)
 @click.option("--fresh", is_flag=True, help="Remove the demo lake that is there, and start anew.")
 @common_options
 def command(rows: int, batches: int, fresh: bool) -> None:
@@ -92,14 +94,15 @@ def _options(mark: dict[str, Any]) -> str:
 
 
 def _build(lake: Lake, rows: int, batches: int, console: Console) -> None:
+    from needlepoint.cli.batches import published
     from needlepoint.cli.screen import count, size
 
     lake.sync()  # finishes what an interrupted run began
-    missing = [number for number in range(batches) if not _published(lake, "product", f"demo/{number}")]
+    missing = [number for number in range(batches) if not published(lake, "product", f"demo/{number}")]
     if len(missing) < batches:
         there = "all batches are" if not missing else f"{batches - len(missing)} of {count(batches, 'batch')} are"
         console.print(f"{there} there from an earlier run and used again")
-    if missing or not _published(lake, "partner_info", "demo/partners"):
+    if missing or not published(lake, "partner_info", "demo/partners"):
         session = _spark(lake)
         for number in missing:
             _write_batch(lake, session, rows, number, batches, console)
@@ -108,10 +111,6 @@ def _build(lake: Lake, rows: int, batches: int, console: Console) -> None:
     tables = lake.status().tables
     files, total = sum(table.files for table in tables), sum(table.bytes for table in tables)
     console.print(f"{count(files, 'Parquet file')}, {size(total)}, partitioned by {', '.join(_PARTITIONS)}")
-
-
-def _published(lake: Lake, table: str, batch: str) -> bool:
-    return table in lake.tables() and lake.registry.batch(lake.registry.table(table), batch) is not None
 
 
 def _spark(lake: Lake) -> Any:
@@ -129,12 +128,13 @@ def _spark(lake: Lake) -> Any:
 
 def _write_batch(lake: Lake, session: Any, rows: int, number: int, batches: int, console: Console) -> None:
     from needlepoint import spark
-    from needlepoint.cli.screen import count, duration, working
+    from needlepoint.cli.batches import brought, rows_by_file
+    from needlepoint.cli.screen import duration, working
     from needlepoint.spark.products import products
 
-    started = time.perf_counter()
+    started, before = time.perf_counter(), rows_by_file(lake, "product")
     with working(f"Spark writes batch {number + 1} of {batches}"):
-        batch = spark.write(
+        spark.write(
             products(session, rows, batch=number, batches=batches),
             lake,
             "product",
@@ -146,7 +146,7 @@ def _write_batch(lake: Lake, session: Any, rows: int, number: int, batches: int,
     written = time.perf_counter()
     list(lake.follow_events(once=True))
     indexed = time.perf_counter()
-    made = f"{count(sum(move.rows for move in batch.moves), 'row')} in {count(len(batch.moves), 'file')}"
+    made = brought(before, rows_by_file(lake, "product"))
     times = f"written in {duration(written - started)}, indexed in {duration(indexed - written)}"
     console.print(f"batch {number + 1} of {batches}: {made}, {times}")
 

@@ -7,7 +7,7 @@ import click
 from needlepoint.cli.options import common_options, open_lake
 
 
-@click.command("drop-index")
+@click.command("drop-index", short_help="Drop an index; answers stay the same.")
 @click.argument("name")
 @common_options
 def command(name: str) -> None:

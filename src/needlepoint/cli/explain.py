@@ -10,7 +10,7 @@ from needlepoint.cli.options import common_options, open_lake
 from needlepoint.cli.query import QUERY
 
 
-@click.command("explain")
+@click.command("explain", short_help="Show what a query reads and what each index does.")
 @click.argument("query", type=QUERY)
 @click.option("--analyze", is_flag=True, help="Run the query, and show what was read and how long it took.")
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)

@@ -61,7 +61,9 @@ def write_parquet(table: pa.Table, stream: IO[bytes]) -> None:
     try:
         pyarrow.parquet.write_table(table, stream, compression="zstd")
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
-        raise UsageError(f"Parquet cannot hold the answer: {error}.", hint="CAST the column to another type.") from error
+        raise UsageError(
+            f"Parquet cannot hold the answer: {error}.", hint="CAST the column to another type."
+        ) from error
 
 
 WRITERS: dict[str, Callable[[pa.Table, IO[bytes]], None]] = {

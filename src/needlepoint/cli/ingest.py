@@ -11,10 +11,9 @@ from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
-    from needlepoint.tables.definitions import Batch
 
 
-@click.command("ingest")
+@click.command("ingest", short_help="Append CSV, JSON or Parquet to a table with Spark.")
 @click.argument("table")
 @click.argument("source")
 @click.option("--partition-by", metavar="A,B", help="Columns that become directories; a table keeps those it has.")
@@ -46,9 +45,10 @@ def command(
       needle ingest product feed/*.json --partition-by partner,year
       needle ingest product today.csv --schema "product_id BIGINT, upc STRING" --batch 2025-03-01
     """
+    from needlepoint.cli.batches import published
+
     with open_lake(create=True) as lake:
-        known = _published(lake, table, batch)
-        if known is not None:
+        if published(lake, table, batch):
             click.echo(f"{table}: batch {batch} was published before, nothing is written")
         else:
             columns = [name.strip() for name in partition_by.split(",")] if partition_by else None
@@ -56,13 +56,6 @@ def command(
         failed = False if no_index else _index(lake)
     if failed:
         click.get_current_context().exit(1)
-
-
-def _published(lake: Lake, table: str, batch: str | None) -> Batch | None:
-    if batch is None or table not in lake.tables():
-        return None
-    found = lake.registry.batch(lake.registry.table(table), batch)
-    return found if found is not None and found.state != "publishing" else None
 
 
 def _write(
@@ -74,21 +67,21 @@ def _write(
     files_per_partition: int | None,
 ) -> None:
     from needlepoint import spark
-    from needlepoint.cli.screen import count, duration, working
+    from needlepoint.cli.batches import brought, rows_by_file
+    from needlepoint.cli.screen import duration, working
 
     with working("Spark starts"):
         session = spark.session("needle ingest")
     started = time.perf_counter()
     path, source_format, schema = source
+    before = rows_by_file(lake, table)
     with working(f"Spark reads {path} and writes {table}"):
         frame = spark.read_source(session, path, source_format, schema)
-        published = spark.write(
+        done = spark.write(
             frame, lake, table, batch=batch, partition_by=partition_by, files_per_partition=files_per_partition
         )
-    rows = count(sum(move.rows for move in published.moves), "row")
-    files = count(len(published.moves), "file")
-    took = duration(time.perf_counter() - started)
-    click.echo(f"{table}: {rows} in {files} published as batch {published.batch} in {took}")
+    made, took = brought(before, rows_by_file(lake, table)), duration(time.perf_counter() - started)
+    click.echo(f"{table}: {made} published as batch {done.batch} in {took}")
 
 
 def _index(lake: Lake) -> bool:

@@ -11,6 +11,7 @@ A command's module is imported when it is called, and it imports the library whe
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import os
 import sys
@@ -50,6 +51,17 @@ class Needle(click.Group):
         module = importlib.import_module(f"needlepoint.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if not close:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean '{close[0]}'?", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -99,7 +111,9 @@ def _forget_output() -> None:
     callback=choose_lake,
     help="The lake's directory. It can be given after the command too.",
 )
-@click.option("--debug", is_flag=True, expose_value=False, callback=choose_debug, help="Show the traceback of an error.")
+@click.option(
+    "--debug", is_flag=True, expose_value=False, callback=choose_debug, help="Show the traceback of an error."
+)
 def main() -> None:
     """Millisecond point lookups on a plain Parquet lake.
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 
-class Query(click.ParamType):
+class Query(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
     name = "query"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:

@@ -110,7 +110,7 @@ def count(number: int, what: str) -> str:
     >>> count(1, "file"), count(2000, "row"), count(0, "index")
     ('1 file', '2,000 rows', '0 indexes')
     """
-    plural = what if number == 1 else f"{what}es" if what.endswith("x") else f"{what}s"
+    plural = what if number == 1 else f"{what}es" if what.endswith(("x", "ch")) else f"{what}s"
     return f"{number:,} {plural}"
 
 

@@ -61,17 +61,22 @@ def command(query: str, format: str | None, output: str | None, rows: int, repor
         elif chosen == "table":
             _show(result, rows, elapsed)
         else:
-            _write(result.to_arrow(), chosen, click.get_binary_stream("stdout"), rows)
+            _write(result.to_arrow(), chosen, sys.stdout.buffer, rows)
         if report:
             click.echo(str(result.report), err=True)
 
 
 def _format_of(output: str | None) -> str:
-    known = {"json": "json", "csv": "csv", "arrow": "arrow", "parquet": "parquet"}
-    return known.get(Path(output).suffix.lower().lstrip("."), "table") if output else "table"
+    if output is None:
+        return "table"
+    suffix = Path(output).suffix.lower().lstrip(".")
+    if suffix not in FORMATS:
+        raise click.UsageError(f"The name {output} does not tell the format. Use --format.")
+    return suffix
 
 
 def _write_file(table: pa.Table, format: str, output: str, rows: int) -> None:
+    from needlepoint.cli.screen import count
     from needlepoint.errors import UsageError
 
     try:
@@ -79,7 +84,7 @@ def _write_file(table: pa.Table, format: str, output: str, rows: int) -> None:
             _write(table, format, file, rows)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror or error}.") from error
-    click.echo(f"{table.num_rows:,} rows written to {output}", err=True)
+    click.echo(f"{count(table.num_rows, 'row')} written to {output}", err=True)
 
 
 def _write(table: pa.Table, format: str, stream: IO[bytes], rows: int) -> None:
@@ -127,9 +132,7 @@ def as_grid(table: pa.Table, console: Console) -> object:
     shown = grid(console)
     for field in table.schema:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        shown.add_column(
-            Text(field.name), justify="right" if number else "left", no_wrap=True, overflow="ellipsis"
-        )
+        shown.add_column(Text(field.name), justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
     for row in zip(*(screen_values(column) for column in table.columns), strict=True):
         shown.add_row(*(Text(value) for value in row))
     return shown

@@ -7,7 +7,7 @@ import click
 from needlepoint.cli.options import common_options, open_lake
 
 
-@click.command("sync")
+@click.command("sync", short_help="Find new, changed and removed files, and index them.")
 @click.argument("table", required=False)
 @common_options
 def command(table: str | None) -> None:

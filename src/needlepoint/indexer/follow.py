@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from needlepoint.errors import StoreError, UnknownName, UsageError
+from needlepoint.errors import StoreError, UsageError
+from needlepoint.indexer.build import Failure
 from needlepoint.indexer.indexer import Indexer
 from needlepoint.tables.events import Event
 from needlepoint.tables.publishing import recover
@@ -63,32 +64,41 @@ def _handle_all(registry: Registry, queue: Queue, indexer: Indexer, messages: li
 def _handle_table(
     registry: Registry, queue: Queue, indexer: Indexer, name: str, group: list[tuple[Message, Event]]
 ) -> Iterator[Handled]:
+    """Batches recorded their files; events that name other files speak of what others wrote, and are for sync."""
+    table = registry.table(name)
+    known = {file.path for file in registry.files(table)}
+    recorded = [each for each in group if known.issuperset(each[1].added) and known.isdisjoint(each[1].removed)]
+    foreign = [each for each in group if each not in recorded]
+    if recorded:
+        paths = frozenset(path for _, event in recorded for path in event.added)
+        yield from _settle(queue, recorded, lambda: indexer.catch_up(table, only=paths))
+    if foreign:
+        yield from _settle(queue, foreign, lambda: _synced(indexer, name))
+
+
+def _synced(indexer: Indexer, name: str) -> tuple[int, tuple[Failure, ...]]:
+    report = indexer.sync(name)
+    return report.indexed, report.failures
+
+
+def _settle(
+    queue: Queue, group: list[tuple[Message, Event]], index: Callable[[], tuple[int, tuple[Failure, ...]]]
+) -> Iterator[Handled]:
+    """Done events are acknowledged, hopeless ones set aside; when the store fails they wait for the next try."""
+    patience = MOST_ATTEMPTS
     try:
-        indexed, problem = index_events(registry, indexer, name, [event for _, event in group])
-    except (StoreError, UsageError) as error:
-        indexed, problem = 0, str(error)
-    for message, _ in group:
+        indexed, failures = index()
+        common = ""
+    except UsageError as error:
+        indexed, failures, common, patience = 0, (), str(error), 0
+    except StoreError as error:
+        indexed, failures, common = 0, (), str(error)
+    for message, event in group:
+        own = [each.reason for each in failures if each.path.endswith(event.added)]
+        problem = common or "; ".join(own)
         if not problem:
             queue.acknowledge(message)
-        elif message.attempts >= MOST_ATTEMPTS or len(group) == 1:
+        elif own or message.attempts > patience:
             queue.set_aside(message, problem)
-        # Otherwise the lease runs out and the message comes again, perhaps in better company.
         yield Handled(message.body, indexed, problem)
         indexed = 0
-
-
-def index_events(registry: Registry, indexer: Indexer, name: str, events: list[Event]) -> tuple[int, str]:
-    """Files that a batch recorded are indexed; names the registry lacks were written by others: then sync."""
-    try:
-        table = registry.table(name)
-    except UnknownName as error:
-        return 0, str(error)
-    known = {file.path for file in registry.files(table)}
-    added = frozenset(path for event in events for path in event.added)
-    removed = frozenset(path for event in events for path in event.removed)
-    if added <= known and not removed & known:
-        indexed, failures = indexer.catch_up(table, only=added)
-        return indexed, "; ".join(failure.reason for failure in failures)
-    report = indexer.sync(name)
-    concerned = [f.reason for f in report.failures if any(f.path.endswith(path) for path in added)]
-    return report.indexed, "; ".join(concerned)

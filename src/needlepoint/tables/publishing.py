@@ -76,7 +76,10 @@ def sweep_staging(store: Path, registry: Registry, older_than: float = ORPHAN_AG
     wanted = {batch.staging for table in registry.tables() for batch in registry.unfinished_batches(table)}
     swept = []
     for directory in (store / "stage").glob("*/*"):
-        newest = max((path.stat().st_mtime for path in (directory, *directory.rglob("*"))), default=0.0)
+        try:
+            newest = max(path.stat().st_mtime for path in (directory, *directory.rglob("*")))
+        except FileNotFoundError:
+            continue  # published or removed this moment
         if str(directory) not in wanted and newest <= time.time() - older_than:
             shutil.rmtree(directory, ignore_errors=True)
             swept.append(directory)

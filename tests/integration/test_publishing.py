@@ -1,0 +1,258 @@
+"""Promise 5: a batch is in the table entirely or not at all, once, whatever happens to the publisher."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import needlepoint
+from needlepoint.tables import publishing
+from tests.lakes import products, staged, write
+
+
+@pytest.fixture
+def lake(tmp_path: Path):
+    with needlepoint.open(tmp_path / "lake", refresh=0) as lake:
+        yield lake
+
+
+def publish(lake, batch: str | None, first: int, *, count: int = 10, files: int = 3) -> object:
+    staging = lake.staging("product")
+    tables = {f"year={2020 + n}/x.parquet": products(first + n * count, count) for n in range(files)}
+    return lake.publish("product", staged(staging, tables), staging, batch)
+
+
+def ids(lake) -> list[int]:
+    return [row["product_id"] for row in lake.sql("SELECT product_id FROM product ORDER BY product_id").rows()]
+
+
+def test_the_first_batch_makes_the_table(lake) -> None:
+    batch = publish(lake, "one", 0)
+    assert batch.state == "announced"
+    assert ids(lake) == list(range(30))
+    assert lake.registry.table("product").partitions == ("year",)
+    assert not any((lake.store / "stage" / "product").iterdir())
+    names = [path.name for path in (lake.root / "product").rglob("*.parquet")]
+    assert len(set(names)) == 3
+
+
+def test_the_same_batch_twice_is_one(lake) -> None:
+    publish(lake, "one", 0)
+    publish(lake, "one", 1000)  # delivered again, whatever it holds
+    publish(lake, "two", 30)
+    assert ids(lake) == list(range(60))
+    assert lake.status().waiting_events == 2
+
+
+def test_events_are_indexed_once_however_often_they_come(lake) -> None:
+    publish(lake, "one", 0)
+    lake.create_index("product", "product_id", build=False)
+    body = lake.queue.receive(1, lease=0)[0].body
+    lake.queue.put(body)
+    lake.queue.put(body)
+    handled = list(lake.follow_events(once=True))
+    assert [each.problem for each in handled] == ["", "", ""]
+    assert lake.status().tables[0].indexes[0].entries == 30
+    result = lake.sql("SELECT upc FROM product WHERE product_id = 17")
+    assert result.rows() == [{"upc": "U000000017"}]
+    assert result.report.tables[0].page_read_files == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("not json", "not JSON"),
+        ('{"batch": "x"}', "names no table"),
+        ('{"table": "produkt", "batch": "x"}', "Did you mean 'product'"),
+        ('{"table": "product", "batch": "x", "added": ["../../etc/passwd"]}', "outside the table"),
+        ('{"table": "product", "batch": "x", "added": "a"}', "not a list"),
+        ('{"table": "product", "batch": "x", "added": ["year=2020/bad.parquet"]}', "bad.parquet"),
+    ],
+)
+def test_a_bad_event_is_set_aside_and_does_not_stop_the_rest(lake, body: str, reason: str) -> None:
+    publish(lake, "one", 0)
+    lake.create_index("product", "product_id", build=False)
+    (lake.root / "product/year=2020/bad.parquet").write_bytes(b"PAR1 this is not Parquet PAR1")
+    lake.queue.put(body)
+    list(lake.follow_events(once=True))
+    list(lake.follow_events(once=True))
+    (aside,) = lake.queue.aside()
+    assert reason in aside.reason
+    assert lake.queue.waiting() == 0
+    assert lake.status().tables[0].indexes[0].entries == 30
+
+
+def test_a_conflicting_schema_is_refused_and_leaves_nothing(lake) -> None:
+    publish(lake, "one", 0)
+    staging = lake.staging("product")
+    wrong = products(100, 5).set_column(0, "product_id", [[f"{n}" for n in range(5)]])
+    with pytest.raises(needlepoint.SchemaConflict, match=r"'product_id' is int64 .* but string"):
+        lake.publish("product", staged(staging, {"year=2020/x.parquet": wrong}), staging, "two")
+    staging = lake.staging("product")
+    with pytest.raises(needlepoint.SchemaConflict, match="partitioned by"):
+        lake.publish("product", staged(staging, {"x.parquet": products(100, 5)}), staging, "three")
+    assert ids(lake) == list(range(30))
+    assert lake.registry.batch(lake.registry.table("product"), "two") is None
+
+
+def test_a_batch_on_its_way_is_not_seen_by_half(lake, monkeypatch) -> None:
+    """A query that runs while files are moved sees none of them; after the commit it sees all."""
+    publish(lake, "one", 0)
+    seen = []
+    original = publishing._move
+
+    def look(source: Path, target: Path) -> None:
+        original(source, target)
+        with needlepoint.open(lake.root, refresh=0) as other:
+            seen.append(len(ids(other)))
+            other.indexer.sync("product")
+            seen.append(len(ids(other)))
+
+    monkeypatch.setattr(publishing, "_move", look)
+    publish(lake, "two", 30)
+    assert seen == [30] * 6
+    assert ids(lake) == list(range(60))
+    monkeypatch.undo()
+    lake.sync()
+    assert ids(lake) == list(range(60))
+    assert lake.status().tables[0].files == 6
+
+
+@pytest.mark.parametrize("stop", ["begin_batch", "_move", "commit_batch", "put", "announce_batch"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_at_any_step_is_caught_up_with(lake, monkeypatch, stop: str, when: str) -> None:
+    publish(lake, "one", 0)
+
+    class Crash(BaseException):
+        pass
+
+    owner = {"_move": publishing, "put": lake.queue}.get(stop, lake.registry)
+    original = getattr(owner, stop)
+
+    def crash(*arguments):
+        if when == "after":
+            original(*arguments)
+        raise Crash
+
+    monkeypatch.setattr(owner, stop, crash)
+    with pytest.raises(Crash):
+        publish(lake, "two", 30)
+    monkeypatch.undo()
+    with needlepoint.open(lake.root, refresh=0) as other:
+        assert len(ids(other)) in (30, 60)
+        publish(other, "two", 30)  # Spark delivers the batch again
+        assert ids(other) == list(range(60))
+        other.create_index("product", "product_id", build=False)
+        list(other.follow_events(once=True))
+        assert other.status().tables[0].indexes[0].entries == 60
+
+
+def test_an_indexer_finishes_what_a_dead_publisher_began(lake, monkeypatch) -> None:
+    publish(lake, "one", 0)
+    monkeypatch.setattr(publishing, "_move_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        publish(lake, "two", 30)
+    monkeypatch.undo()
+    assert ids(lake) == list(range(30))
+    list(lake.follow_events(once=True))
+    assert ids(lake) == list(range(60))
+
+
+def test_orphans_in_staging_are_swept_and_live_batches_are_not(lake, monkeypatch) -> None:
+    publish(lake, "one", 0)
+    orphan = lake.staging("product")
+    write(products(0, 5), orphan / "x.parquet")
+    monkeypatch.setattr(publishing, "_move_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        publish(lake, "two", 30)
+    monkeypatch.undo()
+    swept = publishing.sweep_staging(lake.store, lake.registry, older_than=-1)
+    assert swept == [orphan]
+    assert publishing.sweep_staging(lake.store, lake.registry) == []
+    lake.sync()
+    assert ids(lake) == list(range(60))
+
+
+def test_staging_on_another_file_system_is_copied(lake, monkeypatch) -> None:
+    def refuse(self: Path, target: Path) -> Path:
+        if "stage" in str(self):
+            raise OSError(18, "Invalid cross-device link")
+        os.replace(self, target)  # noqa: PTH105
+        return target
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    publish(lake, "one", 0)
+    assert ids(lake) == list(range(30))
+    assert [path.name for path in (lake.root / "product/year=2020").iterdir() if path.name.startswith(".")] == []
+
+
+def _publish_many(root: str, name: str, first: int, count: int) -> None:
+    with needlepoint.open(root) as lake:
+        for number in range(count):
+            publish(lake, f"{name}/{number}", first + number * 30)
+
+
+def test_several_processes_publish_index_and_query_at_once(lake) -> None:
+    publish(lake, "first", 1_000_000)
+    lake.create_index("product", "product_id")
+    context = multiprocessing.get_context("spawn")
+    writers = [
+        context.Process(target=_publish_many, args=(str(lake.root), f"w{number}", number * 10_000, 8))
+        for number in range(3)
+    ]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        list(lake.follow_events(once=True))
+        assert len(ids(lake)) % 30 == 0
+        assert len(lake.sql("SELECT upc FROM product WHERE product_id = 1000007").rows()) == 1
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    list(lake.follow_events(once=True))
+    expected = sorted([*range(1_000_000, 1_000_030), *(w * 10_000 + n for w in range(3) for n in range(240))])
+    assert ids(lake) == expected
+    table = lake.status().tables[0]
+    assert (table.files, table.indexed, table.indexes[0].entries) == (75, 75, 750)
+    for number in (0, 10_239, 20_100):
+        result = lake.sql(f"SELECT upc FROM product WHERE product_id = {number}")
+        assert result.rows() == [{"upc": f"U{number:09d}"}]
+        assert result.report.tables[0].scanned_files == 0
+
+
+def _index(root: str) -> None:
+    with needlepoint.open(root, workers=1) as lake:
+        lake.sync()
+
+
+def test_a_killed_indexer_leaves_a_lake_that_answers_and_catches_up(lake) -> None:
+    for number in range(6):
+        publish(lake, f"b{number}", number * 30_000, count=10_000)
+    lake.create_index("product", "product_id", build=False)
+    context = multiprocessing.get_context("spawn")
+    for pause in (0.3, 0.8, 1.1, 1.3):
+        process = context.Process(target=_index, args=(str(lake.root),))
+        process.start()
+        time.sleep(pause)
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        assert lake.sql("SELECT upc FROM product WHERE product_id = 123456").rows() == [{"upc": "U000123456"}]
+        assert lake.sql("SELECT count(*) AS c FROM product").rows() == [{"c": 180_000}]
+    lake.sync()
+    result = lake.sql("SELECT upc FROM product WHERE product_id = 123456")
+    assert result.rows() == [{"upc": "U000123456"}]
+    assert result.report.tables[0].page_read_files == 1
+
+
+def test_threads_publish_side_by_side(lake) -> None:
+    publish(lake, "first", 900_000)
+    threads = [threading.Thread(target=publish, args=(lake, f"t{n}", n * 30)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ids(lake)) == 30 * 9

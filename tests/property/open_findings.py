@@ -1,0 +1,17 @@
+"""What test_found.py shows broken, and the properties therefore do not generate. Empty when all is mended.
+
+Delete a line together with the xfail mark of its test; whatever asks for it by name is then generated.
+"""
+
+from __future__ import annotations
+
+OPEN = {
+    "values that end in NUL",
+    "long binaries of high bytes",
+    "damaged indexes",
+    "null among many partitions",
+}
+
+
+def mended(finding: str) -> bool:
+    return finding not in OPEN
