@@ -184,12 +184,12 @@ def _ask(lake: Lake, rows: int, console: Console) -> bool:
 
 
 def _show(measured: Measured, console: Console) -> None:
+    from needlepoint.cli.formats import screen_table
     from needlepoint.cli.screen import count, duration, funnel
-    from needlepoint.cli.sql import as_grid
 
     answer = measured.answer
     if answer.num_rows:
-        console.print(as_grid(answer.slice(0, _ROWS_SHOWN), console))
+        console.print(screen_table(answer.slice(0, _ROWS_SHOWN), console))
     more = f", {_ROWS_SHOWN} shown" if answer.num_rows > _ROWS_SHOWN else ""
     console.print(f"{count(answer.num_rows, 'row')}{more}")
     for table in measured.reports:

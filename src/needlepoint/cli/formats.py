@@ -12,15 +12,21 @@ import json
 import math
 import re
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
+from needlepoint.cli.screen import grid
 from needlepoint.errors import UsageError
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _ROWS_AT_ONCE = 10_000
+# On the screen: a text this short is not cut, and so many characters are between two columns.
+_SHORT, _GAP = 14, 3
 
 
 def write_json(table: pa.Table, stream: IO[bytes]) -> None:
@@ -105,13 +111,48 @@ def json_value(value: Any) -> Any:
             return value.hex()
         case datetime.date() | datetime.time():
             return value.isoformat()
+        case datetime.timedelta():
+            return f"PT{value.total_seconds():f}S"
+        case pa.MonthDayNano():
+            return f"P{value.months}M{value.days}DT{value.nanoseconds / 1e9:f}S"
         case list():
             return [json_value(each) for each in value]
         case dict():
             return {str(name): json_value(each) for name, each in value.items()}
-        case tuple() if not hasattr(value, "_fields"):  # an entry of a map
+        case tuple():  # an entry of a map
             return [json_value(each) for each in value]
     return str(value)
+
+
+def screen_table(table: pa.Table, console: Console) -> Table:
+    """The rows as a table of text. Where a terminal is narrow, long values are cut, but no numbers and short ones.
+
+    Where even that is too wide, every value has a line of its own.
+    """
+    columns = [screen_values(column) for column in table.columns]
+    widths = []
+    for field, values in zip(table.schema, columns, strict=True):
+        width = max(map(len, [field.name, *values]))
+        widths.append(width if _is_number(field.type) else min(width, _SHORT))
+    if sum(widths) + _GAP * (len(widths) - 1) > console.width:
+        return _screen_records(table.column_names, columns)
+    shown = grid(console)
+    for field, width in zip(table.schema, widths, strict=True):
+        side: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
+        shown.add_column(Text(field.name), justify=side, no_wrap=True, overflow="ellipsis", min_width=width)
+    for row in zip(*columns, strict=True):
+        shown.add_row(*map(Text, row))
+    return shown
+
+
+def _screen_records(names: list[str], columns: list[list[str]]) -> Table:
+    shown = Table.grid("", "", padding=(0, 2))
+    for number, row in enumerate(zip(*columns, strict=True)):
+        if number:
+            shown.add_row()
+        for name, value in zip(names, row, strict=True):
+            shown.add_row(Text(name, style="bold"), Text(value, overflow="fold"))
+    return shown
 
 
 def screen_values(column: pa.ChunkedArray) -> list[str]:
@@ -154,6 +195,10 @@ def _iso(column: pa.ChunkedArray) -> list[Any]:
         text = pc.replace_substring(text, " ", "T", max_replacements=1)
     values: list[Any] = text.to_pylist()
     return values
+
+
+def _is_number(type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type))
 
 
 def _is_text(type: pa.DataType) -> bool:

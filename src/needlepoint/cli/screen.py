@@ -46,8 +46,9 @@ def _console(terminal: bool, *, stderr: bool) -> Console:
 
 def grid(console: Console, *headers: str, right: tuple[str, ...] = ()) -> Table:
     """An empty table; the columns named in `right` are aligned right."""
-    style = box.ROUNDED if console.is_terminal else box.SIMPLE_HEAD
-    table = Table(box=style, header_style="bold", pad_edge=console.is_terminal, show_edge=console.is_terminal)
+    table = Table(
+        box=box.SIMPLE_HEAD, header_style="bold" if console.is_terminal else "", pad_edge=False, show_edge=False
+    )
     for header in headers:
         table.add_column(header, justify="right" if header in right else "left", no_wrap=True, overflow="ellipsis")
     return table

@@ -111,28 +111,12 @@ def _show(result: Result, rows: int, elapsed: float) -> None:
 
 
 def _show_table(table: pa.Table, rows: int, console: Console) -> None:
+    from needlepoint.cli.formats import screen_table
     from needlepoint.cli.screen import count
 
     if table.num_columns:
-        console.print(as_grid(table.slice(0, rows), console))
+        console.print(screen_table(table.slice(0, rows), console))
     if table.num_rows > rows:
         console.print(f"{rows:,} of {count(table.num_rows, 'row')} shown; --rows shows more")
     else:
         console.print(count(table.num_rows, "row"))
-
-
-def as_grid(table: pa.Table, console: Console) -> object:
-    """The rows as a table of text; numbers are aligned right."""
-    import pyarrow as pa
-    from rich.text import Text
-
-    from needlepoint.cli.formats import screen_values
-    from needlepoint.cli.screen import grid
-
-    shown = grid(console)
-    for field in table.schema:
-        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        shown.add_column(Text(field.name), justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
-    for row in zip(*(screen_values(column) for column in table.columns), strict=True):
-        shown.add_row(*(Text(value) for value in row))
-    return shown

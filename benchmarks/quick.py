@@ -1,0 +1,209 @@
+"""Lookups on 10M rows against DataFusion's own scan, indexing speed and memory, import time.
+
+    make bench-quick                 BENCH_ROWS=10000000 by default; the lake is kept in bench-lake/
+
+Peers are asked the same questions in one run, in turns, and medians are compared: trust the ratios, not the
+milliseconds. Every answer is compared with the peer's. Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import datafusion
+import pyarrow as pa
+
+import needlepoint
+from needlepoint import spark as needle_spark
+from needlepoint.spark.products import product_id_of, products
+
+BATCHES = 5
+PARTITIONS = ["partner", "year", "month"]
+
+IMPORT = """
+import sys, time
+started = time.perf_counter()
+import needlepoint
+print(time.perf_counter() - started)
+heavy = {"pyarrow", "numpy", "pyspark", "datafusion", "rocksdict", "tantivy", "redis", "pandas", "polars", "rich"}
+print(",".join(sorted(heavy & set(sys.modules))))
+"""
+
+INDEX = """
+import resource, sys, time
+import needlepoint
+lake = needlepoint.open(sys.argv[1], workers=1, index_memory=int(sys.argv[2]))
+for index in lake.status().tables[0].indexes:
+    if index.column == sys.argv[3]:
+        lake.drop_index(index.name)
+name = lake.create_index("product", sys.argv[3], build=False)
+before = resource.getrusage(resource.RUSAGE_SELF)
+started = time.perf_counter()
+lake.sync("product")
+seconds = time.perf_counter() - started
+after = resource.getrusage(resource.RUSAGE_SELF)
+print(seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, after.ru_maxrss * 1024)
+(status,) = [index for index in lake.status().tables[0].indexes if index.name == name]
+print(status.entries, status.bytes)
+"""
+
+
+def make_lake(root: Path, rows: int) -> None:
+    """Written by the Spark pipeline, as users write theirs."""
+    with needlepoint.open(root) as lake:
+        marker = root / "rows"
+        if marker.exists() and marker.read_text() == str(rows):
+            return
+        print(f"writing {rows:,} rows with Spark into {root} (once)")
+        session = needle_spark.session(memory="4g")
+        layout = needle_spark.Layout(dictionary_off=("product_id", "upc"))
+        for batch in range(BATCHES):
+            frame = products(session, rows, batch=batch, batches=BATCHES)
+            needle_spark.write(
+                frame,
+                lake,
+                "product",
+                batch=f"bench/{rows}/{batch}",
+                partition_by=PARTITIONS,
+                layout=layout,
+                files_per_partition=1,
+            )
+        session.stop()
+        list(lake.follow_events(once=True))
+        marker.write_text(str(rows))
+
+
+def plain_context(location: str, schema: pa.Schema) -> datafusion.SessionContext:
+    """DataFusion alone, with filter pushdown, over the same files."""
+    config = datafusion.SessionConfig({"datafusion.execution.parquet.pushdown_filters": "true"})
+    context = datafusion.SessionContext(config)
+    data = pa.schema([field for field in schema if field.name not in PARTITIONS])
+    partitions = [(name, schema.field(name).type) for name in PARTITIONS]
+    context.register_listing_table("product", f"{location}/", table_partition_cols=partitions, schema=data)
+    return context
+
+
+def in_turns(contenders: dict[str, Callable[[int], object]], rounds: int) -> dict[str, float]:
+    """Median seconds of each contender, asked in turns."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(rounds + 2):
+        answers = {}
+        for name, ask in contenders.items():
+            started = time.perf_counter()
+            answer = ask(number)
+            took = time.perf_counter() - started
+            if number >= 2:  # the first two rounds warm caches
+                times[name].append(took)
+            answers[name] = canonical(answer)
+        assert len(set(answers.values())) == 1, f"answers differ: {answers}"
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def canonical(answer: object) -> str:
+    table = answer.to_arrow() if isinstance(answer, needlepoint.query.result.Result) else answer  # type: ignore[attr-defined]
+    rows = [tuple(row.values()) for row in pa.table(table).to_pylist()]
+    return json.dumps(sorted(rows, key=str), default=str)
+
+
+def lookups(lake: needlepoint.Lake, rows: int, rounds: int) -> list[tuple[str, dict[str, float]]]:
+    table = lake.table("product")
+    plain = plain_context(lake.registry.table("product").location, table.schema)
+
+    def three(where: Callable[[int], str], keys: Callable[[int], object]) -> dict[str, Callable[[int], object]]:
+        query = "SELECT title, upc FROM product WHERE product_id {}"
+        return {
+            "datafusion": lambda n: plain.sql(query.format(where(n))).to_arrow_table(),
+            "lake.sql": lambda n: lake.sql(query.format(where(n))),
+            "table.get": lambda n: table.get(product_id=keys(n), columns=["title", "upc"]),
+        }
+
+    def ids(number: int, count: int) -> list[int]:
+        return [product_id_of((number * 7919 + n * 104_729) % rows) for n in range(count)]
+
+    found = []
+    for title, count, times in (
+        ("one row", 1, rounds),
+        ("IN (10)", 10, rounds),
+        ("IN (1,000)", 1000, max(5, rounds // 4)),
+    ):
+        contenders = three(lambda n, c=count: f"IN ({', '.join(map(str, ids(n, c)))})", lambda n, c=count: ids(n, c))
+        found.append((title, in_turns(contenders, times)))
+    missing = three(lambda n: f"= {product_id_of(rows + n)}", lambda n: product_id_of(rows + n))
+    found.append(("no row", in_turns(missing, rounds)))
+    return found
+
+
+def run(program: str, *arguments: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.split("\n")
+
+
+def report(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[i]) for row in (headers, *rows)) for i in range(len(headers))]
+    print(f"\n{title}")
+    for row in (headers, *rows):
+        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=int(os.environ.get("BENCH_ROWS", "10000000")))
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--lake", type=Path, default=Path("bench-lake"))
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    arguments = parser.parse_args()
+    root = arguments.lake / str(arguments.rows)
+    make_lake(root, arguments.rows)
+    figures: dict[str, object] = {
+        "rows": arguments.rows,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "versions": {"datafusion": datafusion.__version__, "pyarrow": pa.__version__},
+    }
+
+    imports = sorted(float(run(IMPORT)[0]) for _ in range(7))
+    figures["import_ms"] = imports[3] * 1000
+    report(
+        "import needlepoint", ["median ms", "heavy modules"], [[f"{imports[3] * 1000:.0f}", run(IMPORT)[1] or "none"]]
+    )
+
+    rows = []
+    for column in ("product_id", "upc"):
+        for memory in (128 << 20, 512 << 20):
+            times, counts = run(INDEX, str(root), str(memory), column)[:2]
+            seconds, cpu, peak = map(float, times.split())
+            entries, size = map(int, counts.split())
+            figures[f"index_{column}_{memory >> 20}"] = {"keys_per_second": entries / seconds, "peak_bytes": peak}
+            rows.append([
+                column, f"{memory >> 20} MiB", f"{entries / seconds:,.0f}", f"{entries / cpu:,.0f}",
+                f"{peak / (1 << 20):,.0f} MiB", f"{size / entries:.1f}",
+            ])  # fmt: skip
+    headers = ["column", "memory setting", "keys/s, one process", "keys per CPU second", "peak memory", "bytes/key"]
+    report("indexing", headers, rows)
+
+    rows = []
+    with needlepoint.open(root) as lake:
+        for title, times in lookups(lake, arguments.rows, arguments.rounds):
+            scan, sql, get = times["datafusion"], times["lake.sql"], times["table.get"]
+            figures[title] = times
+            rows.append([
+                title, f"{scan * 1000:.1f}", f"{sql * 1000:.2f}", f"{get * 1000:.2f}",
+                f"{scan / sql:.0f}x", f"{scan / get:.0f}x", f"{sql / get:.1f}x",
+            ])  # fmt: skip
+    headers = ["lookup", "DataFusion ms", "lake.sql ms", "table.get ms", "sql gain", "get gain", "get over sql"]
+    report(f"warm lookups of two columns in {arguments.rows:,} rows, answers equal", headers, rows)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""The pipeline: Spark writes, an event reaches the indexer, SQL finds the row."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+import needlepoint
+from needlepoint import spark as needle_spark
+from needlepoint.spark.products import product_id_of, products
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def lake(tmp_path: Path):
+    with needlepoint.open(tmp_path / "lake", refresh=0) as lake:
+        yield lake
+
+
+def test_spark_writes_an_event_is_indexed_and_sql_finds_the_row(lake, spark) -> None:
+    for batch in range(2):
+        frame = products(spark, 6000, batch=batch, batches=2)
+        done = needle_spark.write(
+            frame, lake, "product", batch=f"b{batch}", partition_by=["partner", "year", "month"], files_per_partition=1
+        )
+        assert done.state == "announced"
+        if batch == 0:
+            lake.create_index("product", "product_id", build=False)
+    assert lake.status().waiting_events == 2
+    list(lake.follow_events(once=True))
+    files = str(lake.root / "product/**/*.parquet")
+    con = duckdb.connect()
+    con.execute(f"CREATE VIEW product AS SELECT * FROM read_parquet('{files}', hive_partitioning = true)")
+    for row in (0, 17, 3001, 5999):
+        query = f"SELECT upc, title, partner, year, month FROM product WHERE product_id = {product_id_of(row)}"
+        result = lake.sql(query)
+        assert [tuple(each.values()) for each in result.rows()] == con.execute(query).fetchall()
+        (table,) = result.report.tables
+        assert (table.page_read_files, table.scanned_files, table.rows.read) == (1, 0, 1)
+    assert lake.sql(f"SELECT 1 FROM product WHERE product_id = {product_id_of(6000)}").rows() == []
+    # The lake stays plain Parquet, and Spark reads it: no stale checksum beside a file.
+    assert spark.read.parquet(str(lake.root / "product")).count() == 6000
+    assert list((lake.root / "product").rglob("*.crc")) == []
+    path = next((lake.root / "product").rglob("*.parquet"))
+    assert pq.read_metadata(path).row_group(0).column(0).has_offset_index
+
+
+def test_a_batch_delivered_again_is_not_written_again(lake, spark) -> None:
+    frame = spark.range(100)
+    for _ in range(3):
+        needle_spark.write(frame, lake, "numbers", batch="once")
+    needle_spark.write(frame, lake, "numbers")
+    needle_spark.write(frame, lake, "numbers")
+    assert lake.sql("SELECT count(*) AS c FROM numbers").rows() == [{"c": 300}]
+
+
+def test_two_jobs_appending_at_once_lose_nothing(lake, spark) -> None:
+    needle_spark.write(spark.range(0, 1000), lake, "numbers")
+    failures: list[BaseException] = []
+
+    def job(number: int) -> None:
+        try:
+            for part in range(3):
+                first = (1 + number * 3 + part) * 1000
+                needle_spark.write(spark.range(first, first + 1000), lake, "numbers")
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=job, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    rows = lake.sql("SELECT count(*) AS c, count(DISTINCT id) AS d, max(id) AS m FROM numbers").rows()
+    assert rows == [{"c": 7000, "d": 7000, "m": 6999}]
+
+
+def test_micro_batches_go_the_same_way(lake, spark, tmp_path: Path) -> None:
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    source.mkdir()
+    writer = needle_spark.batch_writer(lake, "feed", stream="feed", partition_by=["kind"])
+
+    def run() -> None:
+        stream = spark.readStream.schema("id bigint, kind string").option("maxFilesPerTrigger", 1).json(str(source))
+        query = (
+            stream.writeStream.foreachBatch(writer)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    for number in range(2):
+        rows = [{"id": number * 10 + n, "kind": "ab"[n % 2]} for n in range(10)]
+        (source / f"{number}.json").write_text("\n".join(map(json.dumps, rows)))
+    run()
+    lake.create_index("feed", "id")
+    (source / "2.json").write_text(json.dumps({"id": 20, "kind": "a"}))
+    run()
+    writer(spark.createDataFrame([(99, "a")], "id bigint, kind string"), 0)  # micro-batch 0 once more
+    list(lake.follow_events(once=True))
+    assert [row["id"] for row in lake.sql("SELECT id FROM feed ORDER BY id").rows()] == list(range(21))
+    assert lake.table("feed").get(id=20).rows() == [{"id": 20, "kind": "a"}]
+    assert lake.status().tables[0].indexes[0].entries == 21
+
+
+def test_a_failing_job_leaves_nothing(lake, spark) -> None:
+    needle_spark.write(spark.range(10), lake, "numbers", batch="good")
+    bad = spark.range(10).selectExpr("raise_error('broken input') AS id")
+    with pytest.raises(needlepoint.NeedlepointError, match="broken input"):
+        needle_spark.write(bad, lake, "numbers", batch="bad")
+    with pytest.raises(needlepoint.SchemaConflict):
+        needle_spark.write(spark.range(10).selectExpr("CAST(id AS STRING) AS id"), lake, "numbers", batch="bad")
+    with pytest.raises(needlepoint.UsageError, match="partitioned by nothing"):
+        needle_spark.write(spark.range(10), lake, "numbers", partition_by=["id"])
+    assert lake.sql("SELECT count(*) AS c FROM numbers").rows() == [{"c": 10}]
+    assert list((lake.store / "stage" / "numbers").iterdir()) == []

@@ -1,0 +1,49 @@
+"""An index changes the speed of an answer, never the answer: one table, many questions."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+from tests.property.generated import TableSpec, tables
+from tests.property.predicates import values
+from tests.property.queries import queries, selections
+from tests.property.worlds import World, world
+
+QUESTIONS = 12
+
+
+def make_indexes(lake: World, data: DataObject) -> None:
+    for number, column in enumerate(lake.spec.columns):
+        if column.kind.indexed and data.draw(st.integers(0, 3), label=f"index {column.name}"):
+            lake.lake.create_index("t", column.name, name=f"ix{number}")
+
+
+@given(tables(), st.data())
+def test_selections(spec: TableSpec, data: DataObject) -> None:
+    with world(spec) as made:
+        make_indexes(made, data)
+        for _ in range(QUESTIONS):
+            made.check(data.draw(selections(spec), label="query"))
+
+
+@given(tables(), st.data())
+def test_queries(spec: TableSpec, data: DataObject) -> None:
+    # A low limit makes the planner give up on ranges, which is a way of its own.
+    with world(spec, range_limit=data.draw(st.sampled_from([0, 5, 20_000]))) as made:
+        make_indexes(made, data)
+        for _ in range(QUESTIONS):
+            made.check(data.draw(queries(spec), label="query"))
+
+
+@given(tables(), st.data())
+def test_gets(spec: TableSpec, data: DataObject) -> None:
+    with world(spec) as made:
+        make_indexes(made, data)
+        keyed = [column for column in spec.all_columns if column.kind.indexed]
+        for _ in range(QUESTIONS):
+            chosen = data.draw(st.lists(st.sampled_from(keyed), min_size=1, max_size=2, unique=True), label="columns")
+            keys = {c.name: data.draw(st.lists(st.none() | values(c), max_size=4), label=c.name) for c in chosen}
+            wanted = data.draw(st.none() | st.lists(st.sampled_from(made.lake.table("t").schema.names), min_size=1, unique=True))
+            made.check_get(keys, wanted)

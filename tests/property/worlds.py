@@ -1,0 +1,219 @@
+"""A lake of one generated table with DuckDB beside it: every answer is compared.
+
+    indexed     lake.sql
+    plain       lake.engine.sql(use_indexes=False)     must always agree with it
+    DuckDB      the same files, the same question
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+import needlepoint
+from needlepoint.lake import Lake
+from needlepoint.query.result import Result
+from needlepoint.tables.staged import StagedFile
+from tests.property.generated import FileSpec, TableSpec, rows_of, write
+from tests.property.queries import Query
+
+TAKEN: Counter[str] = Counter()
+"""What the run did, for test_way_taken.py."""
+
+_duck = duckdb.connect()
+_duck.execute("SET TimeZone = 'UTC'")
+_duck.execute("SET threads = 1")
+_duck.execute("SET enable_external_file_cache = false")
+_times = itertools.count(1_700_000_000_000_000_000, 1_000_000_000)
+
+
+class World:
+    def __init__(self, root: Path, spec: TableSpec, **settings: Any) -> None:
+        self.root = root
+        self.spec = spec
+        self.settings = settings
+        self.location = root / "t"
+        self.files: dict[str, FileSpec] = {}
+        self._next_id = 0
+        self._names = itertools.count()
+        for file in spec.files:
+            self.add(file)
+        self.lake: Lake = needlepoint.open(root, refresh=0, **settings)
+        self.lake.create_table("t")
+
+    def close(self) -> None:
+        self.lake.close()
+
+    def reopen(self) -> None:
+        self.lake.close()
+        self.lake = needlepoint.open(self.root, refresh=0, **self.settings)
+
+    # Files
+
+    def add(self, file: FileSpec, path: str | None = None) -> str:
+        """Write a file, over another one where `path` names it."""
+        path = path or f"{file.directory}/{next(self._names)}.parquet".lstrip("/")
+        self._write(file, self.location / path)
+        self.files[path] = file
+        return path
+
+    def _write(self, file: FileSpec, path: Path) -> None:
+        write(rows_of(self.spec, file, self._next_id), path, file.writer)
+        self._next_id += file.rows
+        # Two versions of a file must differ in size or time, and the kernel's clock ticks every 4 ms.
+        moment = next(_times)
+        os.utime(path, ns=(moment, moment))
+
+    def delete(self, path: str) -> None:
+        (self.location / path).unlink()
+        del self.files[path]
+
+    def publish(self, files: list[FileSpec], batch: str) -> None:
+        staging = self.lake.staging("t")
+        staged = []
+        for number, file in enumerate(files):
+            path = staging / file.directory / f"{number}.parquet"
+            self._write(file, path)
+            staged.append(StagedFile(str(path), file.directory, path.stat().st_size, file.rows))
+        self.lake.publish("t", staged, staging, batch)
+
+    # Questions
+
+    def check(self, query: Query) -> None:
+        self._reference()
+        if query.view is not None:
+            self.lake.sql(f"CREATE VIEW v AS {query.view.lake}")
+            _duck.execute(f"CREATE OR REPLACE TEMP VIEW v AS {query.view.duck}")
+        try:
+            indexed = self.lake.sql(query.sql.lake)
+            plain = self.lake.engine.sql(query.sql.lake, use_indexes=False)
+        finally:
+            if query.view is not None:
+                self.lake.sql("DROP VIEW v")
+        TAKEN["queries"] += 1
+        _count(indexed)
+        answers = [_normalised(table, query.ordered) for table in (indexed.to_arrow(), plain.to_arrow())]
+        assert answers[0] == answers[1], self._differ("without indexes", query, answers[1], answers[0], indexed)
+        expected = _normalised(_duck.sql(query.sql.duck).to_arrow_table(), query.ordered)
+        assert answers[0] == expected, self._differ("DuckDB", query, expected, answers[0], indexed)
+
+    def check_get(self, keys: dict[str, list[Any]], columns: list[str] | None = None) -> None:
+        """A lookup is the SELECT with the same values."""
+        self._reference()
+        result = self.lake.table("t").get(keys, columns=columns)
+        TAKEN["gets"] += 1
+        _count(result)
+        by_name = {column.name: column for column in self.spec.all_columns}
+        quoted = {name: column.sql for name, column in by_name.items()}
+        names = columns or self.lake.table("t").schema.names
+        conditions = []
+        for name, values in keys.items():
+            items = ", ".join(by_name[name].kind.literal(value).duck for value in values if value is not None)
+            conditions.append(f"{quoted[name]} IN ({items})" if items else "FALSE")
+        wanted = ", ".join(f"{quoted[name]} AS c{number}" for number, name in enumerate(names))
+        query = f"SELECT {wanted} FROM t WHERE {' AND '.join(conditions)}"
+        expected = _normalised(_duck.sql(query).to_arrow_table(), False)
+        found = _normalised(result.to_arrow(), False)
+        assert found == expected, f"get({keys!r})\n{_difference(expected, found)}\n{result.report}"
+
+    def _reference(self) -> None:
+        """The table as DuckDB sees it: these files, in the types of the lake's schema."""
+        paths = sorted(str(path) for path in self.location.rglob("*.parquet"))
+        columns = {column.name: column for column in self.spec.all_columns}
+        names = self.lake.table("t").schema.names
+        if not paths:
+            empty = ", ".join(f"CAST(NULL AS {columns[name].kind.duck_type}) AS {columns[name].sql}" for name in names)
+            _duck.execute(f"CREATE OR REPLACE TEMP VIEW t AS SELECT {empty} WHERE FALSE")
+            return
+        listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+        options = "union_by_name = true"
+        if self.spec.partition is not None:
+            partition = self.spec.partition
+            options += f", hive_partitioning = true, hive_types = {{'{partition.name}': '{partition.kind.duck_type}'}}"
+        else:
+            options += ", hive_partitioning = false"
+        source = f"read_parquet([{listed}], {options})"
+        there = set(_duck.sql(f"SELECT * FROM {source} LIMIT 0").columns)
+        # Files come and go, and with them the widest type and the last file with a column.
+        wanted = ", ".join(
+            f"CAST({columns[name].sql if name in there else 'NULL'} AS {columns[name].kind.duck_type}) AS {columns[name].sql}"
+            for name in names
+        )
+        _duck.execute(f"CREATE OR REPLACE TEMP VIEW t AS SELECT {wanted} FROM {source}")
+
+    def _differ(self, other: str, query: Query, expected: Any, found: Any, result: Result) -> str:
+        view = f"\nCREATE VIEW v AS {query.view.lake}" if query.view else ""
+        return f"differs from {other}: {query.sql.lake}{view}\n{_difference(expected, found)}\n{result.report}"
+
+
+@contextmanager
+def world(spec: TableSpec, **settings: Any) -> Iterator[World]:
+    # Not tmp_path: hypothesis runs many examples in one test.
+    root = Path(tempfile.mkdtemp(prefix="needlepoint-property-"))
+    made = None
+    try:
+        made = World(root, spec, **settings)
+        yield made
+    finally:
+        if made is not None:
+            made.close()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _count(result: Result) -> None:
+    for table in result.report.tables:
+        TAKEN["tables"] += 1
+        TAKEN["page reads"] += table.page_read_files > 0
+        TAKEN["native scans"] += table.scanned_files > 0
+        TAKEN["both ways"] += table.page_read_files > 0 and table.scanned_files > 0
+        TAKEN["files skipped"] += table.files.read < (table.files.total or 0)
+        TAKEN["indexes used"] += any(index.used for index in table.indexes)
+
+
+def _normalised(table: pa.Table, ordered: bool) -> Any:
+    columns = [_plain_column(column) for column in table.columns]
+    rows = list(zip(*columns, strict=True))
+    return rows if ordered else Counter(rows)
+
+
+def _plain_column(column: pa.ChunkedArray) -> list[Any]:
+    type = column.type
+    if isinstance(type, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], type.storage_type)
+        type = column.type
+    if pa.types.is_timestamp(type):
+        column = column.cast(pa.timestamp("ns", type.tz)).cast(pa.int64())
+    elif pa.types.is_time(type):
+        column = column.cast(pa.time64("ns")).cast(pa.int64())
+    return [_plain(value) for value in column.to_pylist()]
+
+
+def _plain(value: Any) -> Any:
+    """Hashable, and equal where SQL's values are."""
+    if isinstance(value, float):
+        return "NaN" if value != value else value + 0.0
+    if isinstance(value, dict):
+        return tuple(sorted((name, _plain(each)) for name, each in value.items()))
+    if isinstance(value, list):
+        return tuple(_plain(each) for each in value)
+    if isinstance(value, str) and len(value) == 36 and value.count("-") == 4:
+        return uuid.UUID(value).bytes  # DuckDB hands uuids out as text
+    return value
+
+
+def _difference(expected: Any, found: Any) -> str:
+    if isinstance(expected, list):
+        return f"expected {expected[:20]}\nfound    {found[:20]}"
+    missing, extra = expected - found, found - expected
+    return f"missing {list(missing.items())[:8]}\nextra   {list(extra.items())[:8]}"
