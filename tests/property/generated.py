@@ -71,7 +71,9 @@ class TableSpec:
 
 @st.composite
 def tables(draw: DrawFn, kinds: Sequence[Kind] = KINDS, most_files: int = 4) -> TableSpec:
-    programs = draw(st.sampled_from([("pyarrow",), ("pyarrow", "duckdb"), ("pyarrow", "duckdb", "polars"), ("duckdb",)]))
+    programs = draw(
+        st.sampled_from([("pyarrow",), ("pyarrow", "duckdb"), ("pyarrow", "duckdb", "polars"), ("duckdb",)])
+    )
     possible = [kind for kind in kinds if kind.writers.issuperset(programs)]
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True))
     columns = [Column("id", BY_NAME["int64"], ()), *(draw(_columns(name, possible)) for name in names)]

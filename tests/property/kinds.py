@@ -95,9 +95,7 @@ def _integers(bits: int, signed: bool) -> Kind:
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     name = f"{'' if signed else 'u'}int{bits}"
     family = [pa.type_for_alias(f"{'' if signed else 'u'}int{each}") for each in (8, 16, 32) if each < bits]
-    values = (
-        st.integers(max(low, -5), 10) | st.sampled_from([low, low + 1, high - 1, high]) | st.integers(low, high)
-    )
+    values = st.integers(max(low, -5), 10) | st.sampled_from([low, low + 1, high - 1, high]) | st.integers(low, high)
     duck = ("" if signed else "U") + _SIGNED[bits]
     return Kind(name, pa.type_for_alias(name), duck, values, _integer_literal, narrower=tuple(family))
 
@@ -126,7 +124,23 @@ def _string_literal(value: str) -> Sql:
 def _strings() -> SearchStrategy[str]:
     excluded = "" if mended("values that end in NUL") else "\0"
     characters = st.characters(codec="utf-8", exclude_characters=excluded)
-    special = ["", " ", "a", "ab", "abc", "B", "Zoë", "e\u0301", "\uffff", "\U0010ffff", "it's", "50%", "a_b", "\n", "\\"]
+    special = [
+        "",
+        " ",
+        "a",
+        "ab",
+        "abc",
+        "B",
+        "Zoë",
+        "e\u0301",
+        "\uffff",
+        "\U0010ffff",
+        "it's",
+        "50%",
+        "a_b",
+        "\n",
+        "\\",
+    ]
     special += ["a\0", "\0", "ab\0c"] if mended("values that end in NUL") else []
     return (
         st.sampled_from(special)
@@ -203,7 +217,11 @@ def _time_literal(value: int) -> Sql:
 
 def _microseconds() -> SearchStrategy[int]:
     day = 86_400 * 10**6
-    return st.sampled_from([0, -1, 1, day, day - 1]) | st.integers(0, 50).map(lambda n: n * day) | st.integers(_FIRST, _LAST)
+    return (
+        st.sampled_from([0, -1, 1, day, day - 1])
+        | st.integers(0, 50).map(lambda n: n * day)
+        | st.integers(_FIRST, _LAST)
+    )
 
 
 def _dates() -> SearchStrategy[datetime.date]:

@@ -110,9 +110,15 @@ def _of_strings(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql]) -> Sql:
 
 @st.composite
 def _of_integers(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql], wide: bool) -> Sql:
-    forms = ["CAST({0} AS DOUBLE) > CAST('1.5' AS DOUBLE)", "CAST({0} AS VARCHAR) = CAST({1} AS VARCHAR)", "{0} % 3 = 1"]
+    forms = [
+        "CAST({0} AS DOUBLE) > CAST('1.5' AS DOUBLE)",
+        "CAST({0} AS VARCHAR) = CAST({1} AS VARCHAR)",
+        "{0} % 3 = 1",
+    ]
     # Sums and casts of 64-bit numbers overflow, each engine in its way.
-    forms += [] if wide else ["CAST({0} AS BIGINT) + 1 > {1}", "CAST({0} AS BIGINT) = {1}", "CAST({0} AS BIGINT) <= {1}"]
+    forms += (
+        [] if wide else ["CAST({0} AS BIGINT) + 1 > {1}", "CAST({0} AS BIGINT) = {1}", "CAST({0} AS BIGINT) <= {1}"]
+    )
     return Sql.of(draw(st.sampled_from(forms)), name, draw(literal))
 
 

@@ -45,5 +45,7 @@ def test_gets(spec: TableSpec, data: DataObject) -> None:
         for _ in range(QUESTIONS):
             chosen = data.draw(st.lists(st.sampled_from(keyed), min_size=1, max_size=2, unique=True), label="columns")
             keys = {c.name: data.draw(st.lists(st.none() | values(c), max_size=4), label=c.name) for c in chosen}
-            wanted = data.draw(st.none() | st.lists(st.sampled_from(made.lake.table("t").schema.names), min_size=1, unique=True))
+            wanted = data.draw(
+                st.none() | st.lists(st.sampled_from(made.lake.table("t").schema.names), min_size=1, unique=True)
+            )
             made.check_get(keys, wanted)

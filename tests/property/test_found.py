@@ -50,7 +50,9 @@ def test_values_that_end_in_nul(root: Path, lake: Lake, where: str) -> None:
     assert count(lake, where) == 1
 
 
-@pytest.mark.xfail(reason="zone._shorten bounds a long binary from above by one 0xff, which binaries can exceed", strict=False)
+@pytest.mark.xfail(
+    reason="zone._shorten bounds a long binary from above by one 0xff, which binaries can exceed", strict=False
+)
 def test_long_binaries_of_high_bytes(root: Path, lake: Lake) -> None:
     value = b"a" * 64 + b"\xff\xff"
     write(root, "0.parquet", i=[1], b=pa.array([value]))
@@ -61,7 +63,9 @@ def test_long_binaries_of_high_bytes(root: Path, lake: Lake) -> None:
 # Index directories that are damaged, foreign or gone
 
 
-@pytest.mark.xfail(reason="sync makes an empty index where one was lost, and the registry calls all files indexed", strict=False)
+@pytest.mark.xfail(
+    reason="sync makes an empty index where one was lost, and the registry calls all files indexed", strict=False
+)
 def test_a_lost_index_that_sync_makes_again(root: Path) -> None:
     write(root, "0.parquet", i=[1, 2, 3])
     with needlepoint.open(root, refresh=0) as lake:
@@ -104,7 +108,9 @@ def test_rows_of_an_index_of_another_lake(root: Path, tmp_path_factory: pytest.T
         assert count(lake, "i = 50") == 1
 
 
-@pytest.mark.xfail(reason="a RocksDB secondary opens an older state when the newest .sst is missing or broken", strict=False)
+@pytest.mark.xfail(
+    reason="a RocksDB secondary opens an older state when the newest .sst is missing or broken", strict=False
+)
 @pytest.mark.parametrize("damage", ["removed", "truncated", "emptied", "garbage"])
 def test_a_damaged_run(root: Path, damage: str) -> None:
     write(root, "0.parquet", i=list(range(300)))

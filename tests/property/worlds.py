@@ -1,8 +1,8 @@
 """A lake of one generated table with DuckDB beside it: every answer is compared.
 
-    indexed     lake.sql
-    plain       lake.engine.sql(use_indexes=False)     must always agree with it
-    DuckDB      the same files, the same question
+indexed     lake.sql
+plain       lake.engine.sql(use_indexes=False)     must always agree with it
+DuckDB      the same files, the same question
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from typing import IO, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -130,19 +131,31 @@ def screen_table(table: pa.Table, console: Console) -> Table:
     Where even that is too wide, every value has a line of its own.
     """
     columns = [screen_values(column) for column in table.columns]
-    widths = []
-    for field, values in zip(table.schema, columns, strict=True):
-        width = max(map(len, [field.name, *values]))
-        widths.append(width if _is_number(field.type) else min(width, _SHORT))
-    if sum(widths) + _GAP * (len(widths) - 1) > console.width:
+    numbers = [_is_number(field.type) for field in table.schema]
+    full = [max(map(cell_len, [name, *values])) for name, values in zip(table.column_names, columns, strict=True)]
+    widths = _fitting(full, numbers, console.width - _GAP * len(full))
+    if widths is None:
         return _screen_records(table.column_names, columns)
     shown = grid(console)
-    for field, width in zip(table.schema, widths, strict=True):
-        side: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
-        shown.add_column(Text(field.name), justify=side, no_wrap=True, overflow="ellipsis", min_width=width)
+    for name, number, width in zip(table.column_names, numbers, widths, strict=True):
+        side: Literal["left", "right"] = "right" if number else "left"
+        shown.add_column(Text(name), justify=side, no_wrap=True, overflow="ellipsis", width=width)
     for row in zip(*columns, strict=True):
         shown.add_row(*map(Text, row))
     return shown
+
+
+def _fitting(full: list[int], numbers: list[bool], room: int) -> list[int] | None:
+    """Widths that fit: the widest texts are cut first, and none below what is short. None if nothing helps.
+
+    >>> _fitting([9, 50, 30, 5], [True, False, False, False], 60)
+    [9, 23, 23, 5]
+    """
+    for limit in range(min(room, max(full)), _SHORT - 1, -1):
+        widths = [width if number else min(width, limit) for width, number in zip(full, numbers, strict=True)]
+        if sum(widths) <= room:
+            return widths
+    return full if sum(full) <= room else None
 
 
 def _screen_records(names: list[str], columns: list[list[str]]) -> Table:

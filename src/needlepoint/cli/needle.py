@@ -98,7 +98,7 @@ def _forget_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@click.group(cls=Needle, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group("needle", cls=Needle, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="needle")
 @click.option(
     "--lake",

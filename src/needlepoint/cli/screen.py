@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from needlepoint.query.explain import TableReport
 
 # Rich cuts lines at the width of the console; a file has none.
-_WIDTH_OF_A_FILE = 1_000_000
+WIDTH_OF_A_FILE = 1 << 30
 
 
 def output() -> Console:
@@ -33,10 +33,15 @@ def errors() -> Console:
     return _console(sys.stderr.isatty(), stderr=True)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 (called while it is handled): `needle` answers it as for every other format
+
+
 def _console(terminal: bool, *, stderr: bool) -> Console:
-    return Console(
+    return _Console(
         stderr=stderr,
-        width=None if terminal else _WIDTH_OF_A_FILE,
+        width=None if terminal else WIDTH_OF_A_FILE,
         soft_wrap=not terminal,
         highlight=False,
         markup=False,
@@ -47,7 +52,10 @@ def _console(terminal: bool, *, stderr: bool) -> Console:
 def grid(console: Console, *headers: str, right: tuple[str, ...] = ()) -> Table:
     """An empty table; the columns named in `right` are aligned right."""
     table = Table(
-        box=box.SIMPLE_HEAD, header_style="bold" if console.is_terminal else "", pad_edge=False, show_edge=False
+        box=box.SIMPLE_HEAD,
+        header_style="bold" if console.is_terminal else "",
+        pad_edge=console.is_terminal,
+        show_edge=False,
     )
     for header in headers:
         table.add_column(header, justify="right" if header in right else "left", no_wrap=True, overflow="ellipsis")

@@ -91,12 +91,13 @@ def _write(table: pa.Table, format: str, stream: IO[bytes], rows: int) -> None:
     from rich.console import Console
 
     from needlepoint.cli.formats import WRITERS
+    from needlepoint.cli.screen import WIDTH_OF_A_FILE
 
     if format != "table":
         WRITERS[format](table, stream)
         return
     text = io.StringIO()
-    _show_table(table, rows, Console(file=text, width=1_000_000, highlight=False, emoji=False, markup=False))
+    _show_table(table, rows, Console(file=text, width=WIDTH_OF_A_FILE, highlight=False, emoji=False, markup=False))
     stream.write(text.getvalue().encode())
 
 

@@ -104,7 +104,8 @@ def build(task: Task) -> Artifact:
     """A file that cannot be indexed fails alone, with the reason."""
     scratch = Path(task.scratch)
     scratch.mkdir(parents=True, exist_ok=True)
-    writers = {index.index_id: _RunWriter(index, scratch, capacity(task.memory, index)) for index in task.indexes}
+    share = task.memory // max(1, len(task.indexes))
+    writers = {index.index_id: _RunWriter(index, scratch, capacity(share, index)) for index in task.indexes}
     files, failures = [], []
     for file in task.files:
         try:

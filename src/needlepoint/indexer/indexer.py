@@ -7,13 +7,11 @@ changes nothing but the time at which a file becomes fast.
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +26,7 @@ from needlepoint.indexer.build import (
     build,
     capacity,
 )
+from needlepoint.indexer.worker import build_in_process
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
 from needlepoint.tables.definitions import File, Index, Table
@@ -78,7 +77,7 @@ class Indexer:
         """Make the registry agree with the directory, then index what lacks it."""
         table = self._registry.table(name)
         known = {file.path: file for file in self._registry.files(table)}
-        present = Snapshots(self._registry, refresh=0).current(name).files
+        present = Snapshots(self._registry, refresh=0).files(name)
         paths = {file.path for file in present}
         gone = [file for path, file in known.items() if path not in paths]
         fresh = [file for file in present if file.id is None]
@@ -135,8 +134,12 @@ class Indexer:
     ) -> Iterator[Task]:
         """Neighbouring files together, as many as fill one run: fewer runs make faster lookups."""
         index_tasks = tuple(IndexTask(i.id, i.column, table.schema.field(i.column).type) for i in indexes)
-        memory = max(1, self._settings.index_memory)
-        most_rows = min((capacity(memory, index) for index in index_tasks), default=1 << 60)
+        memory = self._settings.index_memory
+        share = memory // max(1, len(index_tasks))
+        most_rows = min((capacity(share, index) for index in index_tasks), default=1 << 60)
+        wanted = sum(rows.get(file.file_id) or 0 for file in missing)
+        if wanted >= ROWS_WORTH_PROCESSES:
+            most_rows = min(most_rows, -(-wanted // self._settings.processes))
         group: list[FileTask] = []
         held = number = 0
         for file in missing:
@@ -164,22 +167,13 @@ class Indexer:
         if processes <= 1 or rows < ROWS_WORTH_PROCESSES:
             yield from map(build, tasks)
             return
-        # Not fork: Arrow, DataFusion and RocksDB run threads that a forked child would lack.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(processes, mp_context=context) as pool:
-            waiting = {pool.submit(build, task) for task in tasks}
+        with ThreadPoolExecutor(processes) as pool:
+            futures = [pool.submit(build_in_process, task) for task in tasks]
             try:
-                while waiting:
-                    finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                    for future in finished:
-                        yield future.result()
-            except BrokenProcessPool as error:
-                raise StoreError(
-                    "a process that builds indexes died, perhaps for lack of memory.",
-                    hint="What was finished is kept; lower NEEDLE_INDEX_MEMORY or NEEDLE_WORKERS and sync again.",
-                ) from error
+                for future in as_completed(futures):
+                    yield future.result()
             finally:
-                for future in waiting:
+                for future in futures:
                     future.cancel()
 
     def _commit(self, artifact: Artifact, indexes: dict[int, Index]) -> None:

@@ -78,6 +78,7 @@ class _Planned:
 
     readings: dict[str, Reading]
     questions: dict[str, Question]
+    unscanned: list[Reading]
     schema: pa.Schema
     context: datafusion.SessionContext
     views: list[tuple[str, str]]
@@ -126,7 +127,10 @@ class Engine:
             started = time.perf_counter()
             planned = self._plan(query, parameters, use_indexes)
             decided = time.perf_counter()
-            ready = {name: self._read(reading, planned.context) for name, reading in planned.readings.items()}
+            ready = {
+                reading.snapshot.table.name: self._read(reading, planned.context)
+                for reading in (*planned.readings.values(), *planned.unscanned)
+            }
             read = time.perf_counter()
             with self._tables(planned.context, planned.views, ready):
                 frame = self._frame(planned.context, query, parameters)
@@ -149,13 +153,17 @@ class Engine:
             asked = requests(frame.optimized_logical_plan(), schemas)
             schema = frame.schema()
         readings, questions = {}, {}
-        for name, found in prepared.items():
-            # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
-            request = asked.get(name) or everything(found.snapshot.table.schema)
-            readings[name], questions[name] = self.narrow(found, request, use_indexes)
+        for name, request in asked.items():
+            readings[name], questions[name] = self.narrow(prepared[name], request, use_indexes)
+        # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
+        unscanned = [
+            self.narrow(found, everything(found.snapshot.table.schema), use_indexes=False)[0]
+            for name, found in prepared.items()
+            if name not in asked
+        ]
         if any(_has_float(reading) for reading in readings.values()):
             context = self._careful_context
-        return _Planned(readings, questions, schema, context, views)
+        return _Planned(readings, questions, unscanned, schema, context, views)
 
     def narrow(self, prepared: Prepared, request: Request, use_indexes: bool = True) -> tuple[Reading, Question]:
         """Decide what is read of one table."""

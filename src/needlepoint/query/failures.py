@@ -37,6 +37,9 @@ def translate(text: str, query: str, tables: list[str]) -> NeedlepointError:
         name = found[1].replace('"', "").split(".")[-1]
         valid = _VALID_FIELDS.search(text)
         known = {each.replace('"', "").split(".")[-1].strip() for each in valid[1].split(",")} if valid else set()
+        exact = next((each for each in known if each.lower() == name.lower()), None)
+        if exact is not None and exact != name:
+            return SqlError(f"column '{exact}' has capital letters.", hint=f'Write it in double quotes: "{exact}".')
         return UnknownName("column", name, known, where=_place(query, name))
     if found := _NOT_SUPPORTED.search(text):
         return SqlError(

@@ -67,32 +67,41 @@ class Snapshots:
             held = self._snapshots.get(name)
             if held is not None and held[0].sequence == sequence and time.monotonic() - held[1] < self._refresh:
                 return held[0]
-            return self._renew(name, sequence)
+            return self._renew(name)
 
     def forget(self) -> None:
         """List again at the next question, however fresh the listing is."""
         with self._lock:
             self._snapshots = {name: (snapshot, float("-inf")) for name, (snapshot, _) in self._snapshots.items()}
 
-    def _renew(self, name: str, sequence: int) -> Snapshot:
+    def files(self, name: str) -> tuple[File, ...]:
+        """The files that belong to a table now."""
+        with self._lock:
+            return self._look(name)[1]
+
+    def _renew(self, name: str) -> Snapshot:
+        listed_at = time.monotonic()
+        known, files = self._look(name)
+        held = self._snapshots.get(name)
+        if held is not None and held[0].sequence == known.sequence and held[0].files == files:
+            snapshot = held[0]
+        else:
+            values = _partitions(known.table, files)
+            snapshot = Snapshot(known.table, files, known.indexes, known.sequence, values)
+        self._snapshots[name] = (snapshot, listed_at)
+        return snapshot
+
+    def _look(self, name: str) -> tuple[_Known, tuple[File, ...]]:
+        sequence = self._registry.sequence()
         while True:
             known = self._known.get(name)
             if known is None or known.sequence != sequence:
                 known = self._known[name] = self._load(name)
-            listed_at = time.monotonic()
             listing = list_files(known.table.location)
             # A batch that began or ended during the listing may be in it by half: look again.
             sequence = self._registry.sequence()
             if sequence == known.sequence:
-                break
-        held = self._snapshots.get(name)
-        files = _overlay(known, listing)
-        if held is not None and held[0].sequence == sequence and held[0].files == files:
-            snapshot = held[0]
-        else:
-            snapshot = Snapshot(known.table, files, known.indexes, sequence, _partitions(known.table, files))
-        self._snapshots[name] = (snapshot, listed_at)
-        return snapshot
+                return known, _overlay(known, listing)
 
     def _load(self, name: str) -> _Known:
         with self._registry.snapshot():

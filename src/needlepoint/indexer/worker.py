@@ -1,0 +1,40 @@
+"""Building in a process of its own: a task on standard input, its artifact on standard output.
+
+Not multiprocessing: its children import the caller's main module again, which runs a script without a main guard twice.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+
+from needlepoint.errors import StoreError
+from needlepoint.indexer.build import Artifact, Task, build
+
+
+def build_in_process(task: Task) -> Artifact:
+    done = subprocess.run(
+        [sys.executable, "-c", "from needlepoint.indexer.worker import main; main()"],
+        input=pickle.dumps(task),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise StoreError(
+            f"a process that builds indexes died: {last[0]}.",
+            hint="What was finished is kept. For lack of memory lower NEEDLE_INDEX_MEMORY or NEEDLE_WORKERS; sync again.",
+        )
+    artifact: Artifact = pickle.loads(done.stdout)
+    return artifact
+
+
+def main() -> None:
+    # Libraries that print must not get in between.
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    task: Task = pickle.loads(sys.stdin.buffer.read())
+    with out:
+        out.write(pickle.dumps(build(task)))
