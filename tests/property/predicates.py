@@ -67,7 +67,8 @@ def _compare(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql]) -> Sql:
     sides = [name, draw(literal)]
     if draw(st.integers(0, 4)) == 0:
         sides.reverse()
-    return Sql.of(f"{{}} {operator} {{}}", *sides)
+    # DataFusion's IS DISTINCT FROM binds its right side as far as an AND reaches.
+    return Sql.of(f"({{}} {operator} {{}})", *sides)
 
 
 @st.composite

@@ -35,7 +35,7 @@ def errors() -> Console:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise  # noqa: PLE0704 (called while it is handled): `needle` answers it as for every other format
+        raise  # again what is being handled: `needle` answers it as for every other format
 
 
 def _console(terminal: bool, *, stderr: bool) -> Console:

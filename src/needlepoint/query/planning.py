@@ -90,7 +90,7 @@ def _request(scan: Any, schema: pa.Schema) -> Request:
     # Filters that the scan applies by itself can name columns beyond the projection.
     convert = _Converter(schema)
     predicate = And(tuple(convert(expression) for expression in scan.filters()))
-    return Request(columns | convert.columns, predicate, convert.opaque(predicate))
+    return Request(columns | convert.columns, predicate, convert.opaque)
 
 
 class _Converter:
@@ -99,18 +99,19 @@ class _Converter:
     def __init__(self, schema: pa.Schema) -> None:
         self._types = {field.name: field.type for field in schema}
         self._mentions = Counter[str]()
+        self._harmless = Counter[str]()
 
     @property
     def columns(self) -> frozenset[str]:
         return frozenset(self._mentions)
 
-    def opaque(self, predicate: Predicate) -> frozenset[str]:
+    @property
+    def opaque(self) -> frozenset[str]:
         """Float columns, except where all that is asked of them is equality with a number, or NULL."""
-        harmless = Counter(_harmless(predicate))
         return frozenset(
             name
             for name, mentions in self._mentions.items()
-            if pa.types.is_floating(self._types[name]) and mentions > harmless[name]
+            if pa.types.is_floating(self._types[name]) and mentions > self._harmless[name]
         )
 
     def __call__(self, expression: Any) -> Predicate:
@@ -141,10 +142,15 @@ class _Converter:
             case "Like":
                 return self._like(expression)
             case "Not":
-                return Not(self._convert(expression.rex_call_operands()[0]))
+                harmless = self._harmless.copy()
+                child = self._convert(expression.rex_call_operands()[0])
+                self._harmless = harmless  # NOT f = 1 is TRUE for NaN
+                return Not(child)
             case "IsNull" | "IsNotNull" as kind:
                 column = self._column(expression.rex_call_operands()[0])
-                return Unknown() if column is None else IsNull(column) if kind == "IsNull" else IsNotNull(column)
+                if column is not None:
+                    self._harmless[column] += 1
+                    return IsNull(column) if kind == "IsNull" else IsNotNull(column)
             case "IsTrue":
                 return self._convert(expression.rex_call_operands()[0])
             case "Column":
@@ -174,7 +180,10 @@ class _Converter:
         if operator not in _OPERATORS or right.variant_name() != "Literal":
             return Unknown()
         column, value = self._comparison(left, right)
-        return Unknown() if column is None or value is None else Compare(column, _OPERATORS[operator], value)
+        if column is None or value is None:
+            return Unknown()
+        self._harmless[column] += operator == "=" and value == value  # not NaN
+        return Compare(column, _OPERATORS[operator], value)
 
     def _comparison(self, left: Any, literal: Any) -> tuple[str | None, Ordinal | None]:
         """Column and value, where their types make them comparable as ordinals."""
@@ -207,7 +216,10 @@ class _Converter:
         if column is None:
             return Unknown()
         found = In(column, tuple(sorted(values)))
-        return Not(found) if expression.to_variant().negated() else found
+        if expression.to_variant().negated():
+            return Not(found)
+        self._harmless[column] += all(value == value for value in values)
+        return found
 
     def _like(self, expression: Any) -> Predicate:
         if expression.rex_call_operator() != "like" or expression.to_variant().escape_char() is not None:
@@ -233,19 +245,6 @@ def _any_of(both: tuple[Predicate, Predicate]) -> Predicate:
         case (In(left, values), Compare(right, "=", value)) if left == right:
             return In(left, (*values, value))
     return Or(both)
-
-
-def _harmless(predicate: Predicate) -> Iterator[str]:
-    match predicate:
-        case And(children) | Or(children):
-            for child in children:
-                yield from _harmless(child)
-        case Compare(column, "=", value) if value == value:  # not NaN
-            yield column
-        case In(column, values) if all(value == value for value in values):
-            yield column
-        case IsNull(column) | IsNotNull(column):
-            yield column
 
 
 def _same_type(column: pa.DataType, literal: pa.DataType) -> bool:

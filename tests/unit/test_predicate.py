@@ -1,0 +1,151 @@
+"""`match` against rows: it may say MAYBE too often, never NEVER or ALWAYS wrongly."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from needlepoint.predicate import (
+    And,
+    Bounds,
+    Compare,
+    Constant,
+    In,
+    IsNotNull,
+    IsNull,
+    Match,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+    Zones,
+    match,
+)
+
+COLUMNS = {
+    "n": st.none() | st.integers(-3, 3),
+    "big": st.none() | st.integers(2**64, 2**64 + 3),
+    "f": st.none() | st.sampled_from([-1.5, 0.0, -0.0, 2.0, math.inf, math.nan]),
+    "s": st.none() | st.sampled_from([b"", b"a", b"ab", b"abc", b"b", "ü".encode()]),
+}
+
+
+def leaf(column: str) -> st.SearchStrategy[Predicate]:
+    value = COLUMNS[column].filter(lambda v: v is not None)
+    compare = st.builds(Compare, st.just(column), st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), value)
+    several = st.builds(In, st.just(column), st.lists(value, max_size=3).map(tuple))
+    nulls = st.sampled_from([IsNull(column), IsNotNull(column)])
+    starts = [st.builds(StartsWith, st.just("s"), st.sampled_from([b"a", b"ab", b"z"]))] if column == "s" else []
+    return st.one_of(compare, several, nulls, *starts)
+
+
+leaves = st.one_of(*(leaf(column) for column in COLUMNS), st.just(Unknown()), st.booleans().map(Constant))
+predicates = st.recursive(
+    leaves,
+    lambda child: st.one_of(
+        child.map(Not),
+        st.lists(child, max_size=3).map(lambda c: And(tuple(c))),
+        st.lists(child, max_size=3).map(lambda c: Or(tuple(c))),
+    ),
+    max_leaves=8,
+)
+row_sets = st.lists(st.lists(st.fixed_dictionaries(COLUMNS), min_size=1, max_size=4), min_size=1, max_size=3)
+
+
+def order(value: object) -> object:
+    """SQL's order of floats: NaN above all."""
+    return (1, 0.0) if isinstance(value, float) and math.isnan(value) else (0, value)
+
+
+def truth(predicate: Predicate, row: dict[str, object], unknown: bool | None) -> bool | None:
+    """SQL's three-valued logic, with a given answer for what is Unknown."""
+    match_ = {"=": lambda a, b: a == b, "<>": lambda a, b: a != b, "<": lambda a, b: a < b,
+              "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b}  # fmt: skip
+    match predicate:
+        case Unknown():
+            return unknown
+        case Constant(value):
+            return value
+        case Not(child):
+            inner = truth(child, row, unknown)
+            return None if inner is None else not inner
+        case And(children) | Or(children):
+            inner = [truth(child, row, unknown) for child in children]
+            decisive = isinstance(predicate, Or)
+            return decisive if decisive in inner else None if None in inner else not decisive
+        case IsNull(column):
+            return row[column] is None
+        case IsNotNull(column):
+            return row[column] is not None
+    value = row[predicate.column]
+    if value is None:
+        return None
+    match predicate:
+        case Compare(_, operator, other):
+            return match_[operator](order(value), order(other))
+        case In(_, values):
+            return any(order(value) == order(other) for other in values)
+        case StartsWith(_, prefix):
+            return value.startswith(prefix)
+    raise AssertionError
+
+
+def bounds_of(rows: list[dict[str, object]]) -> dict[str, Bounds]:
+    found = {}
+    for column in COLUMNS:
+        values = [row[column] for row in rows if row[column] is not None]
+        plain = [value for value in values if value == value]
+        found[column] = Bounds(
+            min(plain, default=None), max(plain, default=None), len(rows) - len(values), len(rows), column == "f"
+        )
+    return found
+
+
+@given(predicates, row_sets)
+def test_never_and_always_are_true_of_every_row(predicate: Predicate, sets: list[list[dict[str, object]]]) -> None:
+    answers = match(predicate, Zones.of([bounds_of(rows) for rows in sets]))
+    for rows, answer in zip(sets, answers.tolist(), strict=True):
+        truths = {truth(predicate, row, unknown) for row in rows for unknown in (True, False, None)}
+        if answer == Match.NEVER:
+            assert True not in truths
+        if answer == Match.ALWAYS:
+            assert truths == {True}
+
+
+@given(predicates)
+def test_what_is_not_known_is_maybe(predicate: Predicate) -> None:
+    nothing = Bounds(None, None, None, 10)
+    for zones in (Zones(2, {}), Zones.of([dict.fromkeys(COLUMNS, nothing)] * 2)):
+        answers = match(predicate, zones)
+        constant = truth(predicate, dict.fromkeys(COLUMNS), None) if not _names_columns(predicate) else None
+        if constant is None:
+            assert len(answers) == 2
+        elif not constant:
+            assert (answers != Match.ALWAYS).all()
+
+
+def _names_columns(predicate: Predicate) -> bool:
+    match predicate:
+        case And(children) | Or(children):
+            return any(map(_names_columns, children))
+        case Not(child):
+            return _names_columns(child)
+        case Unknown():
+            return True
+    return not isinstance(predicate, Constant)
+
+
+def test_no_sets_no_answers() -> None:
+    assert match(Compare("n", "=", 1), Zones.of([])).tolist() == []
+
+
+@pytest.mark.parametrize("value", [2**70, -(2**70)])
+def test_values_beyond_64_bits_compare(value: int) -> None:
+    zones = Zones.of([{"n": Bounds(0, 10, 0, 5)}])
+    assert match(Compare("n", "=", value), zones).tolist() == [Match.NEVER]
+    assert np.array_equal(match(Compare("n", "<", 2**70), zones), [Match.ALWAYS])
