@@ -247,10 +247,25 @@ def _compare(operator: str, value: Ordinal, zone: Zone) -> tuple[npt.NDArray[np.
     if isinstance(value, bytes) != _holds_bytes(zone) or (isinstance(value, float) and math.isnan(value)):
         nowhere = np.zeros(len(low), np.bool_)
         return nowhere, nowhere
+    return _compare_all(operator, _boxed(value), low, high, zone.nan)
+
+
+def _boxed(value: Ordinal) -> Any:
+    """numpy takes bare bytes for its own string type, which drops zeros at the end."""
+    if not isinstance(value, bytes):
+        return value
+    box = np.empty((), object)
+    box[()] = value
+    return box
+
+
+def _compare_all(
+    operator: str, value: Any, low: npt.NDArray[Any], high: npt.NDArray[Any], nan: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     match operator:
         case "=":
             never, always = (high < value) | (low > value), (low == value) & (high == value)
-            return never, always & ~zone.nan
+            return never, always & ~nan
         case "<>":
             never, always = (low == value) & (high == value), (high < value) | (low > value)
         case "<":
@@ -263,14 +278,15 @@ def _compare(operator: str, value: Ordinal, zone: Zone) -> tuple[npt.NDArray[np.
             never, always = high < value, low >= value
         case _:
             raise ValueError(operator)
-    return never & ~zone.nan, always & ~zone.nan
+    return never & ~nan, always & ~nan
 
 
 def _starts_with(prefix: bytes, zone: Zone) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     if not _holds_bytes(zone):
         nowhere = np.zeros(len(zone.low), np.bool_)
         return nowhere, nowhere
-    lows = np.array([low[: len(prefix)] for low in zone.low], object)
-    highs = np.array([high[: len(prefix)] for high in zone.high], object)
+    lows = _array([low[: len(prefix)] for low in zone.low])
+    highs = _array([high[: len(prefix)] for high in zone.high])
+    boxed = _boxed(prefix)
     # Both bounds begin with the prefix, so everything between them does.
-    return (highs < prefix) | (lows > prefix), (lows == prefix) & (highs == prefix)
+    return (highs < boxed) | (lows > boxed), (lows == boxed) & (highs == boxed)

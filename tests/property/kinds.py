@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-
 from tests.property.open_findings import mended
 
 

@@ -9,6 +9,7 @@ OPEN = {
     "values that end in NUL",
     "long binaries of high bytes",
     "damaged indexes",
+    "DuckDB's v2 files",
     "null among many partitions",
 }
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
-
 from tests.property.generated import Column, TableSpec
 from tests.property.kinds import BY_NAME, Sql, same
 

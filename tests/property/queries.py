@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
-
 from tests.property.generated import Column, TableSpec
 from tests.property.kinds import Sql, same
 from tests.property.predicates import predicates
@@ -97,7 +96,7 @@ def _self_join(draw: DrawFn, spec: TableSpec) -> Query:
     column = draw(st.sampled_from(spec.all_columns)).sql
     left, right = draw(predicates(spec, 1, "l.")), draw(predicates(spec, 1, "r."))
     where = draw(st.sampled_from(["WHERE {} AND {}", "WHERE {} OR {}", "AND {} WHERE {}", "AND {} AND {}"]))
-    text = f"SELECT l.id, r.id, l.{column} FROM t AS l {kind} t AS r ON l.id = r.id + 1 {where}"
+    text = f"SELECT l.id AS a, r.id AS b, l.{column} AS c FROM t AS l {kind} t AS r ON l.id = r.id + 1 {where}"
     return Query(Sql.of(text, left, right))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
-
 from tests.property.generated import TableSpec, tables
 from tests.property.predicates import values
 from tests.property.queries import queries, selections

@@ -20,13 +20,13 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from tests.property.generated import FileSpec, TableSpec, rows_of, write
+from tests.property.queries import Query
 
 import needlepoint
 from needlepoint.lake import Lake
 from needlepoint.query.result import Result
 from needlepoint.tables.staged import StagedFile
-from tests.property.generated import FileSpec, TableSpec, rows_of, write
-from tests.property.queries import Query
 
 TAKEN: Counter[str] = Counter()
 """What the run did, for test_way_taken.py."""

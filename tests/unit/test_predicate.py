@@ -31,7 +31,7 @@ COLUMNS = {
     "n": st.none() | st.integers(-3, 3),
     "big": st.none() | st.integers(2**64, 2**64 + 3),
     "f": st.none() | st.sampled_from([-1.5, 0.0, -0.0, 2.0, math.inf, math.nan]),
-    "s": st.none() | st.sampled_from([b"", b"a", b"ab", b"abc", b"b", "ü".encode()]),
+    "s": st.none() | st.sampled_from([b"", b"\x00", b"\x00\x00", b"a", b"a\x00", b"ab", b"b", "ü".encode()]),
 }
 
 
@@ -40,7 +40,7 @@ def leaf(column: str) -> st.SearchStrategy[Predicate]:
     compare = st.builds(Compare, st.just(column), st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), value)
     several = st.builds(In, st.just(column), st.lists(value, max_size=3).map(tuple))
     nulls = st.sampled_from([IsNull(column), IsNotNull(column)])
-    starts = [st.builds(StartsWith, st.just("s"), st.sampled_from([b"a", b"ab", b"z"]))] if column == "s" else []
+    starts = [st.builds(StartsWith, st.just("s"), st.sampled_from([b"a", b"a\x00", b"\x00", b"z"]))] if column == "s" else []
     return st.one_of(compare, several, nulls, *starts)
 
 

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged
+from needlepoint.parquet.build import build_card
 from needlepoint.predicate import Bounds, Zones
 from needlepoint.query import catalog
 from needlepoint.query.cards import Cards
@@ -134,7 +135,7 @@ class Engine:
             read = time.perf_counter()
             with self._tables(planned.context, planned.views, ready):
                 frame = self._frame(planned.context, query, parameters)
-                batches = frame.collect()
+                batches = _collected(frame, planned)
             self._check_listings(planned)
             table = _conformed(batches, planned.schema)
             finished = time.perf_counter()
@@ -298,6 +299,22 @@ class Engine:
             steps=tuple(question.steps),
             indexes=tuple(question.indexes),
         )
+
+
+def _collected(frame: datafusion.DataFrame, planned: _Planned) -> list[pa.RecordBatch]:
+    try:
+        return frame.collect()
+    except Exception as error:
+        if "parquet" in str(error).lower():
+            _name_the_culprit(planned)
+        raise
+
+
+def _name_the_culprit(planned: _Planned) -> None:
+    """DataFusion does not say which file it could not read. Our own reader does, and it is most often a new one."""
+    for reading in planned.readings.values():
+        for file in sorted(reading.scanned, key=lambda file: file.id is not None):
+            build_card(reading.path(file))
 
 
 def _total(files: Sequence[File], what: str) -> int | None:

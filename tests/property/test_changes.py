@@ -1,0 +1,212 @@
+"""An index changes the speed of an answer, never the answer: whatever happens to the files and to the indexes."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.strategies import DataObject
+from tests.property.generated import FileSpec, TableSpec, files, tables
+from tests.property.kinds import same
+from tests.property.open_findings import mended
+from tests.property.predicates import values
+from tests.property.queries import Query, queries
+from tests.property.worlds import TAKEN, World, world
+
+
+class Changes(RuleBasedStateMachine):
+    """Files come, go and change, with and without sync; indexes are made, dropped, half built and broken."""
+
+    made: World | None = None
+
+    @initialize(spec=tables(most_files=2))
+    def begin(self, spec: TableSpec) -> None:
+        self.open = world(spec)
+        self.made = self.open.__enter__()
+        self.indexes: list[str] = []
+        self.batches: dict[str, list[FileSpec]] = {}
+        self.count = 0
+        self.create_index_on("id")
+
+    def teardown(self) -> None:
+        if self.made is not None:
+            self.open.__exit__(None, None, None)
+
+    @property
+    def it(self) -> World:
+        assert self.made is not None
+        return self.made
+
+    # Files
+
+    @rule(data=st.data(), synced=st.booleans())
+    def add(self, data: DataObject, synced: bool) -> None:
+        self.it.add(data.draw(files(self.it.spec)))
+        if synced:
+            self.it.lake.sync("t")
+
+    @precondition(lambda self: self.made and self.made.files)
+    @rule(data=st.data())
+    def delete(self, data: DataObject) -> None:
+        self.it.delete(data.draw(st.sampled_from(sorted(self.it.files))))
+
+    @precondition(lambda self: self.made and self.made.files)
+    @rule(data=st.data())
+    def replace(self, data: DataObject) -> None:
+        path = data.draw(st.sampled_from(sorted(self.it.files)))
+        self.it.add(data.draw(files(self.it.spec)), path)
+
+    @rule(data=st.data(), again=st.booleans(), followed=st.booleans())
+    def publish(self, data: DataObject, again: bool, followed: bool) -> None:
+        batch = f"batch {len(self.batches)}"
+        if again and self.batches:
+            batch = data.draw(st.sampled_from(sorted(self.batches)))
+        there = batch in self.batches
+        batch_files = self.batches.setdefault(batch, data.draw(st.lists(files(self.it.spec), max_size=2)))
+        before = set(self.it.location.rglob("*.parquet"))
+        self.it.publish(batch_files, batch)
+        after = set(self.it.location.rglob("*.parquet"))
+        assert len(after - before) == (0 if there else len(batch_files))
+        if followed:
+            self.follow()
+
+    @rule()
+    def follow(self) -> None:
+        TAKEN["events"] += len(list(self.it.lake.follow_events(once=True)))
+
+    # Indexes
+
+    @rule(data=st.data(), build=st.booleans())
+    def create_index(self, data: DataObject, build: bool) -> None:
+        possible = [column.name for column in self.it.spec.columns if column.kind.indexed]
+        self.create_index_on(data.draw(st.sampled_from(possible)), build)
+
+    def create_index_on(self, column: str, build: bool = True) -> None:
+        self.count += 1
+        name = f"ix{self.count}"
+        self.it.lake.create_index("t", column, name=name, build=build)
+        self.indexes.append(name)
+
+    @precondition(lambda self: self.made and self.indexes)
+    @rule(data=st.data())
+    def drop_index(self, data: DataObject) -> None:
+        name = data.draw(st.sampled_from(self.indexes))
+        self.it.lake.drop_index(name)
+        self.indexes.remove(name)
+
+    @rule()
+    def sync(self) -> None:
+        self.it.lake.sync("t")
+
+    @rule()
+    def reopen(self) -> None:
+        self.it.reopen()
+
+    # Damage
+
+    @precondition(lambda self: self.made and self.indexes and mended("damaged indexes"))
+    @rule(
+        seed=st.integers(0, 2**16),
+        what=st.sampled_from(["*.sst", "MANIFEST*", "CURRENT", "*"]),
+        how=st.sampled_from(["remove", "truncate", "overwrite"]),
+        while_open=st.booleans(),
+    )
+    def damage_index(self, seed: int, what: str, how: str, while_open: bool) -> None:
+        chance = random.Random(seed)
+        if not while_open:
+            self.it.lake.close()
+        directories = sorted((self.it.root / ".needlepoint" / "indexes").glob("*"))
+        found = sorted(path for path in directories and chance.choice(directories).glob(what) if path.is_file())
+        for path in chance.sample(found, min(len(found), 2)):
+            _damage(path, how, chance)
+        TAKEN["damaged indexes"] += 1
+        if not while_open:
+            self.it.reopen()
+
+    @precondition(lambda self: self.made and self.indexes and mended("damaged indexes"))
+    @rule(seed=st.integers(0, 2**16), foreign=st.booleans())
+    def lose_index(self, seed: int, foreign: bool) -> None:
+        """A whole directory goes, or another index's takes its place."""
+        chance = random.Random(seed)
+        self.it.lake.close()
+        directories = sorted((self.it.root / ".needlepoint" / "indexes").glob("*"))
+        if directories:
+            lost, other = chance.choice(directories), chance.choice(directories)
+            if lost != other or not foreign:
+                shutil.rmtree(lost)
+            if foreign and lost != other:
+                shutil.copytree(other, lost)
+        TAKEN["lost indexes"] += 1
+        self.it.reopen()
+
+    @rule(seed=st.integers(0, 2**16), how=st.sampled_from(["delete", "truncate", "flip", "swap"]), reopen=st.booleans())
+    def damage_card(self, seed: int, how: str, reopen: bool) -> None:
+        chance = random.Random(seed)
+        connection = sqlite3.connect(self.it.root / ".needlepoint" / "registry.db")
+        with connection:
+            cards = connection.execute("SELECT file_id, card FROM cards").fetchall()
+            for file_id, card in chance.sample(cards, min(len(cards), 2)):
+                _damage_card(connection, file_id, card, chance.choice(cards)[1], how, chance)
+        connection.close()
+        TAKEN["damaged cards"] += 1
+        if reopen:
+            self.it.reopen()
+
+    # Questions
+
+    @rule(data=st.data())
+    def ask(self, data: DataObject) -> None:
+        for _ in range(2):
+            self.it.check(data.draw(queries(self.it.spec), label="query"))
+
+    @invariant()
+    def still_answers(self) -> None:
+        """After every change: a point, a range, all; by SQL and without."""
+        if self.made is None:
+            return
+        number = random.Random(self.it._next_id + self.count).randrange(self.it._next_id + 1)
+        for where in (f"id = {number}", f"id BETWEEN {number} AND {number + 3}", "id >= 0"):
+            self.it.check(Query(same(f"SELECT * FROM t WHERE {where}")))
+        self.it.check_get({"id": [number]})
+
+    @rule(data=st.data())
+    def get(self, data: DataObject) -> None:
+        column = data.draw(st.sampled_from([c for c in self.it.spec.all_columns if c.kind.indexed]))
+        keys: list[Any] = data.draw(st.lists(values(column), max_size=3))
+        self.it.check_get({column.name: keys})
+
+
+def _damage(path: Path, how: str, chance: random.Random) -> None:
+    size = path.stat().st_size
+    match how:
+        case "remove":
+            path.unlink()
+        case "truncate":
+            os.truncate(path, chance.randint(0, size))
+        case "overwrite":
+            start = chance.randint(0, size)
+            path.write_bytes(path.read_bytes()[:start] + chance.randbytes(size - start))
+
+
+def _damage_card(
+    connection: sqlite3.Connection, file_id: int, card: bytes, other: bytes, how: str, chance: random.Random
+) -> None:
+    if how == "delete":
+        connection.execute("DELETE FROM cards WHERE file_id = ?", (file_id,))
+        return
+    at = chance.randrange(len(card))
+    damaged = {
+        "truncate": card[:at],
+        "flip": card[:at] + bytes([card[at] ^ 1 << chance.randrange(8)]) + card[at + 1 :],
+        "swap": other,
+    }[how]
+    connection.execute("UPDATE cards SET card = ? WHERE file_id = ?", (damaged, file_id))
+
+
+TestChanges = Changes.TestCase
