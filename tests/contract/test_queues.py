@@ -43,6 +43,14 @@ def test_a_leased_message_is_invisible_and_comes_again_when_the_lease_ends(make)
     assert queue.waiting() == 1
 
 
+def test_a_released_message_comes_again_at_once(make) -> None:
+    queue: Queue = make()
+    queue.put("soon")
+    (message,) = queue.receive(1, lease=60)
+    queue.release(message)
+    assert [again.attempts for again in queue.receive(1, lease=60)] == [2]
+
+
 def test_a_message_set_aside_keeps_its_reason_and_does_not_return(make) -> None:
     queue: Queue = make()
     queue.put("bad")

@@ -40,7 +40,9 @@ def leaf(column: str) -> st.SearchStrategy[Predicate]:
     compare = st.builds(Compare, st.just(column), st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), value)
     several = st.builds(In, st.just(column), st.lists(value, max_size=3).map(tuple))
     nulls = st.sampled_from([IsNull(column), IsNotNull(column)])
-    starts = [st.builds(StartsWith, st.just("s"), st.sampled_from([b"a", b"a\x00", b"\x00", b"z"]))] if column == "s" else []
+    starts = (
+        [st.builds(StartsWith, st.just("s"), st.sampled_from([b"a", b"a\x00", b"\x00", b"z"]))] if column == "s" else []
+    )
     return st.one_of(compare, several, nulls, *starts)
 
 

@@ -7,6 +7,7 @@ import time
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.sync import exit_with_failures
 
 
 @click.command("create-index")
@@ -30,7 +31,8 @@ def command(table: str, column: str, kind: str, name: str | None, no_build: bool
 
     started = time.perf_counter()
     with open_lake() as lake:
-        made = lake.create_index(table, column, kind, name=name, build=not no_build)
+        made = lake.create_index(table, column, kind, name=name, build=False)
+        reports = [] if no_build else lake.sync(table)
         status = next(index for each in lake.status().tables for index in each.indexes if index.name == made)
     if no_build:
         click.echo(f"index {made} is declared; `needle sync {table}` builds it")
@@ -38,3 +40,4 @@ def command(table: str, column: str, kind: str, name: str | None, no_build: bool
     entries = f"{status.entries:,} {'entry' if status.entries == 1 else 'entries'}"
     took = duration(time.perf_counter() - started)
     click.echo(f"index {made}: {entries} of {count(status.files, 'file')} in {took}")
+    exit_with_failures(reports)

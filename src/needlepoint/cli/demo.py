@@ -128,13 +128,13 @@ def _spark(lake: Lake) -> Any:
 
 def _write_batch(lake: Lake, session: Any, rows: int, number: int, batches: int, console: Console) -> None:
     from needlepoint import spark
-    from needlepoint.cli.batches import brought, rows_by_file
+    from needlepoint.cli.batches import brought
     from needlepoint.cli.screen import duration, working
     from needlepoint.spark.products import products
 
-    started, before = time.perf_counter(), rows_by_file(lake, "product")
+    started = time.perf_counter()
     with working(f"Spark writes batch {number + 1} of {batches}"):
-        spark.write(
+        done = spark.write(
             products(session, rows, batch=number, batches=batches),
             lake,
             "product",
@@ -146,9 +146,8 @@ def _write_batch(lake: Lake, session: Any, rows: int, number: int, batches: int,
     written = time.perf_counter()
     list(lake.follow_events(once=True))
     indexed = time.perf_counter()
-    made = brought(before, rows_by_file(lake, "product"))
     times = f"written in {duration(written - started)}, indexed in {duration(indexed - written)}"
-    console.print(f"batch {number + 1} of {batches}: {made}, {times}")
+    console.print(f"batch {number + 1} of {batches}: {brought(done)}, {times}")
 
 
 def _create_index(lake: Lake, console: Console) -> None:

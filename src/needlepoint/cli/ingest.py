@@ -67,21 +67,20 @@ def _write(
     files_per_partition: int | None,
 ) -> None:
     from needlepoint import spark
-    from needlepoint.cli.batches import brought, rows_by_file
+    from needlepoint.cli.batches import brought
     from needlepoint.cli.screen import duration, working
 
     with working("Spark starts"):
         session = spark.session("needle ingest")
     started = time.perf_counter()
     path, source_format, schema = source
-    before = rows_by_file(lake, table)
     with working(f"Spark reads {path} and writes {table}"):
         frame = spark.read_source(session, path, source_format, schema)
         done = spark.write(
             frame, lake, table, batch=batch, partition_by=partition_by, files_per_partition=files_per_partition
         )
-    made, took = brought(before, rows_by_file(lake, table)), duration(time.perf_counter() - started)
-    click.echo(f"{table}: {made} published as batch {done.batch} in {took}")
+    took = duration(time.perf_counter() - started)
+    click.echo(f"{table}: {brought(done)} published as batch {done.batch} in {took}")
 
 
 def _index(lake: Lake) -> bool:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+
+if TYPE_CHECKING:
+    from needlepoint.indexer.indexer import SyncReport
 
 
 @click.command("sync", short_help="Find new, changed and removed files, and index them.")
@@ -30,6 +36,11 @@ def command(table: str | None) -> None:
         )
     if not reports:
         click.echo("there are no tables yet; `needle create-table` or `needle ingest` makes one")
+    exit_with_failures(reports)
+
+
+def exit_with_failures(reports: Sequence[SyncReport]) -> None:
+    """Name the files that could not be indexed."""
     failures = [failure for report in reports for failure in report.failures]
     for failure in failures:
         click.echo(f"error: {' '.join(failure.reason.split())}", err=True)

@@ -24,9 +24,13 @@ PAUSE = 0.5
 class Handled:
     """What became of one message: `problem` is empty when all went well."""
 
-    body: str
+    message: Message
     indexed: int
     problem: str = ""
+
+    @property
+    def body(self) -> str:
+        return self.message.body
 
 
 def follow(registry: Registry, queue: Queue, indexer: Indexer, *, once: bool) -> Iterator[Handled]:
@@ -42,7 +46,14 @@ def follow(registry: Registry, queue: Queue, indexer: Indexer, *, once: bool) ->
             return
         if not messages:
             time.sleep(PAUSE)
-        yield from _handle_all(registry, queue, indexer, messages)
+        left = {message.id: message for message in messages}
+        try:
+            for handled in _handle_all(registry, queue, indexer, messages):
+                del left[handled.message.id]
+                yield handled
+        finally:
+            for message in left.values():
+                queue.release(message)
 
 
 def _handle_all(registry: Registry, queue: Queue, indexer: Indexer, messages: list[Message]) -> Iterator[Handled]:
@@ -54,7 +65,7 @@ def _handle_all(registry: Registry, queue: Queue, indexer: Indexer, messages: li
             registry.table(event.table)
         except UsageError as error:
             queue.set_aside(message, str(error))
-            yield Handled(message.body, 0, str(error))
+            yield Handled(message, 0, str(error))
             continue
         by_table.setdefault(event.table, []).append((message, event))
     for name, group in by_table.items():
@@ -100,5 +111,5 @@ def _settle(
             queue.acknowledge(message)
         elif own or message.attempts > patience:
             queue.set_aside(message, problem)
-        yield Handled(message.body, indexed, problem)
+        yield Handled(message, indexed, problem)
         indexed = 0

@@ -8,6 +8,7 @@ changes nothing but the time at which a file becomes fast.
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -168,13 +169,16 @@ class Indexer:
             yield from map(build, tasks)
             return
         with ThreadPoolExecutor(processes) as pool:
-            futures = [pool.submit(build_in_process, task) for task in tasks]
+            running: set[subprocess.Popen[bytes]] = set()
+            futures = [pool.submit(build_in_process, task, running) for task in tasks]
             try:
                 for future in as_completed(futures):
                     yield future.result()
             finally:
                 for future in futures:
                     future.cancel()
+                for process in list(running):
+                    process.terminate()
 
     def _commit(self, artifact: Artifact, indexes: dict[int, Index]) -> None:
         """Entries first: they are invisible until the registry says that the file is indexed."""

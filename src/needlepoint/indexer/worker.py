@@ -14,20 +14,28 @@ from needlepoint.errors import StoreError
 from needlepoint.indexer.build import Artifact, Task, build
 
 
-def build_in_process(task: Task) -> Artifact:
-    done = subprocess.run(
+def build_in_process(task: Task, running: set[subprocess.Popen[bytes]]) -> Artifact:
+    """`running` holds the process while it runs, for whoever wants to end it early."""
+    # A session of its own: Ctrl-C reaches the caller, who decides.
+    process = subprocess.Popen(
         [sys.executable, "-c", "from needlepoint.indexer.worker import main; main()"],
-        input=pickle.dumps(task),
-        capture_output=True,
-        check=False,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
-    if done.returncode != 0:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+    running.add(process)
+    try:
+        output, errors = process.communicate(pickle.dumps(task))
+    finally:
+        running.discard(process)
+    if process.returncode != 0:
+        last = errors.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
         raise StoreError(
             f"a process that builds indexes died: {last[0]}.",
             hint="What was finished is kept. For lack of memory lower NEEDLE_INDEX_MEMORY or NEEDLE_WORKERS; sync again.",
         )
-    artifact: Artifact = pickle.loads(done.stdout)
+    artifact: Artifact = pickle.loads(output)
     return artifact
 
 

@@ -12,7 +12,10 @@ _MISSING_TABLE = re.compile(r"table '(?:[^']*?\.)?([^'.]+)' not found")
 _MISSING_COLUMN = re.compile(r"No field named ([^\s]+?)\.?\s", re.DOTALL)
 _VALID_FIELDS = re.compile(r"Valid fields are (.*?)\.?$", re.DOTALL)
 _POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
-_NOISE = re.compile(r"^(DataFusion error: |External error: |SQL error: |Error during planning: |Schema error: )+")
+_NOISE = re.compile(
+    r"^((DataFusion|External|SQL|Arrow|Parquet|Schema|Cast) error: |Error during planning: |This feature is not implemented: "
+    r"|Optimizer rule '\w+' failed caused by )+"
+)
 _NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
 _LONGEST = 500
 
@@ -53,7 +56,6 @@ def translate(text: str, query: str, tables: list[str]) -> NeedlepointError:
 
 
 def _short(text: str) -> str:
-    text = text.removeprefix("Optimizer rule 'simplify_expressions' failed\ncaused by\n")
     line = _NOISE.sub("", " ".join(text.split()))
     line = re.sub(r'^ParserError\("(.*)"\)$', r"\1", line)
     line = line if len(line) <= _LONGEST else line[:_LONGEST] + "…"

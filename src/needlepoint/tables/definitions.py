@@ -83,10 +83,14 @@ class Move:
 @dataclass(frozen=True, slots=True)
 class Batch:
     """`publishing` once its files are safe in staging, `published` once they belong to the table,
-    `announced` once its event is on the queue."""
+    `announced` once its event is on the queue; then the registry forgets the moves."""
 
     table_id: int
     batch: str
     state: str
     staging: str
     moves: tuple[Move, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(move.rows for move in self.moves)

@@ -19,6 +19,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from needlepoint.errors import StoreError, UsageError
@@ -42,17 +43,16 @@ def staging_directory(store: Path, table: str) -> Path:
 def publish(
     registry: Registry, queue: Queue, table: Table, batch_id: str, staged: Sequence[StagedFile], staging: Path
 ) -> Batch:
-    """Publish what lies in `staging`. Returns the batch as it stands, also when it was there before."""
+    """Publish what lies in `staging`. Returns the batch; without moves when it was there before."""
     if not batch_id or len(batch_id) > 512:
         raise UsageError("a batch id has 1 to 512 characters.")
     batch = Batch(table.id, batch_id, "publishing", str(staging), _moves(batch_id, staged))
     _make_durable(staged)
-    if not registry.begin_batch(batch):
+    begun = registry.begin_batch(batch)
+    if not begun:
         shutil.rmtree(staging, ignore_errors=True)
     recover(registry, queue, table, batch_id)
-    finished = registry.batch(table, batch_id)
-    assert finished is not None
-    return finished
+    return replace(batch, state="announced", moves=batch.moves if begun else ())
 
 
 def recover(registry: Registry, queue: Queue, table: Table, batch_id: str | None = None) -> list[str]:

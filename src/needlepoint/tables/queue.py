@@ -30,12 +30,14 @@ class SetAside:
 
 class Queue(Protocol):
     """`put` returns once the message is durable. A received message is invisible to others for the lease and
-    comes again if it is neither acknowledged nor set aside by then. Order is roughly, not strictly, kept."""
+    comes again if it is neither acknowledged nor set aside by then; `release` ends the lease at once. Order is
+    roughly, not strictly, kept."""
 
     def put(self, body: str) -> None: ...
     def receive(self, limit: int, lease: float) -> list[Message]: ...
     def acknowledge(self, message: Message) -> None: ...
     def set_aside(self, message: Message, reason: str) -> None: ...
+    def release(self, message: Message) -> None: ...
     def waiting(self) -> int: ...
     def aside(self) -> list[SetAside]: ...
 
@@ -76,6 +78,10 @@ class LocalQueue:
     def set_aside(self, message: Message, reason: str) -> None:
         with self._database.write() as connection:
             connection.execute("UPDATE messages SET reason = ? WHERE id = ?", (reason, message.id))
+
+    def release(self, message: Message) -> None:
+        with self._database.write() as connection:
+            connection.execute("UPDATE messages SET visible_at = 0 WHERE id = ?", (message.id,))
 
     def waiting(self) -> int:
         return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NULL")[0][0])
