@@ -224,10 +224,7 @@ def _match_leaf(leaf: Leaf, zone: Zone) -> Answers:
         case Compare(_, operator, value):
             never, always = _compare(operator, value, zone)
         case In(_, values):
-            never, always = np.ones(len(zone.known), np.bool_), np.zeros(len(zone.known), np.bool_)
-            for value in values:
-                outside, equal = _compare("=", value, zone)
-                never, always = never & outside, always | equal
+            never, always = _is_in(values, zone)
         case StartsWith(_, prefix):
             never, always = _starts_with(prefix, zone)
     return _pick(never=never & zone.known | zone.all_null, always=always & zone.known & zone.no_null)
@@ -248,6 +245,18 @@ def _compare(operator: str, value: Ordinal, zone: Zone) -> tuple[npt.NDArray[np.
         nowhere = np.zeros(len(low), np.bool_)
         return nowhere, nowhere
     return _compare_all(operator, _boxed(value), low, high, zone.nan)
+
+
+def _is_in(values: Sequence[Ordinal], zone: Zone) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    if not values:
+        return np.ones(len(zone.low), np.bool_), np.zeros(len(zone.low), np.bool_)
+    comparable = isinstance(values[0], bytes) == _holds_bytes(zone)
+    if not comparable or any(isinstance(value, float) and math.isnan(value) for value in values):
+        nowhere = np.zeros(len(zone.low), np.bool_)
+        return nowhere, nowhere
+    ascending = np.sort(_array(values))
+    inside = np.searchsorted(ascending, zone.high, "right") - np.searchsorted(ascending, zone.low, "left")
+    return inside == 0, (zone.low == zone.high) & (inside > 0) & ~zone.nan
 
 
 def _boxed(value: Ordinal) -> Any:

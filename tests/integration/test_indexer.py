@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.lakes import product_lake, products, write
 
 import needlepoint
 from needlepoint.indexer import indexer
-from tests.lakes import product_lake, products, write
 
 INDEX_ONE_FILE = """
 import resource, sys

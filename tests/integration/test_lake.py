@@ -12,9 +12,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.lakes import product_lake, products, write
 
 import needlepoint
-from tests.lakes import product_lake, products, write
 
 
 @pytest.fixture

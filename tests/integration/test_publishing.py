@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.lakes import products, staged, write
 
 import needlepoint
 from needlepoint.tables import publishing
-from tests.lakes import products, staged, write
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ _MISSING_COLUMN = re.compile(r"No field named ([^\s]+?)\.?\s", re.DOTALL)
 _VALID_FIELDS = re.compile(r"Valid fields are (.*?)\.?$", re.DOTALL)
 _POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
 _NOISE = re.compile(
-    r"^((DataFusion|External|SQL|Arrow|Parquet|Schema|Cast) error: |Error during planning: |This feature is not implemented: "
-    r"|Optimizer rule '\w+' failed caused by )+"
+    r"^((DataFusion|External|SQL|Arrow|Parquet|Schema|Cast) error: |Error during planning: "
+    r"|This feature is not implemented: |Optimizer rule '\w+' failed caused by )+"
 )
 _NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
 _LONGEST = 500

@@ -179,41 +179,33 @@ class _Converter:
             left, right, operator = right, left, _SWAPPED.get(operator, "")
         if operator not in _OPERATORS or right.variant_name() != "Literal":
             return Unknown()
-        column, value = self._comparison(left, right)
+        scalar = right.python_value()
+        column, value = self._comparable(left, scalar.type), ordinal(scalar)
         if column is None or value is None:
             return Unknown()
         self._harmless[column] += operator == "=" and value == value  # not NaN
         return Compare(column, _OPERATORS[operator], value)
 
-    def _comparison(self, left: Any, literal: Any) -> tuple[str | None, Ordinal | None]:
-        """Column and value, where their types make them comparable as ordinals."""
-        scalar = literal.python_value()
+    def _comparable(self, left: Any, literal: pa.DataType) -> str | None:
+        """The column whose ordinals can be compared with those of a literal of this type."""
         if left.variant_name() == "Cast":
             # Both sides of a comparison have one type, so the literal's is the one the column is cast to.
-            left = left.rex_call_operands()[0]
-            column = self._column(left)
-            if column is None or not _cast_keeps_ordinals(self._types[column], scalar.type):
-                return None, None
-        else:
-            column = self._column(left)
-            if column is None or not _same_type(self._types[column], scalar.type):
-                return None, None
-        return column, ordinal(scalar)
+            column = self._column(left.rex_call_operands()[0])
+            return column if column is not None and _cast_keeps_ordinals(self._types[column], literal) else None
+        column = self._column(left)
+        return column if column is not None and _same_type(self._types[column], literal) else None
 
     def _in_list(self, expression: Any) -> Predicate:
         left, *items = expression.rex_call_operands()
-        values = set[Ordinal]()
-        column = None
-        for item in items:
-            if item.variant_name() != "Literal":
-                return Unknown()
-            if not item.python_value().is_valid:
-                continue  # x IN (1, NULL) is TRUE only where x = 1; NOT IN is never TRUE, which Not takes as maybe
-            column, value = self._comparison(left, item)
-            if column is None or value is None:
-                return Unknown()
-            values.add(value)
-        if column is None:
+        if any(item.variant_name() != "Literal" for item in items):
+            return Unknown()
+        # x IN (1, NULL) is TRUE only where x = 1; x NOT IN (1, NULL) is never TRUE, which Not takes as maybe.
+        scalars = [scalar for scalar in (item.python_value() for item in items) if scalar.is_valid]
+        column = self._comparable(left, scalars[0].type) if scalars else None
+        if column is None or any(scalar.type != scalars[0].type for scalar in scalars):
+            return Unknown()
+        values = {value for value in map(ordinal, scalars) if value is not None}
+        if not values:
             return Unknown()
         found = In(column, tuple(sorted(values)))
         if expression.to_variant().negated():

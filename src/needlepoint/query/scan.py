@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import datafusion
+import numpy as np
 import pyarrow as pa
 
 from needlepoint.access import Access, AccessPlan, Rows, Selection
 from needlepoint.errors import FileChanged
 from needlepoint.objects import identify
 from needlepoint.parquet.card import FileCard
-from needlepoint.parquet.pages import ReadStats, foresee_rows, pages_of, read_rows
+from needlepoint.parquet.pages import ReadStats, foresee_rows, read_rows
 from needlepoint.query.cards import Cards
 from needlepoint.query.native import NativeScans
 from needlepoint.tables import partitions
@@ -71,16 +74,14 @@ def _worth_page_reads(card: FileCard, columns: Sequence[str], rows: Rows) -> boo
     present = [name for name in columns if name in card.arrow_schema.names]
     if not present:
         return True
-    total = sum(_page_count(card, name) for name in present)
     numbers = rows.numbers()
-    wanted = sum(pages_of(card, name, numbers) for name in present)
+    total = wanted = 0
+    for name in present:
+        first_rows = card.pages.first_row[card.leaf_pages(card.find(name).first_leaf)]
+        total += len(first_rows)
+        touched = np.searchsorted(first_rows, numbers, "right")
+        wanted += int(np.count_nonzero(np.diff(touched))) + 1
     return wanted <= max(len(present), total * PAGE_SHARE_WORTH_A_SCAN)
-
-
-def _page_count(card: FileCard, column: str) -> int:
-    found = card.find(column)
-    groups = card.num_row_groups
-    return int(card.page_starts[found.last_leaf * groups] - card.page_starts[found.first_leaf * groups])
 
 
 def read_pages(reading: Reading, cards: Cards) -> pa.Table | None:
@@ -100,12 +101,15 @@ def read_pages(reading: Reading, cards: Cards) -> pa.Table | None:
             raise FileChanged(reading.path(file), "lost its card")
         return _read_file(reading, file, card, columns, rows)
 
-    if len(work) < FILES_WORTH_THREADS:
-        tables = [read(item) for item in work]
-    else:
-        with ThreadPoolExecutor(4) as pool:
-            tables = list(pool.map(read, work))
+    mapped = map(read, work) if len(work) < FILES_WORTH_THREADS else _threads().map(read, work)
+    tables = list(mapped)
     return pa.concat_tables(tables) if len(tables) > 1 else tables[0]
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """Shared by all queries; decoding runs outside Python's lock."""
+    return ThreadPoolExecutor(2 * (os.cpu_count() or 1), thread_name_prefix="needlepoint-read")
 
 
 def _read_file(reading: Reading, file: File, card: FileCard, columns: Sequence[str], rows: Rows) -> pa.Table:

@@ -52,6 +52,9 @@ class Question:
     indexes: list[IndexUse] = field(default_factory=list)
 
 
+# So many random values for each page touch two thirds of the pages, and a scan of the others comes for free.
+MOST_VALUES_PER_PAGE = 1.0
+
 Step = Callable[[AccessPlan, Question], AccessPlan]
 
 
@@ -201,6 +204,10 @@ class _KeyLookup:
             case Compare(_, "=", value):
                 found = store.find(_key_list([value], type), limit)
             case In(_, values):
+                pages = _pages_of_a_column(self._question.snapshot)
+                if len(values) > MOST_VALUES_PER_PAGE * pages:
+                    self._report(index, False, f"{len(values)} values touch most of {pages} pages: a scan is faster")
+                    return None
                 found = store.find(_key_list(values, type), max(limit, 4 * len(values)))
             case _:
                 ranges = _key_ranges(leaf, type)
@@ -240,6 +247,12 @@ def _merged_ranges(children: Sequence[Predicate]) -> list[Predicate | _Range]:
         else:
             merged.append(child)
     return [*merged, *ranges.values()]
+
+
+def _pages_of_a_column(snapshot: Snapshot) -> int:
+    """About how many pages the table has for one column; files that are not known count as one page."""
+    columns = max(1, len(snapshot.table.data_columns))
+    return sum(-(-file.pages // columns) if file.pages else 1 for file in snapshot.files)
 
 
 def _key_list(values: Sequence[Ordinal], type: pa.DataType) -> list[bytes]:
