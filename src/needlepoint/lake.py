@@ -26,7 +26,7 @@ from needlepoint.stores.base import KeyStore
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables import publishing
 from needlepoint.tables.definitions import Batch, Index, Table, check_name
-from needlepoint.tables.discovery import discover_schema, discover_table
+from needlepoint.tables.discovery import discover_schema, discover_table, read_schemas
 from needlepoint.tables.listing import list_files
 from needlepoint.tables.queue import LocalQueue
 from needlepoint.tables.registry import Registry
@@ -137,7 +137,7 @@ class Lake:
         """Make a table of the Parquet files in a directory; by default the directory `name` in the lake."""
         check_name("a table", name)
         path = Path(location).expanduser().absolute() if location is not None else self.root / name
-        paths = list(list_files(str(path)))
+        paths = list(list_files(str(path)).files)
         if not paths:
             raise UsageError(
                 f"there are no Parquet files in {path}.",
@@ -237,7 +237,7 @@ class Lake:
         table = self.registry.table(name)
         if staged:
             known = [file.path for file in self.registry.files(table)]
-            found = discover_schema(str(staging), paths, [*known, *paths], base=table)
+            found = discover_schema(str(staging), read_schemas(str(staging), paths), [*known, *paths], base=table)
             if not found.schema.equals(table.schema):
                 table = self.registry.set_schema(table, found.schema)
         return table

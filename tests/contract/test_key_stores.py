@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from needlepoint.errors import StoreError
-from needlepoint.stores.base import KeyStore
+from needlepoint.stores import rocksdb
+from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.rocksdb import RocksKeyStore
 
 stores = {"rocksdb": lambda directory, width: RocksKeyStore(directory / "index", width)}
@@ -31,13 +33,13 @@ def key(number: int) -> bytes:
     return number.to_bytes(8, "big")
 
 
-def fill(store: KeyStore, directory: Path, *runs: list[tuple[int, int]]) -> None:
-    paths = []
-    for number, pairs in enumerate(runs):
-        paths.append(directory / f"run-{number}")
-        store.write_run(paths[-1], entries(pairs))
-    store.ingest(paths)
-    store.refresh(len({pair for run in runs for pair in run}))
+def fill(store: KeyStore, directory: Path, *runs: list[tuple[int, int]]) -> list[str]:
+    names = [uuid.uuid4().hex for _ in runs]
+    for name, pairs in zip(names, runs, strict=True):
+        store.write_run(directory / name, entries(pairs), name)
+    store.ingest([directory / name for name in names])
+    store.refresh(names)
+    return names
 
 
 def test_finds_all_rows_of_a_key_over_several_runs(make, tmp_path: Path) -> None:
@@ -75,7 +77,7 @@ def test_more_than_the_limit_is_none(make, tmp_path: Path) -> None:
 def _ingest(directory: str, number: int) -> None:
     store = RocksKeyStore(Path(directory) / "index", 8)
     run = Path(directory) / f"process-{number}"
-    store.write_run(run, entries([(number, number)]))
+    store.write_run(run, entries([(number, number)]), f"run of {number}")
     store.ingest([run])
 
 
@@ -91,13 +93,13 @@ def test_several_processes_ingest_while_one_reads(make, tmp_path: Path) -> None:
             assert store.find([key(1000)], 10).tolist() == [1]
             process.join(0.01)
         assert process.exitcode == 0
-    store.refresh(4)
+    store.refresh([f"run of {number}" for number in range(3)])
     assert sorted(store.find([key(number) for number in range(3)], 10).tolist()) == [0, 1, 2]
 
 
 def test_a_store_that_was_never_written_is_an_error_not_an_empty_answer(make) -> None:
-    with pytest.raises(StoreError):
-        make().refresh(0)
+    with pytest.raises(IndexDamaged):
+        make().refresh([])
 
 
 def _remove(file: Path) -> None:
@@ -114,17 +116,36 @@ def _flip(file: Path) -> None:
 
 def _exchange(file: Path) -> None:
     other = RocksKeyStore(file.parent / "other", 8)
-    other.write_run(file, entries([(number + 1000, number) for number in range(100)]))
+    other.write_run(file, entries([(number + 1000, number) for number in range(100)]), "other")
 
 
 @pytest.mark.parametrize("damage", [_remove, _truncate, _flip, _exchange])
 def test_lost_or_foreign_entries_are_an_error_not_an_empty_answer(tmp_path: Path, damage) -> None:
     store = RocksKeyStore(tmp_path / "index", 8)
-    fill(store, tmp_path, [(number, number) for number in range(100)], [(5, 1000)])
+    names = fill(store, tmp_path, [(number, number) for number in range(100)], [(5, 1000)])
     store.close()
     damage(sorted((tmp_path / "index").glob("*.sst"))[0])
-    with pytest.raises(StoreError):
-        store.refresh(101)
+    with pytest.raises(IndexDamaged):
+        store.refresh(names)
+
+
+def test_the_store_of_another_index_is_noticed(tmp_path: Path) -> None:
+    names = [fill(RocksKeyStore(tmp_path / name, 8), tmp_path, [(5, 1)]) for name in ("index", "other")]
+    shutil.rmtree(tmp_path / "index")
+    (tmp_path / "other").rename(tmp_path / "index")
+    with pytest.raises(IndexDamaged):
+        RocksKeyStore(tmp_path / "index", 8).refresh(names[0])
+
+
+def test_names_of_runs_outlive_compaction_and_are_no_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocksdb, "RUNS_BEFORE_COMPACTION", 2)
+    store = RocksKeyStore(tmp_path / "index", 8)
+    names = [name for number in range(8) for name in fill(store, tmp_path, [(2**64 - 1, number), (number, number)])]
+    assert len(list((tmp_path / "index").glob("*.sst"))) < 8
+    again = RocksKeyStore(tmp_path / "index", 8)
+    again.refresh(names)
+    assert sorted(again.find([key(2**64 - 1)], 100).tolist()) == list(range(8))
+    assert len(again.find_range(key(0), key(2**64 - 1), 100)) == 16
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import random
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,8 @@ from tests.property.open_findings import mended
 NAMES = ("a", "b c", "Größe", "select", "A.b", 'q"q', "P", "x")
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 MOST_ROWS = 80
+MIXES = (("pyarrow",), ("pyarrow", "duckdb"), ("pyarrow", "duckdb", "polars"), ("duckdb",))
+"""Programs that write the files of one table."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,9 @@ class TableSpec:
 
 
 @st.composite
-def tables(draw: DrawFn, kinds: Sequence[Kind] = KINDS, most_files: int = 4) -> TableSpec:
-    programs = draw(
-        st.sampled_from([("pyarrow",), ("pyarrow", "duckdb"), ("pyarrow", "duckdb", "polars"), ("duckdb",)])
-    )
-    possible = [kind for kind in kinds if kind.writers.issuperset(programs)]
+def tables(draw: DrawFn, mixes: Sequence[tuple[str, ...]] = MIXES, most_files: int = 4) -> TableSpec:
+    programs = draw(st.sampled_from(mixes))
+    possible = [kind for kind in KINDS if kind.writers.issuperset(programs)]
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True))
     columns = [Column("id", BY_NAME["int64"], ()), *(draw(_columns(name, possible)) for name in names)]
     partition = draw(st.none() | _partitions())
@@ -170,6 +171,15 @@ def writers(draw: DrawFn, programs: Sequence[str]) -> Writer:
                 "statistics": st.sampled_from([True, False, "full"]),
             }
         ),
+        "spark": st.fixed_dictionaries(
+            {
+                "parquet.page.row.count.limit": st.sampled_from([3, 20_000]),
+                "parquet.block.row.count.limit": st.sampled_from([20, 1_000_000]),
+                "parquet.enable.dictionary": st.sampled_from(["true", "false"]),
+                "parquet.writer.version": st.sampled_from(["PARQUET_1_0", "PARQUET_2_0"]),
+                "compression": st.sampled_from(["snappy", "zstd", "none"]),
+            }
+        ),
     }[program]
     return Writer(program, tuple(draw(options).items()))
 
@@ -195,6 +205,9 @@ def rows_of(spec: TableSpec, file: FileSpec, first_id: int) -> pa.Table:
     return pa.table([c.kind.array(picked[c.name], narrow.get(c.name)) for c in kept], names=[c.name for c in kept])
 
 
+spark_sessions: list[Any] = []
+"""The session that writes Spark's files, put here by the test that has one."""
+
 _writing = duckdb.connect()
 _writing.execute("SET TimeZone = 'UTC'")
 
@@ -212,3 +225,10 @@ def write(rows: pa.Table, path: Path, writer: Writer) -> None:
             _writing.register("written", rows)
             _writing.execute(f"COPY written TO '{str(path).replace(chr(39), chr(39) * 2)}' (FORMAT parquet, {given})")
             _writing.unregister("written")
+        case "spark":
+            staged = path.parent / f"_{path.stem}"
+            frame = spark_sessions[-1].createDataFrame(rows).coalesce(1)
+            frame.write.options(**options).parquet(str(staged))
+            (part,) = staged.glob("*.parquet")
+            part.rename(path)
+            shutil.rmtree(staged)

@@ -17,6 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from tests.property.open_findings import mended
 
+_ALL = frozenset({"pyarrow", "duckdb", "polars", "spark"})
+_NOT_SPARK = frozenset({"pyarrow", "duckdb", "polars"})
+_NOT_POLARS = frozenset({"pyarrow", "duckdb"})  # Polars keeps times in nanoseconds and has no fixed-size binary
+_PYARROW = frozenset({"pyarrow"})
+
 
 class Sql(NamedTuple):
     """The same words for DataFusion and for DuckDB."""
@@ -38,7 +43,7 @@ class Kind:
     duck_type: str
     values: SearchStrategy[Any]
     literal: Callable[[Any], Sql]
-    writers: frozenset[str] = frozenset({"pyarrow", "duckdb", "polars"})
+    writers: frozenset[str] = frozenset({"pyarrow", "duckdb", "polars", "spark"})
     indexed: bool = True
     narrower: tuple[pa.DataType, ...] = ()
 
@@ -96,7 +101,8 @@ def _integers(bits: int, signed: bool) -> Kind:
     family = [pa.type_for_alias(f"{'' if signed else 'u'}int{each}") for each in (8, 16, 32) if each < bits]
     values = st.integers(max(low, -5), 10) | st.sampled_from([low, low + 1, high - 1, high]) | st.integers(low, high)
     duck = ("" if signed else "U") + _SIGNED[bits]
-    return Kind(name, pa.type_for_alias(name), duck, values, _integer_literal, narrower=tuple(family))
+    writers = _ALL if signed else _NOT_SPARK
+    return Kind(name, pa.type_for_alias(name), duck, values, _integer_literal, writers, narrower=tuple(family))
 
 
 # Floats
@@ -245,10 +251,6 @@ def _decimals(precision: int, scale: int, writers: frozenset[str]) -> Kind:
     )  # fmt: skip
 
 
-_ALL = frozenset({"pyarrow", "duckdb", "polars"})
-_NOT_POLARS = frozenset({"pyarrow", "duckdb"})  # Polars keeps times in nanoseconds and has no fixed-size binary
-_PYARROW = frozenset({"pyarrow"})
-
 KINDS = (
     *(_integers(bits, signed) for bits in (8, 16, 32, 64) for signed in (True, False)),
     Kind("float32", pa.float32(), "FLOAT", _floats(32), _float_literal("REAL")),
@@ -260,12 +262,15 @@ KINDS = (
     Kind("fixed", pa.binary(16), "BLOB", _sixteen_bytes(), _binary_literal, _PYARROW),
     Kind("uuid", pa.uuid(), "UUID", _sixteen_bytes(), _uuid_literal, _NOT_POLARS),
     Kind("date", pa.date32(), "DATE", _dates(), lambda value: same(f"DATE '{value.isoformat()}'")),
-    Kind("timestamp us", pa.timestamp("us"), "TIMESTAMP", _microseconds(), _microsecond_literal),
+    Kind("timestamp us", pa.timestamp("us"), "TIMESTAMP", _microseconds(), _microsecond_literal, _NOT_SPARK),
     Kind(
         "timestamp ns", pa.timestamp("ns"), "TIMESTAMP_NS",
-        st.builds(lambda us, ns: us * 1000 + ns, _microseconds(), st.integers(0, 999)), _nanosecond_literal,
+        st.builds(lambda us, ns: us * 1000 + ns, _microseconds(), st.integers(0, 999)), _nanosecond_literal, _NOT_SPARK,
     ),
-    Kind("timestamp us UTC", pa.timestamp("us", "UTC"), "TIMESTAMPTZ", _microseconds(), _zoned_literal("Microsecond", 10**6)),
+    Kind(
+        "timestamp us UTC", pa.timestamp("us", "UTC"), "TIMESTAMPTZ", _microseconds(),
+        _zoned_literal("Microsecond", 10**6), _NOT_SPARK,
+    ),
     Kind(
         # DuckDB keeps zoned timestamps in microseconds: no finer values, and it cannot write the type.
         "timestamp ns UTC", pa.timestamp("ns", "UTC"), "TIMESTAMPTZ", _microseconds().map(lambda us: us * 1000),

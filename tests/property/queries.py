@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from tests.property.generated import Column, TableSpec
 from tests.property.kinds import Sql, same
+from tests.property.open_findings import mended
 from tests.property.predicates import predicates
 
 
@@ -92,7 +93,8 @@ def _union(draw: DrawFn, spec: TableSpec) -> Query:
 
 @st.composite
 def _self_join(draw: DrawFn, spec: TableSpec) -> Query:
-    kind = draw(st.sampled_from(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]))
+    outer = ["LEFT JOIN", "RIGHT JOIN", "FULL JOIN"] if mended("filters over outer joins") else []
+    kind = draw(st.sampled_from(["JOIN", *outer]))
     column = draw(st.sampled_from(spec.all_columns)).sql
     left, right = draw(predicates(spec, 1, "l.")), draw(predicates(spec, 1, "r."))
     where = draw(st.sampled_from(["WHERE {} AND {}", "WHERE {} OR {}", "AND {} WHERE {}", "AND {} AND {}"]))
@@ -102,7 +104,8 @@ def _self_join(draw: DrawFn, spec: TableSpec) -> Query:
 
 @st.composite
 def _cte(draw: DrawFn, spec: TableSpec) -> Query:
-    text = "WITH few AS (SELECT * FROM t WHERE {}) SELECT few.id, count(*) FROM few JOIN t ON few.id = t.id WHERE {} GROUP BY few.id"
+    text = """WITH few AS (SELECT * FROM t WHERE {})
+              SELECT few.id, count(*) FROM few JOIN t ON few.id = t.id WHERE {} GROUP BY few.id"""
     return Query(Sql.of(text, draw(predicates(spec, 1)), draw(predicates(spec, 1, "few."))))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -42,7 +43,6 @@ def count(lake: Lake, where: str) -> int:
 # Bounds of strings and binaries
 
 
-@pytest.mark.xfail(reason="numpy strips the trailing NULs of a bytes operand in predicate._compare", strict=False)
 @pytest.mark.parametrize("where", ["b = X'6100'", "s = 'a\0'", "s IN ('a\0', 'b')", "s >= 'a\0'", "s LIKE 'a\0%'"])
 def test_values_that_end_in_nul(root: Path, lake: Lake, where: str) -> None:
     write(root, "0.parquet", i=[1], b=pa.array([b"a\0"]), s=["a\0"])
@@ -63,9 +63,6 @@ def test_long_binaries_of_high_bytes(root: Path, lake: Lake) -> None:
 # Index directories that are damaged, foreign or gone
 
 
-@pytest.mark.xfail(
-    reason="sync makes an empty index where one was lost, and the registry calls all files indexed", strict=False
-)
 def test_a_lost_index_that_sync_makes_again(root: Path) -> None:
     write(root, "0.parquet", i=[1, 2, 3])
     with needlepoint.open(root, refresh=0) as lake:
@@ -108,9 +105,6 @@ def test_rows_of_an_index_of_another_lake(root: Path, tmp_path_factory: pytest.T
         assert count(lake, "i = 50") == 1
 
 
-@pytest.mark.xfail(
-    reason="a RocksDB secondary opens an older state when the newest .sst is missing or broken", strict=False
-)
 @pytest.mark.parametrize("damage", ["removed", "truncated", "emptied", "garbage"])
 def test_a_damaged_run(root: Path, damage: str) -> None:
     write(root, "0.parquet", i=list(range(300)))
@@ -131,6 +125,34 @@ def test_a_damaged_run(root: Path, damage: str) -> None:
             run.write_bytes(b"\x5a" * run.stat().st_size)
     with needlepoint.open(root, refresh=0) as lake:
         assert count(lake, "i = 305") == 1
+
+
+@pytest.mark.xfail(
+    reason="entries are counted, and those of the file that was replaced make up the number", strict=False
+)
+def test_a_lost_run_hidden_by_stale_entries(root: Path) -> None:
+    write(root, "0.parquet", i=list(range(300)))
+    with needlepoint.open(root, refresh=0) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "i")
+        write(root, "0.parquet", i=list(range(1000, 1300)))
+        lake.sync()
+    max((root / ".needlepoint" / "indexes" / "1").glob("*.sst")).unlink()
+    with needlepoint.open(root, refresh=0) as lake:
+        assert count(lake, "i = 1005") == 1
+
+
+# Building
+
+
+@pytest.mark.xfail(reason="build._sorted expects files by id, catch_up hands them over by path", strict=False)
+def test_an_index_over_files_whose_names_do_not_ascend(root: Path, lake: Lake) -> None:
+    write(root, "b.parquet", i=[1])
+    lake.create_table("t")
+    write(root, "a.parquet", i=[1])
+    lake.sync()
+    lake.create_index("t", "i")
+    assert count(lake, "i = 1") == 2
 
 
 # More partitions than MOST_ARMS: the native listing of the whole directory
@@ -184,3 +206,34 @@ def test_a_wider_file_before_sync(root: Path, lake: Lake) -> None:
     write(root, "1.parquet", i=pa.array([2**40, 2], pa.int64()))
     # An error that says "sync" would do as well; a number that is not the greatest does not.
     assert lake.sql("SELECT max(i) AS n FROM t").rows() == [{"n": 2**40}]
+
+
+# Joins
+
+
+@pytest.mark.xfail(
+    reason="DataFusion 55 pushes a filter over a join to a side by column name (datafusion#25296)", strict=False
+)
+@pytest.mark.parametrize("kind", ["LEFT", "RIGHT", "FULL"])
+def test_a_filter_of_both_sides_over_an_outer_join(root: Path, lake: Lake, kind: str) -> None:
+    write(root, "0.parquet", id=[1, 2, 3], q=[1, 2, 3])
+    lake.create_table("t")
+    text = f"SELECT l.id AS a, r.id AS b FROM t l {kind} JOIN t r ON l.id = r.id + 1 WHERE l.q <> 2 OR r.q = 5"
+    found = {(row["a"], row["b"]) for row in lake.sql(text).rows()}
+    assert found == {(3, 2)} | (set() if kind == "RIGHT" else {(1, None)})
+
+
+# Writers
+
+
+@pytest.mark.xfail(
+    reason="parquet-rs cannot skip in DELTA_BINARY_PACKED with miniblocks of 256, as DuckDB writes (arrow-rs#11018)",
+    strict=False,
+)
+def test_filters_on_version_2_files_of_duckdb(root: Path, lake: Lake) -> None:
+    path = root / "t" / "0.parquet"
+    duckdb.execute(
+        f"COPY (SELECT range AS i, range AS j FROM range(100)) TO '{path}' (FORMAT parquet, PARQUET_VERSION v2)"
+    )
+    lake.create_table("t")
+    assert lake.sql("SELECT i, j FROM t WHERE i % 50 = 7").to_arrow().num_rows == 2

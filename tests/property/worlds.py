@@ -146,10 +146,8 @@ class World:
         source = f"read_parquet([{listed}], {options})"
         there = set(_duck.sql(f"SELECT * FROM {source} LIMIT 0").columns)
         # Files come and go, and with them the widest type and the last file with a column.
-        wanted = ", ".join(
-            f"CAST({columns[name].sql if name in there else 'NULL'} AS {columns[name].kind.duck_type}) AS {columns[name].sql}"
-            for name in names
-        )
+        chosen = [(columns[name], columns[name].sql if name in there else "NULL") for name in names]
+        wanted = ", ".join(f"CAST({value} AS {column.kind.duck_type}) AS {column.sql}" for column, value in chosen)
         _duck.execute(f"CREATE OR REPLACE TEMP VIEW t AS SELECT {wanted} FROM {source}")
 
     def _differ(self, other: str, query: Query, expected: Any, found: Any, result: Result) -> str:

@@ -7,6 +7,7 @@ collected over row groups and files until the memory is used, sorted, and writte
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,11 +66,20 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Sorted entries of one index in a file, to be ingested."""
+
+    index_id: int
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Artifact:
     """What a task made. Nothing of it counts until it is committed."""
 
     files: tuple[FileArtifact, ...]
-    runs: tuple[tuple[int, str], ...]
+    runs: tuple[Run, ...]
     failures: tuple[Failure, ...]
 
 
@@ -82,7 +92,7 @@ class _RunWriter:
     capacity: int
     parts: list[npt.NDArray[np.uint8]] = field(default_factory=list)
     held: int = 0
-    runs: list[tuple[int, str]] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
 
     def add(self, entries: npt.NDArray[np.uint8]) -> None:
         self.parts.append(entries)
@@ -93,10 +103,11 @@ class _RunWriter:
     def flush(self) -> None:
         if self.held == 0:
             return
-        path = self.scratch / f"{self.task.index_id}-{len(self.runs)}.sst"
+        name = uuid.uuid4().hex
+        path = self.scratch / f"{name}.sst"
         width = key_bytes(self.task.type)
-        RocksKeyStore(self.scratch, width).write_run(path, _sorted(self.parts, width))
-        self.runs.append((self.task.index_id, str(path)))
+        RocksKeyStore(self.scratch, width).write_run(path, _sorted(self.parts, width), name)
+        self.runs.append(Run(self.task.index_id, name, str(path)))
         self.parts, self.held = [], 0
 
 

@@ -29,9 +29,9 @@ from needlepoint.indexer.build import (
 )
 from needlepoint.indexer.worker import build_in_process
 from needlepoint.settings import Settings
-from needlepoint.stores.base import KeyStore
+from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.tables.definitions import File, Index, Table
-from needlepoint.tables.discovery import discover_schema
+from needlepoint.tables.discovery import discover_schema, read_schemas
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.snapshots import Snapshots
 
@@ -101,7 +101,8 @@ class Indexer:
         """
         if not fresh:
             return table, {}
-        found = discover_schema(table.location, [file.path for file in fresh], paths, base=table)
+        schemas = read_schemas(table.location, [file.path for file in fresh])
+        found = discover_schema(table.location, schemas, paths, base=table)
         if not found.schema.equals(table.schema):
             table = self._registry.set_schema(table, found.schema)
         prefix = f"{table.location}/"
@@ -110,6 +111,8 @@ class Indexer:
     def catch_up(self, table: Table, only: frozenset[str] | None = None) -> tuple[int, tuple[Failure, ...]]:
         """Build and commit what is missing for the listed files. Returns how many files, and what failed."""
         indexes = self._registry.indexes(table)
+        for index in indexes:
+            self._mend(index)
         wanted = frozenset(index.id for index in indexes)
         missing = [
             FileTask(file.id, str(Path(table.location) / file.path), file.identity, wanted - file.indexed)
@@ -120,10 +123,21 @@ class Indexer:
         ]
         if not missing:
             return 0, ()
+        # Files of one run come in the order of their ids, which makes its entries ascend.
+        missing.sort(key=lambda file: file.file_id)
         rows = {file.id: file.rows for file in self._registry.files(table)}
         with self._scratch_directory() as scratch:
             tasks = list(self._tasks(table, indexes, missing, rows, scratch))
             return self._run(tasks, {index.id: index for index in indexes}, sum(r or 0 for r in rows.values()))
+
+    def _mend(self, index: Index) -> None:
+        """An index that lost entries is begun anew; until it is built again, queries scan."""
+        try:
+            self._stores(index).refresh(self._registry.runs(index))
+        except IndexDamaged:
+            self._registry.forget_entries(index)
+            self._stores(index).destroy()
+            self._stores(index).ingest([])
 
     def _tasks(
         self,
@@ -183,10 +197,10 @@ class Indexer:
     def _commit(self, artifact: Artifact, indexes: dict[int, Index]) -> None:
         """Entries first: they are invisible until the registry says that the file is indexed."""
         for index_id, index in indexes.items():
-            runs = [Path(path) for run_index, path in artifact.runs if run_index == index_id]
+            runs = [Path(run.path) for run in artifact.runs if run.index_id == index_id]
             if runs:
                 self._stores(index).ingest(runs)
-        self._registry.commit_artifacts(artifact.files)
+        self._registry.commit_artifacts(artifact.files, [(run.index_id, run.name) for run in artifact.runs])
 
     @contextmanager
     def _scratch_directory(self) -> Iterator[Path]:

@@ -53,10 +53,18 @@ def _column_bounds(card: FileCard, leaf: int, type: pa.DataType) -> Bounds:
 
 
 def _shorten(value: Ordinal | None, *, up: bool) -> Ordinal | None:
-    """A long string's beginning bounds it from below, and with a byte above UTF-8 from above."""
-    if isinstance(value, bytes) and len(value) > LONGEST_BOUND:
-        return value[:LONGEST_BOUND] + (b"\xff" if up else b"")
-    return value
+    """A long value's beginning bounds it from below, and the next greater beginning from above.
+
+    >>> _shorten(b"b" * 100, up=True) == b"b" * 63 + b"c"
+    True
+    """
+    if not isinstance(value, bytes) or len(value) <= LONGEST_BOUND:
+        return value
+    prefix = value[:LONGEST_BOUND]
+    if not up:
+        return prefix
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 
 
 def _ordinal(raw: bytes | None, type: pa.DataType, physical: int) -> Ordinal | None:

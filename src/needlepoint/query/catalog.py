@@ -47,12 +47,12 @@ class _Catalog(CatalogProvider):
         return self._schema if name == SCHEMA else None
 
 
-def make_context(*, collect_statistics: bool) -> datafusion.SessionContext:
+def make_context(*, collect_statistics: bool, pushdown: bool = True) -> datafusion.SessionContext:
     settings = {
         "datafusion.catalog.information_schema": "true",
         "datafusion.execution.collect_statistics": str(collect_statistics).lower(),
-        "datafusion.execution.parquet.pushdown_filters": "true",
-        "datafusion.execution.parquet.reorder_filters": "true",
+        "datafusion.execution.parquet.pushdown_filters": str(pushdown).lower(),
+        "datafusion.execution.parquet.reorder_filters": str(pushdown).lower(),
     }
     config = datafusion.SessionConfig(settings).with_default_catalog_and_schema(CATALOG, SCHEMA)
     context = datafusion.SessionContext(config)

@@ -27,7 +27,7 @@ import datafusion
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
-from needlepoint.errors import FileChanged
+from needlepoint.errors import FileChanged, NeedlepointError, SqlError
 from needlepoint.parquet.build import build_card
 from needlepoint.predicate import Bounds, Zones
 from needlepoint.query import catalog
@@ -52,6 +52,11 @@ _WORDS = re.compile(r"\w+")
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
 _READ_ONLY = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+
+
+class CannotSkip(NeedlepointError):
+    """DataFusion's reader cannot skip rows in some encodings (DELTA_BINARY_PACKED as DuckDB writes it), but it can
+    read them whole: the query is run again without filter pushdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,7 @@ class Engine:
         self._natives = NativeScans()
         self._context = catalog.make_context(collect_statistics=True)
         self._careful_context = catalog.make_context(collect_statistics=False)
+        self._plain_context = catalog.make_context(collect_statistics=False, pushdown=False)
         self._prepared: dict[str, Prepared] = {}
         self._fresh_stores: dict[int, int] = {}
         self._names_known: _Names | None = None
@@ -108,13 +114,18 @@ class Engine:
 
     def sql(self, query: str, parameters: Mapping[str, Any] | None = None, *, use_indexes: bool = True) -> Result:
         """Run a query. A file that changes meanwhile is noticed, and the query planned again."""
+        context = None
         for attempt in range(MOST_TRIES):
             try:
-                return self._run_once(query, parameters, use_indexes)
+                return self._run_once(query, parameters, use_indexes, context)
             except FileChanged:
                 if attempt == MOST_TRIES - 1:
                     raise
                 self.snapshots.forget()
+            except CannotSkip as error:
+                if context is not None:
+                    raise SqlError(str(error)) from error
+                context = self._plain_context
         raise AssertionError
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
@@ -123,10 +134,17 @@ class Engine:
             planned = self._plan(query, parameters, use_indexes=True)
         return Report(lambda: self._table_reports(planned, None), executed=False)
 
-    def _run_once(self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool) -> Result:
+    def _run_once(
+        self,
+        query: str,
+        parameters: Mapping[str, Any] | None,
+        use_indexes: bool,
+        context: datafusion.SessionContext | None,
+    ) -> Result:
         with clear_error(query, self._names()):
             started = time.perf_counter()
             planned = self._plan(query, parameters, use_indexes)
+            planned.context = context or planned.context
             decided = time.perf_counter()
             ready = {
                 reading.snapshot.table.name: self._read(reading, planned.context)
@@ -188,7 +206,7 @@ class Engine:
         def store(index: Index) -> KeyStore:
             found = self._stores(index)
             if self._fresh_stores.get(index.id) != snapshot.sequence:
-                found.refresh(self._registry.entries(index)[1])
+                found.refresh(self._registry.runs(index))
                 self._fresh_stores[index.id] = snapshot.sequence
             return found
 
@@ -251,7 +269,8 @@ class Engine:
         for name, reading in planned.readings.items():
             if reading.listed:
                 self.snapshots.forget()
-                if self.snapshots.current(name).files != reading.snapshot.files:
+                now = self.snapshots.current(name)
+                if not now.listable or now.files != reading.snapshot.files:
                     raise FileChanged(reading.snapshot.table.location, "changed during the query")
 
     def _names(self) -> Callable[[], list[str]]:
@@ -305,9 +324,10 @@ def _collected(frame: datafusion.DataFrame, planned: _Planned) -> list[pa.Record
     try:
         return frame.collect()
     except Exception as error:
-        if "parquet" in str(error).lower():
-            _name_the_culprit(planned)
-        raise
+        if "parquet" not in str(error).lower():
+            raise
+        _name_the_culprit(planned)
+        raise CannotSkip(str(error)) from error
 
 
 def _name_the_culprit(planned: _Planned) -> None:

@@ -175,7 +175,7 @@ def _native_arms(
         yield _selected(reading, frame, {}) if reading.opaque else frame
         return
     groups = _grouped(reading.scanned, used)
-    if len(groups) > MOST_ARMS and len(reading.scanned) == len(reading.snapshot.files):
+    if len(groups) > MOST_ARMS and reading.snapshot.listable and len(reading.scanned) == len(reading.snapshot.files):
         reading.listed = True
         columns = [(name, table.schema.field(name).type) for name in table.partitions]
         frame = natives.scan(context, data, [f"{table.location}/"], columns)

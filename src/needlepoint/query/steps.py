@@ -95,6 +95,11 @@ def by_key(plan: AccessPlan, question: Question) -> AccessPlan:
         return plan
     files = question.snapshot.files
     by_file = _rows_by_file(found.locations)
+    for file in files:
+        rows = by_file.get(file.id)
+        if rows is not None and file.rows is not None and rows[-1] >= file.rows:
+            lookup.disbelieve(f"it names row {rows[-1]} of {file.path}, which has {file.rows}")
+            return plan
     selections: list[Selection] = [
         Access.SCAN if not covered else _selection(by_file.get(file.id))
         for file, covered in zip(files, found.covered.tolist(), strict=True)
@@ -224,6 +229,11 @@ class _KeyLookup:
 
     def _report(self, index: Index, used: bool, why: str) -> None:
         self._question.indexes.append(IndexUse(index.name, index.kind, index.column, used, why))
+
+    def disbelieve(self, why: str) -> None:
+        for position, use in enumerate(self._question.indexes):
+            if use.used:
+                self._question.indexes[position] = replace(use, used=False, why=f"cannot be right: {why}")
 
     def report_unused(self) -> None:
         asked = {leaf.column for leaf in leaves(self._question.predicate)}

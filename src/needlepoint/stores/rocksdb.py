@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,13 @@ import numpy as np
 import rocksdict
 
 from needlepoint.errors import StoreError
-from needlepoint.stores.base import Entries, Locations
+from needlepoint.stores.base import Entries, IndexDamaged, Locations
+
+_HINT = "Queries scan without it; sync builds it again."
 
 WRITE_CHUNK = 1 << 16
 LOCK_PATIENCE = 120.0
+READ_ATTEMPTS = 8
 # Runs overlap in level 0, where each costs a lookup about 0.3 µs for its bloom filter; compacting rewrites all keys.
 RUNS_BEFORE_COMPACTION = 48
 
@@ -37,10 +40,11 @@ class RocksKeyStore:
         self._lock = threading.Lock()
         self._reader: rocksdict.Rdict | None = None
         self._secondary: tempfile.TemporaryDirectory[str] | None = None
+        self._seen: set[str] = set()
 
     # Writing
 
-    def write_run(self, path: Path, entries: Entries) -> None:
+    def write_run(self, path: Path, entries: Entries, name: str) -> None:
         with self._errors():
             writer = rocksdict.SstFileWriter(options=self._options())
             writer.open(str(path))
@@ -49,7 +53,12 @@ class RocksKeyStore:
                 # The library takes one key a call; `map` into an empty deque keeps that loop out of bytecode.
                 keys = rows[start : start + WRITE_CHUNK].tolist()
                 deque(map(writer.__setitem__, keys, itertools.repeat(b"")), maxlen=0)
+            writer[self._mark(name)] = b""
             writer.finish()
+
+    def _mark(self, run: str) -> bytes:
+        """The key that says a run is there: longer than an entry and greater than all of them."""
+        return b"\xff" * (self._key_bytes + 8) + run.encode()
 
     def ingest(self, runs: Sequence[Path]) -> None:
         options = rocksdict.IngestExternalFileOptions()
@@ -81,25 +90,54 @@ class RocksKeyStore:
 
     # Reading
 
-    def refresh(self, entries: int) -> None:
+    def refresh(self, runs: Iterable[str]) -> None:
         with self._lock, self._errors():
-            if self._reader is None:
-                self._secondary = tempfile.TemporaryDirectory(prefix="needlepoint-", ignore_cleanup_errors=True)
-                self._reader = self._open(rocksdict.AccessType.secondary(self._secondary.name))
-            else:
-                self._reader.try_catch_up_with_primary()
-            # A secondary opens without complaint, and empty, when a file is missing or not the one that was ingested.
-            present = sum(int(file["num_entries"]) for file in self._reader.live_files())
-            if present < entries:
-                raise StoreError(
-                    f"the index in {self._directory} has {present:,} of {entries:,} entries.",
-                    hint="Queries scan without it; DROP INDEX and create it again to rebuild it.",
-                )
+            reader = self._current_reader()
+            # A secondary opens without complaint, and with less, when a file is missing or not the one it was.
+            for run in runs:
+                if run not in self._seen and self._mark(run) not in reader:
+                    raise IndexDamaged(f"the index in {self._directory} has lost entries.", hint=_HINT)
+                self._seen.add(run)
+
+    def _current_reader(self) -> rocksdict.Rdict:
+        """A secondary of the newest state. While a writer opens or closes, that can take a few tries."""
+        for attempt in range(READ_ATTEMPTS):
+            try:
+                if self._reader is None:
+                    self._open_secondary()
+                else:
+                    self._reader.try_catch_up_with_primary()
+                break
+            except IndexDamaged:
+                raise
+            except Exception:
+                self._close_reader()
+                if attempt == READ_ATTEMPTS - 1:
+                    raise
+                time.sleep(0.01 * attempt)
+        assert self._reader is not None
+        return self._reader
+
+    def _open_secondary(self) -> None:
+        if not self._directory.exists():
+            raise IndexDamaged(f"the index in {self._directory} is gone.", hint=_HINT)
+        self._secondary = tempfile.TemporaryDirectory(prefix="needlepoint-", ignore_cleanup_errors=True)
+        self._reader = self._open(rocksdict.AccessType.secondary(self._secondary.name))
+        self._seen.clear()
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        if self._secondary is not None:
+            self._secondary.cleanup()
+            self._secondary = None
 
     def find(self, keys: Sequence[bytes], limit: int) -> Locations | None:
         options = rocksdict.ReadOptions()
         options.set_prefix_same_as_start(True)
         found: list[bytes] = []
+        width = self._key_bytes + 8
         with self._errors():
             cursor = self._cursor(options)
             seek, valid, current, advance = cursor.seek, cursor.valid, cursor.key, cursor.next
@@ -107,7 +145,7 @@ class RocksKeyStore:
                 seek(key)
                 while valid():
                     entry = current()
-                    if not entry.startswith(key):
+                    if len(entry) != width or not entry.startswith(key):
                         break
                     found.append(entry)
                     advance()
@@ -153,12 +191,7 @@ class RocksKeyStore:
 
     def close(self) -> None:
         with self._lock:
-            if self._reader is not None:
-                self._reader.close()
-                self._reader = None
-            if self._secondary is not None:
-                self._secondary.cleanup()
-                self._secondary = None
+            self._close_reader()
 
     def destroy(self) -> None:
         self.close()
@@ -193,7 +226,6 @@ class RocksKeyStore:
         except StoreError:
             raise
         except Exception as error:
-            raise StoreError(
-                f"the index in {self._directory} cannot be used: {' '.join(str(error).split())}.",
-                hint="Queries scan without it; DROP INDEX and create it again to rebuild it.",
-            ) from error
+            text = " ".join(str(error).split())
+            kind = IndexDamaged if "orrupt" in text or "No such file" in text or "MANIFEST" in text else StoreError
+            raise kind(f"the index in {self._directory} cannot be used: {text}.", hint=_HINT) from error

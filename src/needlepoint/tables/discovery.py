@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,9 @@ from needlepoint.tables.definitions import Table
 from needlepoint.tables.schemas import plain_schema, unify
 
 
+FileSchema: TypeAlias = pa.Schema | NotParquet
+
+
 @dataclass(frozen=True, slots=True)
 class Discovered:
     """`schema` ends with the partition columns. `unreadable` files were left out of it."""
@@ -26,7 +30,9 @@ class Discovered:
     unreadable: tuple[NotParquet, ...]
 
 
-def discover_schema(location: str, new: Sequence[str], paths: Iterable[str], base: Table | None = None) -> Discovered:
+def discover_schema(
+    location: str, new: Mapping[str, FileSchema], paths: Iterable[str], base: Table | None = None
+) -> Discovered:
     """The schema of the table `base` with the files `new` added; `paths` are all its files.
 
     SchemaConflict when the files cannot be one table.
@@ -42,18 +48,23 @@ def discover_schema(location: str, new: Sequence[str], paths: Iterable[str], bas
     schema = None if base is None else pa.schema([base.schema.field(name) for name in base.data_columns])
     first = "the table" if base is not None else ""
     unreadable = []
-    with ThreadPoolExecutor(8) as pool:
-        for path, found in zip(new, pool.map(lambda path: _schema(f"{location}/{path}"), new), strict=True):
-            if isinstance(found, NotParquet):
-                unreadable.append(found)
-                continue
-            data = pa.schema([field for field in found if field.name not in names])
-            schema, first = (data, path) if schema is None else (unify(schema, first, data, path), first)
+    for path, found in new.items():
+        if isinstance(found, NotParquet):
+            unreadable.append(found)
+            continue
+        data = pa.schema([field for field in found if field.name not in names])
+        schema, first = (data, path) if schema is None else (unify(schema, first, data, path), first)
     fields = [*(schema or pa.schema([])), *(pa.field(name, type) for name, type in columns)]
     return Discovered(pa.schema(fields), names, tuple(unreadable))
 
 
-def _schema(path: str) -> pa.Schema | NotParquet:
+def read_schemas(location: str, paths: Sequence[str]) -> dict[str, FileSchema]:
+    """The schemas of files, read side by side; for a file that is not Parquet, the error that says so."""
+    with ThreadPoolExecutor(8) as pool:
+        return dict(zip(paths, pool.map(lambda path: _schema(f"{location}/{path}"), paths), strict=True))
+
+
+def _schema(path: str) -> FileSchema:
     try:
         schema = plain_schema(pq.read_schema(path))
     except (pa.ArrowException, OSError) as error:
@@ -77,7 +88,7 @@ def _why(path: str, error: Exception) -> NotParquet:
 
 def discover_table(location: Path, paths: Sequence[str]) -> Discovered:
     """For a new table every file counts: an unreadable one is an error."""
-    found = discover_schema(str(location), paths, paths)
+    found = discover_schema(str(location), read_schemas(str(location), paths), paths)
     for error in found.unreadable:
         raise error
     return found

@@ -3,35 +3,55 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from needlepoint.errors import StoreError
 from needlepoint.objects import Identity
 
 
-def list_files(location: str) -> dict[str, Identity]:
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """`complete` when no Parquet file was passed over, so that a reader that takes everything sees the same."""
+
+    files: Mapping[str, Identity]
+    complete: bool
+
+
+def list_files(location: str) -> Listing:
     """Paths relative to `location`, `/`-separated, with their identity.
 
     Names that begin with `_` or `.` are private to writers (`_temporary`, `_SUCCESS`, `.part-0.crc`), as in Spark.
     """
+    files: dict[str, Identity] = {}
     try:
-        return dict(_walk(location, ""))
+        complete = _walk(location, "", files)
     except FileNotFoundError:
-        return {}
+        complete = True
     except OSError as error:
         raise StoreError(f"{location} cannot be listed: {error}.", hint="Check its permissions.") from error
+    return Listing(files, complete)
 
 
-def _walk(directory: str, prefix: str) -> Iterator[tuple[str, Identity]]:
+def _walk(directory: str, prefix: str, files: dict[str, Identity]) -> bool:
+    complete = True
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.name.startswith(("_", ".")):
-                continue
+            private = entry.name.startswith(("_", "."))
             if entry.is_dir(follow_symlinks=False):
-                yield from _walk(entry.path, f"{prefix}{entry.name}/")
+                complete &= not private and _walk(entry.path, f"{prefix}{entry.name}/", files)
             elif entry.name.endswith(".parquet"):
-                try:
-                    status = entry.stat()
-                except FileNotFoundError:
-                    continue  # deleted while listing
-                yield f"{prefix}{entry.name}", Identity(status.st_size, status.st_mtime_ns)
+                complete &= not private
+                if not private:
+                    _add(entry, prefix, files)
+            elif entry.is_symlink():
+                complete = False  # a directory perhaps, which others may follow
+    return complete
+
+
+def _add(entry: os.DirEntry[str], prefix: str, files: dict[str, Identity]) -> None:
+    try:
+        status = entry.stat()
+    except FileNotFoundError:
+        return  # deleted while listing
+    files[f"{prefix}{entry.name}"] = Identity(status.st_size, status.st_mtime_ns)

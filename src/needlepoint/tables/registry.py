@@ -49,6 +49,9 @@ CREATE TABLE indexed (
     index_id INTEGER NOT NULL REFERENCES indexes ON DELETE CASCADE,
     entries INTEGER NOT NULL,
     PRIMARY KEY (file_id, index_id)) WITHOUT ROWID;
+CREATE TABLE runs (
+    index_id INTEGER NOT NULL REFERENCES indexes ON DELETE CASCADE, name TEXT NOT NULL,
+    PRIMARY KEY (index_id, name)) WITHOUT ROWID;
 CREATE TABLE batches (
     table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
     batch TEXT NOT NULL, state TEXT NOT NULL, staging TEXT NOT NULL, moves TEXT NOT NULL,
@@ -232,9 +235,22 @@ class Registry:
             connection.executemany("DELETE FROM files WHERE id = ?", [(id,) for id in removed])
             _insert_files(connection, table.id, added)
 
-    def commit_artifacts(self, artifacts: Sequence[FileArtifact]) -> None:
+    def runs(self, index: Index) -> list[str]:
+        """The names of all runs whose entries the index must hold."""
+        return [name for (name,) in self._database.read("SELECT name FROM runs WHERE index_id = ?", index.id)]
+
+    def forget_entries(self, index: Index) -> None:
+        """No file counts as indexed by this index any more."""
+        with self._change() as connection:
+            connection.execute("DELETE FROM runs WHERE index_id = ?", (index.id,))
+            connection.execute("DELETE FROM indexed WHERE index_id = ?", (index.id,))
+
+    def commit_artifacts(self, artifacts: Sequence[FileArtifact], runs: Sequence[tuple[int, str]]) -> None:
         """A file counts as indexed from here on. Files that were replaced meanwhile are passed over."""
         with self._change() as connection:
+            connection.executemany(
+                "INSERT INTO runs SELECT id, ? FROM indexes WHERE id = ?", [(name, index_id) for index_id, name in runs]
+            )
             for artifact in artifacts:
                 known = connection.execute("SELECT 1 FROM files WHERE id = ?", (artifact.file_id,)).fetchone()
                 if known is None:

@@ -7,29 +7,37 @@ not there yet.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from needlepoint.objects import Identity
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import File, Index, Table
+from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas
 from needlepoint.tables.listing import list_files
 from needlepoint.tables.registry import Registry
 
 
+# Paths whose partition values every reader takes alike: nothing escaped, no NULL.
+_SIMPLE = re.compile(r"(?!.*__HIVE_DEFAULT_PARTITION__)[\w.=/-]*", re.ASCII)
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`partitions` are the typed partition values of the files in each directory."""
+    """`partitions` are the typed partition values of the files in each directory. `listable` says that a reader that
+    lists the directory by itself sees these files, no others, and reads their partition values as we do."""
 
     table: Table
     files: tuple[File, ...]
     indexes: tuple[Index, ...]
     sequence: int
     partitions: Mapping[str, Mapping[str, pa.Scalar]]
+    listable: bool
 
     def partition_values(self, file: File) -> Mapping[str, pa.Scalar]:
         return self.partitions[_directory(file.path)]
@@ -59,6 +67,7 @@ class Snapshots:
         self._refresh = refresh
         self._known: dict[str, _Known] = {}
         self._snapshots: dict[str, tuple[Snapshot, float]] = {}
+        self._schemas: dict[tuple[int, str, Identity], FileSchema] = {}
         self._lock = threading.Lock()
 
     def current(self, name: str) -> Snapshot:
@@ -81,17 +90,34 @@ class Snapshots:
 
     def _renew(self, name: str) -> Snapshot:
         listed_at = time.monotonic()
-        known, files = self._look(name)
+        known, files, complete = self._look(name)
+        listable = complete and all(_SIMPLE.fullmatch(file.path) for file in files)
         held = self._snapshots.get(name)
-        if held is not None and held[0].sequence == known.sequence and held[0].files == files:
-            snapshot = held[0]
+        if held is not None and (held[0].sequence, held[0].listable, held[0].files) == (
+            known.sequence,
+            listable,
+            files,
+        ):
+            snapshot = held[0]  # the same object, so that what was prepared for it still serves
         else:
-            values = _partitions(known.table, files)
-            snapshot = Snapshot(known.table, files, known.indexes, known.sequence, values)
+            table = self._with_unknown(known.table, files)
+            snapshot = Snapshot(table, files, known.indexes, known.sequence, _partitions(table, files), listable)
         self._snapshots[name] = (snapshot, listed_at)
         return snapshot
 
-    def _look(self, name: str) -> tuple[_Known, tuple[File, ...]]:
+    def _with_unknown(self, table: Table, files: tuple[File, ...]) -> Table:
+        """Files that sync has not seen can have other columns and wider types; a query sees them all the same."""
+        unknown = {(file.path, file.identity) for file in files if file.id is None}
+        if not unknown:
+            return table
+        fresh = [path for path, identity in unknown if (table.id, path, identity) not in self._schemas]
+        found = read_schemas(table.location, fresh)
+        self._schemas |= {(table.id, path, identity): found[path] for path, identity in unknown if path in found}
+        schemas = {path: self._schemas[table.id, path, identity] for path, identity in sorted(unknown, key=str)}
+        paths = [file.path for file in files]
+        return replace(table, schema=discover_schema(table.location, schemas, paths, base=table).schema)
+
+    def _look(self, name: str) -> tuple[_Known, tuple[File, ...], bool]:
         sequence = self._registry.sequence()
         while True:
             known = self._known.get(name)
@@ -101,7 +127,8 @@ class Snapshots:
             # A batch that began or ended during the listing may be in it by half: look again.
             sequence = self._registry.sequence()
             if sequence == known.sequence:
-                return known, _overlay(known, listing)
+                files = _overlay(known, listing.files)
+                return known, files, listing.complete and len(files) == len(listing.files)
 
     def _load(self, name: str) -> _Known:
         with self._registry.snapshot():
