@@ -52,7 +52,12 @@ def test_every_command_is_in_the_readme() -> None:
 
 
 def test_every_link_leads_somewhere() -> None:
-    documents = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md"]
+    documents = [
+        ROOT / "README.md",
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "benchmarks/README.md",
+    ]
     for document in documents:
         for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / link).exists(), f"{document.name}: {link}"

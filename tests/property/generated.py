@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from tests.property.kinds import BY_NAME, KINDS, Kind
-from tests.property.open_findings import mended
 
 # Names that need their quotes, in SQL, in paths of a schema and in DataFusion's expressions.
 NAMES = ("a", "b c", "Größe", "select", "A.b", 'q"q', "P", "x")
@@ -160,7 +159,7 @@ def writers(draw: DrawFn, programs: Sequence[str]) -> Writer:
             {
                 "ROW_GROUP_SIZE": st.sampled_from([10, 2048]),
                 "COMPRESSION": st.sampled_from(["snappy", "zstd", "uncompressed"]),
-                "PARQUET_VERSION": st.sampled_from(["v1", "v2"] if mended("DuckDB's v2 files") else ["v1"]),
+                "PARQUET_VERSION": st.sampled_from(["v1", "v2"]),
             }
         ),
         "polars": st.fixed_dictionaries(

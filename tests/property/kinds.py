@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from tests.property.open_findings import mended
 
 _ALL = frozenset({"pyarrow", "duckdb", "polars", "spark"})
 _NOT_SPARK = frozenset({"pyarrow", "duckdb", "polars"})
@@ -127,8 +126,7 @@ def _string_literal(value: str) -> Sql:
 
 
 def _strings() -> SearchStrategy[str]:
-    excluded = "" if mended("values that end in NUL") else "\0"
-    characters = st.characters(codec="utf-8", exclude_characters=excluded)
+    characters = st.characters(codec="utf-8")
     special = [
         "",
         " ",
@@ -145,8 +143,10 @@ def _strings() -> SearchStrategy[str]:
         "a_b",
         "\n",
         "\\",
+        "a\0",
+        "\0",
+        "ab\0c",
     ]
-    special += ["a\0", "\0", "ab\0c"] if mended("values that end in NUL") else []
     return (
         st.sampled_from(special)
         | st.text(characters, max_size=6)
@@ -161,14 +161,11 @@ def _binary_literal(value: bytes) -> Sql:
 
 
 def _binaries() -> SearchStrategy[bytes]:
-    found = (
+    return (
         st.sampled_from([b"", b"a", b"\xff", b"\xff" * 8, b"\xff" * 9, b"ab\x00c", b"\x80"])
         | st.binary(max_size=6)
         | st.builds(lambda size, end: b"\xff" * size + end, st.integers(60, 70), st.sampled_from([b"", b"a", b"\xff"]))
     )
-    if not mended("long binaries of high bytes"):
-        found = found.filter(lambda value: len(value) <= 64)
-    return found if mended("values that end in NUL") else found.filter(lambda value: not value.endswith(b"\0"))
 
 
 def _uuid_literal(value: bytes) -> Sql:
@@ -178,8 +175,7 @@ def _uuid_literal(value: bytes) -> Sql:
 
 
 def _sixteen_bytes() -> SearchStrategy[bytes]:
-    found = st.binary(min_size=16, max_size=16) | st.integers(0, 9).map(lambda n: b"\x80" * 15 + bytes([n]))
-    return found if mended("values that end in NUL") else found.filter(lambda value: not value.endswith(b"\0"))
+    return st.binary(min_size=16, max_size=16) | st.integers(0, 9).map(lambda n: b"\x80" * 15 + bytes([n]))
 
 
 # Dates and times. DataFusion coerces to nanoseconds, whose years are 1678 to 2261: no timestamps beyond.

@@ -50,9 +50,6 @@ def test_values_that_end_in_nul(root: Path, lake: Lake, where: str) -> None:
     assert count(lake, where) == 1
 
 
-@pytest.mark.xfail(
-    reason="zone._shorten bounds a long binary from above by one 0xff, which binaries can exceed", strict=False
-)
 def test_long_binaries_of_high_bytes(root: Path, lake: Lake) -> None:
     value = b"a" * 64 + b"\xff\xff"
     write(root, "0.parquet", i=[1], b=pa.array([value]))
@@ -77,7 +74,6 @@ def test_a_lost_index_that_sync_makes_again(root: Path) -> None:
         assert len(lake.table("t").get(i=2)) == 1
 
 
-@pytest.mark.xfail(reason="nothing in an index directory says which index it is", strict=False)
 def test_the_directory_of_another_index(root: Path) -> None:
     write(root, "0.parquet", i=[1, 2, 3], j=[3, 1, 2])
     with needlepoint.open(root, refresh=0) as lake:
@@ -91,7 +87,6 @@ def test_the_directory_of_another_index(root: Path) -> None:
         assert count(lake, "i = 1") == 1
 
 
-@pytest.mark.xfail(reason="row numbers beyond the file reach read_rows, which raises IndexError", strict=False)
 def test_rows_of_an_index_of_another_lake(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = tmp_path_factory.mktemp("other")
     for place, values in ((root, [1, 2, 50]), (other, list(range(100)))):
@@ -127,9 +122,6 @@ def test_a_damaged_run(root: Path, damage: str) -> None:
         assert count(lake, "i = 305") == 1
 
 
-@pytest.mark.xfail(
-    reason="entries are counted, and those of the file that was replaced make up the number", strict=False
-)
 def test_a_lost_run_hidden_by_stale_entries(root: Path) -> None:
     write(root, "0.parquet", i=list(range(300)))
     with needlepoint.open(root, refresh=0) as lake:
@@ -145,7 +137,6 @@ def test_a_lost_run_hidden_by_stale_entries(root: Path) -> None:
 # Building
 
 
-@pytest.mark.xfail(reason="build._sorted expects files by id, catch_up hands them over by path", strict=False)
 def test_an_index_over_files_whose_names_do_not_ascend(root: Path, lake: Lake) -> None:
     write(root, "b.parquet", i=[1])
     lake.create_table("t")
@@ -165,21 +156,18 @@ def partitioned(root: Path, lake: Lake, values: list[str | None]) -> None:
     lake.create_table("t")
 
 
-@pytest.mark.xfail(reason="DataFusion's listing reads the NULL partition as the string", strict=False)
 def test_null_among_many_string_partitions(root: Path, lake: Lake) -> None:
     partitioned(root, lake, [*(f"v{number}" for number in range(17)), None])
     found = lake.sql("SELECT p, count(*) AS n FROM t GROUP BY p").rows()
     assert {"p": None, "n": 2} in found
 
 
-@pytest.mark.xfail(reason="DataFusion's listing cannot cast the NULL partition to a number", strict=False)
 def test_null_among_many_integer_partitions(root: Path, lake: Lake) -> None:
     partitioned(root, lake, [*(str(number) for number in range(17)), None])
     found = lake.sql("SELECT p, count(*) AS n FROM t GROUP BY p").rows()
     assert {"p": None, "n": 2} in found
 
 
-@pytest.mark.xfail(reason="the listing shows files of a batch that is on its way", strict=False)
 def test_half_a_batch_among_many_partitions(root: Path, lake: Lake) -> None:
     partitioned(root, lake, [str(number) for number in range(17)])
     move = Move(str(root / "stage" / "a.parquet"), "p=0/part-0.parquet", 2)
@@ -188,7 +176,6 @@ def test_half_a_batch_among_many_partitions(root: Path, lake: Lake) -> None:
     assert lake.sql("SELECT count(p) AS n FROM t").rows() == [{"n": 34}]
 
 
-@pytest.mark.xfail(reason="the listing shows files that are private to writers", strict=False)
 @pytest.mark.parametrize("name", ["_part.parquet", "_temporary/0/part.parquet", ".part.parquet"])
 def test_private_files_among_many_partitions(root: Path, lake: Lake, name: str) -> None:
     partitioned(root, lake, [str(number) for number in range(17)])
@@ -199,7 +186,6 @@ def test_private_files_among_many_partitions(root: Path, lake: Lake, name: str) 
 # Files that sync has not seen
 
 
-@pytest.mark.xfail(reason="a file with a wider type than the table is read as the narrower one", strict=False)
 def test_a_wider_file_before_sync(root: Path, lake: Lake) -> None:
     write(root, "0.parquet", i=pa.array([1, 2], pa.int32()))
     lake.create_table("t")
@@ -211,9 +197,6 @@ def test_a_wider_file_before_sync(root: Path, lake: Lake) -> None:
 # Joins
 
 
-@pytest.mark.xfail(
-    reason="DataFusion 55 pushes a filter over a join to a side by column name (datafusion#25296)", strict=False
-)
 @pytest.mark.parametrize("kind", ["LEFT", "RIGHT", "FULL"])
 def test_a_filter_of_both_sides_over_an_outer_join(root: Path, lake: Lake, kind: str) -> None:
     write(root, "0.parquet", id=[1, 2, 3], q=[1, 2, 3])
@@ -226,10 +209,6 @@ def test_a_filter_of_both_sides_over_an_outer_join(root: Path, lake: Lake, kind:
 # Writers
 
 
-@pytest.mark.xfail(
-    reason="parquet-rs cannot skip in DELTA_BINARY_PACKED with miniblocks of 256, as DuckDB writes (arrow-rs#11018)",
-    strict=False,
-)
 def test_filters_on_version_2_files_of_duckdb(root: Path, lake: Lake) -> None:
     path = root / "t" / "0.parquet"
     duckdb.execute(

@@ -128,16 +128,24 @@ class Indexer:
         rows = {file.id: file.rows for file in self._registry.files(table)}
         with self._scratch_directory() as scratch:
             tasks = list(self._tasks(table, indexes, missing, rows, scratch))
-            return self._run(tasks, {index.id: index for index in indexes}, sum(r or 0 for r in rows.values()))
+            by_id = {index.id: index for index in indexes}
+            indexed, failures, begun_anew = self._run(tasks, by_id, sum(r or 0 for r in rows.values()))
+        if not begun_anew:
+            return indexed, failures
+        more, other_failures = self.catch_up(table)
+        return indexed + more, tuple(dict.fromkeys((*failures, *other_failures)))
 
     def _mend(self, index: Index) -> None:
-        """An index that lost entries is begun anew; until it is built again, queries scan."""
         try:
             self._stores(index).refresh(self._registry.runs(index))
         except IndexDamaged:
-            self._registry.forget_entries(index)
-            self._stores(index).destroy()
-            self._stores(index).ingest([])
+            self._begin_anew(index)
+
+    def _begin_anew(self, index: Index) -> None:
+        """An index that lost entries is emptied and built again; until then, queries scan."""
+        self._registry.forget_entries(index)
+        self._stores(index).destroy()
+        self._stores(index).ingest([])
 
     def _tasks(
         self,
@@ -166,16 +174,18 @@ class Indexer:
             held += size
         yield Task(tuple(group), index_tasks, str(scratch / str(number)), memory)
 
-    def _run(self, tasks: Sequence[Task], indexes: dict[int, Index], rows: int) -> tuple[int, tuple[Failure, ...]]:
+    def _run(
+        self, tasks: Sequence[Task], indexes: dict[int, Index], rows: int
+    ) -> tuple[int, tuple[Failure, ...], bool]:
         total = sum(len(task.files) for task in tasks)
-        done, failures = 0, list[Failure]()
+        done, failures, begun_anew = 0, list[Failure](), False
         self._progress("indexing", 0, total)
         for artifact in self._artifacts(tasks, rows):
-            self._commit(artifact, indexes)
+            begun_anew |= self._commit(artifact, indexes)
             done += len(artifact.files) + len(artifact.failures)
             failures += artifact.failures
             self._progress("indexing", done, total)
-        return done - len(failures), tuple(failures)
+        return done - len(failures), tuple(failures), begun_anew
 
     def _artifacts(self, tasks: Sequence[Task], rows: int) -> Iterator[Artifact]:
         processes = min(self._settings.processes, len(tasks))
@@ -194,13 +204,21 @@ class Indexer:
                 for process in list(running):
                     process.terminate()
 
-    def _commit(self, artifact: Artifact, indexes: dict[int, Index]) -> None:
-        """Entries first: they are invisible until the registry says that the file is indexed."""
+    def _commit(self, artifact: Artifact, indexes: dict[int, Index]) -> bool:
+        """Entries first: they are invisible until the registry says that the file is indexed. True when an index turned
+        out to be damaged and was begun anew: then other files lack it."""
+        begun_anew = False
         for index_id, index in indexes.items():
             runs = [Path(run.path) for run in artifact.runs if run.index_id == index_id]
-            if runs:
-                self._stores(index).ingest(runs)
+            try:
+                if runs:
+                    self._stores(index).ingest(runs)
+            except IndexDamaged:
+                self._begin_anew(index)
+                self._stores(index).ingest([run for run in runs if run.exists()])
+                begun_anew = True
         self._registry.commit_artifacts(artifact.files, [(run.index_id, run.name) for run in artifact.runs])
+        return begun_anew
 
     @contextmanager
     def _scratch_directory(self) -> Iterator[Path]:

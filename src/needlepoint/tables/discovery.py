@@ -17,7 +17,6 @@ from needlepoint.tables import partitions
 from needlepoint.tables.definitions import Table
 from needlepoint.tables.schemas import plain_schema, unify
 
-
 FileSchema: TypeAlias = pa.Schema | NotParquet
 
 

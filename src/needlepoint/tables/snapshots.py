@@ -22,7 +22,6 @@ from needlepoint.tables.discovery import FileSchema, discover_schema, read_schem
 from needlepoint.tables.listing import list_files
 from needlepoint.tables.registry import Registry
 
-
 # Paths whose partition values every reader takes alike: nothing escaped, no NULL.
 _SIMPLE = re.compile(r"(?!.*__HIVE_DEFAULT_PARTITION__)[\w.=/-]*", re.ASCII)
 
