@@ -240,14 +240,15 @@ def test_names_with_capital_letters(tmp_path: Path) -> None:
 
 
 def test_threads_share_a_lake(lake) -> None:
-    wrong: list[object] = []
+    wrong: list[int] = []
+
+    def is_wrong(number: int) -> bool:
+        found = lake.sql(f"SELECT product_id FROM product WHERE product_id = {number}").rows()
+        got = lake.table("product").get(product_id=number, columns=["upc"]).rows()
+        return (found, got) != ([{"product_id": number}], [{"upc": f"U{number:09d}"}])
 
     def ask(first: int) -> None:
-        for number in range(first, first + 60):
-            if lake.sql(f"SELECT product_id FROM product WHERE product_id = {number}").rows() != [
-                {"product_id": number}
-            ] or lake.table("product").get(product_id=number, columns=["upc"]).rows() != [{"upc": f"U{number:09d}"}]:
-                wrong.append(number)
+        wrong.extend(filter(is_wrong, range(first, first + 60)))
 
     threads = [threading.Thread(target=ask, args=(1000 * number,)) for number in range(4)]
     for thread in threads:

@@ -159,7 +159,8 @@ def writers(draw: DrawFn, programs: Sequence[str]) -> Writer:
             {
                 "ROW_GROUP_SIZE": st.sampled_from([10, 2048]),
                 "COMPRESSION": st.sampled_from(["snappy", "zstd", "uncompressed"]),
-                "PARQUET_VERSION": st.sampled_from(["v1", "v2"]),
+                # Not v2: DataFusion cannot read DuckDB's DELTA_BINARY_PACKED of small integers ('min_delta' too large).
+                "PARQUET_VERSION": st.just("v1"),
             }
         ),
         "polars": st.fixed_dictionaries(

@@ -33,7 +33,7 @@ def build_in_process(task: Task, running: set[subprocess.Popen[bytes]]) -> Artif
         last = errors.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
         raise StoreError(
             f"a process that builds indexes died: {last[0]}.",
-            hint="What was finished is kept; sync goes on. Short of memory? Lower NEEDLE_INDEX_MEMORY or NEEDLE_WORKERS.",
+            hint="What was finished is kept; sync again. Short of memory? Lower NEEDLE_INDEX_MEMORY or NEEDLE_WORKERS.",
         )
     artifact: Artifact = pickle.loads(output)
     return artifact

@@ -53,6 +53,7 @@ def make_context(*, collect_statistics: bool, pushdown: bool = True) -> datafusi
         "datafusion.execution.collect_statistics": str(collect_statistics).lower(),
         "datafusion.execution.parquet.pushdown_filters": str(pushdown).lower(),
         "datafusion.execution.parquet.reorder_filters": str(pushdown).lower(),
+        "datafusion.execution.parquet.enable_page_index": str(pushdown).lower(),
         "datafusion.optimizer.enable_dynamic_filter_pushdown": str(pushdown).lower(),
     }
     config = datafusion.SessionConfig(settings).with_default_catalog_and_schema(CATALOG, SCHEMA)
