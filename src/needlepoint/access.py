@@ -16,7 +16,7 @@ All intervals are half-open, `start <= row < stop`, here and everywhere else.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,33 +77,57 @@ class Rows:
 
 Selection = Access | Rows
 
+_SKIP, _SCAN, _ROWS = 0, 1, 2
+
 
 @dataclass(frozen=True, slots=True)
 class AccessPlan:
-    """One selection for each file of a snapshot, in the snapshot's order."""
+    """One selection for each file of a snapshot, in the snapshot's order: states in an array, and `rows` by place for
+    the files of which only some are read. Tables have many files and lookups few rows."""
 
-    selections: tuple[Selection, ...]
+    states: npt.NDArray[np.int8]
+    rows: Mapping[int, Rows]
 
     @classmethod
     def scan_all(cls, files: int) -> AccessPlan:
-        return cls((Access.SCAN,) * files)
+        return cls(np.full(files, _SCAN, np.int8), {})
 
-    def narrow(self, selections: Sequence[Selection]) -> AccessPlan:
-        """What both this plan and the given selections let through."""
-        return AccessPlan(tuple(_both(a, b) for a, b in zip(self.selections, selections, strict=True)))
+    def selection(self, position: int) -> Selection:
+        if position in self.rows:
+            return self.rows[position]
+        return Access.SCAN if self.states[position] == _SCAN else Access.SKIP
 
-    def kept(self) -> list[int]:
-        """Positions of the files of which something is read."""
-        return [i for i, selection in enumerate(self.selections) if selection is not Access.SKIP]
+    def without(self, files: npt.NDArray[np.bool_]) -> AccessPlan:
+        """Nothing of these files."""
+        states = np.where(files, np.int8(_SKIP), self.states)
+        return AccessPlan(states, {at: rows for at, rows in self.rows.items() if not files[at]})
 
+    def only(self, files: npt.NDArray[np.bool_], rows: Mapping[int, Rows]) -> AccessPlan:
+        """Of these files only these rows; of the others what was read before."""
+        plan = self.without(files)
+        states, found = plan.states, dict(plan.rows)
+        for position, wanted in rows.items():
+            before = self.selection(position)
+            if not files[position] or before is Access.SKIP:
+                continue
+            both = wanted if before is Access.SCAN else before & wanted
+            if both.count:
+                states[position], found[position] = _ROWS, both
+        return AccessPlan(states, found)
 
-def _both(left: Selection, right: Selection) -> Selection:
-    if left is Access.SKIP or right is Access.SKIP:
-        return Access.SKIP
-    if left is Access.SCAN:
-        both = right
-    elif right is Access.SCAN:
-        both = left
-    else:
-        both = left & right
-    return Access.SKIP if isinstance(both, Rows) and both.count == 0 else both
+    def scanning(self, positions: Iterable[int]) -> AccessPlan:
+        """These files whole, where something of them is read at all."""
+        states, rows = self.states.copy(), dict(self.rows)
+        for position in positions:
+            if rows.pop(position, None) is not None:
+                states[position] = _SCAN
+        return AccessPlan(states, rows)
+
+    def kept(self) -> int:
+        """How many files something is read of."""
+        return int(np.count_nonzero(self.states))
+
+    def scanned(self) -> list[int]:
+        """Positions of the files that are read whole."""
+        positions: list[int] = np.flatnonzero(self.states == _SCAN).tolist()
+        return positions

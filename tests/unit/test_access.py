@@ -1,12 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from needlepoint.access import Access, AccessPlan, Rows
 
 numbers = st.lists(st.integers(0, 40))
-selections = st.one_of(st.sampled_from(list(Access)), numbers.filter(bool).map(Rows.of))
 
 
 def as_set(selection: Access | Rows, size: int = 50) -> set[int]:
@@ -25,10 +25,28 @@ def test_rows_are_sets(left: list[int], right: list[int]) -> None:
     assert (a.starts[1:] > a.stops[:-1]).all()
 
 
-@given(st.lists(st.tuples(selections, selections), max_size=5))
-def test_narrowing_keeps_what_both_let_through(pairs: list[tuple[Access | Rows, Access | Rows]]) -> None:
-    plan = AccessPlan(tuple(left for left, _ in pairs)).narrow([right for _, right in pairs])
-    for (left, right), both in zip(pairs, plan.selections, strict=True):
-        assert as_set(both) == as_set(left) & as_set(right)
-        assert not isinstance(both, Rows) or both.count
-    assert plan.kept() == [i for i, both in enumerate(plan.selections) if as_set(both)]
+@given(st.lists(st.tuples(st.booleans(), st.none() | numbers), min_size=1, max_size=5), st.data())
+def test_narrowing_keeps_what_both_let_through(
+    wanted: list[tuple[bool, list[int] | None]], data: st.DataObject
+) -> None:
+    """Rows outside of what a step covers stay; inside, only what it names stays."""
+    plan = AccessPlan.scan_all(len(wanted))
+    expected = [set(range(50))] * len(wanted)
+    for _ in range(data.draw(st.integers(1, 3))):
+        steps = data.draw(st.permutations(wanted))
+        files = np.array([covered for covered, _ in steps])
+        rows = {at: Rows.of(found) for at, (_, found) in enumerate(steps) if found}
+        plan = plan.only(files, rows)
+        expected = [
+            before & set(found or []) if covered else before
+            for before, (covered, found) in zip(expected, steps, strict=True)
+        ]
+        assert [as_set(plan.selection(at)) for at in range(len(wanted))] == expected
+    skipped = np.array(data.draw(st.lists(st.booleans(), min_size=len(wanted), max_size=len(wanted))))
+    plan = plan.without(skipped)
+    expected = [set() if skip else before for skip, before in zip(skipped, expected, strict=True)]
+    assert [as_set(plan.selection(at)) for at in range(len(wanted))] == expected
+    assert plan.kept() == sum(map(bool, expected))
+    whole = plan.scanning(range(len(wanted)))
+    assert whole.scanned() == [at for at, before in enumerate(expected) if before]
+    assert whole.rows == {}

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import datafusion
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
@@ -70,6 +72,14 @@ class Prepared:
     partition_zones: Zones
     zones: Zones
     stub: datafusion.Table
+    positions: Mapping[int, int]  # of files by id
+    coverage: dict[int, npt.NDArray[np.bool_]]  # by index id, filled as asked
+
+    def covered(self, index: Index) -> npt.NDArray[np.bool_]:
+        """Which files the index covers."""
+        if index.id not in self.coverage:
+            self.coverage[index.id] = np.array([index.id in file.indexed for file in self.snapshot.files], np.bool_)
+        return self.coverage[index.id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +210,8 @@ class Engine:
             prepared.zones,
             self._store_of(snapshot),
             self._settings.range_limit,
+            prepared.positions,
+            prepared.covered,
         )
         plan = AccessPlan.scan_all(len(snapshot.files))
         if use_indexes:
@@ -233,7 +245,8 @@ class Engine:
         ]
         zones = Zones.of([{**bounds, **values} for bounds, values in zip(stored, fixed, strict=True)])
         stub = self._natives.stub(table.schema)
-        self._prepared[name] = prepared = Prepared(snapshot, Zones.of(fixed), zones, stub)
+        positions = {file.id: position for position, file in enumerate(snapshot.files) if file.id is not None}
+        self._prepared[name] = prepared = Prepared(snapshot, Zones.of(fixed), zones, stub, positions, {})
         return prepared
 
     # Read and run

@@ -12,7 +12,7 @@ import datafusion
 import numpy as np
 import pyarrow as pa
 
-from needlepoint.access import Access, AccessPlan, Rows, Selection
+from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import FileChanged
 from needlepoint.objects import identify
 from needlepoint.parquet.card import FileCard
@@ -49,16 +49,15 @@ class Reading:
 
 def settle(reading: Reading, cards: Cards) -> None:
     """The cost gate: page reads where few pages are wanted, the native scan where many are or no card is there."""
-    columns = _stored_columns(reading)
-    selections: list[Selection] = list(reading.plan.selections)
-    for position in reading.plan.kept():
-        file, selection = reading.snapshot.files[position], selections[position]
-        if isinstance(selection, Rows):
-            card = cards.get(file)
-            if card is None or not _worth_page_reads(card, columns, selection):
-                selections[position] = selection = Access.SCAN
-        (reading.scanned if selection is Access.SCAN else reading.paged).append(file)
-    reading.plan = AccessPlan(tuple(selections))
+    columns, files = _stored_columns(reading), reading.snapshot.files
+    dear = []
+    for position, rows in reading.plan.rows.items():
+        card = cards.get(files[position])
+        if card is None or not _worth_page_reads(card, columns, rows):
+            dear.append(position)
+    reading.plan = reading.plan.scanning(dear) if dear else reading.plan
+    reading.scanned = [files[position] for position in reading.plan.scanned()]
+    reading.paged = [files[position] for position in reading.plan.rows]
 
 
 def _stored_columns(reading: Reading) -> list[str]:
@@ -86,11 +85,8 @@ def _worth_page_reads(card: FileCard, columns: Sequence[str], rows: Rows) -> boo
 
 def read_pages(reading: Reading, cards: Cards) -> pa.Table | None:
     """The rows that are read page by page, with all columns of the table; None when there are none."""
-    work = [
-        (file, cards.get(file), selection)
-        for file, selection in zip(reading.snapshot.files, reading.plan.selections, strict=True)
-        if isinstance(selection, Rows)
-    ]
+    files = reading.snapshot.files
+    work = [(files[at], cards.get(files[at]), rows) for at, rows in sorted(reading.plan.rows.items())]
     if not work:
         return None
     columns = _stored_columns(reading)
@@ -228,16 +224,16 @@ def _check_present(reading: Reading) -> None:
 
 
 def rows_read(reading: Reading) -> int:
-    return sum(s.count for s in reading.plan.selections if isinstance(s, Rows))
+    return sum(rows.count for rows in reading.plan.rows.values())
 
 
 def foreseen(reading: Reading, cards: Cards) -> list[ReadStats]:
     """What the page reads will cost, without doing them."""
     columns = _stored_columns(reading)
     found = []
-    for file, selection in zip(reading.snapshot.files, reading.plan.selections, strict=True):
-        card = cards.get(file) if isinstance(selection, Rows) else None
-        if card is not None and isinstance(selection, Rows):
+    for position, rows in reading.plan.rows.items():
+        card = cards.get(reading.snapshot.files[position])
+        if card is not None:
             present = [name for name in columns if name in card.arrow_schema.names]
-            found.append(foresee_rows(card, present, selection.numbers()))
+            found.append(foresee_rows(card, present, rows.numbers()))
     return found

@@ -7,7 +7,7 @@ What a step does not understand leaves the plan as it is, and the report says wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from needlepoint.access import Access, AccessPlan, Rows, Selection
+from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexes.key import key_bytes, keys_of, range_of
 from needlepoint.predicate import (
@@ -48,6 +48,8 @@ class Question:
     zones: Zones
     stores: Callable[[Index], KeyStore]
     range_limit: int
+    positions: Mapping[int, int]
+    covered: Callable[[Index], npt.NDArray[np.bool_]]
     steps: list[StepReport] = field(default_factory=list)
     indexes: list[IndexUse] = field(default_factory=list)
 
@@ -61,9 +63,9 @@ Step = Callable[[AccessPlan, Question], AccessPlan]
 def narrow(plan: AccessPlan, question: Question) -> AccessPlan:
     """All steps in order, each counted."""
     for step in STEPS:
-        before = len(plan.kept())
+        before = plan.kept()
         plan = step(plan, question) if before else plan
-        question.steps.append(StepReport(step.__name__, before, len(plan.kept())))
+        question.steps.append(StepReport(step.__name__, before, plan.kept()))
     return plan
 
 
@@ -80,10 +82,7 @@ def by_zone(plan: AccessPlan, question: Question) -> AccessPlan:
 def _by_zones(plan: AccessPlan, question: Question, zones: Zones) -> AccessPlan:
     if not any(leaf.column in zones.columns for leaf in leaves(question.predicate)):
         return plan
-    answers = match(question.predicate, zones)
-    if not (answers == Match.NEVER).any():
-        return plan
-    return plan.narrow([Access.SKIP if answer == Match.NEVER else Access.SCAN for answer in answers])
+    return plan.without(match(question.predicate, zones) == Match.NEVER)
 
 
 def by_key(plan: AccessPlan, question: Question) -> AccessPlan:
@@ -93,21 +92,20 @@ def by_key(plan: AccessPlan, question: Question) -> AccessPlan:
     lookup.report_unused()
     if found is None:
         return plan
-    files = question.snapshot.files
-    by_file = _rows_by_file(found.locations)
-    for file in files:
-        rows = by_file.get(file.id)
-        if rows is not None and file.rows is not None and rows[-1] >= file.rows:
-            lookup.disbelieve(f"it names row {rows[-1]} of {file.path}, which has {file.rows}")
+    rows = {}
+    for file_id, numbers in _rows_by_file(found.locations).items():
+        position = question.positions.get(file_id)
+        if position is None:
+            continue  # a file that was replaced or is gone
+        file = question.snapshot.files[position]
+        if file.rows is not None and numbers[-1] >= file.rows:
+            lookup.disbelieve(f"it names row {numbers[-1]} of {file.path}, which has {file.rows}")
             return plan
-    selections: list[Selection] = [
-        Access.SCAN if not covered else _selection(by_file.get(file.id))
-        for file, covered in zip(files, found.covered.tolist(), strict=True)
-    ]
-    return plan.narrow(selections)
+        rows[position] = Rows.of(numbers)
+    return plan.only(found.covered, rows)
 
 
-def _rows_by_file(locations: Locations) -> dict[int | None, npt.NDArray[np.int64]]:
+def _rows_by_file(locations: Locations) -> dict[int, npt.NDArray[np.int64]]:
     """Locations ascend, so the rows of a file stand together."""
     owners = (locations >> np.uint64(32)).astype(np.int64)
     rows = (locations & np.uint64(0xFFFFFFFF)).astype(np.int64)
@@ -115,10 +113,6 @@ def _rows_by_file(locations: Locations) -> dict[int | None, npt.NDArray[np.int64
         return {int(owners[0]): rows} if len(owners) else {}
     starts = np.flatnonzero(np.diff(owners, prepend=-1))
     return dict(zip(owners[starts].tolist(), np.split(rows, starts[1:]), strict=True))
-
-
-def _selection(rows: npt.NDArray[np.int64] | None) -> Selection:
-    return Access.SKIP if rows is None else Rows.of(rows)
 
 
 STEPS: tuple[Step, ...] = (by_partition, by_zone, by_key)
@@ -197,8 +191,8 @@ class _KeyLookup:
             return None
         if locations is None:
             return None
-        covered = np.array([index.id in file.indexed for file in self._question.snapshot.files], np.bool_)
-        missing = int((~covered).sum())
+        covered = self._question.covered(index)
+        missing = int(np.count_nonzero(~covered))
         note = f"{len(locations)} rows for {_describe(leaf)}"
         self._report(index, True, note + (f"; {missing} files not indexed yet are scanned" if missing else ""))
         return _Found(np.unique(locations), covered)
