@@ -141,7 +141,7 @@ def test_a_file_replaced_between_plan_and_read_is_planned_again(lake, monkeypatc
     from needlepoint.query import scan
 
     path = lake.root / "product/year=2020/p0.parquet"
-    original, calls = scan.read_rows, []
+    original, calls = scan.read_files, []
 
     def replace_first(*arguments):
         if not calls:
@@ -149,7 +149,7 @@ def test_a_file_replaced_between_plan_and_read_is_planned_again(lake, monkeypatc
             write(products(1_000_000, 10), path)
         return original(*arguments)
 
-    monkeypatch.setattr(scan, "read_rows", replace_first)
+    monkeypatch.setattr(scan, "read_files", replace_first)
     assert lake.sql("SELECT upc FROM product WHERE product_id = 1234").rows() == []
     assert calls == [1]
 

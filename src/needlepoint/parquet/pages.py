@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from pyarrow._parquet import ParquetReader
 
 from needlepoint.errors import NotParquet
 from needlepoint.objects import LocalFile
-from needlepoint.parquet.assembly import AssembledChunk, assemble, count_values
+from needlepoint.parquet.assembly import AssembledChunk, Frame, assemble, count_values
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.parquet.plan import Choice, ColumnsPlan, FilePlan, LeafPlan, prepare
@@ -30,32 +30,96 @@ class ReadStats:
     pages: int
     row_groups: int
 
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        return self.bytes_read, self.requests, self.pages, self.row_groups
+
 
 NOTHING_READ = ReadStats(0, 0, 0, 0)
 
+# Pages of so many files go into one assembled file.
+FILES_AT_ONCE = 16
+
+Read = tuple[pa.Table, ReadStats]
+DoAll = Callable[[Callable[[list[int]], Read], list[list[int]]], Iterable[Read]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Rows of one file, by numbers that count from 0, ascend and do not repeat; `card` describes the file."""
+
+    path: str
+    card: FileCard
+    rows: Int64Array
+
 
 def read_rows(path: str, card: FileCard, columns: Sequence[str], rows: Int64Array) -> tuple[pa.Table, ReadStats]:
-    """The rows with these numbers, which count from 0, ascend and do not repeat.
+    """The wanted rows of one file: the result of `pq.read_table(path, columns=columns).take(rows)`.
 
-    The result is that of `pq.read_table(path, columns=columns).take(rows)`. KeyError when the file has no
-    such column, FileChanged when the file is not the card's any more, NotParquet when its pages cannot be
-    decoded. Without columns there are no rows either.
+    KeyError when the file has no such column, FileChanged when the file is not the card's any more, NotParquet when
+    its pages cannot be decoded.
     """
-    plan = prepare(card, tuple(columns))
-    _check_rows(card, rows)
-    if not len(rows) or not columns:
+    ((_, table, stats),) = read_files([Wanted(path, card, rows)], columns)
+    return table, stats
+
+
+def read_files(
+    wanted: Sequence[Wanted], columns: Sequence[str], do_all: DoAll = map
+) -> list[tuple[list[int], pa.Table, ReadStats]]:
+    """The wanted rows of many files. Pages of files with the same schema are decoded in one go.
+
+    Returns tables, each with the numbers of the files whose rows it holds, one file after the other. `do_all` maps a
+    function over such groups of files as `map` does, perhaps in threads: decoding runs outside Python's lock.
+    """
+    groups: dict[tuple[Frame, ...], list[int]] = {}
+    for number, each in enumerate(wanted):
+        plan = prepare(each.card, tuple(columns))
+        _check_rows(each.card, each.rows)
+        groups.setdefault(tuple(file.frame for file in plan.files), []).append(number)
+    batches = [
+        numbers[start : start + FILES_AT_ONCE]
+        for numbers in groups.values()
+        for start in range(0, len(numbers), FILES_AT_ONCE)
+    ]
+    tables = do_all(lambda batch: _read_alike([wanted[number] for number in batch], tuple(columns)), batches)
+    return [(batch, table, stats) for batch, (table, stats) in zip(batches, tables, strict=True)]
+
+
+def _read_alike(wanted: Sequence[Wanted], columns: tuple[str, ...]) -> tuple[pa.Table, ReadStats]:
+    plan = prepare(wanted[0].card, columns)
+    if not columns or not any(len(each.rows) for each in wanted):
         return plan.schema.empty_table(), NOTHING_READ
+    fetched = [_fetch(each, columns) for each in wanted if len(each.rows)]
+    stats = ReadStats(*map(sum, zip(*(each.stats.counts for each in fetched), strict=True)))
+    arrays: dict[str, pa.ChunkedArray] = {}
+    try:
+        for number in range(len(plan.files)):
+            _decode([(each.parts[number], each.blocks) for each in fetched], arrays)
+        return _table(plan, columns, arrays), stats
+    except (pa.ArrowException, OSError, ThriftError, _Mismatch) as error:
+        if len(wanted) == 1:
+            raise NotParquet(wanted[0].path, f"pages cannot be decoded: {error}", hint=_HINT) from error
+    # One by one: the file that cannot be decoded is then named.
+    return pa.concat_tables([_read_alike([each], columns)[0] for each in wanted]), stats
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """The bytes of one file, and which of them are what."""
+
+    parts: list[_FilePart]
+    blocks: list[bytes]
+    stats: ReadStats
+
+
+def _fetch(wanted: Wanted, columns: tuple[str, ...]) -> _Fetched:
     request = _Request()
-    parts = [request.add(file, rows) for file in plan.files]
-    with LocalFile(path) as file:
-        file.check_unchanged(card.identity)
+    parts = [request.add(file, wanted.rows) for file in prepare(wanted.card, columns).files]
+    with LocalFile(wanted.path) as file:
+        file.check_unchanged(wanted.card.identity)
         blocks = file.read_ranges(request.ranges)
-        file.check_unchanged(card.identity)
-    stats = ReadStats(file.bytes_requested, file.requests, request.pages, request.row_groups)
-    arrays: dict[str, pa.ChunkedArray[Any]] = {}
-    for part in parts:
-        _decode(path, part, blocks, arrays)
-    return _table(path, plan, columns, arrays), stats
+        file.check_unchanged(wanted.card.identity)
+    return _Fetched(parts, blocks, ReadStats(file.bytes_requested, file.requests, request.pages, request.row_groups))
 
 
 def foresee_rows(card: FileCard, columns: Sequence[str], rows: Int64Array) -> ReadStats:
@@ -132,29 +196,30 @@ class _Request:
         return _ChunkPart(leaf, row_group, num_rows, dictionary, first, len(ranges), nested)
 
 
-def _decode(path: str, part: _FilePart, blocks: list[bytes], arrays: dict[str, pa.ChunkedArray[Any]]) -> None:
+class _Mismatch(ValueError):
+    """The pages decode, but not to what the card says."""
+
+
+def _decode(sources: Sequence[tuple[_FilePart, list[bytes]]], arrays: dict[str, pa.ChunkedArray]) -> None:
+    """Assemble the pages of all sources into one file and take the wanted rows of each of its fields."""
+    row_groups = [
+        (max(chunk.num_rows for chunk in chunks), [_assembled(chunk, blocks) for chunk in chunks])
+        for part, blocks in sources
+        for chunks in part.row_groups
+    ]
+    plan = sources[0][0].plan
     reader = ParquetReader()
-    try:
-        data = assemble(
-            part.plan.frame,
-            [
-                (max(chunk.num_rows for chunk in chunks), [_assembled(chunk, blocks) for chunk in chunks])
-                for chunks in part.row_groups
-            ],
-        )
-        reader.open(pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True)
-        for number, (field, choice) in enumerate(zip(part.plan.fields, part.choices, strict=True)):
-            column = reader.read_column(number)
-            expected = sum(choice.row_counts)
-            if len(column) != expected:
-                raise NotParquet(
-                    path,
-                    f"column {field.name} has {len(column)} rows where {expected} were expected",
-                    hint=_HINT,
-                )
-            arrays[field.name] = _take(column, choice.positions)
-    except (pa.ArrowException, OSError, ThriftError) as error:
-        raise NotParquet(path, f"pages cannot be decoded: {error}", hint=_HINT) from error
+    data = assemble(plan.frame, row_groups)
+    reader.open(pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True)
+    for number, field in enumerate(plan.fields):
+        column = reader.read_column(number)
+        choices = [part.choices[number] for part, _ in sources]
+        counts = [sum(choice.row_counts) for choice in choices]
+        if len(column) != sum(counts):
+            raise _Mismatch(f"column {field.name} has {len(column)} rows where {sum(counts)} were expected")
+        bases = np.cumsum(counts) - counts
+        positions = [choice.positions + base for choice, base in zip(choices, bases, strict=True)]
+        arrays[field.name] = _take(column, positions[0] if len(positions) == 1 else np.concatenate(positions))
 
 
 def _assembled(chunk: _ChunkPart, blocks: list[bytes]) -> AssembledChunk:
@@ -201,11 +266,11 @@ def _take_scattered(chunk: pa.Array[Any], positions: Int64Array) -> pa.Array[Any
         )
 
 
-def _table(path: str, plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray[Any]]) -> pa.Table:
+def _table(plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray]) -> pa.Table:
     wanted = [arrays[name] for name in columns]
     for name, expected, column in zip(columns, plan.schema.types, wanted, strict=True):
         if column.type != expected:
-            raise NotParquet(path, f"column {name} was read as {column.type}, not {expected}", hint=_HINT)
+            raise _Mismatch(f"column {name} was read as {column.type}, not {expected}")
     return pa.Table.from_arrays(wanted, schema=plan.schema)
 
 

@@ -39,7 +39,7 @@ from needlepoint.query.failures import clear_error
 from needlepoint.query.native import NativeScans, metrics
 from needlepoint.query.planning import Request, everything, requests
 from needlepoint.query.result import Result
-from needlepoint.query.scan import Reading, as_frame, foreseen, read_pages, rows_read, settle
+from needlepoint.query.scan import Reading, as_frame, empty_batch, foreseen, read_pages, rows_read, settle
 from needlepoint.query.steps import Question, narrow
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
@@ -72,6 +72,8 @@ class Prepared:
     partition_zones: Zones
     zones: Zones
     stub: datafusion.Table
+    types: Mapping[str, pa.DataType]  # of all columns
+    empty: datafusion.Table
     positions: Mapping[int, int]  # of files by id
     coverage: dict[int, npt.NDArray[np.bool_]]  # by index id, filled as asked
 
@@ -95,6 +97,7 @@ class _Names:
 class _Planned:
     """A query whose reading is decided but not done."""
 
+    prepared: dict[str, Prepared]
     readings: dict[str, Reading]
     questions: dict[str, Question]
     unscanned: list[Reading]
@@ -160,7 +163,7 @@ class Engine:
             planned.context = context or planned.context
             decided = time.perf_counter()
             ready = {
-                reading.snapshot.table.name: self._read(reading, planned.context)
+                reading.snapshot.table.name: self._read(reading, planned)
                 for reading in (*planned.readings.values(), *planned.unscanned)
             }
             read = time.perf_counter()
@@ -177,28 +180,29 @@ class Engine:
     # Plan
 
     def _plan(self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool) -> _Planned:
-        context, views = self._context, self._views(query)
-        prepared = {name: self.prepare(name) for name in self._named(query, views)}
+        known, context = self._known(), self._context
+        views = _views_named(query, known)
+        prepared = {name: self.prepare(name) for name in _tables_named(query, views, known)}
         with self._tables(context, views, {name: found.stub for name, found in prepared.items()}):
             frame = self._frame(context, query, parameters)
-            schemas = {name: found.snapshot.table.schema for name, found in prepared.items()}
             plan = frame.optimized_logical_plan()
-            asked = requests(plan, schemas)
+            drawn = plan.display_indent()
+            asked = requests(plan, drawn, {name: found.types for name, found in prepared.items()})
             schema = frame.schema()
         readings, questions = {}, {}
         for name, request in asked.items():
             readings[name], questions[name] = self.narrow(prepared[name], request, use_indexes)
         # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
         unscanned = [
-            self.narrow(found, everything(found.snapshot.table.schema), use_indexes=False)[0]
+            self.narrow(found, everything(found.types), use_indexes=False)[0]
             for name, found in prepared.items()
             if name not in asked
         ]
-        if _JOIN.search(plan.display_indent()):
+        if _JOIN.search(drawn):
             context = self._plain_context
         elif any(_has_float(reading) for reading in readings.values()):
             context = self._careful_context
-        return _Planned(readings, questions, unscanned, schema, context, views)
+        return _Planned(prepared, readings, questions, unscanned, schema, context, views)
 
     def narrow(self, prepared: Prepared, request: Request, use_indexes: bool = True) -> tuple[Reading, Question]:
         """Decide what is read of one table."""
@@ -245,15 +249,19 @@ class Engine:
         ]
         zones = Zones.of([{**bounds, **values} for bounds, values in zip(stored, fixed, strict=True)])
         stub = self._natives.stub(table.schema)
+        types = {field.name: field.type for field in table.schema}
+        empty = datafusion.Table(self._context.read_batches([empty_batch(table.schema)]))
         positions = {file.id: position for position, file in enumerate(snapshot.files) if file.id is not None}
-        self._prepared[name] = prepared = Prepared(snapshot, Zones.of(fixed), zones, stub, positions, {})
+        self._prepared[name] = prepared = Prepared(snapshot, Zones.of(fixed), zones, stub, types, empty, positions, {})
         return prepared
 
     # Read and run
 
-    def _read(self, reading: Reading, context: datafusion.SessionContext) -> datafusion.Table:
+    def _read(self, reading: Reading, planned: _Planned) -> datafusion.Table:
+        if not reading.plan.kept():
+            return planned.prepared[reading.snapshot.table.name].empty
         pages = read_pages(reading, self.cards)
-        return datafusion.Table(as_frame(reading, pages, self._natives, context))
+        return datafusion.Table(as_frame(reading, pages, self._natives, planned.context))
 
     @contextmanager
     def _tables(
@@ -264,19 +272,6 @@ class Engine:
             for name, query in views:
                 found[name] = datafusion.Table(self._frame(context, query, None))
             yield
-
-    def _views(self, query: str) -> list[tuple[str, str]]:
-        """All views when the query may name one: a view can be made of others."""
-        views = self._known().views
-        named = any(re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE) for name, _ in views)
-        return views if named else []
-
-    def _named(self, query: str, views: list[tuple[str, str]]) -> frozenset[str]:
-        """Tables the query may name. DataFusion asks for them from inside its runtime, where it cannot be called
-        again, so they are made ready before."""
-        names = self._known().tables
-        words = {word.lower() for text in (query, *(view for _, view in views)) for word in _WORDS.findall(text)}
-        return names if words & _CATALOG_WORDS else names & words
 
     def _frame(
         self, context: datafusion.SessionContext, query: str, parameters: Mapping[str, Any] | None
@@ -337,6 +332,19 @@ class Engine:
             steps=tuple(question.steps),
             indexes=tuple(question.indexes),
         )
+
+
+def _views_named(query: str, known: _Names) -> list[tuple[str, str]]:
+    """All views when the query may name one: a view can be made of others."""
+    named = any(re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE) for name, _ in known.views)
+    return known.views if named else []
+
+
+def _tables_named(query: str, views: list[tuple[str, str]], known: _Names) -> frozenset[str]:
+    """Tables the query may name. DataFusion asks for them from inside its runtime, where it cannot be called again, so
+    they are made ready before."""
+    words = {word.lower() for text in (query, *(view for _, view in views)) for word in _WORDS.findall(text)}
+    return known.tables if words & _CATALOG_WORDS else known.tables & words
 
 
 def _collected(frame: datafusion.DataFrame, planned: _Planned) -> list[pa.RecordBatch]:

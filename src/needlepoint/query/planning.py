@@ -9,7 +9,7 @@ from __future__ import annotations
 import decimal
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,26 +47,32 @@ class Request:
     opaque: frozenset[str] = frozenset()
 
 
-def requests(plan: Any, schemas: Mapping[str, pa.Schema]) -> dict[str, Request]:
-    """What the plan asks of each of the tables. A table it scans in a place unseen is asked for whole."""
+Types = Mapping[str, pa.DataType]
+
+
+def requests(plan: Any, drawn_plan: str, tables: Mapping[str, Types]) -> dict[str, Request]:
+    """What the plan asks of each of the tables, given the types of their columns and the plan's text.
+
+    A table it scans in a place unseen is asked for whole.
+    """
     scans: dict[str, list[Request]] = {}
     for scan in _scans(plan):
         name = scan.table_name()
-        if name in schemas:
-            scans.setdefault(name, []).append(_request(scan, schemas[name]))
+        if name in tables:
+            scans.setdefault(name, []).append(_request(scan, tables[name]))
     # Uncorrelated scalar subqueries stay inside expressions, where DataFusion 55 shows no way to their plan. But every
     # scan is a line of the plan's text, also theirs. (A literal with such a line in it only makes this too careful.)
-    drawn = Counter(_SCAN_LINE.findall(plan.display_indent()))
+    drawn = Counter(_SCAN_LINE.findall(drawn_plan))
     return {
-        name: _either(scans[name]) if len(scans.get(name, ())) == drawn[name] else everything(schemas[name])
-        for name in schemas
+        name: _either(scans[name]) if len(scans.get(name, ())) == drawn[name] else everything(types)
+        for name, types in tables.items()
         if drawn[name]
     }
 
 
-def everything(schema: pa.Schema) -> Request:
+def everything(columns: Iterable[str]) -> Request:
     """All columns of all rows."""
-    return Request(frozenset(schema.names), Constant(True))
+    return Request(frozenset(columns), Constant(True))
 
 
 def _either(found: list[Request]) -> Request:
@@ -85,10 +91,10 @@ def _scans(plan: Any) -> Iterator[Any]:
         yield from _scans(child)
 
 
-def _request(scan: Any, schema: pa.Schema) -> Request:
-    columns = frozenset(name for _, name in scan.projection() if name in schema.names)
+def _request(scan: Any, types: Types) -> Request:
+    columns = frozenset(name for _, name in scan.projection() if name in types)
     # Filters that the scan applies by itself can name columns beyond the projection.
-    convert = _Converter(schema)
+    convert = _Converter(types)
     predicate = And(tuple(convert(expression) for expression in scan.filters()))
     return Request(columns | convert.columns, predicate, convert.opaque)
 
@@ -96,8 +102,8 @@ def _request(scan: Any, schema: pa.Schema) -> Request:
 class _Converter:
     """Takes expressions apart. What it does not know is Unknown, never an error."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._types = {field.name: field.type for field in schema}
+    def __init__(self, types: Types) -> None:
+        self._types = types
         self._mentions = Counter[str]()
         self._harmless = Counter[str]()
 

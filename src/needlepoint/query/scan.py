@@ -16,7 +16,7 @@ from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import FileChanged
 from needlepoint.objects import identify
 from needlepoint.parquet.card import FileCard
-from needlepoint.parquet.pages import ReadStats, foresee_rows, read_rows
+from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
 from needlepoint.query.cards import Cards
 from needlepoint.query.native import NativeScans
 from needlepoint.tables import partitions
@@ -27,7 +27,7 @@ from needlepoint.tables.snapshots import Snapshot
 PAGE_SHARE_WORTH_A_SCAN = 0.4
 # Above this many partitions one native listing of the directory is planned faster than an arm for each.
 MOST_ARMS = 16
-FILES_WORTH_THREADS = 4
+FILES_WORTH_THREADS = 17  # more than one group of them
 
 
 @dataclass(slots=True)
@@ -85,21 +85,26 @@ def _worth_page_reads(card: FileCard, columns: Sequence[str], rows: Rows) -> boo
 
 def read_pages(reading: Reading, cards: Cards) -> pa.Table | None:
     """The rows that are read page by page, with all columns of the table; None when there are none."""
-    files = reading.snapshot.files
-    work = [(files[at], cards.get(files[at]), rows) for at, rows in sorted(reading.plan.rows.items())]
-    if not work:
-        return None
-    columns = _stored_columns(reading)
-
-    def read(item: tuple[File, FileCard | None, Rows]) -> pa.Table:
-        file, card, rows = item
+    work: dict[tuple[str, ...], list[tuple[File, Wanted]]] = {}
+    columns, files = _stored_columns(reading), reading.snapshot.files
+    for position, rows in sorted(reading.plan.rows.items()):
+        file = files[position]
+        card = cards.get(file)
         if card is None:
             raise FileChanged(reading.path(file), "lost its card")
-        return _read_file(reading, file, card, columns, rows)
-
-    mapped = map(read, work) if len(work) < FILES_WORTH_THREADS else _threads().map(read, work)
-    tables = list(mapped)
-    return pa.concat_tables(tables) if len(tables) > 1 else tables[0]
+        present = tuple(name for name in columns if name in card.arrow_schema.names)
+        work.setdefault(present, []).append((file, Wanted(reading.path(file), card, rows.numbers())))
+    tables = []
+    for present, wanted in work.items():
+        do_all = map if len(wanted) < FILES_WORTH_THREADS else _threads().map
+        try:
+            parts = read_files([each for _, each in wanted], present, do_all)
+        except FileNotFoundError as error:
+            raise FileChanged(str(error.filename), "is gone") from None
+        for numbers, found, stats in parts:
+            reading.stats.append(stats)
+            tables.append(_completed(reading, [wanted[number] for number in numbers], found))
+    return pa.concat_tables(tables) if tables else None
 
 
 @functools.cache
@@ -108,25 +113,21 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(2 * (os.cpu_count() or 1), thread_name_prefix="needlepoint-read")
 
 
-def _read_file(reading: Reading, file: File, card: FileCard, columns: Sequence[str], rows: Rows) -> pa.Table:
-    present = [name for name in columns if name in card.arrow_schema.names]
-    numbers = rows.numbers()
-    try:
-        found, stats = read_rows(reading.path(file), card, present, numbers)
-    except FileNotFoundError:
-        raise FileChanged(reading.path(file), "is gone") from None
-    reading.stats.append(stats)
-    table = reading.snapshot.table
-    fixed = reading.snapshot.partition_values(file)
+def _completed(reading: Reading, wanted: Sequence[tuple[File, Wanted]], found: pa.Table) -> pa.Table:
+    """What was read of files, as rows of the table: types as declared, partition values added, NULLs for the rest."""
+    schema, snapshot = reading.snapshot.table.schema, reading.snapshot
+    counts = [len(each.rows) for _, each in wanted]
     arrays = []
-    for column in table.schema:
-        if column.name in fixed:
-            arrays.append(pa.chunked_array([pa.repeat(fixed[column.name], len(numbers))]))
-        elif column.name in present:
+    for column in schema:
+        if column.name in snapshot.table.partitions:
+            values = [snapshot.partition_values(file)[column.name] for file, _ in wanted]
+            chunks = [pa.repeat(value, count) for value, count in zip(values, counts, strict=True)]
+            arrays.append(pa.chunked_array(chunks, column.type))
+        elif column.name in found.column_names:
             arrays.append(_as_type(found.column(column.name), column.type))
         else:
-            arrays.append(pa.chunked_array([pa.nulls(len(numbers), column.type)]))
-    return pa.Table.from_arrays(arrays, schema=table.schema)
+            arrays.append(pa.chunked_array([pa.nulls(sum(counts), column.type)]))
+    return pa.Table.from_arrays(arrays, schema=schema).combine_chunks()
 
 
 def _as_type(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
@@ -144,7 +145,7 @@ def as_frame(
     arms = list(_native_arms(reading, natives, context))
     if pages is not None or not arms:
         table = pages if pages is not None else reading.snapshot.table.schema.empty_table()
-        batches = table.to_batches() or [_empty_batch(table.schema)]
+        batches = table.to_batches() or [empty_batch(table.schema)]
         arms.append(context.read_batches(batches))
     frame = arms[0]
     for arm in arms[1:]:
@@ -152,7 +153,7 @@ def as_frame(
     return frame
 
 
-def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], column.type) for column in schema], schema=schema)
 
 

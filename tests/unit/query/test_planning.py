@@ -34,7 +34,8 @@ def context() -> datafusion.SessionContext:
 
 def ask(context: datafusion.SessionContext, query: str):
     plan = context.sql(query).optimized_logical_plan()
-    return requests(plan, {"t": SCHEMA, "other": SCHEMA})
+    types = {field.name: field.type for field in SCHEMA}
+    return requests(plan, plan.display_indent(), {"t": types, "other": types})
 
 
 @pytest.mark.parametrize(
