@@ -23,8 +23,8 @@ from needlepoint.tables import partitions
 from needlepoint.tables.definitions import File
 from needlepoint.tables.snapshots import Snapshot
 
-# Reading this share of a column's pages one by one costs about as much as decoding the column in one go.
-PAGE_SHARE_WORTH_A_SCAN = 0.4
+# A page of its own costs about five times its part of a whole column (10M rows, pages of 1,000; benchmarks/README.md).
+PAGE_SHARE_WORTH_A_SCAN = 0.2
 # Above this many partitions one native listing of the directory is planned faster than an arm for each.
 MOST_ARMS = 16
 FILES_WORTH_THREADS = 17  # more than one group of them

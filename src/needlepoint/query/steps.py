@@ -54,8 +54,10 @@ class Question:
     indexes: list[IndexUse] = field(default_factory=list)
 
 
-# So many random values for each page touch two thirds of the pages, and a scan of the others comes for free.
-MOST_VALUES_PER_PAGE = 1.0
+# Beyond so many random values for each page of a column, finding and reading single pages costs more than a scan.
+MOST_VALUES_PER_PAGE = 0.12
+# A small table is quick either way; below this many values the index is asked without further thought.
+FEW_VALUES = 20
 
 Step = Callable[[AccessPlan, Question], AccessPlan]
 
@@ -204,8 +206,8 @@ class _KeyLookup:
                 found = store.find(_key_list([value], type), limit)
             case In(_, values):
                 pages = _pages_of_a_column(self._question.snapshot)
-                if len(values) > MOST_VALUES_PER_PAGE * pages:
-                    self._report(index, False, f"{len(values)} values touch most of {pages} pages: a scan is faster")
+                if len(values) > max(FEW_VALUES, MOST_VALUES_PER_PAGE * pages):
+                    self._report(index, False, f"{len(values)} values in {pages} pages: a scan is faster")
                     return None
                 found = store.find(_key_list(values, type), max(limit, 4 * len(values)))
             case _:
