@@ -96,7 +96,7 @@ def plain_context(location: str, schema: pa.Schema) -> datafusion.SessionContext
 def in_turns(contenders: dict[str, Callable[[int], object]], rounds: int) -> dict[str, float]:
     """Median seconds of each contender, asked in turns.
 
-    A turn is `IN_A_ROW` questions, each another one: a scan of all rows pushes everything out of the processor's caches,
+    A turn is `IN_A_ROW` questions, each another one: a scan of all rows pushes all else out of the processor's caches,
     and what is measured is the state in which a service answers one lookup after the other.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
