@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -68,3 +70,10 @@ def test_every_error_is_drawn_in_the_tree() -> None:
 
     classes = [name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)]
     assert all(name in (errors.__doc__ or "") for name in classes)
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_every_example_runs(script: Path) -> None:
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

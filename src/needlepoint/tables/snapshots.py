@@ -113,6 +113,7 @@ class Snapshots:
         found = read_schemas(table.location, fresh)
         self._schemas |= {(table.id, path, identity): found[path] for path, identity in unknown if path in found}
         schemas = {path: self._schemas[table.id, path, identity] for path, identity in sorted(unknown, key=str)}
+        self._schemas = {key: found for key, found in self._schemas.items() if key[0] != table.id or key[1:] in unknown}
         paths = [file.path for file in files]
         return replace(table, schema=discover_schema(table.location, schemas, paths, base=table).schema)
 
