@@ -6,11 +6,13 @@
     │   ├── NameTaken           the table, index or view exists already
     │   ├── NotIndexable        the column's type cannot carry this index
     │   ├── SchemaConflict      files of one table disagree about a column
-    │   └── SqlError            the SQL does not parse, plan or run
+    │   ├── SqlError            the SQL does not parse, plan or run
+    │   └── BadEvent            a message that is no event (tables/events.py)
     ├── FileError               one Parquet file is the trouble; `path` names it
     │   ├── NotParquet          not a Parquet file, truncated or corrupt
     │   └── FileChanged         the file is no longer the one that was planned for
     ├── StoreError              the store or queue cannot be read or written
+    │   └── IndexDamaged        an index lost entries (stores/base.py); queries scan, sync rebuilds it
     └── SparkError              Java or Spark is missing or failed
 
 `str(error)` is one line: what is wrong and where, then what to do about it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from needlepoint.errors import NotIndexable, StoreError, UnknownName, UsageError
+from needlepoint.errors import NameTaken, NotIndexable, StoreError, UnknownName, UsageError
 from needlepoint.indexer.follow import Handled, follow
 from needlepoint.indexer.indexer import Indexer, Progress, SyncReport, no_progress
 from needlepoint.indexes.key import key_bytes
@@ -98,7 +99,7 @@ class Lake:
     ) -> None:
         if "://" in str(root):
             raise UsageError(f"'{root}' is not a directory.", hint="This version keeps lakes in local directories.")
-        self.root = Path(root).expanduser().absolute()
+        self.root = Path(root).expanduser().resolve()
         self.store = self.root / STORE
         self.settings = settings
         if not create and not (self.store / "registry.db").exists():
@@ -136,7 +137,7 @@ class Lake:
     def create_table(self, name: str, location: str | Path | None = None) -> LakeTable:
         """Make a table of the Parquet files in a directory; by default the directory `name` in the lake."""
         check_name("a table", name)
-        path = Path(location).expanduser().absolute() if location is not None else self.root / name
+        path = Path(location).expanduser().resolve() if location is not None else self.root / name
         paths = list(list_files(str(path)).files)
         if not paths:
             raise UsageError(
@@ -195,7 +196,9 @@ class Lake:
     def _key_store(self, index: Index) -> KeyStore:
         with self._lock:
             if index.id not in self._stores:
-                table = next(table for table in self.registry.tables() if table.id == index.table_id)
+                table = next((table for table in self.registry.tables() if table.id == index.table_id), None)
+                if table is None:
+                    raise UnknownName("index", index.name, [each.name for each in self.registry.indexes()])
                 width = key_bytes(table.schema.field(index.column).type)
                 self._stores[index.id] = self._key_store_of(index, width)
             return self._stores[index.id]
@@ -233,13 +236,15 @@ class Lake:
             if not staged:
                 raise UsageError(f"the first batch of table '{name}' is empty.", hint="It has no schema to go by.")
             found = discover_table(staging, paths)
-            return self.registry.create_table(name, str(self.root / name), found.schema, found.partitions)
+            # Another first batch may be quicker: then this one is a second.
+            with contextlib.suppress(NameTaken):
+                return self.registry.create_table(name, str(self.root / name), found.schema, found.partitions)
         table = self.registry.table(name)
         if staged:
             known = [file.path for file in self.registry.files(table)]
             found = discover_schema(str(staging), read_schemas(str(staging), paths), [*known, *paths], base=table)
             if not found.schema.equals(table.schema):
-                table = self.registry.set_schema(table, found.schema)
+                table = self.registry.widen_schema(table, found.schema)
         return table
 
     def follow_events(self, *, once: bool = False) -> Iterator[Handled]:

@@ -1,6 +1,6 @@
 """Events and directories in, a complete index out.
 
-`sync` makes the registry agree with a table's directory; `handle` does what one event says. Both end in `catch_up`,
+`sync` makes the registry agree with a table's directory; `follow.py` does what events say. Both end in `catch_up`,
 which builds what is missing for the files the registry lists, whoever put them there: so a lost, repeated or late event
 changes nothing but the time at which a file becomes fast.
 """
@@ -104,7 +104,7 @@ class Indexer:
         schemas = read_schemas(table.location, [file.path for file in fresh])
         found = discover_schema(table.location, schemas, paths, base=table)
         if not found.schema.equals(table.schema):
-            table = self._registry.set_schema(table, found.schema)
+            table = self._registry.widen_schema(table, found.schema)
         prefix = f"{table.location}/"
         return table, {e.path.removeprefix(prefix): Failure(e.path, str(e)) for e in found.unreadable}
 

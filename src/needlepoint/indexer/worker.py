@@ -16,9 +16,9 @@ from needlepoint.indexer.build import Artifact, Task, build
 
 def build_in_process(task: Task, running: set[subprocess.Popen[bytes]]) -> Artifact:
     """`running` holds the process while it runs, for whoever wants to end it early."""
-    # A session of its own: Ctrl-C reaches the caller, who decides.
+    # -P: no module of the working directory is imported. A session of its own: Ctrl-C reaches the caller, who decides.
     process = subprocess.Popen(
-        [sys.executable, "-c", "from needlepoint.indexer.worker import main; main()"],
+        [sys.executable, "-P", "-c", "from needlepoint.indexer.worker import main; main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

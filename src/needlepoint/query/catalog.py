@@ -12,6 +12,8 @@ from datafusion.catalog import CatalogProvider, SchemaProvider
 CATALOG, SCHEMA = "needle", "lake"
 
 _tables: ContextVar[Mapping[str, datafusion.Table]] = ContextVar("tables")
+# DataFusion fills information_schema from threads of its own, which have no context: they list the latest query's.
+_remembered: Mapping[str, datafusion.Table] = {}
 
 
 @contextmanager
@@ -24,16 +26,21 @@ def tables(found: Mapping[str, datafusion.Table]) -> Iterator[None]:
         _tables.reset(token)
 
 
+def remember(found: Mapping[str, datafusion.Table]) -> None:
+    global _remembered
+    _remembered = found
+
+
 class _Schema(SchemaProvider):
     @property
     def table_names(self) -> list[str]:  # type: ignore[override]  # DataFusion 55 reads an attribute here
-        return list(_tables.get({}))
+        return list(_tables.get(_remembered))
 
     def table(self, name: str) -> datafusion.Table | None:
-        return _tables.get({}).get(name)
+        return _tables.get(_remembered).get(name)
 
     def table_exist(self, name: str) -> bool:
-        return name in _tables.get({})
+        return name in _tables.get(_remembered)
 
 
 class _Catalog(CatalogProvider):

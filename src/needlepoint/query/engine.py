@@ -39,7 +39,16 @@ from needlepoint.query.failures import clear_error
 from needlepoint.query.native import NativeScans, metrics
 from needlepoint.query.planning import Request, everything, requests
 from needlepoint.query.result import Result
-from needlepoint.query.scan import Reading, as_frame, empty_batch, foreseen, read_pages, rows_read, settle
+from needlepoint.query.scan import (
+    Reading,
+    as_frame,
+    check_present,
+    empty_batch,
+    foreseen,
+    read_pages,
+    rows_read,
+    settle,
+)
 from needlepoint.query.steps import Question, narrow
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
@@ -133,7 +142,7 @@ class Engine:
         context = None
         for attempt in range(MOST_TRIES):
             try:
-                return self._run_once(query, parameters, use_indexes, context)
+                return self._run_once(query, parameters, use_indexes, context, may_list=attempt == 0)
             except FileChanged:
                 if attempt == MOST_TRIES - 1:
                     raise
@@ -156,11 +165,14 @@ class Engine:
         parameters: Mapping[str, Any] | None,
         use_indexes: bool,
         context: datafusion.SessionContext | None,
+        may_list: bool,
     ) -> Result:
         with clear_error(query, self._names()):
             started = time.perf_counter()
             planned = self._plan(query, parameters, use_indexes)
             planned.context = context or planned.context
+            for reading in planned.readings.values():
+                reading.may_list = may_list
             decided = time.perf_counter()
             ready = {
                 reading.snapshot.table.name: self._read(reading, planned)
@@ -170,7 +182,7 @@ class Engine:
             with self._tables(planned.context, planned.views, ready):
                 frame = self._frame(planned.context, query, parameters)
                 batches = _collected(frame, planned)
-            self._check_listings(planned)
+            self._check_files(planned)
             table = _conformed(batches, planned.schema)
             finished = time.perf_counter()
         seconds = {"plan": decided - started, "read": read - decided, "run": finished - read}
@@ -269,6 +281,7 @@ class Engine:
     ) -> Iterator[None]:
         """Inside, names in SQL mean these tables, and the views over them."""
         with catalog.tables(found):
+            catalog.remember(found)
             for name, query in views:
                 found[name] = datafusion.Table(self._frame(context, query, None))
             yield
@@ -278,9 +291,11 @@ class Engine:
     ) -> datafusion.DataFrame:
         return context.sql_with_options(query, _READ_ONLY, param_values=dict(parameters) if parameters else None)
 
-    def _check_listings(self, planned: _Planned) -> None:
-        """A native listing sees the directory as it is while it runs; it must be the snapshot all the same."""
+    def _check_files(self, planned: _Planned) -> None:
+        """What was scanned must still be there, and a native listing, which sees the directory as it is while it runs,
+        must have seen the snapshot."""
         for name, reading in planned.readings.items():
+            check_present(reading)
             if reading.listed:
                 self.snapshots.forget()
                 now = self.snapshots.current(name)
@@ -335,15 +350,24 @@ class Engine:
 
 
 def _views_named(query: str, known: _Names) -> list[tuple[str, str]]:
-    """All views when the query may name one: a view can be made of others."""
-    named = any(re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE) for name, _ in known.views)
-    return known.views if named else []
+    """The views the query may name, and those that they are made of."""
+    needed: list[tuple[str, str]] = []
+    words = _words(query)
+    for name, text in reversed(known.views):  # a view names only views made before it
+        if name in words:
+            needed.insert(0, (name, text))
+            words |= _words(text)
+    return needed
+
+
+def _words(text: str) -> set[str]:
+    return {word.lower() for word in _WORDS.findall(text)}
 
 
 def _tables_named(query: str, views: list[tuple[str, str]], known: _Names) -> frozenset[str]:
     """Tables the query may name. DataFusion asks for them from inside its runtime, where it cannot be called again, so
     they are made ready before."""
-    words = {word.lower() for text in (query, *(view for _, view in views)) for word in _WORDS.findall(text)}
+    words = _words(query).union(*(_words(view) for _, view in views))
     return known.tables if words & _CATALOG_WORDS else known.tables & words
 
 

@@ -106,4 +106,4 @@ def _matching(found: pa.Table, values: Mapping[str, pa.Array]) -> pa.Table:
         present = found.column(column)
         one = pc.equal(present, array[0]) if len(array) == 1 else pc.is_in(present, array)
         mask = one if mask is None else pc.and_kleene(mask, one)
-    return found if mask is None or pc.all(mask).as_py() else found.filter(mask)
+    return found if mask is None else found.filter(mask)

@@ -42,6 +42,7 @@ class Reading:
     scanned: list[File] = field(default_factory=list)
     paged: list[File] = field(default_factory=list)
     listed: bool = False
+    may_list: bool = True
 
     def path(self, file: File) -> str:
         return f"{self.snapshot.table.location}/{file.path}"
@@ -165,14 +166,15 @@ def _native_arms(
         return
     table = reading.snapshot.table
     data = pa.schema([table.schema.field(name) for name in table.data_columns])
-    _check_present(reading)
+    check_present(reading)
     used = [name for name in table.partitions if name in reading.columns]
     if not table.partitions:
         frame = natives.scan(context, data, [reading.path(file) for file in reading.scanned])
         yield _selected(reading, frame, {}) if reading.opaque else frame
         return
     groups = _grouped(reading.scanned, used)
-    if len(groups) > MOST_ARMS and reading.snapshot.listable and len(reading.scanned) == len(reading.snapshot.files):
+    whole = len(reading.scanned) == len(reading.snapshot.files)
+    if len(groups) > MOST_ARMS and whole and reading.snapshot.listable and reading.may_list:
         reading.listed = True
         columns = [(name, table.schema.field(name).type) for name in table.partitions]
         frame = natives.scan(context, data, [f"{table.location}/"], columns)
@@ -212,8 +214,8 @@ def _selected(
     return frame.select(*expressions)
 
 
-def _check_present(reading: Reading) -> None:
-    """DataFusion passes over a missing file of a list in silence."""
+def check_present(reading: Reading) -> None:
+    """DataFusion passes over a missing file of a list in silence: called before a scan and after it."""
     for file in reading.scanned:
         path = reading.path(file)
         try:

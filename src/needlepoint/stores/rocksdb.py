@@ -99,12 +99,18 @@ class RocksKeyStore:
 
     def refresh(self, runs: Iterable[str]) -> None:
         with self._lock, self._errors():
-            reader = self._current_reader()
-            # A secondary opens without complaint, and with less, when a file is missing or not the one it was.
-            for run in runs:
-                if run not in self._seen and self._mark(run) not in reader:
+            wanted = set(runs)
+            # A secondary opens without complaint, and with less, when a file is missing or not the one it was. One that
+            # was open while another process built the index anew does not notice that either: it is opened again.
+            if not self._sees(wanted):
+                self._close_reader()
+                if not self._sees(wanted):
                     raise IndexDamaged(f"the index in {self._directory} has lost entries.", hint=_HINT)
-                self._seen.add(run)
+            self._seen = wanted
+
+    def _sees(self, runs: set[str]) -> bool:
+        reader = self._current_reader()
+        return all(self._mark(run) in reader for run in runs - self._seen)
 
     def _current_reader(self) -> rocksdict.Rdict:
         """A secondary of the newest state. While a writer opens or closes, that can take a few tries."""

@@ -39,7 +39,10 @@ def _walk(directory: str, prefix: str, files: dict[str, Identity]) -> bool:
         for entry in sorted(entries, key=lambda entry: entry.name):
             private = entry.name.startswith(("_", "."))
             if entry.is_dir(follow_symlinks=False):
-                complete &= not private and _walk(entry.path, f"{prefix}{entry.name}/", files)
+                try:
+                    complete &= not private and _walk(entry.path, f"{prefix}{entry.name}/", files)
+                except FileNotFoundError:
+                    continue  # the directory was removed while listing; the others are there
             elif entry.name.endswith(".parquet"):
                 complete &= not private
                 if not private:

@@ -13,7 +13,7 @@ process, which is what `recover` does with what a crash left.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import logging
 import os
 import shutil
 import time
@@ -32,6 +32,8 @@ from needlepoint.tables.staged import StagedFile
 
 ORPHAN_AGE = 24 * 3600.0
 
+_log = logging.getLogger("needlepoint")
+
 
 def staging_directory(store: Path, table: str) -> Path:
     """A fresh place for one attempt at one batch; the directory itself is the writer's to make."""
@@ -46,29 +48,45 @@ def publish(
     """Publish what lies in `staging`. Returns the batch; without moves when it was there before."""
     if not batch_id or len(batch_id) > 512:
         raise UsageError("a batch id has 1 to 512 characters.")
-    batch = Batch(table.id, batch_id, "publishing", str(staging), _moves(batch_id, staged))
-    _make_durable(staged)
-    begun = registry.begin_batch(batch)
-    if not begun:
-        shutil.rmtree(staging, ignore_errors=True)
+    batch = Batch(table.id, batch_id, "publishing", str(staging), _moves(staged))
+    begun = False
+    if registry.batch(table, batch_id) is None:
+        _make_durable(staged)
+        begun = registry.begin_batch(batch)
+    recorded = registry.batch(table, batch_id)
+    if recorded is not None and recorded.staging != str(staging):
+        shutil.rmtree(staging, ignore_errors=True)  # another attempt at this batch came first
     recover(registry, queue, table, batch_id)
     return replace(batch, state="announced", moves=batch.moves if begun else ())
 
 
 def recover(registry: Registry, queue: Queue, table: Table, batch_id: str | None = None) -> list[str]:
-    """Finish batches that were begun, all of them or the one named. Returns their ids."""
+    """Finish batches that were begun, all of them or the one named. Returns their ids.
+
+    A batch that cannot be finished is an error to whoever publishes it; it does not stop the others.
+    """
     finished = []
     for batch in registry.unfinished_batches(table):
         if batch_id is not None and batch.batch != batch_id:
             continue
-        if batch.state == "publishing":
-            registry.commit_batch(batch, _move_all(table, batch))
-        event = Event(table.name, batch.batch, added=tuple(move.target for move in batch.moves))
-        queue.put(event.to_json())
-        registry.announce_batch(batch)
-        shutil.rmtree(batch.staging, ignore_errors=True)
+        try:
+            _finish(registry, queue, table, batch)
+        except StoreError as error:
+            if batch_id is not None:
+                raise
+            _log.warning("%s", error)
+            continue
         finished.append(batch.batch)
     return finished
+
+
+def _finish(registry: Registry, queue: Queue, table: Table, batch: Batch) -> None:
+    if batch.state == "publishing":
+        registry.commit_batch(batch, _move_all(table, batch))
+    event = Event(table.name, batch.batch, added=tuple(move.target for move in batch.moves))
+    queue.put(event.to_json())
+    registry.announce_batch(batch)
+    shutil.rmtree(batch.staging, ignore_errors=True)
 
 
 def sweep_staging(store: Path, registry: Registry, older_than: float = ORPHAN_AGE) -> list[Path]:
@@ -86,10 +104,11 @@ def sweep_staging(store: Path, registry: Registry, older_than: float = ORPHAN_AG
     return swept
 
 
-def _moves(batch_id: str, staged: Sequence[StagedFile]) -> tuple[Move, ...]:
-    digest = hashlib.blake2b(batch_id.encode(), digest_size=10).hexdigest()
+def _moves(staged: Sequence[StagedFile]) -> tuple[Move, ...]:
+    """Final names like no other: whoever repeats a move takes them from the registry."""
+    unique = uuid.uuid4().hex
     return tuple(
-        Move(file.path, f"{file.relative}/part-{number:05d}-{digest}.parquet".lstrip("/"), file.rows)
+        Move(file.path, f"{file.relative}/part-{number:05d}-{unique}.parquet".lstrip("/"), file.rows)
         for number, file in enumerate(sorted(staged, key=lambda file: (file.relative, file.path)))
     )
 

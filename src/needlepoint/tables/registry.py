@@ -21,6 +21,7 @@ from needlepoint.objects import Identity
 from needlepoint.predicate import Bounds, Ordinal
 from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import Batch, File, Index, Move, Table, check_name
+from needlepoint.tables.schemas import unify
 
 FORMAT = 1
 
@@ -131,9 +132,14 @@ class Registry:
         for (what,) in connection.execute(query, (name, name)).fetchall():
             raise NameTaken(f"there is a {what} '{name}' already.", hint="Choose another name or drop it.")
 
-    def set_schema(self, table: Table, schema: pa.Schema) -> Table:
+    def widen_schema(self, table: Table, schema: pa.Schema) -> Table:
+        """The table has these columns too, and types at least as wide; whatever others add meanwhile stays."""
         with self._change() as connection:
-            connection.execute("UPDATE tables SET schema = ? WHERE id = ?", (_schema_bytes(schema), table.id))
+            (stored,) = connection.execute("SELECT schema FROM tables WHERE id = ?", (table.id,)).fetchone()
+            columns = [_data_columns(each, table) for each in (pa.ipc.read_schema(pa.py_buffer(stored)), schema)]
+            data = unify(columns[0], "the table", columns[1], "the new files")
+            merged = pa.schema([*data, *(schema.field(name) for name in table.partitions)])
+            connection.execute("UPDATE tables SET schema = ? WHERE id = ?", (_schema_bytes(merged), table.id))
         return self.table(table.name)
 
     def drop_table(self, name: str) -> Table:
@@ -325,6 +331,10 @@ def _insert_files(connection: sqlite3.Connection, table_id: int, files: Sequence
         )
         if (cursor.lastrowid or 0) >= 1 << 32:
             raise StoreError("the registry has used all 2^32 file ids.", hint="Rebuild it: remove .needlepoint.")
+
+
+def _data_columns(schema: pa.Schema, table: Table) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name not in table.partitions])
 
 
 def _schema_bytes(schema: pa.Schema) -> bytes:

@@ -12,9 +12,11 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 
+from needlepoint.errors import StoreError
 from needlepoint.objects import Identity
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import File, Index, Table
@@ -90,7 +92,7 @@ class Snapshots:
     def _renew(self, name: str) -> Snapshot:
         listed_at = time.monotonic()
         known, files, complete = self._look(name)
-        listable = complete and all(_SIMPLE.fullmatch(file.path) for file in files)
+        listable = complete and all(_is_simple(file.path, known.table.partitions) for file in files)
         held = self._snapshots.get(name)
         if held is not None and (held[0].sequence, held[0].listable, held[0].files) == (
             known.sequence,
@@ -126,6 +128,11 @@ class Snapshots:
             listing = list_files(known.table.location)
             # A batch that began or ended during the listing may be in it by half: look again.
             sequence = self._registry.sequence()
+            if not listing.files and known.files and not Path(known.table.location).is_dir():
+                raise StoreError(
+                    f"{known.table.location}, the directory of table '{name}', is gone.",
+                    hint="Is its disk mounted? Drop the table if it is no more.",
+                )
             if sequence == known.sequence:
                 files = _overlay(known, listing.files)
                 return known, files, listing.complete and len(files) == len(listing.files)
@@ -143,6 +150,12 @@ class Snapshots:
             }
             indexes = tuple(self._registry.indexes(table))
         return _Known(table, files, indexes, frozenset(pending - files.keys()), sequence)
+
+
+def _is_simple(path: str, columns: tuple[str, ...]) -> bool:
+    """Whether every reader takes the partition values of a path as we do: its directories are just those, in order."""
+    names = tuple(part.partition("=")[0] for part in path.split("/")[:-1])
+    return names == columns and _SIMPLE.fullmatch(path) is not None
 
 
 def _directory(path: str) -> str:
