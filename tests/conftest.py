@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +17,20 @@ if TYPE_CHECKING:
 def pytest_configure(config: pytest.Config) -> None:
     # PySpark warns at every mapInArrow, where no pandas object is involved; here warnings are errors.
     config.addinivalue_line("filterwarnings", "ignore:PySpark does not yet fully support pandas:FutureWarning")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """DuckDB's module reports leaks of its own for pages when the interpreter ends, after the summary."""
+    if "duckdb" in sys.modules and hasattr(config, "exit_status"):
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(config.exit_status)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    session.config.exit_status = int(exitstatus)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")

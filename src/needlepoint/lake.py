@@ -138,10 +138,11 @@ class Lake:
         """Make a table of the Parquet files in a directory; by default the directory `name` in the lake."""
         check_name("a table", name)
         path = Path(location).expanduser().resolve() if location is not None else self.root / name
-        paths = list(list_files(str(path)).files)
+        paths = list(list_files(str(path)).files) if path.is_dir() else []
         if not paths:
+            missing = "there are no Parquet files in" if path.is_dir() else "there is no directory"
             raise UsageError(
-                f"there are no Parquet files in {path}.",
+                f"{missing} {path}.",
                 hint="Name the directory that holds them, or write some first with `needle ingest`.",
             )
         found = discover_table(path, paths)

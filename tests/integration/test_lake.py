@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -305,3 +307,109 @@ def test_an_unwritable_root_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(needlepoint.StoreError, match="cannot be used"):
         needlepoint.open(tmp_path / "lake")
+
+
+def test_a_table_whose_directory_is_gone_says_so(lake) -> None:
+    (lake.root / "product").rename(lake.root / "elsewhere")
+    for ask in (lambda: lake.sql("SELECT count(*) FROM product"), lake.sync):
+        with pytest.raises(needlepoint.StoreError, match="is gone"):
+            ask()
+    (lake.root / "elsewhere").rename(lake.root / "product")
+    assert lake.sql("SELECT count(*) AS c FROM product").rows() == [{"c": 8000}]
+
+
+def test_a_directory_that_vanishes_while_listing_takes_only_its_own_files(lake, monkeypatch) -> None:
+    from needlepoint.tables import listing
+
+    original = listing.os.scandir
+
+    def scandir(path: str):
+        if path.endswith("year=2020"):
+            raise FileNotFoundError(path)
+        return original(path)
+
+    monkeypatch.setattr(listing.os, "scandir", scandir)
+    assert lake.sql("SELECT count(*) AS c FROM product").rows() == [{"c": 4000}]
+
+
+def test_a_file_deleted_while_it_is_to_be_scanned_is_planned_again(lake, monkeypatch) -> None:
+    from needlepoint.query import engine
+
+    original, calls = engine._collected, []
+
+    def delete_first(*arguments):
+        if not calls:
+            calls.append(1)
+            (lake.root / "product/year=2020/p0.parquet").unlink()
+        return original(*arguments)
+
+    monkeypatch.setattr(engine, "_collected", delete_first)
+    assert lake.sql("SELECT count(upc) AS c FROM product").rows() == [{"c": 6000}]
+
+
+def test_directories_that_are_no_partitions_among_many(tmp_path: Path) -> None:
+    for number in range(20):
+        write(products(number * 10, 10), tmp_path / f"lake/t/part={number}/sub/a.parquet")
+    lake = needlepoint.open(tmp_path / "lake")
+    lake.create_table("t")
+    assert lake.sql("SELECT count(part) AS c, sum(part) AS s FROM t").rows() == [{"c": 200, "s": 1900}]
+
+
+def test_many_partitions_under_steady_writing(tmp_path: Path, monkeypatch) -> None:
+    from needlepoint.query import engine
+
+    for number in range(20):
+        write(products(number * 10, 10), tmp_path / f"lake/t/part={number}/a.parquet")
+    lake = needlepoint.open(tmp_path / "lake", refresh=0)
+    lake.create_table("t")
+    original, calls = engine._collected, []
+
+    def add(*arguments):
+        calls.append(1)
+        write(products(len(calls) * 1000, 1), tmp_path / f"lake/t/part=0/new{len(calls)}.parquet")
+        return original(*arguments)
+
+    monkeypatch.setattr(engine, "_collected", add)
+    assert lake.sql("SELECT count(part) AS c FROM t").rows() in [[{"c": 200}], [{"c": 201}], [{"c": 202}]]
+
+
+def test_get_with_several_keys_leaves_nulls_out(tmp_path: Path) -> None:
+    write(pa.table({"id": [6, 7], "b": pa.array([5, None], pa.int64())}), tmp_path / "lake/t/a.parquet")
+    lake = needlepoint.open(tmp_path / "lake")
+    lake.create_table("t")
+    lake.create_index("t", "id")
+    assert lake.table("t").get(id=[6, 7], b=5).rows() == [{"id": 6, "b": 5}]
+
+
+def test_the_catalog_can_be_asked(lake) -> None:
+    query = "SELECT column_name FROM information_schema.columns WHERE table_name = 'product' AND data_type = 'Int64'"
+    assert {row["column_name"] for row in lake.sql(query).rows()} == {"product_id", "year"}
+    assert len(lake.sql("SHOW COLUMNS FROM product").rows()) == 5
+
+
+def test_a_view_whose_table_is_gone_breaks_no_other_query(lake, tmp_path: Path) -> None:
+    write(pa.table({"x": [1]}), tmp_path / "lake/other/a.parquet")
+    lake.create_table("other")
+    lake.sql("CREATE VIEW va AS SELECT * FROM other")
+    lake.sql("CREATE VIEW vb AS SELECT upc FROM product")
+    lake.drop_table("other")
+    assert len(lake.sql("SELECT * FROM vb WHERE upc = 'U000000001'").rows()) == 1
+
+
+def test_an_index_built_anew_elsewhere_is_taken_up(lake) -> None:
+    query = "SELECT upc FROM product WHERE product_id = 4321"
+    lake.sql(query)
+    with needlepoint.open(lake.root) as other:
+        index = other.registry.indexes()[0]
+        other.indexer._begin_anew(index)
+        other.sync()
+    result = lake.sql(query)
+    assert result.rows() == [{"upc": "U000004321"}]
+    assert one(result.report).page_read_files == 1
+
+
+def test_import_loads_nothing_heavy() -> None:
+    program = "import sys, needlepoint; print(sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
+    heavy = ["pyarrow", "numpy", "pyspark", "datafusion", "rocksdict", "tantivy", "redis", "pandas", "polars", "rich"]
+    done = subprocess.run([sys.executable, "-c", program, *heavy], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.lakes import products, staged, write
 
@@ -256,3 +257,52 @@ def test_threads_publish_side_by_side(lake) -> None:
     for thread in threads:
         thread.join()
     assert len(ids(lake)) == 30 * 9
+
+
+def test_publishing_again_from_the_same_staging_finishes_the_batch(lake, monkeypatch) -> None:
+    """What the error of a failed move asks for."""
+    publish(lake, "one", 0)
+    staging = lake.staging("product")
+    files = staged(staging, {"year=2020/x.parquet": products(30, 10)})
+    monkeypatch.setattr(publishing, "identify", lambda path: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(needlepoint.StoreError, match="publish the same batch again"):
+        lake.publish("product", files, staging, "two")
+    lake.sync()  # another batch's trouble does not stop it
+    monkeypatch.undo()
+    lake.publish("product", files, staging, "two")
+    assert ids(lake) == list(range(40))
+
+
+def test_a_dropped_tables_files_are_not_overwritten_by_the_same_batch_id(lake) -> None:
+    publish(lake, "one", 0)
+    lake.drop_table("product")
+    publish(lake, "one", 1000)
+    assert len(list((lake.root / "product").rglob("*.parquet"))) == 6
+    assert ids(lake) == [*range(30), *range(1000, 1030)]
+
+
+def test_first_batches_at_once_make_one_table(lake) -> None:
+    failures: list[BaseException] = []
+
+    def first(number: int) -> None:
+        try:
+            publish(lake, f"b{number}", number * 30)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=first, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert ids(lake) == list(range(180))
+
+
+def test_columns_that_two_writers_add_at_once_both_stay(lake) -> None:
+    publish(lake, "one", 0)
+    stale = lake.registry.table("product")
+    for column in ("a", "b"):
+        wider = stale.schema.insert(0, pa.field(column, pa.int64()))
+        lake.registry.widen_schema(stale, wider)
+    assert {"a", "b"} <= set(lake.registry.table("product").schema.names)

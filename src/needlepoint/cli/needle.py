@@ -27,6 +27,7 @@ COMMANDS = (
     "demo",
     "create-table",
     "create-index",
+    "drop-table",
     "drop-index",
     "sync",
     "sql",

@@ -130,7 +130,10 @@ class Registry:
     def _refuse_taken(self, connection: sqlite3.Connection, name: str) -> None:
         query = "SELECT 'table' FROM tables WHERE name = ? UNION ALL SELECT 'view' FROM views WHERE name = ?"
         for (what,) in connection.execute(query, (name, name)).fetchall():
-            raise NameTaken(f"there is a {what} '{name}' already.", hint="Choose another name or drop it.")
+            raise NameTaken(
+                f"there is a {what} '{name}' already.",
+                hint="Choose another name, or drop it: `needle drop-table`, or DROP VIEW.",
+            )
 
     def widen_schema(self, table: Table, schema: pa.Schema) -> Table:
         """The table has these columns too, and types at least as wide; whatever others add meanwhile stays."""

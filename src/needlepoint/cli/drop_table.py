@@ -1,0 +1,22 @@
+"""`needle drop-table`"""
+
+from __future__ import annotations
+
+import click
+
+from needlepoint.cli.options import common_options, open_lake
+
+
+@click.command("drop-table", short_help="Forget a table; its files stay.")
+@click.argument("name")
+@common_options
+def command(name: str) -> None:
+    """Forget a table and its indexes. Its Parquet files stay where they are.
+
+    \b
+    Examples:
+      needle drop-table product
+    """
+    with open_lake() as lake:
+        lake.drop_table(name)
+    click.echo(f"table {name} is dropped; its files are where they were")
