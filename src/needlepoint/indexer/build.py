@@ -115,8 +115,9 @@ def build(task: Task) -> Artifact:
     """A file that cannot be indexed fails alone, with the reason."""
     scratch = Path(task.scratch)
     scratch.mkdir(parents=True, exist_ok=True)
-    share = task.memory // max(1, len(task.indexes))
-    writers = {index.index_id: _RunWriter(index, scratch, capacity(share, index)) for index in task.indexes}
+    writers = {
+        index.index_id: _RunWriter(index, scratch, capacity(task.memory, task.indexes, index)) for index in task.indexes
+    }
     files, failures = [], []
     for file in task.files:
         try:
@@ -131,10 +132,10 @@ def build(task: Task) -> Artifact:
     return Artifact(tuple(files), runs, tuple(failures))
 
 
-def capacity(memory: int, index: IndexTask) -> int:
-    """How many entries of an index fit into the memory."""
+def capacity(memory: int, indexes: Sequence[IndexTask], index: IndexTask) -> int:
+    """How many entries of an index fit into its share of the memory."""
     entry = key_bytes(index.type) + 8
-    return max(BATCH_ROWS, (memory - BASE_MEMORY) // (entry * COPIES_OF_AN_ENTRY))
+    return max(BATCH_ROWS, (memory - BASE_MEMORY) // (len(indexes) * entry * COPIES_OF_AN_ENTRY))
 
 
 def _index_file(file: FileTask, writers: dict[int, _RunWriter]) -> FileArtifact:

@@ -156,10 +156,12 @@ class Indexer:
         scratch: Path,
     ) -> Iterator[Task]:
         """Neighbouring files together, as many as fill one run: fewer runs make faster lookups."""
-        index_tasks = tuple(IndexTask(i.id, i.column, table.schema.field(i.column).type) for i in indexes)
+        lacking = frozenset[int]().union(*(file.indexes for file in missing))
+        index_tasks = tuple(
+            IndexTask(i.id, i.column, table.schema.field(i.column).type) for i in indexes if i.id in lacking
+        )
         memory = self._settings.index_memory
-        share = memory // max(1, len(index_tasks))
-        most_rows = min((capacity(share, index) for index in index_tasks), default=1 << 60)
+        most_rows = min((capacity(memory, index_tasks, index) for index in index_tasks), default=1 << 60)
         wanted = sum(rows.get(file.file_id) or 0 for file in missing)
         if wanted >= ROWS_WORTH_PROCESSES:
             most_rows = min(most_rows, -(-wanted // self._settings.processes))
