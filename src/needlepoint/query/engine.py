@@ -49,6 +49,7 @@ from needlepoint.query.scan import (
     rows_read,
     settle,
 )
+from needlepoint.query.shortcut import Lookup, recognise
 from needlepoint.query.steps import Question, narrow
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
@@ -193,6 +194,9 @@ class Engine:
 
     def _plan(self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool) -> _Planned:
         known, context = self._known(), self._context
+        lookup = recognise(query, lambda name: self.prepare(name).types if name in known.tables else None)
+        if lookup is not None and not parameters:
+            return self._plan_lookup(lookup, use_indexes)
         views = _views_named(query, known)
         prepared = {name: self.prepare(name) for name in _tables_named(query, views, known)}
         with self._tables(context, views, {name: found.stub for name, found in prepared.items()}):
@@ -215,6 +219,12 @@ class Engine:
         elif any(_has_float(reading) for reading in readings.values()):
             context = self._careful_context
         return _Planned(prepared, readings, questions, unscanned, schema, context, views)
+
+    def _plan_lookup(self, lookup: Lookup, use_indexes: bool) -> _Planned:
+        found, name = self.prepare(lookup.table), lookup.table
+        reading, question = self.narrow(found, lookup.request, use_indexes)
+        context = self._careful_context if _has_float(reading) else self._context
+        return _Planned({name: found}, {name: reading}, {name: question}, [], lookup.schema, context, [])
 
     def narrow(self, prepared: Prepared, request: Request, use_indexes: bool = True) -> tuple[Reading, Question]:
         """Decide what is read of one table."""

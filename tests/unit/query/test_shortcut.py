@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.lakes import write
+
+import needlepoint
+from needlepoint.query import engine
+from needlepoint.query.shortcut import recognise
+
+TYPES = {"id": pa.int64(), "small": pa.uint8(), "s": pa.string(), "f": pa.float64(), "d": pa.decimal128(9, 2)}
+RECOGNISED = [
+    "SELECT s FROM t WHERE id = 5",
+    "select  S , Id,s from T where ID=5 ;",
+    "SELECT * FROM t WHERE s = 'b'",
+    "SELECT s FROM t WHERE s = ''",
+    "SELECT id FROM t WHERE small = 300",
+    "SELECT f, d FROM t WHERE id = 7",
+]
+LEFT_TO_DATAFUSION = [
+    "SELECT s FROM t WHERE id = -5",
+    "SELECT s FROM t WHERE id = 5.0",
+    "SELECT s FROM t WHERE id = '5'",
+    "SELECT s FROM t WHERE s = 'it''s'",
+    "SELECT s FROM t WHERE f = 5",
+    "SELECT s FROM t WHERE d = 5",
+    "SELECT s AS x FROM t WHERE id = 5",
+    "SELECT DISTINCT s FROM t WHERE id = 5",
+    "SELECT count(*) AS c FROM t WHERE id = 5",
+    "SELECT s FROM t AS x WHERE id = 5",
+    "SELECT s FROM t WHERE id = 5 OR id = 6",
+    "SELECT s FROM t WHERE id = 5 LIMIT 1",
+    "SELECT s FROM t WHERE NOT id = 5",
+    'SELECT "s" FROM t WHERE id = 5',
+    "SELECT s FROM v WHERE id = 5",
+]
+
+
+@pytest.mark.parametrize("query", RECOGNISED)
+def test_lookups_are_recognised(query: str) -> None:
+    assert recognise(query, {"t": TYPES}.get) is not None
+
+
+@pytest.mark.parametrize(
+    "query", [*LEFT_TO_DATAFUSION, "SELECT nope FROM t WHERE id = 5", "SELECT s FROM t WHERE x = 5"]
+)
+def test_anything_else_is_not(query: str) -> None:
+    assert recognise(query, {"t": TYPES}.get) is None
+
+
+def test_the_answer_is_the_same_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table(
+        {
+            "id": [5, 6, 5, None],
+            "small": pa.array([1, 2, 44, 4], pa.uint8()),
+            "s": ["a", "b", "", None],
+            "f": [1.0, 2.0, None, 0.5],
+            "d": pa.array([Decimal("5.00"), Decimal("1.25"), None, Decimal("5.00")], pa.decimal128(9, 2)),
+        }
+    )
+    write(table, tmp_path / "lake/t/a.parquet")
+    with needlepoint.open(tmp_path / "lake") as lake:
+        lake.create_table("t")
+        lake.create_index("t", "id")
+        lake.sql("CREATE VIEW v AS SELECT * FROM t")
+        answers = {}
+        for query in [*RECOGNISED, *LEFT_TO_DATAFUSION]:
+            try:
+                answers[query] = lake.sql(query).to_arrow()
+            except needlepoint.SqlError as error:
+                answers[query] = str(error)
+        monkeypatch.setattr(engine, "recognise", lambda *_: None)
+        for query, answer in answers.items():
+            try:
+                expected = lake.sql(query).to_arrow()
+                assert answer.schema.types == expected.schema.types, query
+                assert answer.equals(expected), query
+            except needlepoint.SqlError as error:
+                assert answer == str(error)
