@@ -23,7 +23,7 @@ from needlepoint.tables import partitions
 from needlepoint.tables.definitions import File
 from needlepoint.tables.snapshots import Snapshot
 
-# A page of its own costs about five times its part of a whole column (10M rows, pages of 1,000; benchmarks/README.md).
+# A page of its own costs several times its part of a whole column; an estimate, see benchmarks/README.md.
 PAGE_SHARE_WORTH_A_SCAN = 0.2
 # Above this many partitions one native listing of the directory is planned faster than an arm for each.
 MOST_ARMS = 16

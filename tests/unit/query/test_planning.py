@@ -106,7 +106,7 @@ def test_a_scan_inside_an_expression_is_never_missed(context, query: str) -> Non
 
 def test_a_hidden_scan_of_one_table_does_not_widen_another(context) -> None:
     found = ask(context, "SELECT s FROM t WHERE id = 5 AND f > (SELECT max(f) FROM other)")
-    assert found["t"].predicate == And((Compare("id", "=", 5), Unknown())) or found["t"].columns >= {"id", "s"}
+    assert Compare("id", "=", 5) in found["t"].predicate.children
     assert found["other"].predicate == Constant(True)
 
 
