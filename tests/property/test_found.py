@@ -57,6 +57,19 @@ def test_long_binaries_of_high_bytes(root: Path, lake: Lake) -> None:
     assert count(lake, f"b = X'{value.hex()}'") == 1
 
 
+# NaN, which bounds leave out
+
+
+@pytest.mark.parametrize("type", [pa.float32(), pa.float64()])
+def test_nan_is_found_like_any_value(root: Path, lake: Lake, type: pa.DataType) -> None:
+    write(root, "0.parquet", i=[1, 2, 3], x=pa.array([float("nan"), 1.0, None], type))
+    lake.create_table("t")
+    lake.create_index("t", "i")
+    assert lake.table("t").get(x=float("nan"), i=[1, 2]).to_arrow()["i"].to_pylist() == [1]
+    assert count(lake, "x = CAST('NaN' AS DOUBLE) AND i IN (1, 2)") == 1
+    assert count(lake, "x > 5") == 1
+
+
 # Index directories that are damaged, foreign or gone
 
 
