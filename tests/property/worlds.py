@@ -138,7 +138,7 @@ class World:
         paths = sorted(str(path) for path in self.location.rglob("*.parquet"))
         columns = {column.name: column for column in self.spec.all_columns}
         names = self.lake.table("t").schema.names
-        state = ([(path, os.stat(path).st_mtime_ns) for path in paths], names)
+        state = ([(path, Path(path).stat().st_mtime_ns) for path in paths], names)
         if state == _copied:
             return
         _copied = state

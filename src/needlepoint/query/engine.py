@@ -53,9 +53,9 @@ from needlepoint.query.shortcut import Lookup, recognise
 from needlepoint.query.steps import Question, narrow
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
-from needlepoint.tables import partitions
 from needlepoint.tables.definitions import File, Index
 from needlepoint.tables.registry import Registry
+from needlepoint.tables.schemas import ordinal
 from needlepoint.tables.snapshots import Snapshot, Snapshots
 
 MOST_TRIES = 5
@@ -140,19 +140,26 @@ class Engine:
 
     def sql(self, query: str, parameters: Mapping[str, Any] | None = None, *, use_indexes: bool = True) -> Result:
         """Run a query. A file that changes meanwhile is noticed, and the query planned again."""
-        context = None
-        for attempt in range(MOST_TRIES):
+
+        def run(context: datafusion.SessionContext | None) -> Result:
+            return self.retried(lambda first: self._run_once(query, parameters, use_indexes, context, may_list=first))
+
+        try:
+            return run(None)
+        except CannotSkip:
             try:
-                return self._run_once(query, parameters, use_indexes, context, may_list=attempt == 0)
-            except FileChanged:
-                if attempt == MOST_TRIES - 1:
-                    raise
-                self.snapshots.forget()
+                return run(self._plain_context)
             except CannotSkip as error:
-                if context is not None:
-                    raise SqlError(str(error)) from error
-                context = self._plain_context
-        raise AssertionError
+                raise SqlError(str(error)) from error
+
+    def retried(self, ask: Callable[[bool], Result]) -> Result:
+        """Ask again, of the files as they are then, when one changed; `ask` learns whether it is the first time."""
+        for attempt in range(MOST_TRIES - 1):
+            try:
+                return ask(attempt == 0)
+            except FileChanged:
+                self.snapshots.forget()
+        return ask(False)
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
         """The report of a query that is planned but not run."""
@@ -415,7 +422,7 @@ def _has_float(reading: Reading) -> bool:
 def _partition_bounds(values: Mapping[str, Any]) -> dict[str, Bounds]:
     found = {}
     for name, scalar in values.items():
-        value = partitions.ordinal(scalar)
+        value = ordinal(scalar)
         found[name] = Bounds(value, value, nulls=int(value is None), rows=1)
     return found
 

@@ -13,14 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from needlepoint.errors import FileChanged, UsageError
+from needlepoint.errors import UsageError
 from needlepoint.predicate import And, In, Predicate
-from needlepoint.query.engine import MOST_TRIES, Engine
+from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
-from needlepoint.query.planning import Request, ordinal
+from needlepoint.query.planning import Request
 from needlepoint.query.result import Result
 from needlepoint.query.scan import read_pages
+from needlepoint.query.statements import quoted
 from needlepoint.tables.definitions import Table
+from needlepoint.tables.schemas import ordinal
 
 
 class Lookup:
@@ -28,14 +30,7 @@ class Lookup:
         self._engine = engine
 
     def get(self, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None) -> Result:
-        for attempt in range(MOST_TRIES):
-            try:
-                return self._get_once(name, keys, columns)
-            except FileChanged:
-                if attempt == MOST_TRIES - 1:
-                    raise
-                self._engine.snapshots.forget()
-        raise AssertionError
+        return self._engine.retried(lambda _: self._get_once(name, keys, columns))
 
     def _get_once(self, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None) -> Result:
         started = time.perf_counter()
@@ -61,20 +56,15 @@ class Lookup:
         return Result(rows.select(wanted), Report(make, executed=True, seconds=seconds))
 
     def _by_sql(self, table: Table, values: Mapping[str, pa.Array], wanted: Sequence[str]) -> Result:
-        quoted = [_quoted(column) for column in wanted]
         conditions: list[str] = []
         parameters: dict[str, Any] = {}
         for position, (column, array) in enumerate(values.items()):
             names = [f"p{position}_{number}" for number in range(len(array))]
             parameters |= dict(zip(names, array, strict=True))
             marks = ", ".join(f"${name}" for name in names)
-            conditions.append(f"{_quoted(column)} IN ({marks})" if names else "FALSE")
-        query = f"SELECT {', '.join(quoted)} FROM {_quoted(table.name)} WHERE {' AND '.join(conditions)}"
+            conditions.append(f"{quoted(column)} IN ({marks})" if names else "FALSE")
+        query = f"SELECT {', '.join(map(quoted, wanted))} FROM {quoted(table.name)} WHERE {' AND '.join(conditions)}"
         return self._engine.sql(query, parameters)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _values(table: Table, column: str, value: Any) -> pa.Array:

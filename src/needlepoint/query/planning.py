@@ -6,7 +6,6 @@ table scans, on both sides of joins, into CTEs, views and UNION arms; here they 
 
 from __future__ import annotations
 
-import decimal
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,11 +23,11 @@ from needlepoint.predicate import (
     IsNull,
     Not,
     Or,
-    Ordinal,
     Predicate,
     StartsWith,
     Unknown,
 )
+from needlepoint.tables.schemas import ordinal
 
 _SCAN_LINE = re.compile(r"^ *TableScan: (?:\w+\.)*(\w+)", re.MULTILINE)
 _SWAPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -271,21 +270,3 @@ def _cast_keeps_ordinals(column: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_decimal(column) and pa.types.is_decimal(target):
         return bool(column.scale == target.scale and target.precision >= column.precision)
     return _same_type(column, target)
-
-
-def ordinal(scalar: Any) -> Ordinal | None:
-    """The scalar as predicate.py compares it; None for NULL and for types without an order here."""
-    type = scalar.type
-    if not scalar.is_valid:
-        return None
-    if pa.types.is_integer(type) or pa.types.is_boolean(type):
-        return int(scalar.as_py())
-    if pa.types.is_floating(type):
-        return float(scalar.as_py())
-    if pa.types.is_decimal(type):
-        with decimal.localcontext(prec=100):
-            return int(scalar.as_py().scaleb(type.scale))
-    if pa.types.is_temporal(type) and hasattr(scalar, "value"):
-        return int(scalar.value)
-    value = scalar.as_py()
-    return value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else None

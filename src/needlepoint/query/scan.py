@@ -19,6 +19,7 @@ from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
 from needlepoint.query.cards import Cards
 from needlepoint.query.native import NativeScans
+from needlepoint.query.statements import quoted
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import File
 from needlepoint.tables.snapshots import Snapshot
@@ -201,15 +202,15 @@ def _selected(
     """The table's columns in order. `opaque` float columns are hidden from DataFusion's pruning (see engine.py)."""
     expressions = []
     for column in reading.snapshot.table.schema:
-        quoted = '"' + column.name.replace('"', '""') + '"'
+        name = quoted(column.name)
         if column.name in fixed:
             value = fixed[column.name]
             literal = datafusion.lit(None) if value is None or not value.is_valid else datafusion.lit(value)
             expression = literal.cast(column.type)
         elif column.name in reading.opaque:
-            expression = datafusion.functions.nanvl(datafusion.col(quoted), datafusion.col(quoted))
+            expression = datafusion.functions.nanvl(datafusion.col(name), datafusion.col(name))
         else:
-            expression = datafusion.col(quoted)
+            expression = datafusion.col(name)
         expressions.append(expression.alias(column.name))
     return frame.select(*expressions)
 

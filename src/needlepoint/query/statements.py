@@ -88,6 +88,10 @@ def parse(sql: str) -> Statement | None:
     raise SqlError(f"'{' '.join(text.split())[:80]}' is not understood.", hint=f"The form is: {form}.")
 
 
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _unquoted(word: str) -> str:
     """SQL folds names to lower case unless they are quoted."""
     return word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()

@@ -16,7 +16,6 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from needlepoint.errors import SchemaConflict
-from needlepoint.predicate import Ordinal
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -91,14 +90,3 @@ def _scalar(value: str | None, field: pa.Field, path: str, location: str) -> pa.
             hint="Run sync: it works out the types of the partition columns again.",
         )
     return pa.scalar(plain, type=field.type)
-
-
-def ordinal(scalar: pa.Scalar) -> Ordinal | None:
-    """The scalar as predicate.py compares it."""
-    if not scalar.is_valid:
-        return None
-    if pa.types.is_string(scalar.type):
-        return str(scalar.as_py()).encode()
-    if pa.types.is_date(scalar.type):
-        return int(scalar.value)
-    return int(scalar.as_py())

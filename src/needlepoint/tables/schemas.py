@@ -6,9 +6,13 @@ type is a conflict, and the error names both files.
 
 from __future__ import annotations
 
+import decimal
+from typing import Any
+
 import pyarrow as pa
 
 from needlepoint.errors import SchemaConflict
+from needlepoint.predicate import Ordinal
 
 
 def plain(type: pa.DataType) -> pa.DataType:
@@ -71,3 +75,21 @@ def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if pa.types.is_decimal128(left) and pa.types.is_decimal128(right) and left.scale == right.scale:
         return left if left.precision >= right.precision else right
     return None
+
+
+def ordinal(scalar: Any) -> Ordinal | None:
+    """The scalar as predicate.py compares it; None for NULL and for types without an order here."""
+    type = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_integer(type) or pa.types.is_boolean(type):
+        return int(scalar.as_py())
+    if pa.types.is_floating(type):
+        return float(scalar.as_py())
+    if pa.types.is_decimal(type):
+        with decimal.localcontext(prec=100):
+            return int(scalar.as_py().scaleb(type.scale))
+    if pa.types.is_temporal(type) and hasattr(scalar, "value"):
+        return int(scalar.value)
+    value = scalar.as_py()
+    return value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else None
