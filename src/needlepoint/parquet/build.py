@@ -1,6 +1,9 @@
-"""Building a card from a file: its footer and its offset indexes, in a few reads."""
+"""Describing a file: its footer and its page indexes, in a few reads, become a card and bounds of pages."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +21,14 @@ from needlepoint.parquet.footer import (
     read_footer,
     top_level,
 )
-from needlepoint.parquet.page_index import Int64Array, OffsetIndex, decode_offset_index, is_plausible
+from needlepoint.parquet.page_index import (
+    ColumnIndex,
+    Int64Array,
+    OffsetIndex,
+    decode_column_index,
+    decode_offset_index,
+    is_plausible,
+)
 from needlepoint.parquet.thrift import ThriftError
 
 # Bounds longer than this (a document in a text column) are not worth keeping.
@@ -26,16 +36,30 @@ LONGEST_BOUND = 4096
 _HINT = "The file is truncated or corrupt; write it again."
 
 
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A card, and for each of its chunks the bounds of its pages, None where the file gives none."""
+
+    card: FileCard
+    page_bounds: tuple[ColumnIndex | None, ...]
+
+
 def build_card(path: str) -> FileCard:
     """The card of the file at `path`; NotParquet when it is none, FileChanged when it changes meanwhile."""
+    return describe(path).card
+
+
+def describe(path: str) -> Description:
+    """All there is to know of the file at `path` without decoding values; errors as of `build_card`."""
     with LocalFile(path) as file:
         metadata = read_footer(file)
         columns = leaves(metadata.schema)
         chunks = [group.columns[leaf] for leaf in range(len(columns)) for group in metadata.row_groups]
         _check_places(file, chunks)
         indexes = _offset_indexes(file, metadata, chunks)
+        bounds = _column_indexes(file, chunks, indexes)
         file.check_unchanged(file.identity)
-        return _card(file, metadata, columns, chunks, indexes)
+        return Description(_card(file, metadata, columns, chunks, indexes), bounds)
 
 
 def _check_places(file: LocalFile, chunks: list[ColumnChunk]) -> None:
@@ -53,16 +77,8 @@ def _check_places(file: LocalFile, chunks: list[ColumnChunk]) -> None:
 def _offset_indexes(file: LocalFile, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[OffsetIndex | None]:
     """The offset index of each chunk; None where there is none, or none to be trusted."""
     found: list[OffsetIndex | None] = [None] * len(chunks)
-    wanted: list[int] = []
-    ranges: list[tuple[int, int]] = []
-    for number, chunk in enumerate(chunks):
-        offset, length = chunk.offset_index_offset, chunk.offset_index_length
-        if offset is not None and length is not None and 0 < offset <= file.size - length and length > 0:
-            wanted.append(number)
-            ranges.append((offset, length))
-    if not wanted:
-        return found
-    for number, data in zip(wanted, file.read_ranges(ranges), strict=True):
+    places = [(chunk.offset_index_offset, chunk.offset_index_length) for chunk in chunks]
+    for number, data in _read_places(file, places):
         chunk = chunks[number]
         rows = metadata.row_groups[number % len(metadata.row_groups)].num_rows
         try:
@@ -72,6 +88,34 @@ def _offset_indexes(file: LocalFile, metadata: FileMetadata, chunks: list[Column
         if is_plausible(index, num_rows=rows, start=chunk.start, end=chunk.end):
             found[number] = index
     return found
+
+
+def _column_indexes(
+    file: LocalFile, chunks: list[ColumnChunk], indexes: list[OffsetIndex | None]
+) -> tuple[ColumnIndex | None, ...]:
+    found: list[ColumnIndex | None] = [None] * len(chunks)
+    places = [(chunk.column_index_offset, chunk.column_index_length) for chunk in chunks]
+    for number, data in _read_places(file, places):
+        pages = indexes[number]
+        try:
+            index = decode_column_index(data)
+        except ThriftError:
+            continue
+        if pages is not None and len(index.null_pages) == len(pages.offset):
+            found[number] = index
+    return tuple(found)
+
+
+def _read_places(file: LocalFile, places: list[tuple[int | None, int | None]]) -> Iterator[tuple[int, bytes]]:
+    """The bytes at each place that lies in the file, with its number."""
+    wanted: list[int] = []
+    ranges: list[tuple[int, int]] = []
+    for number, (offset, length) in enumerate(places):
+        if offset is not None and length is not None and 0 < offset <= file.size - length and length > 0:
+            wanted.append(number)
+            ranges.append((offset, length))
+    if wanted:
+        yield from zip(wanted, file.read_ranges(ranges), strict=True)
 
 
 def _card(
