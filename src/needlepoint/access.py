@@ -65,14 +65,46 @@ class Rows:
         return numbers
 
     def __and__(self, other: Rows) -> Rows:
-        return Rows.of(np.intersect1d(self.numbers(), other.numbers(), assume_unique=True))
+        return _covered(self, other, times=2)
 
     def __or__(self, other: Rows) -> Rows:
-        return Rows.of(np.concatenate((self.numbers(), other.numbers())))
+        return _covered(self, other, times=1)
+
+    def split(self, ends: RowNumbers) -> list[Rows]:
+        """Rows of several files that were counted through, apart again; `ends` are the sums of their rows.
+
+        >>> [str(part) for part in Rows.of([3, 4, 5, 9]).split(np.array([5, 6, 10]))]
+        ['3-5', '0-1', '3-4']
+        """
+        firsts = np.concatenate(([0], ends[:-1]))
+        whole = _covered(self, Rows(firsts, ends), times=2, joined=False)
+        owners = np.searchsorted(ends, whole.starts, side="right")
+        bounds = np.searchsorted(owners, np.arange(len(ends) + 1))
+        return [
+            Rows(whole.starts[first:last] - base, whole.stops[first:last] - base)
+            for base, first, last in zip(firsts.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        ]
 
     def __str__(self) -> str:
         shown = [f"{a}-{b}" for a, b in zip(self.starts[:8].tolist(), self.stops[:8].tolist(), strict=True)]
         return ", ".join(shown) + (", …" if len(self.starts) > 8 else "")
+
+
+def _covered(left: Rows, right: Rows, times: int, joined: bool = True) -> Rows:
+    """The rows that lie in `times` of the two. Ranges that touch become one, unless they are not to be `joined`."""
+    points = np.concatenate((left.starts, right.starts, left.stops, right.stops))
+    if len(points) == 0:
+        return left
+    steps = np.ones(len(points), np.int64)
+    steps[len(left.starts) + len(right.starts) :] = -1
+    places, which = np.unique(points, return_inverse=True)
+    depth = np.cumsum(np.bincount(which, weights=steps).astype(np.int64))
+    inside = depth >= times
+    if joined:
+        edges = np.flatnonzero(np.diff(inside, prepend=False, append=False))
+        return Rows(places[edges[::2]], places[edges[1::2]])
+    here = np.flatnonzero(inside)
+    return Rows(places[here], places[here + 1])
 
 
 Selection = Access | Rows

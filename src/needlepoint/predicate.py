@@ -21,7 +21,8 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,11 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """The bounds of one column in many sets of rows, as arrays. Where `known` is false, low and high mean nothing."""
+    """The bounds of one column in many sets of rows, as arrays. Where `known` is false, low and high mean nothing.
+
+    `ordered` says that both low and high ascend, wherever they are known or not: then bounds are found by binary
+    search instead of being compared one by one.
+    """
 
     low: npt.NDArray[Any]
     high: npt.NDArray[Any]
@@ -63,6 +68,61 @@ class Zone:
     all_null: npt.NDArray[np.bool_]
     no_null: npt.NDArray[np.bool_]
     nan: npt.NDArray[np.bool_]
+    ordered: bool = False
+
+    @classmethod
+    def joined(cls, zones: Sequence[Zone]) -> Zone:
+        """The sets of all zones, one after the other."""
+        if len(zones) == 1:
+            return zones[0]
+        known = [zone for zone in zones if zone.known.any()]
+        if known:
+            kind = known[0].low.dtype if len({zone.low.dtype for zone in known}) == 1 else np.dtype(object)
+            filler = known[0].low[np.argmax(known[0].known)]
+            zones = [zone._of_kind(kind, filler) for zone in zones]
+        return cls(
+            np.concatenate([zone.low for zone in zones]),
+            np.concatenate([zone.high for zone in zones]),
+            np.concatenate([zone.known for zone in zones]),
+            np.concatenate([zone.all_null for zone in zones]),
+            np.concatenate([zone.no_null for zone in zones]),
+            np.concatenate([zone.nan for zone in zones]),
+            ordered=all(zone.ordered for zone in zones) and _ascend(zones),
+        )
+
+    def _of_kind(self, kind: np.dtype[Any], filler: Any) -> Zone:
+        """Comparable with zones of this kind; `filler` stands where nothing is known."""
+        if not self.known.any():
+            same = np.full(len(self.known), _boxed(filler), kind)
+            return replace(self, low=same, high=same, ordered=False)
+        if self.low.dtype == kind:
+            return self
+        return replace(self, low=self.low.astype(kind), high=self.high.astype(kind))
+
+    def part(self, chosen: npt.NDArray[Any]) -> Zone:
+        """The sets that `chosen`, numbers or a mask, names."""
+        return Zone(
+            self.low[chosen],
+            self.high[chosen],
+            self.known[chosen],
+            self.all_null[chosen],
+            self.no_null[chosen],
+            self.nan[chosen],
+        )
+
+    @classmethod
+    def unknown(cls, count: int) -> Zone:
+        """Nothing is known of so many sets."""
+        nothing, no = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+        return cls(nothing, nothing, no, no, no, no)
+
+
+def _ascend(zones: Sequence[Zone]) -> bool:
+    """Whether ordered zones are so one after the other."""
+    filled = [zone for zone in zones if len(zone.low)]
+    return all(
+        bool(left.low[-1] <= right.low[0] and left.high[-1] <= right.high[0]) for left, right in pairwise(filled)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +231,30 @@ Leaf = Compare | In | IsNull | IsNotNull | StartsWith
 Predicate = Unknown | Constant | Leaf | Not | And | Or
 
 
+def without_not(predicate: Predicate) -> Predicate:
+    """The same predicate with NOT directly above leaves only.
+
+    NOT (a AND b) is TRUE where NOT a OR NOT b is, with NULLs too.
+
+    >>> without_not(Not(And((IsNull("a"), Not(IsNull("b"))))))
+    Or(children=(Not(child=IsNull(column='a')), IsNull(column='b')))
+    """
+    match predicate:
+        case And(children):
+            return And(tuple(map(without_not, children)))
+        case Or(children):
+            return Or(tuple(map(without_not, children)))
+        case Not(And(children)):
+            return Or(tuple(without_not(Not(child)) for child in children))
+        case Not(Or(children)):
+            return And(tuple(without_not(Not(child)) for child in children))
+        case Not(Not(child)):
+            return without_not(child)
+        case Not(Unknown() | Constant()):
+            return Unknown()
+    return predicate
+
+
 def leaves(predicate: Predicate) -> Iterator[Leaf]:
     """All leaves that name a column."""
     match predicate:
@@ -240,11 +324,38 @@ def _holds_bytes(zone: Zone) -> bool:
 
 def _compare(operator: str, value: Ordinal, zone: Zone) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Where no value compares TRUE, and where every value does."""
-    low, high = zone.low, zone.high
     if isinstance(value, bytes) != _holds_bytes(zone) or (isinstance(value, float) and math.isnan(value)):
-        nowhere = np.zeros(len(low), np.bool_)
+        nowhere = np.zeros(len(zone.low), np.bool_)
         return nowhere, nowhere
-    return _compare_all(operator, _boxed(value), low, high, zone.nan)
+    low, high, boxed = zone.low, zone.high, _boxed(value)
+    below, above = (_below_ordered, _above_ordered) if zone.ordered else (np.less, np.greater)
+    match operator:
+        case "=" | "<>":
+            outside = below(high, boxed) | above(low, boxed)
+            every = ~(outside | below(low, boxed) | above(high, boxed))
+            # NaN equals no number and differs from each.
+            return (outside, every & ~zone.nan) if operator == "=" else (every & ~zone.nan, outside)
+        case "<":
+            never, always = ~below(low, boxed), below(high, boxed)
+        case "<=":
+            never, always = above(low, boxed), ~above(high, boxed)
+        case ">":
+            never, always = ~above(high, boxed), above(low, boxed)
+        case ">=":
+            never, always = below(high, boxed), ~below(low, boxed)
+        case _:
+            raise ValueError(operator)
+    return never & ~zone.nan, always & ~zone.nan
+
+
+def _below_ordered(ascending: npt.NDArray[Any], value: Any) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = np.arange(len(ascending)) < np.searchsorted(ascending, value, "left")
+    return found
+
+
+def _above_ordered(ascending: npt.NDArray[Any], value: Any) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = np.arange(len(ascending)) >= np.searchsorted(ascending, value, "right")
+    return found
 
 
 def _is_in(values: Sequence[Ordinal], zone: Zone) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -254,9 +365,20 @@ def _is_in(values: Sequence[Ordinal], zone: Zone) -> tuple[npt.NDArray[np.bool_]
     if not comparable or any(isinstance(value, float) and math.isnan(value) for value in values):
         nowhere = np.zeros(len(zone.low), np.bool_)
         return nowhere, nowhere
-    ascending = np.sort(_array(values))
-    inside = np.searchsorted(ascending, zone.high, "right") - np.searchsorted(ascending, zone.low, "left")
+    if zone.ordered:
+        inside = _values_inside(_array(values), zone)
+    else:
+        ascending = np.sort(_array(values))
+        inside = np.searchsorted(ascending, zone.high, "right") - np.searchsorted(ascending, zone.low, "left")
     return inside == 0, (zone.low == zone.high) & (inside > 0) & ~zone.nan
+
+
+def _values_inside(values: npt.NDArray[Any], zone: Zone) -> npt.NDArray[np.int64]:
+    """How many of the values lie in each of the ordered sets, found from the values' side."""
+    first = np.searchsorted(zone.high, values, "left")
+    beyond = np.maximum(np.searchsorted(zone.low, values, "right"), first)
+    count = len(zone.low) + 1
+    return np.cumsum(np.bincount(first, minlength=count) - np.bincount(beyond, minlength=count))[:-1]
 
 
 def _boxed(value: Ordinal) -> Any:
@@ -266,28 +388,6 @@ def _boxed(value: Ordinal) -> Any:
     box = np.empty((), object)
     box[()] = value
     return box
-
-
-def _compare_all(
-    operator: str, value: Any, low: npt.NDArray[Any], high: npt.NDArray[Any], nan: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    match operator:
-        case "=":
-            never, always = (high < value) | (low > value), (low == value) & (high == value)
-            return never, always & ~nan
-        case "<>":
-            never, always = (low == value) & (high == value), (high < value) | (low > value)
-        case "<":
-            never, always = low >= value, high < value
-        case "<=":
-            never, always = low > value, high <= value
-        case ">":
-            never, always = high <= value, low > value
-        case ">=":
-            never, always = high < value, low >= value
-        case _:
-            raise ValueError(operator)
-    return never & ~nan, always & ~nan
 
 
 def _starts_with(prefix: bytes, zone: Zone) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

@@ -25,6 +25,13 @@ def test_rows_are_sets(left: list[int], right: list[int]) -> None:
     assert (a.starts[1:] > a.stops[:-1]).all()
 
 
+@given(st.lists(numbers, min_size=1, max_size=5))
+def test_rows_counted_through_come_apart_again(files: list[list[int]]) -> None:
+    ends = np.cumsum([41] * len(files))
+    through = Rows.of([number + 41 * at for at, rows in enumerate(files) for number in rows])
+    assert [part.numbers().tolist() for part in through.split(ends)] == [sorted(set(rows)) for rows in files]
+
+
 @given(st.lists(st.tuples(st.booleans(), st.none() | numbers), min_size=1, max_size=5), st.data())
 def test_narrowing_keeps_what_both_let_through(
     wanted: list[tuple[bool, list[int] | None]], data: st.DataObject

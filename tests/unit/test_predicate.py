@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -23,20 +24,23 @@ from needlepoint.predicate import (
     Predicate,
     StartsWith,
     Unknown,
+    Zone,
     Zones,
     match,
+    without_not,
 )
 
-COLUMNS = {
-    "n": st.none() | st.integers(-3, 3),
-    "big": st.none() | st.integers(2**64, 2**64 + 3),
-    "f": st.none() | st.sampled_from([-1.5, 0.0, -0.0, 2.0, math.inf, math.nan]),
-    "s": st.none() | st.sampled_from([b"", b"\x00", b"\x00\x00", b"a", b"a\x00", b"ab", b"b", "ü".encode()]),
+PRESENT = {
+    "n": st.integers(-3, 3),
+    "big": st.integers(2**64, 2**64 + 3),
+    "f": st.sampled_from([-1.5, 0.0, -0.0, 2.0, math.inf, math.nan]),
+    "s": st.sampled_from([b"", b"\x00", b"\x00\x00", b"a", b"a\x00", b"ab", b"b", "ü".encode()]),
 }
+COLUMNS = {name: st.none() | values for name, values in PRESENT.items()}
 
 
 def leaf(column: str) -> st.SearchStrategy[Predicate]:
-    value = COLUMNS[column].filter(lambda v: v is not None)
+    value = PRESENT[column]
     compare = st.builds(Compare, st.just(column), st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), value)
     several = st.builds(In, st.just(column), st.lists(value, max_size=3).map(tuple))
     nulls = st.sampled_from([IsNull(column), IsNotNull(column)])
@@ -151,3 +155,38 @@ def test_values_beyond_64_bits_compare(value: int) -> None:
     zones = Zones.of([{"n": Bounds(0, 10, 0, 5)}])
     assert match(Compare("n", "=", value), zones).tolist() == [Match.NEVER]
     assert np.array_equal(match(Compare("n", "<", 2**70), zones), [Match.ALWAYS])
+
+
+@given(predicates, row_sets)
+def test_not_moves_down_to_the_leaves(predicate: Predicate, sets: list[list[dict[str, object]]]) -> None:
+    moved = without_not(predicate)
+    for row in (row for rows in sets for row in rows):
+        for unknown in (True, False, None):
+            if truth(predicate, row, unknown) is True:
+                # Unknown may be anything, each time it is asked.
+                assert any(truth(moved, row, either) is True for either in (True, False, None)) or _mixes(predicate)
+
+
+def _mixes(predicate: Predicate) -> bool:
+    return "Unknown" in repr(predicate)
+
+
+@given(leaves, row_sets, row_sets)
+def test_joined_zones_answer_as_one(leaf: Predicate, left: list[object], right: list[object]) -> None:
+    apart = [Zones.of([bounds_of(rows) for rows in sets]) for sets in (left, right)]
+    together = Zones(
+        len(left) + len(right),
+        {name: Zone.joined([zones.columns[name] for zones in apart]) for name in COLUMNS},
+    )
+    answers = np.concatenate([match(leaf, zones) for zones in apart])
+    assert np.array_equal(match(leaf, together), answers)
+
+
+@given(st.sampled_from(["n", "s"]), st.data())
+def test_binary_search_answers_as_comparing_does(column: str, data: st.DataObject) -> None:
+    values = data.draw(st.lists(PRESENT[column], min_size=2, max_size=12).map(sorted))
+    sets = [{column: Bounds(low, high, 0, 5)} for low, high in zip(values[::2], values[1::2], strict=False)]
+    zones = Zones.of(sets)
+    ordered = Zones(zones.count, {column: dataclasses.replace(zones.columns[column], ordered=True)})
+    predicate = data.draw(leaf(column))
+    assert np.array_equal(match(predicate, ordered), match(predicate, zones))
