@@ -51,6 +51,23 @@ class Rows:
         stops = rows[np.concatenate((breaks - 1, [len(rows) - 1]))] + 1
         return cls(starts, stops)
 
+    @classmethod
+    def joined(cls, starts: RowNumbers, stops: RowNumbers) -> Rows:
+        """From ascending, disjoint ranges; those that touch join into one."""
+        if len(starts) <= 1:
+            return cls(starts, stops)
+        apart = np.flatnonzero(starts[1:] != stops[:-1])
+        return cls(starts[np.concatenate(([0], apart + 1))], stops[np.append(apart, len(stops) - 1)])
+
+    @classmethod
+    def where(cls, edges: RowNumbers, keep: npt.NDArray[np.bool_]) -> Rows:
+        """The ranges between neighbouring edges that are to be kept.
+
+        >>> str(Rows.where(np.array([0, 10, 20, 30]), np.array([True, False, True])))
+        '0-10, 20-30'
+        """
+        return cls.joined(edges[:-1][keep], edges[1:][keep])
+
     @property
     def count(self) -> int:
         return int((self.stops - self.starts).sum())
@@ -115,10 +132,13 @@ _SKIP, _SCAN, _ROWS = 0, 1, 2
 @dataclass(frozen=True, slots=True)
 class AccessPlan:
     """One selection for each file of a snapshot, in the snapshot's order: states in an array, and `rows` by place for
-    the files of which only some are read. Tables have many files and lookups few rows."""
+    the files of which only some are read. Tables have many files and lookups few rows.
+
+    The rows of files in `rough` come from bounds, and most of them may not match; others come from an index."""
 
     states: npt.NDArray[np.int8]
     rows: Mapping[int, Rows]
+    rough: frozenset[int] = frozenset()
 
     @classmethod
     def scan_all(cls, files: int) -> AccessPlan:
@@ -132,7 +152,8 @@ class AccessPlan:
     def without(self, files: npt.NDArray[np.bool_]) -> AccessPlan:
         """Nothing of these files."""
         states = np.where(files, np.int8(_SKIP), self.states)
-        return AccessPlan(states, {at: rows for at, rows in self.rows.items() if not files[at]})
+        left = {at: rows for at, rows in self.rows.items() if not files[at]}
+        return AccessPlan(states, left, self.rough.intersection(left))
 
     def only(self, files: npt.NDArray[np.bool_], rows: Mapping[int, Rows]) -> AccessPlan:
         """Of these files only these rows; of the others what was read before."""
@@ -145,7 +166,36 @@ class AccessPlan:
             both = wanted if before is Access.SCAN else before & wanted
             if both.count:
                 states[position], found[position] = _ROWS, both
-        return AccessPlan(states, found)
+        return AccessPlan(states, found, plan.rough)
+
+    def narrowed(self, rows: Mapping[int, Rows]) -> AccessPlan:
+        """Of the files named only these rows, where bounds say so: a reader looks at them again before it reads more.
+
+        Files that are not named stay as they are.
+        """
+        if not rows:
+            return self
+        states, found, rough = self.states.copy(), dict(self.rows), set(self.rough)
+        for position, wanted in rows.items():
+            before = self.selection(position)
+            both = wanted if before is Access.SCAN else before & wanted if isinstance(before, Rows) else None
+            if both is None or not both.count:
+                states[position] = _SKIP
+                found.pop(position, None)
+                rough.discard(position)
+            else:
+                states[position], found[position] = _ROWS, both
+                rough.add(position)
+        return AccessPlan(states, found, frozenset(rough))
+
+    def roughly(self) -> list[int]:
+        """Positions of the files of which all is read, or what bounds let through: those that can be narrowed more."""
+        positions: list[int] = np.flatnonzero(self.states == _SCAN).tolist()
+        return sorted([*positions, *self.rough]) if self.rough else positions
+
+    def count(self, file_rows: RowNumbers) -> int:
+        """How many rows are read, given how many each file has."""
+        return int(file_rows[self.states == _SCAN].sum()) + sum(rows.count for rows in self.rows.values())
 
     def scanning(self, positions: Iterable[int]) -> AccessPlan:
         """These files whole, where something of them is read at all."""
@@ -153,7 +203,7 @@ class AccessPlan:
         for position in positions:
             if rows.pop(position, None) is not None:
                 states[position] = _SCAN
-        return AccessPlan(states, rows)
+        return AccessPlan(states, rows, self.rough.intersection(rows))
 
     def kept(self) -> int:
         """How many files something is read of."""

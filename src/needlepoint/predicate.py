@@ -71,6 +71,23 @@ class Zone:
     ordered: bool = False
 
     @classmethod
+    def of(cls, sets: Sequence[Bounds | None]) -> Zone:
+        """None is a set of which nothing is known."""
+        known = [bounds or _NOTHING for bounds in sets]
+        bounded = [bounds.low is not None and bounds.high is not None for bounds in known]
+        filler: Ordinal = next((b.low for b, has in zip(known, bounded, strict=True) if has and b.low is not None), 0)
+        return cls(
+            low=_array([b.low if has and b.low is not None else filler for b, has in zip(known, bounded, strict=True)]),
+            high=_array(
+                [b.high if has and b.high is not None else filler for b, has in zip(known, bounded, strict=True)]
+            ),
+            known=np.array(bounded, np.bool_),
+            all_null=np.array([b.nulls is not None and b.nulls >= b.rows for b in known], np.bool_),
+            no_null=np.array([b.nulls == 0 for b in known], np.bool_),
+            nan=np.array([b.nan for b in known], np.bool_),
+        )
+
+    @classmethod
     def joined(cls, zones: Sequence[Zone]) -> Zone:
         """The sets of all zones, one after the other."""
         if len(zones) == 1:
@@ -135,24 +152,10 @@ class Zones:
     @classmethod
     def of(cls, sets: Sequence[Mapping[str, Bounds]]) -> Zones:
         names = {name for bounds in sets for name in bounds}
-        return cls(len(sets), {name: _zone([bounds.get(name) for bounds in sets]) for name in names})
+        return cls(len(sets), {name: Zone.of([bounds.get(name) for bounds in sets]) for name in names})
 
 
 _NOTHING = Bounds(None, None, None, 1)
-
-
-def _zone(sets: Sequence[Bounds | None]) -> Zone:
-    known = [bounds or _NOTHING for bounds in sets]
-    bounded = [bounds.low is not None and bounds.high is not None for bounds in known]
-    filler: Ordinal = next((b.low for b, has in zip(known, bounded, strict=True) if has and b.low is not None), 0)
-    return Zone(
-        low=_array([b.low if has and b.low is not None else filler for b, has in zip(known, bounded, strict=True)]),
-        high=_array([b.high if has and b.high is not None else filler for b, has in zip(known, bounded, strict=True)]),
-        known=np.array(bounded, np.bool_),
-        all_null=np.array([b.nulls is not None and b.nulls >= b.rows for b in known], np.bool_),
-        no_null=np.array([b.nulls == 0 for b in known], np.bool_),
-        nan=np.array([b.nan for b in known], np.bool_),
-    )
 
 
 def _array(values: Sequence[Ordinal]) -> npt.NDArray[Any]:

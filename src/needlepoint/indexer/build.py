@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged, NeedlepointError, NotParquet
 from needlepoint.indexes.key import encode, key_bytes
-from needlepoint.indexes.zone import file_bounds
+from needlepoint.indexes.zone import zone_maps
 from needlepoint.objects import Identity, identify
-from needlepoint.parquet.build import build_card
+from needlepoint.parquet.build import describe
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables.registry import FileArtifact
 
@@ -139,7 +139,8 @@ def capacity(memory: int, indexes: Sequence[IndexTask], index: IndexTask) -> int
 
 
 def _index_file(file: FileTask, writers: dict[int, _RunWriter]) -> FileArtifact:
-    card = build_card(file.path)
+    description = describe(file.path)
+    card = description.card
     if card.identity != file.identity:
         raise FileChanged(file.path, "changed since it was listed", hint="Run sync again.")
     if card.num_rows >= 1 << 32:
@@ -155,13 +156,15 @@ def _index_file(file: FileTask, writers: dict[int, _RunWriter]) -> FileArtifact:
             entries[index_id] += len(rows)
     if identify(file.path) != file.identity:
         raise FileChanged(file.path, "changed while it was read", hint="Run sync again.")
+    zones = zone_maps(description)
     return FileArtifact(
         file_id=file.file_id,
         rows=card.num_rows,
         row_groups=card.num_row_groups,
         pages=len(card.pages.offset),
         card=card.to_bytes(),
-        bounds=file_bounds(card),
+        bounds={column: zone.file_bounds() for column, zone in zones.items()},
+        zones={column: zone.to_bytes() for column, zone in zones.items()},
         entries=entries,
     )
 

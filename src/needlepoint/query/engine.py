@@ -24,20 +24,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import datafusion
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, NeedlepointError, SqlError
 from needlepoint.parquet.build import build_card
-from needlepoint.predicate import Bounds, Zones
 from needlepoint.query import catalog
 from needlepoint.query.cards import Cards
 from needlepoint.query.explain import Level, Report, TableReport
 from needlepoint.query.failures import clear_error
 from needlepoint.query.native import NativeScans, metrics
 from needlepoint.query.planning import Request, everything, requests
+from needlepoint.query.prepared import Prepared
+from needlepoint.query.question import Question
 from needlepoint.query.result import Result
 from needlepoint.query.scan import (
     Reading,
@@ -50,12 +49,11 @@ from needlepoint.query.scan import (
     settle,
 )
 from needlepoint.query.shortcut import Lookup, recognise
-from needlepoint.query.steps import Question, narrow
+from needlepoint.query.steps import narrow
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
 from needlepoint.tables.definitions import File, Index
 from needlepoint.tables.registry import Registry
-from needlepoint.tables.schemas import ordinal
 from needlepoint.tables.snapshots import Snapshot, Snapshots
 
 MOST_TRIES = 5
@@ -72,26 +70,6 @@ _READ_ONLY = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False)
 class CannotSkip(NeedlepointError):
     """DataFusion's reader cannot skip rows in some encodings (DELTA_BINARY_PACKED as DuckDB writes it), but it can
     read them whole: the query is run again without filter pushdown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What is worked out once for a snapshot and used by every query on it."""
-
-    snapshot: Snapshot
-    partition_zones: Zones
-    zones: Zones
-    stub: datafusion.Table
-    types: Mapping[str, pa.DataType]  # of all columns
-    empty: datafusion.Table
-    positions: Mapping[int, int]  # of files by id
-    coverage: dict[int, npt.NDArray[np.bool_]]  # by index id, filled as asked
-
-    def covered(self, index: Index) -> npt.NDArray[np.bool_]:
-        """Which files the index covers."""
-        if index.id not in self.coverage:
-            self.coverage[index.id] = np.array([index.id in file.indexed for file in self.snapshot.files], np.bool_)
-        return self.coverage[index.id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,14 +215,7 @@ class Engine:
         """Decide what is read of one table."""
         snapshot = prepared.snapshot
         question = Question(
-            snapshot,
-            request.predicate,
-            prepared.partition_zones,
-            prepared.zones,
-            self._store_of(snapshot),
-            self._settings.range_limit,
-            prepared.positions,
-            prepared.covered,
+            prepared, request.predicate, self._store_of(snapshot), self.cards, self._settings.range_limit
         )
         plan = AccessPlan.scan_all(len(snapshot.files))
         if use_indexes:
@@ -270,18 +241,9 @@ class Engine:
         if held is not None and held.snapshot is snapshot:
             return held
         table = snapshot.table
-        by_directory = {name: _partition_bounds(values) for name, values in snapshot.partitions.items()}
-        fixed = [by_directory[file.path.rpartition("/")[0]] for file in snapshot.files]
-        stored = [
-            {column: bounds for column, bounds in file.bounds.items() if column not in table.partitions}
-            for file in snapshot.files
-        ]
-        zones = Zones.of([{**bounds, **values} for bounds, values in zip(stored, fixed, strict=True)])
         stub = self._natives.stub(table.schema)
-        types = {field.name: field.type for field in table.schema}
         empty = datafusion.Table(self._context.read_batches([empty_batch(table.schema)]))
-        positions = {file.id: position for position, file in enumerate(snapshot.files) if file.id is not None}
-        self._prepared[name] = prepared = Prepared(snapshot, Zones.of(fixed), zones, stub, types, empty, positions, {})
+        self._prepared[name] = prepared = Prepared(snapshot, self._registry, stub, empty)
         return prepared
 
     # Read and run
@@ -417,14 +379,6 @@ def _level(read: int, scanned: Sequence[File], files: Sequence[File], what: str)
 def _has_float(reading: Reading) -> bool:
     schema = reading.snapshot.table.schema
     return any(pa.types.is_floating(schema.field(name).type) for name in reading.columns)
-
-
-def _partition_bounds(values: Mapping[str, Any]) -> dict[str, Bounds]:
-    found = {}
-    for name, scalar in values.items():
-        value = ordinal(scalar)
-        found[name] = Bounds(value, value, nulls=int(value is None), rows=1)
-    return found
 
 
 def _conformed(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

@@ -10,11 +10,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """How many files were left before and after a step."""
+    """How many files and rows were left before and after a step."""
 
     step: str
     files_before: int
     files_after: int
+    rows_before: int
+    rows_after: int
 
 
 @dataclass(frozen=True, slots=True)

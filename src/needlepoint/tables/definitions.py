@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from needlepoint.errors import UnknownName, UsageError
 from needlepoint.objects import Identity
-from needlepoint.predicate import Bounds
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
@@ -57,7 +55,8 @@ class Index:
 class File:
     """One generation of a file: replaced content has another identity and another id.
 
-    `id` is None for a file that the registry does not know (yet); such a file is scanned.
+    `id` is None for a file that the registry does not know (yet); such a file is scanned. `problem` says why a file
+    has no card.
     """
 
     path: str
@@ -68,7 +67,7 @@ class File:
     pages: int | None = None
     has_card: bool = False
     indexed: frozenset[int] = frozenset()
-    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import Batch, File, Index, Move, Table, check_name
 from needlepoint.tables.schemas import unify
 
-FORMAT = 1
+FORMAT = 2
 
 _STATEMENTS = """
 CREATE TABLE sequence (value INTEGER NOT NULL);
@@ -41,10 +41,20 @@ CREATE TABLE files (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
     path TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
-    rows INTEGER, row_groups INTEGER, pages INTEGER, bounds TEXT,
+    rows INTEGER, row_groups INTEGER, pages INTEGER, problem TEXT,
     UNIQUE (table_id, path));
 CREATE TABLE cards (
     file_id INTEGER PRIMARY KEY REFERENCES files ON DELETE CASCADE, card BLOB NOT NULL);
+CREATE TABLE bounds (
+    table_id INTEGER NOT NULL, column_name TEXT NOT NULL,
+    file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
+    low, high, nulls INTEGER, rows INTEGER NOT NULL, nan INTEGER NOT NULL,
+    PRIMARY KEY (table_id, column_name, file_id)) WITHOUT ROWID;
+CREATE INDEX bounds_by_file ON bounds (file_id);
+CREATE TABLE zones (
+    file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
+    column_name TEXT NOT NULL, zones BLOB NOT NULL,
+    PRIMARY KEY (file_id, column_name));
 CREATE TABLE indexed (
     file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
     index_id INTEGER NOT NULL REFERENCES indexes ON DELETE CASCADE,
@@ -70,6 +80,7 @@ class FileArtifact:
     pages: int
     card: bytes
     bounds: Mapping[str, Bounds]
+    zones: Mapping[str, bytes] = field(default_factory=dict)
     entries: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -212,7 +223,7 @@ class Registry:
 
     def files(self, table: Table) -> list[File]:
         query = """
-            SELECT path, size, mtime_ns, id, rows, row_groups, pages, bounds,
+            SELECT path, size, mtime_ns, id, rows, row_groups, pages, problem,
                    EXISTS (SELECT 1 FROM cards WHERE file_id = files.id),
                    (SELECT group_concat(index_id) FROM indexed WHERE file_id = files.id)
             FROM files WHERE table_id = ? ORDER BY path"""
@@ -227,14 +238,28 @@ class Registry:
                 pages=pages,
                 has_card=bool(has_card),
                 indexed=frozenset(int(index) for index in indexed.split(",")) if indexed else frozenset(),
-                bounds=_bounds_of(bounds) if bounds else {},
+                problem=problem,
             )
-            for path, size, mtime_ns, id, rows, row_groups, pages, bounds, has_card, indexed in found
+            for path, size, mtime_ns, id, rows, row_groups, pages, problem, has_card, indexed in found
         ]
 
     def card(self, file_id: int) -> bytes | None:
         found = self._database.read("SELECT card FROM cards WHERE file_id = ?", file_id)
         return found[0][0] if found else None
+
+    def bounds(self, table: Table, column: str) -> list[tuple[int, Bounds]]:
+        """The bounds of a column in each file that has any, by file id."""
+        query = "SELECT file_id, low, high, nulls, rows, nan FROM bounds WHERE table_id = ? AND column_name = ?"
+        return [
+            (id, Bounds(_ordinal_of(low), _ordinal_of(high), nulls, rows, bool(nan)))
+            for id, low, high, nulls, rows, nan in self._database.read(query, table.id, column)
+        ]
+
+    def zones(self, file_ids: Sequence[int], column: str) -> dict[int, bytes]:
+        """The stored zone maps of a column, by file id."""
+        query = """SELECT file_id, zones FROM zones WHERE column_name = ?
+                   AND file_id IN (SELECT value FROM json_each(?))"""
+        return dict(self._database.read(query, column, json.dumps(list(file_ids))))
 
     def replace_files(self, table: Table, added: Sequence[File], removed: Sequence[int]) -> None:
         """One change: the ids of `removed` are gone, `added` are new generations with new ids."""
@@ -265,14 +290,16 @@ class Registry:
                 if known is None:
                     continue
                 connection.execute(
-                    "UPDATE files SET rows = ?, row_groups = ?, pages = ?, bounds = ? WHERE id = ?",
-                    (
-                        artifact.rows,
-                        artifact.row_groups,
-                        artifact.pages,
-                        _bounds_text(artifact.bounds),
-                        artifact.file_id,
-                    ),
+                    "UPDATE files SET rows = ?, row_groups = ?, pages = ?, problem = NULL WHERE id = ?",
+                    (artifact.rows, artifact.row_groups, artifact.pages, artifact.file_id),
+                )
+                connection.executemany(
+                    "INSERT OR REPLACE INTO bounds SELECT table_id, ?, id, ?, ?, ?, ?, ? FROM files WHERE id = ?",
+                    [(column, *_bounds_row(known), artifact.file_id) for column, known in artifact.bounds.items()],
+                )
+                connection.executemany(
+                    "INSERT OR REPLACE INTO zones VALUES (?, ?, ?)",
+                    [(artifact.file_id, column, zones) for column, zones in artifact.zones.items()],
                 )
                 connection.execute("INSERT OR REPLACE INTO cards VALUES (?, ?)", (artifact.file_id, artifact.card))
                 # An index that was dropped meanwhile has no row to refer to.
@@ -353,25 +380,14 @@ def _batch(row: tuple[int, str, str, str, str]) -> Batch:
     return Batch(table_id, batch, state, staging, tuple(Move(*move) for move in json.loads(moves)))
 
 
-def _bounds_text(bounds: Mapping[str, Bounds]) -> str:
-    return json.dumps(
-        {
-            column: [_ordinal_text(known.low), _ordinal_text(known.high), known.nulls, known.rows, known.nan]
-            for column, known in bounds.items()
-        }
-    )
+def _bounds_row(known: Bounds) -> tuple[object, ...]:
+    return _stored_ordinal(known.low), _stored_ordinal(known.high), known.nulls, known.rows, known.nan
 
 
-def _bounds_of(text: str) -> dict[str, Bounds]:
-    return {
-        column: Bounds(_ordinal_of(low), _ordinal_of(high), nulls, rows, nan)
-        for column, (low, high, nulls, rows, nan) in json.loads(text).items()
-    }
+def _stored_ordinal(value: Ordinal | None) -> Ordinal | str | None:
+    """SQLite has integers of 64 bits; greater ones are kept as text."""
+    return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
 
 
-def _ordinal_text(value: Ordinal | None) -> int | float | str | None:
-    return value.decode("latin-1") if isinstance(value, bytes) else value
-
-
-def _ordinal_of(value: int | float | str | None) -> Ordinal | None:
-    return value.encode("latin-1") if isinstance(value, str) else value
+def _ordinal_of(value: Ordinal | str | None) -> Ordinal | None:
+    return int(value) if isinstance(value, str) else value

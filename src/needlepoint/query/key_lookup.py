@@ -1,0 +1,229 @@
+"""The key step: an index names the rows themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from needlepoint.access import AccessPlan, Rows
+from needlepoint.errors import NeedlepointError
+from needlepoint.indexes.key import key_bytes, keys_of, range_of
+from needlepoint.predicate import And, Compare, Constant, In, Or, Ordinal, Predicate, StartsWith, leaves
+from needlepoint.query.explain import IndexUse
+from needlepoint.query.question import Question
+from needlepoint.stores.base import Locations
+from needlepoint.tables.definitions import Index
+from needlepoint.tables.snapshots import Snapshot
+
+# Beyond so many random values for each page of a column, finding and reading single pages costs more than a scan.
+MOST_VALUES_PER_PAGE = 0.12
+# A small table is quick either way; below this many values the index is asked without further thought.
+FEW_VALUES = 20
+
+
+def by_key(plan: AccessPlan, question: Question) -> AccessPlan:
+    """The key index names the rows themselves; files it does not cover stay as they are."""
+    lookup = _KeyLookup(question)
+    found = lookup.find(question.predicate)
+    lookup.report_unused()
+    if found is None:
+        return plan
+    rows = {}
+    for file_id, numbers in _rows_by_file(found.locations).items():
+        position = question.prepared.positions.get(file_id)
+        if position is None:
+            continue  # a file that was replaced or is gone
+        file = question.snapshot.files[position]
+        if file.rows is not None and numbers[-1] >= file.rows:
+            lookup.disbelieve(f"it names row {numbers[-1]} of {file.path}, which has {file.rows}")
+            return plan
+        rows[position] = Rows.of(numbers)
+    return plan.only(found.covered, rows)
+
+
+def _rows_by_file(locations: Locations) -> dict[int, npt.NDArray[np.int64]]:
+    """Locations ascend, so the rows of a file stand together."""
+    owners = (locations >> np.uint64(32)).astype(np.int64)
+    rows = (locations & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    if len(owners) == 0 or owners[0] == owners[-1]:
+        return {int(owners[0]): rows} if len(owners) else {}
+    starts = np.flatnonzero(np.diff(owners, prepend=-1))
+    return dict(zip(owners[starts].tolist(), np.split(rows, starts[1:]), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Comparisons of one column under one AND. Both ends count as included: a row too many does no harm."""
+
+    column: str
+    low: Ordinal | None
+    high: Ordinal | None
+
+    def narrowed(self, end: Compare) -> _Range:
+        value: Any = end.value
+        if end.operator in (">", ">="):
+            return self if self.low is not None and self.low > value else replace(self, low=value)
+        return self if self.high is not None and self.high < value else replace(self, high=value)
+
+
+_Lookup = Compare | In | StartsWith | _Range
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Rows that can match, ascending, in the files that are covered; others are not known about."""
+
+    locations: Locations
+    covered: npt.NDArray[np.bool_]
+
+
+class _KeyLookup:
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._indexes = {i.column: i for i in question.snapshot.indexes if i.kind == "key"}
+        self._used: set[str] = set()
+
+    def find(self, predicate: Predicate | _Range) -> _Found | None:
+        """Rows outside of which the predicate is not TRUE; None when the indexes cannot say."""
+        match predicate:
+            case And(children):
+                return self._both([self.find(child) for child in _merged_ranges(children)])
+            case Or(children):
+                found = [self.find(child) for child in children]
+                return self._either([each for each in found if each is not None]) if None not in found else None
+            case Constant(False):
+                return _Found(np.empty(0, np.uint64), np.ones(len(self._question.snapshot.files), np.bool_))
+            case Compare() | In() | StartsWith() | _Range():
+                index = self._indexes.get(predicate.column)
+                return None if index is None else self._ask(index, predicate)
+        return None
+
+    def _both(self, found: Sequence[_Found | None]) -> _Found | None:
+        known = sorted((each for each in found if each is not None), key=lambda each: len(each.locations))
+        if not known:
+            return None
+        result = known[0]
+        for other in known[1:]:
+            # Where the two do not cover the same files, either alone is still right.
+            if np.array_equal(result.covered, other.covered):
+                both = np.intersect1d(result.locations, other.locations, assume_unique=True)
+                result = _Found(both, result.covered)
+        return result
+
+    def _either(self, found: Sequence[_Found]) -> _Found:
+        covered = np.logical_and.reduce([each.covered for each in found])
+        return _Found(np.unique(np.concatenate([each.locations for each in found])), covered)
+
+    def _ask(self, index: Index, leaf: _Lookup) -> _Found | None:
+        type = self._question.snapshot.table.schema.field(index.column).type
+        self._used.add(index.name)
+        try:
+            locations = self._locations(index, leaf, type)
+        except NeedlepointError as error:
+            self._report(index, False, f"cannot be read, so the files are scanned: {error}")
+            return None
+        if locations is None:
+            return None
+        covered = self._question.prepared.covered(index)
+        missing = int(np.count_nonzero(~covered))
+        note = f"{len(locations)} rows for {_describe(leaf)}"
+        self._report(index, True, note + (f"; {missing} files not indexed yet are scanned" if missing else ""))
+        return _Found(np.unique(locations), covered)
+
+    def _locations(self, index: Index, leaf: _Lookup, type: pa.DataType) -> Locations | None:
+        store, limit = self._question.stores(index), self._question.range_limit
+        match leaf:
+            case Compare(_, "=", value):
+                found = store.find(_key_list([value], type), limit)
+            case In(_, values):
+                pages = _pages_of_a_column(self._question.snapshot)
+                if len(values) > max(FEW_VALUES, MOST_VALUES_PER_PAGE * pages):
+                    self._report(index, False, f"{len(values)} values in {pages} pages: a scan is faster")
+                    return None
+                found = store.find(_key_list(values, type), max(limit, 4 * len(values)))
+            case _:
+                ranges = _key_ranges(leaf, type)
+                if ranges is None:
+                    self._report(index, False, f"{_describe(leaf)} is not a lookup or a range")
+                    return None
+                parts = [store.find_range(low, high, limit) for low, high in ranges]
+                whole = [part for part in parts if part is not None]
+                empty = [np.empty(0, np.uint64)]
+                found = np.concatenate(whole or empty) if len(whole) == len(parts) else None
+        if found is None:
+            self._report(index, False, f"{_describe(leaf)} matches more than {limit} rows: a scan is faster")
+        return found
+
+    def _report(self, index: Index, used: bool, why: str) -> None:
+        self._question.indexes.append(IndexUse(index.name, index.kind, index.column, used, why))
+
+    def disbelieve(self, why: str) -> None:
+        for position, use in enumerate(self._question.indexes):
+            if use.used:
+                self._question.indexes[position] = replace(use, used=False, why=f"cannot be right: {why}")
+
+    def report_unused(self) -> None:
+        asked = {leaf.column for leaf in leaves(self._question.predicate)}
+        for column, index in self._indexes.items():
+            if index.name not in self._used:
+                why = "inside an OR with something not indexed, or a NOT" if column in asked else "not asked for"
+                self._report(index, False, f"column {column} is {why}")
+
+
+def _merged_ranges(children: Sequence[Predicate]) -> list[Predicate | _Range]:
+    """`id >= 3 AND id <= 9` is one range of the index, not two half-open ones."""
+    flat: list[Predicate] = []
+    for child in children:
+        flat += child.children if isinstance(child, And) else (child,)
+    merged: list[Predicate | _Range] = []
+    ranges: dict[str, _Range] = {}
+    for child in flat:
+        if isinstance(child, Compare) and child.operator in (">", ">=", "<", "<="):
+            known = ranges.get(child.column, _Range(child.column, None, None))
+            ranges[child.column] = known.narrowed(child)
+        else:
+            merged.append(child)
+    return [*merged, *ranges.values()]
+
+
+def _pages_of_a_column(snapshot: Snapshot) -> int:
+    """About how many pages the table has for one column; files that are not known count as one page."""
+    columns = max(1, len(snapshot.table.data_columns))
+    return sum(-(-file.pages // columns) if file.pages else 1 for file in snapshot.files)
+
+
+def _key_list(values: Sequence[Ordinal], type: pa.DataType) -> list[bytes]:
+    width = key_bytes(type)
+    keys: list[bytes] = sorted(set(np.ascontiguousarray(keys_of(values, type)).view(f"V{width}").ravel().tolist()))
+    return keys
+
+
+def _key_ranges(leaf: _Lookup, type: pa.DataType) -> list[tuple[bytes, bytes]] | None:
+    match leaf:
+        case StartsWith(_, prefix):
+            low, high = prefix[:8].ljust(8, b"\x00"), prefix[:8].ljust(8, b"\xff")
+            return [(low + b"\x00" * 8, high + b"\xff" * 8)]
+        case _Range(_, lowest, highest):
+            return range_of(lowest, highest, type)
+        case Compare(_, ">" | ">=", value):
+            return range_of(value, None, type)
+        case Compare(_, "<" | "<=", value):
+            return range_of(None, value, type)
+    return None
+
+
+def _describe(leaf: _Lookup) -> str:
+    match leaf:
+        case In(column, values):
+            return f"{column} IN ({len(values)} values)"
+        case Compare(column, operator, _):
+            return f"{column} {operator} …"
+        case StartsWith(column, _):
+            return f"{column} LIKE '…%'"
+        case _Range(column, _, _):
+            return f"a range of {column}"

@@ -1,0 +1,82 @@
+"""What is worked out once for a snapshot and used by every query on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import datafusion
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from needlepoint.predicate import Bounds, Zone, Zones
+from needlepoint.tables.definitions import Index
+from needlepoint.tables.registry import Registry
+from needlepoint.tables.schemas import ordinal
+from needlepoint.tables.snapshots import Snapshot
+
+
+@dataclass
+class Prepared:
+    snapshot: Snapshot
+    registry: Registry
+    stub: datafusion.Table
+    empty: datafusion.Table
+    _zones: dict[str, Zone] = field(default_factory=dict)
+    _coverage: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
+
+    @cached_property
+    def types(self) -> Mapping[str, pa.DataType]:
+        """Of all columns."""
+        return {field.name: field.type for field in self.snapshot.table.schema}
+
+    @cached_property
+    def positions(self) -> Mapping[int, int]:
+        """Of files, by id."""
+        return {file.id: position for position, file in enumerate(self.snapshot.files) if file.id is not None}
+
+    @cached_property
+    def file_rows(self) -> npt.NDArray[np.int64]:
+        """The rows of each file; 0 where not known."""
+        return np.array([file.rows or 0 for file in self.snapshot.files], np.int64)
+
+    def covered(self, index: Index) -> npt.NDArray[np.bool_]:
+        """Which files the index covers."""
+        if index.id not in self._coverage:
+            self._coverage[index.id] = np.array([index.id in file.indexed for file in self.snapshot.files], np.bool_)
+        return self._coverage[index.id]
+
+    def partition_zones(self, columns: Iterable[str]) -> Zones:
+        return self.zones(name for name in columns if name in self.snapshot.table.partitions)
+
+    def zones(self, columns: Iterable[str]) -> Zones:
+        """The bounds of these columns in each file, partition values included; loaded when first asked for."""
+        asked = {name: self._zone(name) for name in columns if name in self.types}
+        return Zones(len(self.snapshot.files), asked)
+
+    def _zone(self, column: str) -> Zone:
+        found = self._zones.get(column)
+        if found is None:
+            known = self._partition(column) if column in self.snapshot.table.partitions else self._bounds(column)
+            found = self._zones[column] = known
+        return found
+
+    def _bounds(self, column: str) -> Zone:
+        bounds = dict(self.registry.bounds(self.snapshot.table, column))
+        return Zone.of([bounds.get(-1 if file.id is None else file.id) for file in self.snapshot.files])
+
+    def _partition(self, column: str) -> Zone:
+        """One set of bounds for each directory, handed out to its files."""
+        directories = list(self.snapshot.partitions)
+        places = {directory: place for place, directory in enumerate(directories)}
+        each = Zone.of([_partition_bounds(self.snapshot.partitions[name][column]) for name in directories])
+        owners = np.array([places[file.path.rpartition("/")[0]] for file in self.snapshot.files], np.int64)
+        return each.part(owners)
+
+
+def _partition_bounds(scalar: Any) -> Bounds:
+    value = ordinal(scalar)
+    return Bounds(value, value, nulls=int(value is None), rows=1)

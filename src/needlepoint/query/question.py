@@ -1,0 +1,31 @@
+"""What the steps are asked, and where they report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from needlepoint.predicate import Predicate
+from needlepoint.query.cards import Cards
+from needlepoint.query.explain import IndexUse, StepReport
+from needlepoint.query.prepared import Prepared
+from needlepoint.stores.base import KeyStore
+from needlepoint.tables.definitions import Index
+from needlepoint.tables.snapshots import Snapshot
+
+
+@dataclass(slots=True)
+class Question:
+    """One predicate on one snapshot."""
+
+    prepared: Prepared
+    predicate: Predicate
+    stores: Callable[[Index], KeyStore]
+    cards: Cards
+    range_limit: int
+    steps: list[StepReport] = field(default_factory=list)
+    indexes: list[IndexUse] = field(default_factory=list)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.prepared.snapshot
