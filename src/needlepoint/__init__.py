@@ -61,6 +61,8 @@ def open(
     workers: int | None = None,
     cache_bytes: int | None = None,
     range_limit: int | None = None,
+    access: str | None = None,
+    costs: str | None = None,
     progress: Any = None,
 ) -> Lake:
     """Open the lake in a directory; docs/settings.md explains the settings.
@@ -78,6 +80,8 @@ def open(
         workers=workers,
         cache_bytes=cache_bytes,
         range_limit=range_limit,
+        access=access,
+        costs=costs,
     )
     return Lake(root, create=create, progress=progress or no_progress, settings=settings)
 

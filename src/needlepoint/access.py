@@ -188,6 +188,10 @@ class AccessPlan:
                 rough.add(position)
         return AccessPlan(states, found, frozenset(rough))
 
+    def widened(self, rows: Mapping[int, Rows]) -> AccessPlan:
+        """These rows, more than before, of files of which only some are read."""
+        return AccessPlan(self.states, {**self.rows, **rows}, self.rough | rows.keys()) if rows else self
+
     def roughly(self) -> list[int]:
         """Positions of the files of which all is read, or what bounds let through: those that can be narrowed more."""
         positions: list[int] = np.flatnonzero(self.states == _SCAN).tolist()

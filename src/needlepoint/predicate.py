@@ -93,10 +93,10 @@ class Zone:
         if len(zones) == 1:
             return zones[0]
         known = [zone for zone in zones if zone.known.any()]
-        if known:
-            kind = known[0].low.dtype if len({zone.low.dtype for zone in known}) == 1 else np.dtype(object)
-            filler = known[0].low[np.argmax(known[0].known)]
-            zones = [zone._of_kind(kind, filler) for zone in zones]
+        kinds = {zone.low.dtype for zone in known} or {np.dtype(np.int64)}
+        filler = known[0].low[np.argmax(known[0].known)] if known else 0
+        kind = kinds.pop() if len(kinds) == 1 else np.dtype(object)
+        zones = [zone._of_kind(kind, filler) for zone in zones]
         return cls(
             np.concatenate([zone.low for zone in zones]),
             np.concatenate([zone.high for zone in zones]),

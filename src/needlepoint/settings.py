@@ -6,6 +6,8 @@ index_memory      NEEDLE_INDEX_MEMORY      512 MiB   memory of one indexing proc
 workers           NEEDLE_WORKERS           cores     processes that build indexes
 cache_bytes       NEEDLE_CACHE_BYTES       256 MiB   memory for file cards
 range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads from a key index
+access            NEEDLE_ACCESS            auto      auto: what is faster; pages: by page where it can be; scan: never
+costs             NEEDLE_COSTS                       file with costs measured here, as benchmarks/calibrate.py writes it
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from dataclasses import dataclass, fields, replace
 
 from needlepoint.errors import UsageError
 
+_CHOICES = {"access": ("auto", "pages", "scan")}
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -23,9 +27,11 @@ class Settings:
     workers: int = 0
     cache_bytes: int = 256 << 20
     range_limit: int = 20_000
+    access: str = "auto"
+    costs: str = ""
 
     @classmethod
-    def from_environment(cls, **given: float | int | None) -> Settings:
+    def from_environment(cls, **given: float | int | str | None) -> Settings:
         """Environment variables over the defaults, arguments over both."""
         settings = cls()
         for field in fields(cls):
@@ -39,7 +45,11 @@ class Settings:
                 number = kind(value)
             except (TypeError, ValueError):
                 raise UsageError(f"{name}={value!r} is not a number.", hint="See docs/settings.md.") from None
-            if number < 0:
+            if number not in _CHOICES.get(field.name, (number,)):
+                raise UsageError(
+                    f"{name}={value!r} is none of {', '.join(_CHOICES[field.name])}.", hint="See docs/settings.md."
+                )
+            if not isinstance(number, str) and number < 0:
                 raise UsageError(f"{name}={value!r} is negative.", hint="See docs/settings.md.")
             settings = replace(settings, **{field.name: number})
         return settings

@@ -190,3 +190,11 @@ def test_binary_search_answers_as_comparing_does(column: str, data: st.DataObjec
     ordered = Zones(zones.count, {column: dataclasses.replace(zones.columns[column], ordered=True)})
     predicate = data.draw(leaf(column))
     assert np.array_equal(match(predicate, ordered), match(predicate, zones))
+
+
+def test_zones_of_which_nothing_is_known_join_whatever_fills_them() -> None:
+    text = Zone.of([Bounds(b"a", b"b", 0, 5)])
+    filled = dataclasses.replace(text, known=np.array([False]))
+    for zones in ([filled, Zone.unknown(2)], [Zone.unknown(2), filled]):
+        joined = Zones(3, {"s": Zone.joined(zones)})
+        assert match(In("s", (b"a", b"x")), joined).tolist() == [Match.MAYBE] * 3

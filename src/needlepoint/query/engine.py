@@ -29,25 +29,20 @@ import pyarrow as pa
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, NeedlepointError, SqlError
 from needlepoint.parquet.build import build_card
+from needlepoint.predicate import leaves
 from needlepoint.query import catalog
 from needlepoint.query.cards import Cards
 from needlepoint.query.explain import Level, Report, TableReport
 from needlepoint.query.failures import clear_error
+from needlepoint.query.gate import Costs, Native
 from needlepoint.query.native import NativeScans, metrics
+from needlepoint.query.page_reads import foreseen, read_pages, rows_read
 from needlepoint.query.planning import Request, everything, requests
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.question import Question
+from needlepoint.query.reading import Reading, settle
 from needlepoint.query.result import Result
-from needlepoint.query.scan import (
-    Reading,
-    as_frame,
-    check_present,
-    empty_batch,
-    foreseen,
-    read_pages,
-    rows_read,
-    settle,
-)
+from needlepoint.query.scan import as_frame, check_present, empty_batch
 from needlepoint.query.shortcut import Lookup, recognise
 from needlepoint.query.steps import narrow
 from needlepoint.settings import Settings
@@ -190,16 +185,17 @@ class Engine:
             drawn = plan.display_indent()
             asked = requests(plan, drawn, {name: found.types for name, found in prepared.items()})
             schema = frame.schema()
+        joins = _JOIN.search(drawn) is not None
         readings, questions = {}, {}
         for name, request in asked.items():
-            readings[name], questions[name] = self.narrow(prepared[name], request, use_indexes)
+            readings[name], questions[name] = self.narrow(prepared[name], request, use_indexes, pushdown=not joins)
         # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
         unscanned = [
             self.narrow(found, everything(found.types), use_indexes=False)[0]
             for name, found in prepared.items()
             if name not in asked
         ]
-        if _JOIN.search(drawn):
+        if joins:
             context = self._plain_context
         elif any(_has_float(reading) for reading in readings.values()):
             context = self._careful_context
@@ -211,8 +207,10 @@ class Engine:
         context = self._careful_context if _has_float(reading) else self._context
         return _Planned({name: found}, {name: reading}, {name: question}, [], lookup.schema, context, [])
 
-    def narrow(self, prepared: Prepared, request: Request, use_indexes: bool = True) -> tuple[Reading, Question]:
-        """Decide what is read of one table."""
+    def narrow(
+        self, prepared: Prepared, request: Request, use_indexes: bool = True, pushdown: bool = True
+    ) -> tuple[Reading, Question]:
+        """Decide what is read of one table, given whether DataFusion filters while it scans."""
         snapshot = prepared.snapshot
         question = Question(
             prepared, request.predicate, self._store_of(snapshot), self.cards, self._settings.range_limit
@@ -220,8 +218,10 @@ class Engine:
         plan = AccessPlan.scan_all(len(snapshot.files))
         if use_indexes:
             plan = narrow(plan, question)
-        reading = Reading(snapshot, request.columns, plan, request.opaque)
-        settle(reading, self.cards)
+        costs = Costs.of(snapshot.table.location, self._settings.costs)
+        reading = Reading(snapshot, request.columns, request.predicate, plan, costs, request.opaque)
+        asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - request.opaque
+        settle(reading, self.cards, Native(pushdown, asked), self._settings.access)
         return reading, question
 
     def _store_of(self, snapshot: Snapshot) -> Callable[[Index], KeyStore]:

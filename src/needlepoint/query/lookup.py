@@ -17,9 +17,9 @@ from needlepoint.errors import UsageError
 from needlepoint.predicate import And, In, Predicate
 from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
+from needlepoint.query.page_reads import read_pages
 from needlepoint.query.planning import Request
 from needlepoint.query.result import Result
-from needlepoint.query.scan import read_pages
 from needlepoint.query.statements import quoted
 from needlepoint.tables.definitions import Table
 from needlepoint.tables.schemas import ordinal

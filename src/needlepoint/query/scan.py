@@ -1,143 +1,22 @@
-"""The access plan of one table, executed: page reads and native scans, joined into one DataFusion table."""
+"""What was read by page and what DataFusion scans natively, joined into one table for it."""
 
 from __future__ import annotations
 
-import functools
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 
 import datafusion
-import numpy as np
 import pyarrow as pa
 
-from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import FileChanged
 from needlepoint.objects import identify
-from needlepoint.parquet.card import FileCard
-from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
-from needlepoint.query.cards import Cards
 from needlepoint.query.native import NativeScans
+from needlepoint.query.reading import Reading
 from needlepoint.query.statements import quoted
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import File
-from needlepoint.tables.snapshots import Snapshot
 
-# A page of its own costs several times its part of a whole column; an estimate, see benchmarks/README.md.
-PAGE_SHARE_WORTH_A_SCAN = 0.2
 # Above this many partitions one native listing of the directory is planned faster than an arm for each.
 MOST_ARMS = 16
-FILES_WORTH_THREADS = 17  # more than one group of them
-
-
-@dataclass(slots=True)
-class Reading:
-    """What is to be read of one table, and afterwards what was."""
-
-    snapshot: Snapshot
-    columns: frozenset[str]
-    plan: AccessPlan
-    opaque: frozenset[str] = frozenset()
-    stats: list[ReadStats] = field(default_factory=list)
-    scanned: list[File] = field(default_factory=list)
-    paged: list[File] = field(default_factory=list)
-    listed: bool = False
-    may_list: bool = True
-
-    def path(self, file: File) -> str:
-        return f"{self.snapshot.table.location}/{file.path}"
-
-
-def settle(reading: Reading, cards: Cards) -> None:
-    """The cost gate: page reads where few pages are wanted, the native scan where many are or no card is there."""
-    columns, files = _stored_columns(reading), reading.snapshot.files
-    dear = []
-    for position, rows in reading.plan.rows.items():
-        card = cards.get(files[position])
-        if card is None or not _worth_page_reads(card, columns, rows):
-            dear.append(position)
-    reading.plan = reading.plan.scanning(dear) if dear else reading.plan
-    reading.scanned = [files[position] for position in reading.plan.scanned()]
-    reading.paged = [files[position] for position in reading.plan.rows]
-
-
-def _stored_columns(reading: Reading) -> list[str]:
-    """The wanted columns that are in the files and not in their paths, in the table's order."""
-    table = reading.snapshot.table
-    return [name for name in table.data_columns if name in reading.columns]
-
-
-def _worth_page_reads(card: FileCard, columns: Sequence[str], rows: Rows) -> bool:
-    count = rows.count
-    if count == 1:
-        return True
-    present = [name for name in columns if name in card.arrow_schema.names]
-    if not present:
-        return True
-    numbers = rows.numbers()
-    total = wanted = 0
-    for name in present:
-        first_rows = card.pages.first_row[card.leaf_pages(card.find(name).first_leaf)]
-        total += len(first_rows)
-        touched = np.searchsorted(first_rows, numbers, "right")
-        wanted += int(np.count_nonzero(np.diff(touched))) + 1
-    return wanted <= max(len(present), total * PAGE_SHARE_WORTH_A_SCAN)
-
-
-def read_pages(reading: Reading, cards: Cards) -> pa.Table | None:
-    """The rows that are read page by page, with all columns of the table; None when there are none."""
-    work: dict[tuple[str, ...], list[tuple[File, Wanted]]] = {}
-    columns, files = _stored_columns(reading), reading.snapshot.files
-    for position, rows in sorted(reading.plan.rows.items()):
-        file = files[position]
-        card = cards.get(file)
-        if card is None:
-            raise FileChanged(reading.path(file), "lost its card")
-        present = tuple(name for name in columns if name in card.arrow_schema.names)
-        work.setdefault(present, []).append((file, Wanted(reading.path(file), card, rows.numbers())))
-    tables = []
-    for present, wanted in work.items():
-        do_all = map if len(wanted) < FILES_WORTH_THREADS else _threads().map
-        try:
-            parts = read_files([each for _, each in wanted], present, do_all)
-        except FileNotFoundError as error:
-            raise FileChanged(str(error.filename), "is gone") from None
-        for numbers, found, stats in parts:
-            reading.stats.append(stats)
-            tables.append(_completed(reading, [wanted[number] for number in numbers], found))
-    return pa.concat_tables(tables) if tables else None
-
-
-@functools.cache
-def _threads() -> ThreadPoolExecutor:
-    """Shared by all queries; decoding runs outside Python's lock."""
-    return ThreadPoolExecutor(2 * (os.cpu_count() or 1), thread_name_prefix="needlepoint-read")
-
-
-def _completed(reading: Reading, wanted: Sequence[tuple[File, Wanted]], found: pa.Table) -> pa.Table:
-    """What was read of files, as rows of the table: types as declared, partition values added, NULLs for the rest."""
-    schema, snapshot = reading.snapshot.table.schema, reading.snapshot
-    counts = [len(each.rows) for _, each in wanted]
-    arrays = []
-    for column in schema:
-        if column.name in snapshot.table.partitions:
-            values = [snapshot.partition_values(file)[column.name] for file, _ in wanted]
-            chunks = [pa.repeat(value, count) for value, count in zip(values, counts, strict=True)]
-            arrays.append(pa.chunked_array(chunks, column.type))
-        elif column.name in found.column_names:
-            arrays.append(_as_type(found.column(column.name), column.type))
-        else:
-            arrays.append(pa.chunked_array([pa.nulls(sum(counts), column.type)]))
-    return pa.Table.from_arrays(arrays, schema=schema).combine_chunks()
-
-
-def _as_type(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    if values.type.equals(type):
-        return values
-    if isinstance(values.type, pa.BaseExtensionType):
-        values = pa.chunked_array([chunk.storage for chunk in values.chunks], values.type.storage_type)
-    return values.cast(type)
 
 
 def as_frame(
@@ -225,19 +104,3 @@ def check_present(reading: Reading) -> None:
             same = False
         if not same:
             raise FileChanged(path, "changed or went away")
-
-
-def rows_read(reading: Reading) -> int:
-    return sum(rows.count for rows in reading.plan.rows.values())
-
-
-def foreseen(reading: Reading, cards: Cards) -> list[ReadStats]:
-    """What the page reads will cost, without doing them."""
-    columns = _stored_columns(reading)
-    found = []
-    for position, rows in reading.plan.rows.items():
-        card = cards.get(reading.snapshot.files[position])
-        if card is not None:
-            present = [name for name in columns if name in card.arrow_schema.names]
-            found.append(foresee_rows(card, present, rows.numbers()))
-    return found

@@ -1,0 +1,160 @@
+"""The cost gate: page reads, row-group reads or the native scan, whichever will take the least time.
+
+    pages       open the file, fetch the pages that hold the rows, decode them here
+    row groups  the same for all pages of the row groups concerned: more bytes, fewer requests
+    scan        DataFusion opens the file and reads what its own pruning leaves
+
+The times of each are estimated from the card alone: how many pages, bytes and requests. The constants were measured
+(`benchmarks/calibrate.py` prints them for this machine; the setting `costs` names a file with others).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+from needlepoint.access import Rows
+from needlepoint.errors import UsageError
+from needlepoint.parquet.card import ABSENT, FileCard
+from needlepoint.parquet.page_index import Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds. Of page reads: a file, a page, a request, a byte. Of native scans: having any, a file, a byte. A key
+    asked of an index. Bytes are compressed ones."""
+
+    file: float = 90e-6
+    page: float = 4e-6
+    request: float = 4e-6
+    byte: float = 3e-9
+    scan: float = 1.2e-3
+    scan_file: float = 150e-6
+    scan_byte: float = 2e-9
+    key: float = 6e-6
+
+    @classmethod
+    def of(cls, location: str, path: str) -> Costs:
+        """Those of a table's location: an object store answers later and streams slower than a disk."""
+        where = "remote" if "://" in location else "local"
+        return _measured(path)[where] if path else (_REMOTE if where == "remote" else cls())
+
+
+# An object store in the same region: 15 ms to the first byte, eight requests at a time, 80 MB/s each.
+_REMOTE = Costs(file=2e-3, request=4e-3, byte=4e-9, scan=20e-3, scan_file=15e-3, scan_byte=4e-9)
+
+
+@functools.cache
+def _measured(path: str) -> dict[str, Costs]:
+    try:
+        found = json.loads(Path(path).expanduser().read_text())
+        return {
+            where: Costs(**found.get(where, asdict(base))) for where, base in (("local", Costs()), ("remote", _REMOTE))
+        }
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        names = ", ".join(field.name for field in fields(Costs))
+        raise UsageError(
+            f"the costs in '{path}' cannot be read: {error}.",
+            hint=f"benchmarks/calibrate.py writes such a file: 'local' and 'remote', each with {names}.",
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What reading some rows of some columns by page takes."""
+
+    pages: int
+    requests: int
+    bytes: int
+
+    def seconds(self, costs: Costs) -> float:
+        return costs.file + self.pages * costs.page + self.requests * costs.request + self.bytes * costs.byte
+
+
+def by_pages(card: FileCard, columns: Sequence[str], rows: Rows) -> Estimate:
+    pages = requests = size = 0
+    for name in columns:
+        field = card.find(name)
+        for leaf in range(field.first_leaf, field.last_leaf):
+            found = _touched(card, leaf, rows)
+            pages += found.pages
+            requests += found.requests
+            size += found.bytes
+    return Estimate(pages, requests, size)
+
+
+def _touched(card: FileCard, leaf: int, rows: Rows) -> Estimate:
+    here = card.leaf_pages(leaf)
+    first_row, sizes, offsets = card.pages.first_row[here], card.pages.size[here], card.pages.offset[here]
+    touched = _pages_of(first_row, rows)
+    chosen = np.flatnonzero(touched)
+    groups = np.unique(np.searchsorted(card.row_group_rows, first_row[chosen], side="right") - 1)
+    dictionaries = card.chunks.dictionary_size[leaf * card.num_row_groups + groups]
+    ends = offsets[chosen] + sizes[chosen]
+    requests = 1 + int(np.count_nonzero(offsets[chosen[1:]] != ends[:-1])) + int(np.count_nonzero(dictionaries))
+    return Estimate(len(chosen), requests, int(sizes[chosen].sum() + dictionaries.sum()))
+
+
+def _pages_of(first_row: Int64Array, rows: Rows) -> Int64Array:
+    """How many ranges of rows touch each page; ranges 120-130 and 150-305 of pages of 100 rows give 0 2 1 1."""
+    firsts = np.searchsorted(first_row, rows.starts, side="right") - 1
+    lasts = np.searchsorted(first_row, rows.stops - 1, side="right")
+    count = len(first_row) + 1
+    return np.cumsum(np.bincount(firsts, minlength=count) - np.bincount(lasts, minlength=count))[:-1]
+
+
+def by_row_groups(card: FileCard, columns: Sequence[str], rows: Rows) -> tuple[Rows, Estimate]:
+    """The rows of all row groups that hold any of `rows`, and what reading them takes."""
+    groups = np.flatnonzero(_pages_of(card.row_group_rows[:-1], rows))
+    pages = requests = size = 0
+    for name in columns:
+        field = card.find(name)
+        for leaf in range(field.first_leaf, field.last_leaf):
+            chunks = leaf * card.num_row_groups + groups
+            pages += int((card.page_starts[chunks + 1] - card.page_starts[chunks]).sum())
+            requests += len(groups)
+            size += int(card.chunks.size[chunks].sum())
+    widened = Rows.joined(card.row_group_rows[groups], card.row_group_rows[groups + 1])
+    return widened, Estimate(pages, requests, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """How DataFusion will read: whether it filters while it reads, and the columns it filters by."""
+
+    pushdown: bool
+    filtered: frozenset[str]
+
+
+def scan_seconds(
+    card: FileCard, columns: Sequence[str], rows: Rows, rough: bool, native: Native, costs: Costs
+) -> float:
+    """What the native scan of the file takes. Rows that bounds left (`rough`) it finds by the same bounds, if the file
+    has them; rows that an index named it finds by reading the columns it filters by."""
+    filtered = [name for name in columns if name in native.filtered]
+    rest = [name for name in columns if name not in native.filtered]
+    if not native.pushdown:
+        size = _column_bytes(card, columns)
+    elif rough and all(_has_page_index(card, name) for name in filtered):
+        size = by_pages(card, columns, rows).bytes
+    else:
+        size = _column_bytes(card, filtered) + by_pages(card, rest, rows).bytes
+    return costs.scan_file + size * costs.scan_byte
+
+
+def _column_bytes(card: FileCard, columns: Sequence[str]) -> int:
+    groups, total = card.num_row_groups, 0
+    for name in columns:
+        field = card.find(name)
+        total += int(card.chunks.size[field.first_leaf * groups : field.last_leaf * groups].sum())
+    return total
+
+
+def _has_page_index(card: FileCard, column: str) -> bool:
+    field, groups = card.find(column), card.num_row_groups
+    return bool((card.chunks.column_index_offset[field.first_leaf * groups : field.last_leaf * groups] != ABSENT).all())

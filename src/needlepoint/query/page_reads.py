@@ -1,0 +1,152 @@
+"""Rows read page by page.
+
+Rows that an index named are read at once, all their columns. Rows that only bounds let through are looked at first: the
+columns of the predicate are read, and of the others no more than the pages of the rows that match.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from needlepoint.errors import FileChanged
+from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
+from needlepoint.query.cards import Cards
+from needlepoint.query.gate import by_pages
+from needlepoint.query.reading import Reading
+from needlepoint.query.sift import matching, sifting_columns
+from needlepoint.tables.definitions import File
+
+FILES_WORTH_THREADS = 17  # more than one group of them
+
+_Work = list[tuple[File, Wanted]]
+
+
+def read_pages(reading: Reading, cards: Cards) -> pa.Table | None:
+    """The rows that are read page by page, with all columns of the table; None when there are none."""
+    types = {field.name: field.type for field in reading.snapshot.table.schema}
+    decisive = sifting_columns(reading.predicate, types) if reading.plan.rough else frozenset()
+    work: dict[tuple[tuple[str, ...], tuple[str, ...]], _Work] = {}
+    columns, files = reading.stored_columns(), reading.snapshot.files
+    for position, rows in sorted(reading.plan.rows.items()):
+        file = files[position]
+        card = cards.get(file)
+        if card is None:
+            raise FileChanged(reading.path(file), "lost its card")
+        present = tuple(name for name in columns if name in card.arrow_schema.names)
+        first = tuple(name for name in present if name in decisive) if position in reading.plan.rough else ()
+        rest = tuple(name for name in present if name not in first)
+        if first and rest:
+            every = by_pages(card, rest, rows)
+            saved = (every.pages - len(rest)) * (reading.costs.page + reading.costs.byte * every.bytes / every.pages)
+            # Looking first is another visit to the file.
+            if saved < reading.costs.file + reading.costs.request:
+                first = ()
+        wanted = Wanted(reading.path(file), card, rows.numbers())
+        work.setdefault((first, present), []).append((file, wanted))
+    tables: list[pa.Table] = []
+    try:
+        for (first, present), wanted_of in work.items():
+            tables += _read_sifted(reading, first, present, wanted_of) if first else _read(reading, present, wanted_of)
+    except FileNotFoundError as error:
+        raise FileChanged(str(error.filename), "is gone") from None
+    return pa.concat_tables(tables) if tables else None
+
+
+def _read(reading: Reading, columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
+    """The wanted rows of all files, with these columns, as rows of the table."""
+    return [_completed(reading, [work[number] for number in numbers], found)
+            for numbers, found in _parts(reading, columns, work)]  # fmt: skip
+
+
+def _parts(reading: Reading, columns: tuple[str, ...], work: _Work) -> list[tuple[list[int], pa.Table]]:
+    do_all = map if len(work) < FILES_WORTH_THREADS else _threads().map
+    parts = []
+    for numbers, found, stats in read_files([wanted for _, wanted in work], columns, do_all):
+        reading.stats.append(stats)
+        parts.append((numbers, found))
+    return parts
+
+
+def _read_sifted(reading: Reading, first: tuple[str, ...], columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
+    """First the columns that decide; then, of the rows that can match, the others."""
+    seen: dict[int, pa.Table] = {}
+    left: _Work = []
+    order: list[int] = []
+    for numbers, found in _parts(reading, first, work):
+        typed = _typed(reading, found)
+        mask = matching(typed, reading.predicate)
+        ends = np.cumsum([len(work[number][1].rows) for number in numbers])
+        for number, end in zip(numbers, ends.tolist(), strict=True):
+            file, wanted = work[number]
+            start = end - len(wanted.rows)
+            matched = mask[start:end]
+            if matched.any():
+                seen[len(left)] = found.slice(start, end - start).filter(pa.array(matched))
+                left.append((file, replace(wanted, rows=wanted.rows[matched])))
+                order.append(number)
+    rest = tuple(name for name in columns if name not in first)
+    tables = []
+    for numbers, found in _parts(reading, rest, left):
+        decided = pa.concat_tables([seen[number] for number in numbers])
+        both = {name: decided.column(name) if name in first else found.column(name) for name in columns}
+        tables.append(_completed(reading, [left[number] for number in numbers], pa.table(both)))
+    return tables
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """Shared by all queries; decoding runs outside Python's lock."""
+    return ThreadPoolExecutor(2 * (os.cpu_count() or 1), thread_name_prefix="needlepoint-read")
+
+
+def _typed(reading: Reading, found: pa.Table) -> pa.Table:
+    schema = reading.snapshot.table.schema
+    return pa.table({name: _as_type(found.column(name), schema.field(name).type) for name in found.column_names})
+
+
+def _completed(reading: Reading, wanted: Sequence[tuple[File, Wanted]], found: pa.Table) -> pa.Table:
+    """What was read of files, as rows of the table: types as declared, partition values added, NULLs for the rest."""
+    schema, snapshot = reading.snapshot.table.schema, reading.snapshot
+    counts = [len(each.rows) for _, each in wanted]
+    arrays = []
+    for column in schema:
+        if column.name in snapshot.table.partitions:
+            values = [snapshot.partition_values(file)[column.name] for file, _ in wanted]
+            chunks = [pa.repeat(value, count) for value, count in zip(values, counts, strict=True)]
+            arrays.append(pa.chunked_array(chunks, column.type))
+        elif column.name in found.column_names:
+            arrays.append(_as_type(found.column(column.name), column.type))
+        else:
+            arrays.append(pa.chunked_array([pa.nulls(sum(counts), column.type)]))
+    return pa.Table.from_arrays(arrays, schema=schema).combine_chunks()
+
+
+def _as_type(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    if values.type.equals(type):
+        return values
+    if isinstance(values.type, pa.BaseExtensionType):
+        values = pa.chunked_array([chunk.storage for chunk in values.chunks], values.type.storage_type)
+    return values.cast(type)
+
+
+def rows_read(reading: Reading) -> int:
+    return sum(rows.count for rows in reading.plan.rows.values())
+
+
+def foreseen(reading: Reading, cards: Cards) -> list[ReadStats]:
+    """What the page reads will cost at most, without doing them."""
+    columns = reading.stored_columns()
+    found = []
+    for position, rows in reading.plan.rows.items():
+        card = cards.get(reading.snapshot.files[position])
+        if card is not None:
+            present = [name for name in columns if name in card.arrow_schema.names]
+            found.append(foresee_rows(card, present, rows.numbers()))
+    return found
