@@ -63,6 +63,7 @@ class Task:
 class Failure:
     path: str
     reason: str
+    file_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +124,9 @@ def build(task: Task) -> Artifact:
         try:
             files.append(_index_file(file, writers))
         except NeedlepointError as error:
-            failures.append(Failure(file.path, str(error)))
+            failures.append(Failure(file.path, str(error), file.file_id))
         except OSError as error:
-            failures.append(Failure(file.path, f"{file.path}: {error}"))
+            failures.append(Failure(file.path, f"{file.path}: {error}", file.file_id))
     for writer in writers.values():
         writer.flush()
     runs = tuple(itertools.chain.from_iterable(writer.runs for writer in writers.values()))

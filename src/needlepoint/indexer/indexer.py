@@ -220,6 +220,8 @@ class Indexer:
                 self._stores(index).ingest([run for run in runs if run.exists()])
                 begun_anew = True
         self._registry.commit_artifacts(artifact.files, [(run.index_id, run.name) for run in artifact.runs])
+        problems = {each.file_id: each.reason for each in artifact.failures if each.file_id is not None}
+        self._registry.note_problems(problems)
         return begun_anew
 
     @contextmanager

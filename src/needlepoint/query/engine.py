@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -32,22 +32,23 @@ from needlepoint.parquet.build import build_card
 from needlepoint.predicate import leaves
 from needlepoint.query import catalog
 from needlepoint.query.cards import Cards
-from needlepoint.query.explain import Level, Report, TableReport
+from needlepoint.query.explain import Report, TableReport
 from needlepoint.query.failures import clear_error
 from needlepoint.query.gate import Costs, Native
 from needlepoint.query.native import NativeScans, metrics
-from needlepoint.query.page_reads import foreseen, read_pages, rows_read
+from needlepoint.query.page_reads import read_pages
 from needlepoint.query.planning import Request, everything, requests
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.question import Question
 from needlepoint.query.reading import Reading, settle
+from needlepoint.query.reporting import table_report
 from needlepoint.query.result import Result
 from needlepoint.query.scan import as_frame, check_present, empty_batch
 from needlepoint.query.shortcut import Lookup, recognise
 from needlepoint.query.steps import narrow
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
-from needlepoint.tables.definitions import File, Index
+from needlepoint.tables.definitions import Index
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.snapshots import Snapshot, Snapshots
 
@@ -138,7 +139,7 @@ class Engine:
         """The report of a query that is planned but not run."""
         with clear_error(query, self._names()):
             planned = self._plan(query, parameters, use_indexes=True)
-        return Report(lambda: self._table_reports(planned, None), executed=False)
+        return Report(lambda: self._reports(planned, None), executed=False)
 
     def _run_once(
         self,
@@ -167,7 +168,7 @@ class Engine:
             table = _conformed(batches, planned.schema)
             finished = time.perf_counter()
         seconds = {"plan": decided - started, "read": read - decided, "run": finished - read}
-        report = Report(lambda: self._table_reports(planned, frame), executed=True, seconds=seconds)
+        report = Report(lambda: self._reports(planned, frame), executed=True, seconds=seconds)
         return Result(table, report)
 
     # Plan
@@ -281,6 +282,15 @@ class Engine:
                 if not now.listable or now.files != reading.snapshot.files:
                     raise FileChanged(reading.snapshot.table.location, "changed during the query")
 
+    def _reports(self, planned: _Planned, frame: datafusion.DataFrame | None) -> list[TableReport]:
+        scanning = [name for name, reading in planned.readings.items() if reading.scanned]
+        # DataFusion counts per scan operator and not per table: with one table scanned the count is its.
+        counted = metrics(frame.execution_plan()) if frame is not None and len(scanning) == 1 else None
+        return [
+            table_report(reading, planned.questions[name], self.cards, counted if name in scanning else None)
+            for name, reading in planned.readings.items()
+        ]
+
     def _names(self) -> Callable[[], list[str]]:
         return lambda: [*self._known().tables, *(name for name, _ in self._known().views)]
 
@@ -290,42 +300,6 @@ class Engine:
             names = frozenset(self._registry.table_names())
             self._names_known = _Names(sequence, names, self._registry.views())
         return self._names_known
-
-    # Report
-
-    def _table_reports(self, planned: _Planned, frame: datafusion.DataFrame | None) -> list[TableReport]:
-        scanning = [name for name, reading in planned.readings.items() if reading.scanned]
-        # DataFusion counts per scan operator and not per table: with one table scanned the count is its.
-        counted = metrics(frame.execution_plan()) if frame is not None and len(scanning) == 1 else None
-        return [
-            self._table_report(name, reading, planned.questions[name], counted if name in scanning else None)
-            for name, reading in planned.readings.items()
-        ]
-
-    def reporter(self, name: str, reading: Reading, question: Question) -> Callable[[], list[TableReport]]:
-        return lambda: [self._table_report(name, reading, question, None)]
-
-    def _table_report(
-        self, name: str, reading: Reading, question: Question, native: Mapping[str, int] | None
-    ) -> TableReport:
-        files, scanned = reading.snapshot.files, reading.scanned
-        stats = reading.stats or foreseen(reading, self.cards)
-        bytes_scanned = native["bytes"] if native else sum(file.identity.size for file in scanned)
-        rows_scanned = native["rows"] if native else _total(scanned, "rows") or 0
-        return TableReport(
-            table=name,
-            files=Level(len(scanned) + len(reading.paged), len(files)),
-            row_groups=_level(sum(each.row_groups for each in stats), scanned, files, "row_groups"),
-            pages=_level(sum(each.pages for each in stats), scanned, files, "pages"),
-            rows=Level(rows_read(reading) + rows_scanned, _total(files, "rows")),
-            bytes=Level(
-                sum(each.bytes_read for each in stats) + bytes_scanned, sum(file.identity.size for file in files)
-            ),
-            page_read_files=len(reading.paged),
-            scanned_files=len(reading.scanned),
-            steps=tuple(question.steps),
-            indexes=tuple(question.indexes),
-        )
 
 
 def _views_named(query: str, known: _Names) -> list[tuple[str, str]]:
@@ -365,15 +339,6 @@ def _name_the_culprit(planned: _Planned) -> None:
     for reading in planned.readings.values():
         for file in sorted(reading.scanned, key=lambda file: file.id is not None):
             build_card(reading.path(file))
-
-
-def _total(files: Sequence[File], what: str) -> int | None:
-    counts = [getattr(file, what) for file in files]
-    return None if None in counts else sum(counts)
-
-
-def _level(read: int, scanned: Sequence[File], files: Sequence[File], what: str) -> Level:
-    return Level(read + (_total(scanned, what) or 0), _total(files, what))
 
 
 def _has_float(reading: Reading) -> bool:

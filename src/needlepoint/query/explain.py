@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 
@@ -42,17 +43,49 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupAccess:
+    """What is read of one row group: SKIP, SCAN, or ROWS with the first of their ranges; rows count from the file's
+    first. `bar` draws where they lie."""
+
+    row_group: int
+    access: str
+    first_row: int
+    total: int
+    rows: int
+    ranges: tuple[tuple[int, int], ...]
+    bar: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileAccess:
+    """What is read of one file: SCAN, or ROWS and then its row groups."""
+
+    path: str
+    access: str
+    rows: int | None
+    total: int | None
+    row_groups: tuple[GroupAccess, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TableReport:
+    """`requests` and `sifted_files` (whose predicate columns were read before the others) are those of page reads."""
+
     table: str
     files: Level
     row_groups: Level
     pages: Level
     rows: Level
     bytes: Level
+    requests: int
     page_read_files: int
+    row_group_files: int
     scanned_files: int
+    sifted_files: int
     steps: tuple[StepReport, ...]
     indexes: tuple[IndexUse, ...]
+    notes: tuple[str, ...]
+    plan: tuple[FileAccess, ...]
 
 
 @dataclass
@@ -100,11 +133,59 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
     ]
     lines += [f"  {_bar(level)} {name:<10} {level}" for name, level in levels]
     lines.append(f"  {_bar(table.bytes)} {'bytes':<10} {table.bytes}" + ("" if executed else " at most"))
-    lines.append(f"  read: {table.page_read_files} files by page, {table.scanned_files} files by native scan")
-    steps = [f"{step.step} {step.files_before} -> {step.files_after}" for step in table.steps]
-    lines.append(f"  steps: {', '.join(steps)}")
+    lines.append(f"  read: {_ways(table)}")
+    lines += [f"  scanned whole: {note}" for note in table.notes]
+    lines.append("  steps:")
+    lines += [
+        f"    {step.step:<13} {step.files_before:,} -> {step.files_after:,} files, "
+        f"{step.rows_before:,} -> {step.rows_after:,} rows"
+        for step in table.steps
+    ]
     for use in table.indexes:
         lines.append(f"  index {use.index} ({use.kind}): {'used' if use.used else 'not used'}, {use.why}")
+    if table.plan:
+        lines.append("  access plan:")
+        for file in table.plan:
+            lines += _plan_lines(file)
+        more, skipped = table.files.read - len(table.plan), (table.files.total or 0) - table.files.read
+        lines.append(
+            f"    {more:,} more files are read, {skipped:,} are skipped" if more > 0 else f"    {skipped:,} files SKIP"
+        )
+    return lines
+
+
+def _ways(table: TableReport) -> str:
+    ways = [f"{table.page_read_files} files by page"]
+    if table.row_group_files:
+        ways.append(f"{table.row_group_files} by row group")
+    ways.append(f"{table.scanned_files} by native scan")
+    requests = f"; {table.requests:,} requests" if table.requests else ""
+    looked = f"; {table.sifted_files} files by the predicate's columns first" if table.sifted_files else ""
+    return ", ".join(ways) + requests + looked
+
+
+def _plan_lines(file: FileAccess) -> list[str]:
+    """A file and its row groups; neighbours of which nothing is read share a line.
+
+    part-0.parquet  ROWS, 150 of 4,000
+      row group 0  ░░░░░░░░░░░░░░░░░░░░  SKIP
+      row group 1  ░░██░░░█░░░░░░░░░░░░  ROWS 1100-1200, 1350-1400
+    """
+    if not file.row_groups:
+        return [f"    {file.path}  SCAN{'' if file.rows is None else f', {file.rows:,} rows'}"]
+    lines = [f"    {file.path}  ROWS, {file.rows:,} of {file.total:,}"]
+    for access, run in groupby(file.row_groups, lambda group: group.access):
+        groups = list(run)
+        if access != "ROWS" and len(groups) > 1:
+            name = f"row groups {groups[0].row_group}-{groups[-1].row_group}"
+            lines.append(f"      {name:<16} {groups[0].bar}  {access}")
+            continue
+        for group in groups:
+            ranges = ", ".join(f"{first}-{stop}" for first, stop in group.ranges)
+            more = "" if len(group.ranges) < 2 or sum(b - a for a, b in group.ranges) == group.rows else ", …"
+            lines.append(
+                f"      {f'row group {group.row_group}':<16} {group.bar}  {group.access} {ranges}{more}".rstrip()
+            )
     return lines
 
 

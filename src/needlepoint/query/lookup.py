@@ -19,6 +19,7 @@ from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
 from needlepoint.query.page_reads import read_pages
 from needlepoint.query.planning import Request
+from needlepoint.query.reporting import table_report
 from needlepoint.query.result import Result
 from needlepoint.query.statements import quoted
 from needlepoint.tables.definitions import Table
@@ -52,8 +53,8 @@ class Lookup:
         rows = table.schema.empty_table() if found is None else _matching(found, values)
         read = time.perf_counter()
         seconds = {"plan": planned - started, "read": read - planned}
-        make = self._engine.reporter(name, reading, question)
-        return Result(rows.select(wanted), Report(make, executed=True, seconds=seconds))
+        report = Report(lambda: [table_report(reading, question, self._engine.cards)], executed=True, seconds=seconds)
+        return Result(rows.select(wanted), report)
 
     def _by_sql(self, table: Table, values: Mapping[str, pa.Array], wanted: Sequence[str]) -> Result:
         conditions: list[str] = []

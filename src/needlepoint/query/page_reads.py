@@ -76,9 +76,9 @@ def _parts(reading: Reading, columns: tuple[str, ...], work: _Work) -> list[tupl
 
 def _read_sifted(reading: Reading, first: tuple[str, ...], columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
     """First the columns that decide; then, of the rows that can match, the others."""
+    reading.sifted += len(work)
     seen: dict[int, pa.Table] = {}
     left: _Work = []
-    order: list[int] = []
     for numbers, found in _parts(reading, first, work):
         typed = _typed(reading, found)
         mask = matching(typed, reading.predicate)
@@ -90,7 +90,6 @@ def _read_sifted(reading: Reading, first: tuple[str, ...], columns: tuple[str, .
             if matched.any():
                 seen[len(left)] = found.slice(start, end - start).filter(pa.array(matched))
                 left.append((file, replace(wanted, rows=wanted.rows[matched])))
-                order.append(number)
     rest = tuple(name for name in columns if name not in first)
     tables = []
     for numbers, found in _parts(reading, rest, left):

@@ -29,6 +29,7 @@ class Reading:
     scanned: list[File] = field(default_factory=list)
     paged: list[File] = field(default_factory=list)
     widened: int = 0
+    sifted: int = 0
     listed: bool = False
     may_list: bool = True
 

@@ -308,6 +308,14 @@ class Registry:
                     [(artifact.file_id, entries, index_id) for index_id, entries in artifact.entries.items()],
                 )
 
+    def note_problems(self, problems: Mapping[int, str]) -> None:
+        """Why files, by id, could not be indexed; they are scanned, and explain says why."""
+        if problems:
+            with self._change() as connection:
+                connection.executemany(
+                    "UPDATE files SET problem = ? WHERE id = ?", [(why, id) for id, why in problems.items()]
+                )
+
     # Batches
 
     def batch(self, table: Table, batch: str) -> Batch | None:

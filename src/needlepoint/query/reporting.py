@@ -1,0 +1,103 @@
+"""From a reading, decided or done, to its report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from needlepoint.access import Access, Rows
+from needlepoint.parquet.card import FileCard
+from needlepoint.query.cards import Cards
+from needlepoint.query.explain import FileAccess, GroupAccess, Level, TableReport
+from needlepoint.query.page_reads import foreseen, rows_read
+from needlepoint.query.question import Question
+from needlepoint.query.reading import Reading
+from needlepoint.tables.definitions import File
+
+# So many files are drawn, and so many ranges of rows in each of their row groups.
+MOST_FILES = 8
+MOST_RANGES = 16
+
+
+def table_report(
+    reading: Reading, question: Question, cards: Cards, native: Mapping[str, int] | None = None
+) -> TableReport:
+    """What was read of a table, or will be; `native` is what DataFusion counted."""
+    files, scanned = reading.snapshot.files, reading.scanned
+    stats = reading.stats or foreseen(reading, cards)
+    bytes_scanned = native["bytes"] if native else sum(file.identity.size for file in scanned)
+    rows_scanned = native["rows"] if native else _total(scanned, "rows") or 0
+    return TableReport(
+        table=reading.snapshot.table.name,
+        files=Level(len(scanned) + len(reading.paged), len(files)),
+        row_groups=_level(sum(each.row_groups for each in stats), scanned, files, "row_groups"),
+        pages=_level(sum(each.pages for each in stats), scanned, files, "pages"),
+        rows=Level(rows_read(reading) + rows_scanned, _total(files, "rows")),
+        bytes=Level(sum(each.bytes_read for each in stats) + bytes_scanned, sum(file.identity.size for file in files)),
+        requests=sum(each.requests for each in stats),
+        page_read_files=len(reading.paged) - reading.widened,
+        row_group_files=reading.widened,
+        scanned_files=len(reading.scanned),
+        sifted_files=reading.sifted,
+        steps=tuple(question.steps),
+        indexes=tuple(question.indexes),
+        notes=_notes(scanned),
+        plan=_drawn(reading, cards),
+    )
+
+
+def _total(files: Sequence[File], what: str) -> int | None:
+    counts = [getattr(file, what) for file in files]
+    return None if None in counts else sum(counts)
+
+
+def _level(read: int, scanned: Sequence[File], files: Sequence[File], what: str) -> Level:
+    return Level(read + (_total(scanned, what) or 0), _total(files, what))
+
+
+def _notes(scanned: Sequence[File]) -> tuple[str, ...]:
+    """Why files are scanned that nothing could narrow."""
+    unknown = sum(file.id is None for file in scanned)
+    waiting = sum(file.id is not None and not file.has_card and file.problem is None for file in scanned)
+    notes = [f"{count} without a card: {why}" for why, count in Counter(
+        file.problem for file in scanned if file.problem is not None).items()]  # fmt: skip
+    if unknown:
+        notes.insert(0, f"{unknown} not known yet or changed since; sync makes them known")
+    if waiting:
+        notes.insert(0, f"{waiting} not indexed yet")
+    return tuple(notes)
+
+
+def _drawn(reading: Reading, cards: Cards) -> tuple[FileAccess, ...]:
+    """The first files that something is read of, those read by page before those scanned."""
+    files, plan = reading.snapshot.files, reading.plan
+    positions = [*sorted(plan.rows), *plan.scanned()][:MOST_FILES]
+    return tuple(_file_access(files[at], plan.selection(at), cards.get(files[at])) for at in positions)
+
+
+def _file_access(file: File, selection: Access | Rows, card: FileCard | None) -> FileAccess:
+    if not isinstance(selection, Rows) or card is None:
+        return FileAccess(file.path, "SCAN", file.rows, file.rows, ())
+    edges = card.row_group_rows
+    groups = []
+    for number, rows in enumerate(selection.split(edges[1:])):
+        first, total = int(edges[number]), int(edges[number + 1] - edges[number])
+        kind = "SKIP" if not rows.count else "SCAN" if rows.count == total else "ROWS"
+        starts, stops = (rows.starts + first)[:MOST_RANGES].tolist(), (rows.stops + first)[:MOST_RANGES].tolist()
+        shown = tuple(zip(starts, stops, strict=True)) if kind == "ROWS" else ()
+        groups.append(GroupAccess(number, kind, first, total, rows.count, shown, _bar(rows, total)))
+    return FileAccess(file.path, "ROWS", selection.count, card.num_rows, tuple(groups))
+
+
+def _bar(rows: Rows, total: int, width: int = 20) -> str:
+    """Where in the row group the rows lie; a cell is full when any of its rows are read.
+
+    >>> _bar(Rows.of([0, 1, 99]), 100, width=10)
+    '█░░░░░░░░█'
+    """
+    edges = np.arange(width + 1) * total // width
+    before = np.searchsorted(rows.stops, edges[:-1], side="right")
+    after = np.searchsorted(rows.starts, np.maximum(edges[1:], edges[:-1] + 1), side="left")
+    return "".join("█" if full else "░" for full in (after > before).tolist())
