@@ -23,10 +23,12 @@ from needlepoint.predicate import (
     IsNull,
     Not,
     Or,
+    Ordinal,
     Predicate,
     StartsWith,
     Unknown,
 )
+from needlepoint.query import monotone
 from needlepoint.tables.schemas import ordinal
 
 _SCAN_LINE = re.compile(r"^ *TableScan: (?:\w+\.)*(\w+)", re.MULTILINE)
@@ -157,7 +159,7 @@ class _Converter:
                     self._harmless[column] += 1
                     return IsNull(column) if kind == "IsNull" else IsNotNull(column)
             case "IsTrue":
-                return self._convert(expression.rex_call_operands()[0])
+                return _or_false(self._convert(expression.rex_call_operands()[0]))
             case "Column":
                 column = self._column(expression)
                 if column is not None and pa.types.is_boolean(self._types[column]):
@@ -182,12 +184,22 @@ class _Converter:
             return And(both) if operator == "AND" else _any_of(both)
         if left.variant_name() == "Literal":
             left, right, operator = right, left, _SWAPPED.get(operator, "")
-        if operator not in _OPERATORS or right.variant_name() != "Literal":
+        if right.variant_name() != "Literal":
             return Unknown()
         scalar = right.python_value()
-        column, value = self._comparable(left, scalar.type), ordinal(scalar)
-        if column is None or value is None:
+        if operator == "IS NOT DISTINCT FROM":
+            is_true = pa.types.is_boolean(scalar.type) and scalar.as_py() is True  # as CASE becomes it
+            return _or_false(self._convert(left) if is_true else self._compared(left, "=", scalar))
+        return self._compared(left, operator, scalar)
+
+    def _compared(self, left: Any, operator: str, scalar: Any) -> Predicate:
+        if operator not in _OPERATORS:
             return Unknown()
+        column, value = self._comparable(left, scalar.type), ordinal(scalar)
+        if value is None:
+            return Unknown()
+        if column is None:
+            return self._function(left, scalar.type, _OPERATORS[operator], (value,))
         self._harmless[column] += operator == "=" and value == value  # not NaN
         return Compare(column, _OPERATORS[operator], value)
 
@@ -200,26 +212,54 @@ class _Converter:
         column = self._column(left)
         return column if column is not None and _same_type(self._types[column], literal) else None
 
+    def _function(self, left: Any, literal: pa.DataType, operator: str, values: tuple[Ordinal, ...]) -> Predicate:
+        """Comparisons of a function of a column that keeps its order, or of its beginning."""
+        variant = left.variant_name()
+        if variant not in ("Cast", "ScalarFunction"):
+            return Unknown()
+        operands = left.rex_call_operands()
+        name = "cast" if variant == "Cast" else left.rex_call_operator()
+        fixed = [None if each.variant_name() != "Literal" else each.python_value().as_py() for each in operands]
+        place = 1 if name == "date_trunc" else 0
+        column = self._column(operands[place]) if len(operands) > place else None
+        if column is None or pa.types.is_floating(self._types[column]):
+            return Unknown()
+        type, interval = self._types[column], None
+        if name in ("left", "substr") and operator == "=" and pa.types.is_string(type):
+            # Both give a beginning of the text, substr where it starts at the first letter.
+            if isinstance(values[0], bytes) and values[0] and (name == "left" or fixed[1] == 1):
+                return And((StartsWith(column, values[0]), Unknown()))
+        elif name == "cast":
+            interval = monotone.of_cast(type, literal)
+        elif name == "date_trunc" and isinstance(fixed[0], str) and _same_type(type, literal):
+            interval = monotone.of_truncation(fixed[0], type)
+        if interval is None:
+            return Unknown()
+        asked = monotone.Asked(column, interval)
+        return asked.compare(operator, values[0]) if len(values) == 1 else asked.one_of(values)
+
     def _in_list(self, expression: Any) -> Predicate:
         left, *items = expression.rex_call_operands()
         if any(item.variant_name() != "Literal" for item in items):
             return Unknown()
         # x IN (1, NULL) is TRUE only where x = 1; x NOT IN (1, NULL) is never TRUE, which Not takes as maybe.
         scalars = [scalar for scalar in (item.python_value() for item in items) if scalar.is_valid]
-        column = self._comparable(left, scalars[0].type) if scalars else None
-        if column is None or any(scalar.type != scalars[0].type for scalar in scalars):
-            return Unknown()
         values = {value for value in map(ordinal, scalars) if value is not None}
-        if not values:
+        if not values or any(scalar.type != scalars[0].type for scalar in scalars):
             return Unknown()
+        column, negated = self._comparable(left, scalars[0].type), expression.to_variant().negated()
+        if column is None:
+            several = tuple(sorted(values))
+            return Unknown() if negated or len(several) < 2 else self._function(left, scalars[0].type, "IN", several)
         found = In(column, tuple(sorted(values)))
-        if expression.to_variant().negated():
+        if negated:
             return Not(found)
         self._harmless[column] += all(value == value for value in values)
         return found
 
     def _like(self, expression: Any) -> Predicate:
-        if expression.rex_call_operator() != "like" or expression.to_variant().escape_char() is not None:
+        operator = expression.rex_call_operator()
+        if operator not in ("like", "not like") or expression.to_variant().escape_char() is not None:
             return Unknown()
         left, right = expression.rex_call_operands()
         column = self._column(left)
@@ -231,7 +271,14 @@ class _Converter:
         if not prefix or not pa.types.is_string(self._types[column]):
             return Unknown()
         starts = StartsWith(column, prefix)
+        if operator == "not like":
+            return Not(starts) if pattern[end:] == "%" else Unknown()
         return starts if pattern[end:] == "%" else And((starts, Unknown()))
+
+
+def _or_false(predicate: Predicate) -> Predicate:
+    """TRUE where the predicate is, and FALSE where it is NULL: below a NOT that makes a difference."""
+    return And((predicate, Unknown()))
 
 
 def _any_of(both: tuple[Predicate, Predicate]) -> Predicate:
