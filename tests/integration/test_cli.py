@@ -552,6 +552,78 @@ def test_indexer_follows_until_it_is_told_to_stop(lake: Path, tmp_path: Path, st
         assert process.stderr is not None and process.stderr.read() == ""
 
 
+# Inspect
+
+
+def test_inspect_shows_layout_columns_pages_and_advice(tmp_path: Path) -> None:
+    path = tmp_path / "item.parquet"
+    write_items(path, 0, 1000)
+    shown = needle("inspect", str(path)).stdout
+    assert "1,000 rows in 1 row group, 2 columns" in shown
+    assert "written by parquet-cpp-arrow" in shown
+    layout = {line.split("  ")[0]: line for line in shown.splitlines()}
+    assert "█" in layout["data"] and layout["footer"].count("▒") + layout["footer"].count("█") >= 1
+    assert "int64" in shown and "snappy" in shown
+    assert "keys: ARROW:schema (" in shown
+    assert shown.rstrip().endswith("advice: none, nothing here is in the way of lookups")
+    pq.write_table(pa.table({"id": range(100_000)}), path)
+    assert "- no page index: one row costs a whole column chunk" in needle("inspect", str(path)).stdout
+
+
+def test_inspect_shows_the_pages_of_a_column(tmp_path: Path) -> None:
+    path = tmp_path / "item.parquet"
+    table = pa.table({"title": [f"title {number}" for number in range(1000)]})
+    pq.write_table(table, path, write_page_index=True, max_rows_per_page=100, use_dictionary=False)
+    shown = needle("inspect", str(path), "--column", "title").stdout.splitlines()
+    pages = json.loads(needle("inspect", str(path), "--column", "title", "--json").stdout)["pages"]
+    assert "column title: 10 data pages" in shown[0]
+    assert len(shown) == 3 + len(pages)
+    assert "title 0" in shown[3]
+    assert (pages[0]["first_row"], pages[0]["min"], pages[0]["nulls"]) == (0, "title 0", 0)
+    refused(needle("inspect", str(path), "--column", "titel"), "unknown column 'titel'", "Did you mean 'title'?")
+
+
+def test_inspect_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "item.parquet"
+    write_items(path, 0, 1000)
+    found = json.loads(needle("inspect", str(path), "--json").stdout)
+    assert (found["rows"], [column["name"] for column in found["columns"]]) == (1000, ["id", "title"])
+    assert found["wasted"] == 0 and found["advice"] == []
+    assert sum(found["bytes_by_kind"].values()) == found["size"] - 4
+
+
+def test_inspect_of_many_columns_is_a_summary(tmp_path: Path) -> None:
+    path = tmp_path / "wide.parquet"
+    pq.write_table(pa.table({f"c{number}": [number] for number in range(1000)}), path)
+    few, all_of_them = needle("inspect", str(path)).stdout, needle("inspect", str(path), "--all").stdout
+    assert "… and 960 smaller columns of " in few and len(few.splitlines()) < 110
+    assert "c999 " in all_of_them and "smaller" not in all_of_them
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"hello, this is text", "not a Parquet file"),
+        (b"", "too few"),
+        (b"PAR1 but no more than that", "truncated"),
+        (b"PARE" + b"\0" * 20 + b"PARE", "encrypted"),
+        (None, "no such file"),
+    ],
+)
+def test_inspect_refuses_with_a_reason(tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "item.parquet"
+    if content is not None:
+        path.write_bytes(content)
+    refused(needle("inspect", str(path)), str(path), words)
+
+
+def test_inspect_prints_no_control_characters(tmp_path: Path) -> None:
+    path = tmp_path / "item.parquet"
+    pq.write_table(pa.table({"a\x1b[2J": ["\x1b[31mred"]}), path, write_page_index=True)
+    assert "\x1b" not in needle("inspect", str(path)).stdout
+    assert "\x1b" not in needle("inspect", str(path), "--column", "a\x1b[2J").stdout
+
+
 # Ingest
 
 

@@ -172,7 +172,7 @@ def screen_values(column: pa.ChunkedArray) -> list[str]:
     """The values of a column, each on one line."""
     if pa.types.is_floating(column.type):
         return ["NULL" if value is None else str(value) for value in column.to_pylist()]
-    return [_on_one_line(_as_text(value)) for value in json_values(column)]
+    return [on_one_line(_as_text(value)) for value in json_values(column)]
 
 
 def _as_text(value: Any) -> str:
@@ -186,7 +186,7 @@ def _as_text(value: Any) -> str:
     return str(value)
 
 
-def _on_one_line(text: str) -> str:
+def on_one_line(text: str) -> str:
     """Control characters would move the cursor or worse: they are shown as escapes."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 

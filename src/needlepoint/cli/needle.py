@@ -32,6 +32,7 @@ COMMANDS = (
     "sync",
     "sql",
     "explain",
+    "inspect",
     "status",
     "ingest",
     "indexer",

@@ -88,6 +88,8 @@ class FileCard:
     bounds: bytes  # minimum and maximum of each chunk, one after the other
     # What `pages` prepared for the column sets last asked for. Not part of the value.
     prepared: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
+    # Where `bloom_filter` found the filters of chunks, by chunk. Not part of the value either.
+    filters: dict[int, Any] = field(default_factory=dict, repr=False)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FileCard) and self.to_bytes() == other.to_bytes()

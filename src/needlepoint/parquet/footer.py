@@ -51,6 +51,15 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True)
+class PageEncodingStats:
+    """So many pages of a chunk have this type and encoding."""
+
+    page_type: int
+    encoding: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnChunk:
     """One column of one row group."""
 
@@ -71,6 +80,7 @@ class ColumnChunk:
     bloom_filter_offset: int | None
     bloom_filter_length: int | None
     file_path: str | None
+    encoding_stats: tuple[PageEncodingStats, ...] = ()
 
     @property
     def start(self) -> int:
@@ -225,6 +235,9 @@ def _column_chunk(fields: Struct) -> ColumnChunk:
         bloom_filter_offset=inner.optional_integer(14),
         bloom_filter_length=inner.optional_integer(15),
         file_path=fields.optional_text(1),
+        encoding_stats=tuple(
+            PageEncodingStats(each.integer(1), each.integer(2), each.integer(3)) for each in inner.structs(13)
+        ),
     )
 
 

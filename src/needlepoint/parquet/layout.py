@@ -1,0 +1,195 @@
+"""Where everything lies in a Parquet file, and what nobody refers to.
+
+    PAR1 | dictionary | data … | column index | offset index | bloom filter | embedded index | footer
+                     └ a gap: bytes that belong to no known part
+
+Gaps are padding (zeros), footers that a later one replaced, copies of a column's metadata (Polars writes one after
+each column chunk), or unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from needlepoint.objects import LocalFile
+from needlepoint.parquet import thrift
+from needlepoint.parquet.bloom_filter import HEADER_WINDOW, decode_header
+from needlepoint.parquet.footer import MAGIC, ColumnChunk, FileMetadata
+from needlepoint.parquet.thrift import ThriftError
+
+KINDS = ("dictionary", "data", "column index", "offset index", "bloom filter", "embedded index", "footer")
+WASTE = ("padding", "dead footer", "metadata copy", "unknown")
+
+# footer keys that tell of indexes in the file: ours, and the one of the distinct-index articles
+INDEXES, DISTINCT_OFFSET = b"needlepoint.indexes", b"distinct_index_offset"
+_DISTINCT_MAGIC = b"IDX1"
+
+# Of so many gaps, the largest, the bytes are looked at; of each so many.
+_GAPS_LOOKED_AT, _BYTES_LOOKED_AT = 1000, 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Bytes `[start, end)` of one kind; neighbours of the same kind are one segment."""
+
+    kind: str
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedIndex:
+    """An index inside the file, as the footer tells of it; `offset` and `length` are absent where it does not."""
+
+    kind: str
+    column: str | None
+    offset: int | None
+    length: int | None
+
+
+def embedded_indexes(file: LocalFile, metadata: FileMetadata) -> tuple[EmbeddedIndex, ...]:
+    """What the footer says; whether an index fits the data is not checked."""
+    keys = dict(metadata.key_value)
+    found: list[EmbeddedIndex] = []
+    try:
+        listed = json.loads(keys.get(INDEXES) or b"[]")
+    except ValueError:
+        listed = []
+    for entry in listed if isinstance(listed, list) else []:
+        if isinstance(entry, dict):
+            column = entry.get("column")
+            place = _number(entry.get("offset")), _number(entry.get("length"))
+            found.append(EmbeddedIndex(str(entry.get("kind")), None if column is None else str(column), *place))
+    if keys.get(DISTINCT_OFFSET):
+        found.append(_distinct(file, keys[DISTINCT_OFFSET] or b""))
+    return tuple(found)
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _distinct(file: LocalFile, text: bytes) -> EmbeddedIndex:
+    # IDX1, length of the values (8 bytes, little-endian), the values
+    offset = int(text) if text.isdigit() and len(text) < 19 else None
+    if offset is None or offset + 12 > file.size:
+        return EmbeddedIndex("distinct", None, offset, None)
+    head = file.read(offset, 12)
+    length = 12 + int.from_bytes(head[4:], "little")
+    fits = head[:4] == _DISTINCT_MAGIC and offset + length <= file.size
+    return EmbeddedIndex("distinct", None, offset, length if fits else None)
+
+
+def bloom_sizes(file: LocalFile, chunks: Iterable[ColumnChunk]) -> dict[int, int]:
+    """Offset of each bloom filter -> its length, from its header where the footer does not give it."""
+    sizes: dict[int, int] = {}
+    unknown: list[int] = []
+    for chunk in chunks:
+        offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
+        if offset is None or not 0 < offset < file.size:
+            continue
+        if length is None:
+            unknown.append(offset)
+        else:
+            sizes[offset] = length
+    windows = file.read_ranges([(at, min(HEADER_WINDOW, file.size - at)) for at in unknown]) if unknown else []
+    for offset, data in zip(unknown, windows, strict=True):
+        header = decode_header(data)
+        if header is not None:
+            sizes[offset] = header.length + header.num_bytes
+    return sizes
+
+
+def segments(
+    file: LocalFile, metadata: FileMetadata, dictionaries: Iterable[tuple[int, int]], parts: Iterable[EmbeddedIndex]
+) -> tuple[Segment, ...]:
+    """All of the file after its magic, in segments. `dictionaries` are `(offset, size)`."""
+    chunks = [chunk for group in metadata.row_groups for chunk in group.columns]
+    known = [Segment("dictionary", offset, offset + size) for offset, size in dictionaries if size]
+    known += [_data(chunk) for chunk in chunks]
+    for chunk in chunks:
+        known += _index("column index", chunk.column_index_offset, chunk.column_index_length)
+        known += _index("offset index", chunk.offset_index_offset, chunk.offset_index_length)
+    known += [Segment("bloom filter", offset, offset + size) for offset, size in bloom_sizes(file, chunks).items()]
+    for part in parts:
+        known += _index("embedded index", part.offset, part.length)
+    known.append(Segment("footer", file.size - 8 - len(metadata.raw), file.size))
+    return _joined(_with_gaps(file, known))
+
+
+def _data(chunk: ColumnChunk) -> Segment:
+    # A chunk without rows has a dictionary and no data page, whose offset is then 0.
+    start = chunk.start or chunk.dictionary_page_offset or 0
+    return Segment("data", start, start + chunk.total_compressed_size)
+
+
+def _index(kind: str, offset: int | None, length: int | None) -> list[Segment]:
+    return (
+        []
+        if offset is None or length is None or offset <= 0 or length <= 0
+        else [Segment(kind, offset, offset + length)]
+    )
+
+
+def _with_gaps(file: LocalFile, known: list[Segment]) -> Iterator[Segment]:
+    """The known segments in order, cut where they overlap (a dictionary lies in its chunk), with what is between."""
+    position = len(MAGIC)
+    pieces: list[Segment] = []
+    gaps: list[Segment] = []
+    for segment in sorted(known, key=lambda each: (each.start, each.end)):
+        start, end = max(position, segment.start), min(segment.end, file.size)
+        if start >= end:
+            continue
+        if start > position:
+            gaps.append(Segment("unknown", position, start))
+        pieces.append(Segment(segment.kind, start, end))
+        position = end
+    largest = set(sorted(gaps, key=lambda gap: -gap.size)[:_GAPS_LOOKED_AT])
+    for gap in gaps:
+        pieces += _looked_at(file, gap) if gap in largest else [gap]
+    yield from sorted(pieces, key=lambda each: each.start)
+
+
+def _looked_at(file: LocalFile, gap: Segment) -> list[Segment]:
+    """What a gap holds: footers that were replaced lie at its end, one after the other."""
+    found: list[Segment] = []
+    end = gap.end
+    while end - gap.start >= 12:
+        tail = file.read(end - 8, 8)
+        start = end - 8 - int.from_bytes(tail[:4], "little")
+        if tail[4:] != MAGIC or start < gap.start:
+            break
+        found.append(Segment("dead footer", start, end))
+        end = start
+    if end > gap.start:
+        sample = file.read(gap.start, min(end - gap.start, _BYTES_LOOKED_AT))
+        found.append(Segment(_kind_of(sample), gap.start, end))
+    return found
+
+
+def _kind_of(sample: bytes) -> str:
+    if not any(sample):
+        return "padding"
+    try:
+        fields = thrift.parse(sample)
+        # ColumnMetaData { 1: type, 3: path_in_schema, 7: total_compressed_size, … } and nothing after it
+        copied = fields.end == len(sample) and bool(fields.texts(3)) and fields.integer(7) >= 0
+    except ThriftError:
+        copied = False
+    return "metadata copy" if copied else "unknown"
+
+
+def _joined(pieces: Iterable[Segment]) -> tuple[Segment, ...]:
+    joined: list[Segment] = []
+    for piece in pieces:
+        if joined and joined[-1].kind == piece.kind and joined[-1].end == piece.start:
+            joined[-1] = Segment(piece.kind, joined[-1].start, piece.end)
+        else:
+            joined.append(piece)
+    return tuple(joined)
