@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needlepoint.errors import FileChanged, NotParquet
-from needlepoint.objects import COALESCE_GAP, Identity, LocalFile, identify
+from needlepoint.objects import LOCAL_GAP, Identity, LocalFile, identify
 
 CONTENT = os.urandom(50_000)
 
@@ -54,7 +54,7 @@ def test_ranges_come_back_in_order(path: str, ranges: list[tuple[int, int]]) -> 
 
 def test_neighbours_are_read_together(path: str) -> None:
     with LocalFile(path) as file:
-        far = 200 + COALESCE_GAP + 1
+        far = 200 + LOCAL_GAP + 1
         file.read_ranges([(100, 100), (0, 50), (far, 10)])
         assert (file.requests, file.bytes_requested) == (2, 210)
 

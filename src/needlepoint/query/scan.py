@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import FileChanged
-from needlepoint.objects import identify
+from needlepoint.objects import Identity, identify_all, is_url
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
 from needlepoint.query.cards import Cards
@@ -22,6 +22,7 @@ from needlepoint.query.native import NativeScans
 from needlepoint.query.statements import quoted
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import File
+from needlepoint.tables.listing import list_files
 from needlepoint.tables.snapshots import Snapshot
 
 # A page of its own costs several times its part of a whole column; an estimate, see benchmarks/README.md.
@@ -29,6 +30,10 @@ PAGE_SHARE_WORTH_A_SCAN = 0.2
 # Above this many partitions one native listing of the directory is planned faster than an arm for each.
 MOST_ARMS = 16
 FILES_WORTH_THREADS = 17  # more than one group of them
+# A listing tells of 1,000 objects in a tenth of a second, one request after the other; a question for a single object
+# takes a third of that, with 32 on their way at once. From this share of a table on, listing it is quicker.
+SHARE_WORTH_A_LISTING = 0.1
+FILES_WORTH_A_LISTING = 32
 
 
 @dataclass(slots=True)
@@ -44,6 +49,10 @@ class Reading:
     paged: list[File] = field(default_factory=list)
     listed: bool = False
     may_list: bool = True
+
+    @property
+    def remote(self) -> bool:
+        return is_url(self.snapshot.table.location)
 
     def path(self, file: File) -> str:
         return f"{self.snapshot.table.location}/{file.path}"
@@ -167,7 +176,8 @@ def _native_arms(
         return
     table = reading.snapshot.table
     data = pa.schema([table.schema.field(name) for name in table.data_columns])
-    check_present(reading)
+    if not reading.remote:  # there the check costs requests, and the one after the scan tells all the same
+        check_present(reading)
     used = [name for name in table.partitions if name in reading.columns]
     if not table.partitions:
         frame = natives.scan(context, data, [reading.path(file) for file in reading.scanned])
@@ -217,14 +227,18 @@ def _selected(
 
 def check_present(reading: Reading) -> None:
     """DataFusion passes over a missing file of a list in silence: called before a scan and after it."""
-    for file in reading.scanned:
-        path = reading.path(file)
-        try:
-            same = identify(path) == file.identity
-        except FileNotFoundError:
-            same = False
-        if not same:
-            raise FileChanged(path, "changed or went away")
+    for file, now in zip(reading.scanned, _identities(reading), strict=True):
+        if now != file.identity:
+            raise FileChanged(reading.path(file), "changed or went away")
+
+
+def _identities(reading: Reading) -> Sequence[Identity | None]:
+    """Of the files that are scanned, as they are now."""
+    wanted, known = len(reading.scanned), len(reading.snapshot.files)
+    if reading.remote and wanted > max(FILES_WORTH_A_LISTING, known * SHARE_WORTH_A_LISTING):
+        listed = list_files(reading.snapshot.table.location).files
+        return [listed.get(file.path) for file in reading.scanned]
+    return identify_all([reading.path(file) for file in reading.scanned])
 
 
 def rows_read(reading: Reading) -> int:
