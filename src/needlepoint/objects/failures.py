@@ -11,8 +11,8 @@ from needlepoint.errors import ObjectStoreError
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d+)|\bstatus: (\d+)")
-_METADATA_SERVICE = "169.254."
 
+_BY_OBJECT_STORE = re.compile(r"Object Store error|ObjectStore\(|Generic S3 error|Error performing [A-Z]+ ")
 # What the text says, what that means, what to do about it: the first that matches.
 _MEANINGS = (
     (r"NoSuchBucket", "there is no such bucket", "Check its name, AWS_REGION and AWS_ENDPOINT_URL."),
@@ -37,6 +37,11 @@ _MEANINGS = (
     (r"HTTP error|error sending request|timed? ?out", "it does not answer", "Check AWS_ENDPOINT_URL and the network."),
     (r"status(?: code)?: 404", "there is no such bucket or object", "Check the name and AWS_ENDPOINT_URL."),
 )
+
+
+def is_by_object_store(text: str) -> bool:
+    """Whether a text of DataFusion is about what an object store said."""
+    return _BY_OBJECT_STORE.search(text) is not None
 
 
 def object_store_error(where: str, text: str) -> ObjectStoreError:

@@ -65,7 +65,7 @@ def checked_url(url: str) -> str:
     plain = url.rstrip("/")
     if not plain.startswith(SCHEME) or not split_url(plain)[0]:
         raise UsageError(f"'{url}' is no place for a table.", hint="Name a directory, or s3://bucket/prefix.")
-    if "//" in split_url(plain)[1] or any(part in (".", "..") for part in plain.split("/")):
+    if any(part in ("", ".", "..") for part in plain.removeprefix(SCHEME).split("/")):
         raise UsageError(f"'{url}' has an empty or relative part.", hint="Name it as s3://bucket/prefix.")
     return plain
 

@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, NeedlepointError, SqlError
+from needlepoint.objects.failures import is_by_object_store
 from needlepoint.parquet.build import build_card
 from needlepoint.predicate import Bounds, Zones
 from needlepoint.query import catalog
@@ -410,13 +411,17 @@ def _tables_named(query: str, views: list[tuple[str, str]], known: _Names) -> fr
 def _collected(frame: datafusion.DataFrame, planned: _Planned) -> list[pa.RecordBatch]:
     try:
         return frame.collect()
-    except Exception as error:
-        for reading in planned.readings.values():
-            check_present(reading)  # a file that changed or went away meanwhile is reason enough
-        if "parquet" not in str(error).lower():
-            raise
-        _name_the_culprit(planned)
-        raise CannotSkip(str(error)) from error
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # DataFusion panics, which is no Exception, when an object shrinks under its hands
+        failure = error
+    for reading in planned.readings.values():
+        check_present(reading)  # a file that changed or went away meanwhile is reason enough
+    text = str(failure)
+    if "parquet" not in text.lower() or is_by_object_store(text) or not isinstance(failure, Exception):
+        raise failure
+    _name_the_culprit(planned)
+    raise CannotSkip(text) from failure
 
 
 def _name_the_culprit(planned: _Planned) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from needlepoint.errors import NeedlepointError, NotParquet, SqlError, UnknownName
-from needlepoint.objects.failures import object_store_error
+from needlepoint.objects.failures import is_by_object_store, object_store_error
 
 _MISSING_TABLE = re.compile(r"table '(?:[^']*?\.)?([^'.]+)' not found")
 _MISSING_COLUMN = re.compile(r"No field named ([^\s]+?)\.?\s", re.DOTALL)
@@ -31,7 +31,7 @@ def clear_error(query: str, tables: Callable[[], list[str]]) -> Iterator[None]:
     except Exception as error:
         if type(error) not in (ValueError, Exception):
             raise
-        if "Object Store error" in str(error) or "ObjectStore(" in str(error):
+        if is_by_object_store(str(error)):
             # Without the cause: its text holds what nobody should see.
             raise object_store_error(_object(str(error)), str(error)) from None
         raise translate(str(error), query, tables()) from error
