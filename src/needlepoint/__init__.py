@@ -20,6 +20,7 @@ from needlepoint.errors import (
     NeedlepointError,
     NotIndexable,
     NotParquet,
+    ObjectStoreError,
     SchemaConflict,
     SparkError,
     SqlError,
@@ -43,6 +44,7 @@ __all__ = [
     "NeedlepointError",
     "NotIndexable",
     "NotParquet",
+    "ObjectStoreError",
     "SchemaConflict",
     "SparkError",
     "SqlError",
@@ -57,6 +59,7 @@ def open(
     *,
     create: bool = True,
     refresh: float | None = None,
+    object_refresh: float | None = None,
     index_memory: int | None = None,
     workers: int | None = None,
     cache_bytes: int | None = None,
@@ -76,6 +79,7 @@ def open(
 
     settings = Settings.from_environment(
         refresh=refresh,
+        object_refresh=object_refresh,
         index_memory=index_memory,
         workers=workers,
         cache_bytes=cache_bytes,

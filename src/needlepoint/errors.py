@@ -12,6 +12,7 @@
     │   ├── NotParquet          not a Parquet file, truncated or corrupt
     │   └── FileChanged         the file is no longer the one that was planned for
     ├── StoreError              the store or queue cannot be read or written
+    │   ├── ObjectStoreError    an object store refuses or does not answer; `where` names the bucket or object
     │   └── IndexDamaged        an index lost entries (stores/base.py); queries scan, sync rebuilds it
     └── SparkError              Java or Spark is missing or failed
 
@@ -89,6 +90,14 @@ class FileChanged(FileError):
 
 class StoreError(NeedlepointError):
     """The store or the queue cannot be read or written."""
+
+
+class ObjectStoreError(StoreError):
+    """An object store refuses, or does not answer. Holds nothing of what its driver said but an error code."""
+
+    def __init__(self, where: str, problem: str, *, hint: str = "") -> None:
+        self.where = where
+        super().__init__(f"{where}: {problem}.", hint=hint)
 
 
 class SparkError(NeedlepointError):

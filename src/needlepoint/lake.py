@@ -17,6 +17,7 @@ from needlepoint.errors import NameTaken, NotIndexable, StoreError, UnknownName,
 from needlepoint.indexer.follow import Handled, follow
 from needlepoint.indexer.indexer import Indexer, Progress, SyncReport, no_progress
 from needlepoint.indexes.key import key_bytes
+from needlepoint.objects import is_url
 from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
 from needlepoint.query.lookup import Lookup
@@ -135,20 +136,28 @@ class Lake:
     # Tables
 
     def create_table(self, name: str, location: str | Path | None = None) -> LakeTable:
-        """Make a table of the Parquet files in a directory; by default the directory `name` in the lake."""
+        """Make a table of the Parquet files in a directory or under `s3://bucket/prefix`; by default in the directory
+        `name` of the lake."""
         check_name("a table", name)
-        path = Path(location).expanduser().resolve() if location is not None else self.root / name
-        paths = list(list_files(str(path)).files) if path.is_dir() else []
+        place = self._place(name, location)
+        paths = list(list_files(place).files)
         if not paths:
-            missing = "there are no Parquet files in" if path.is_dir() else "there is no directory"
+            there = is_url(place) or Path(place).is_dir()
             raise UsageError(
-                f"{missing} {path}.",
+                f"{'there are no Parquet files in' if there else 'there is no directory'} {place}.",
                 hint="Name the directory that holds them, or write some first with `needle ingest`.",
             )
-        found = discover_table(path, paths)
-        self.registry.create_table(name, str(path), found.schema, found.partitions)
+        found = discover_table(place, paths)
+        self.registry.create_table(name, place, found.schema, found.partitions)
         self.indexer.sync(name)
         return LakeTable(self, name)
+
+    def _place(self, name: str, location: str | Path | None) -> str:
+        if isinstance(location, str) and is_url(location):
+            from needlepoint.objects.remote import checked_url
+
+            return checked_url(location)
+        return str(Path(location).expanduser().resolve() if location is not None else self.root / name)
 
     def drop_table(self, name: str) -> None:
         """Forget a table and its indexes. Its files stay where they are."""
@@ -219,6 +228,7 @@ class Lake:
     def staging(self, table: str) -> Path:
         """A fresh directory for one batch; `publish` takes it from there."""
         check_name("a table", table)
+        self._refuse_remote(table)
         try:
             publishing.sweep_staging(self.store, self.registry)
             return publishing.staging_directory(self.store, table)
@@ -227,8 +237,16 @@ class Lake:
 
     def publish(self, table: str, staged: Sequence[StagedFile], staging: Path, batch: str | None = None) -> Batch:
         """Add staged files to a table, which is made if there is none; one batch id is one batch, ever."""
+        self._refuse_remote(table)
         found = self._table_for(table, staged, staging)
         return publishing.publish(self.registry, self.queue, found, batch or uuid.uuid4().hex, staged, staging)
+
+    def _refuse_remote(self, name: str) -> None:
+        if name in self.registry.table_names() and is_url(location := self.registry.table(name).location):
+            raise UsageError(
+                f"table '{name}' lies in {location}, where this version does not write.",
+                hint="Write the files there by other means, then sync.",
+            )
 
     def _table_for(self, name: str, staged: Sequence[StagedFile], staging: Path) -> Table:
         """The schema of the batch must fit the table before any of it is published."""
@@ -236,7 +254,7 @@ class Lake:
         if name not in self.registry.table_names():
             if not staged:
                 raise UsageError(f"the first batch of table '{name}' is empty.", hint="It has no schema to go by.")
-            found = discover_table(staging, paths)
+            found = discover_table(str(staging), paths)
             # Another first batch may be quicker: then this one is a second.
             with contextlib.suppress(NameTaken):
                 return self.registry.create_table(name, str(self.root / name), found.schema, found.partitions)

@@ -2,6 +2,7 @@
 
 setting           variable                 default   meaning
 refresh           NEEDLE_REFRESH           1.0       seconds a directory listing stays fresh
+object_refresh    NEEDLE_OBJECT_REFRESH    60.0      seconds a listing of an object store stays fresh
 index_memory      NEEDLE_INDEX_MEMORY      512 MiB   memory of one indexing process, in bytes
 workers           NEEDLE_WORKERS           cores     processes that build indexes
 cache_bytes       NEEDLE_CACHE_BYTES       256 MiB   memory for file cards
@@ -23,6 +24,7 @@ _CHOICES = {"access": ("auto", "pages", "scan")}
 @dataclass(frozen=True, slots=True)
 class Settings:
     refresh: float = 1.0
+    object_refresh: float = 60.0
     index_memory: int = 512 << 20
     workers: int = 0
     cache_bytes: int = 256 << 20

@@ -411,5 +411,6 @@ def test_an_index_built_anew_elsewhere_is_taken_up(lake) -> None:
 def test_import_loads_nothing_heavy() -> None:
     program = "import sys, needlepoint; print(sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
     heavy = ["pyarrow", "numpy", "pyspark", "datafusion", "rocksdict", "tantivy", "redis", "pandas", "polars", "rich"]
+    heavy.append("obstore")
     done = subprocess.run([sys.executable, "-c", program, *heavy], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -12,14 +12,15 @@ from needlepoint.cli.options import common_options, open_lake
 @click.argument("location", required=False)
 @common_options
 def command(name: str, location: str | None) -> None:
-    """Make a table of the Parquet files in a directory.
+    """Make a table of the Parquet files in a directory or a bucket.
 
-    LOCATION is the directory; without it, the directory NAME in the lake. Files are found in all its subdirectories,
-    and column=value in their names becomes a column. They stay where they are and as they are.
+    LOCATION is the directory, or s3://bucket/prefix; without it, the directory NAME in the lake. Files are found in all
+    its subdirectories, and column=value in their names becomes a column. They stay where they are and as they are.
 
     \b
     Examples:
       needle create-table product data/product
+      needle create-table product s3://bucket/product
       needle --lake lake create-table product
     """
     from needlepoint.cli.screen import count

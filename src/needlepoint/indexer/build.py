@@ -6,9 +6,11 @@ collected over row groups and files until the memory is used, sorted, and writte
 
 from __future__ import annotations
 
+import functools
 import itertools
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,11 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from needlepoint.errors import FileChanged, NeedlepointError, NotParquet
+from needlepoint.errors import FileChanged, NeedlepointError, NotParquet, ObjectStoreError
 from needlepoint.indexes.key import encode, key_bytes
 from needlepoint.indexes.zone import zone_maps
-from needlepoint.objects import Identity, identify
-from needlepoint.parquet.build import describe
+from needlepoint.objects import Identity, as_source, concurrently, identify, is_url
+from needlepoint.parquet.build import Description, describe
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables.registry import FileArtifact
 
@@ -30,6 +32,10 @@ BATCH_ROWS = 1 << 16
 COPIES_OF_AN_ENTRY = 4
 # What Arrow and the interpreter need besides the entries.
 BASE_MEMORY = 64 << 20
+# Bytes of a column that are asked for at once. From an object store several requests, side by side, bring them.
+READ_AHEAD, REMOTE_READ_AHEAD = 1 << 20, 16 << 20
+# Cards of objects are read side by side, so many at a time: each is a wait for the store.
+CARDS_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +126,11 @@ def build(task: Task) -> Artifact:
         index.index_id: _RunWriter(index, scratch, capacity(task.memory, task.indexes, index)) for index in task.indexes
     }
     files, failures = [], []
-    for file in task.files:
+    for file, description in _descriptions(task.files):
         try:
-            files.append(_index_file(file, writers))
+            files.append(_index_file(file, description(), writers))
+        except ObjectStoreError:
+            raise  # the next file would fare no better
         except NeedlepointError as error:
             failures.append(Failure(file.path, str(error), file.file_id))
         except OSError as error:
@@ -139,8 +147,27 @@ def capacity(memory: int, indexes: Sequence[IndexTask], index: IndexTask) -> int
     return max(BATCH_ROWS, (memory - BASE_MEMORY) // (len(indexes) * entry * COPIES_OF_AN_ENTRY))
 
 
-def _index_file(file: FileTask, writers: dict[int, _RunWriter]) -> FileArtifact:
-    description = describe(file.path)
+def _descriptions(files: Sequence[FileTask]) -> Iterator[tuple[FileTask, Callable[[], Description]]]:
+    """Each file and what describes it, or raises why nothing can."""
+    if not files or not is_url(files[0].path):
+        for file in files:
+            yield file, functools.partial(describe, file.path)
+        return
+    for start in range(0, len(files), CARDS_AT_ONCE):
+        some = files[start : start + CARDS_AT_ONCE]
+        yield from zip(some, concurrently(_promised, some), strict=True)
+
+
+def _promised(file: FileTask) -> Callable[[], Description]:
+    future: Future[Description] = Future()
+    try:
+        future.set_result(describe(file.path, file.identity))
+    except (NeedlepointError, OSError) as error:
+        future.set_exception(error)
+    return future.result
+
+
+def _index_file(file: FileTask, description: Description, writers: dict[int, _RunWriter]) -> FileArtifact:
     card = description.card
     if card.identity != file.identity:
         raise FileChanged(file.path, "changed since it was listed", hint="Run sync again.")
@@ -152,10 +179,11 @@ def _index_file(file: FileTask, writers: dict[int, _RunWriter]) -> FileArtifact:
         entries[index_id] = 0
         if writer.task.column not in card.arrow_schema.names:
             continue  # an older file without this column: all its values are NULL
-        for keys, rows in _keys(file.path, writer.task):
+        for keys, rows in _keys(file, writer.task):
             writer.add(_entries(keys, rows, file.file_id))
             entries[index_id] += len(rows)
-    if identify(file.path) != file.identity:
+    # An object was read under the condition that it is this version.
+    if not file.identity.etag and identify(file.path) != file.identity:
         raise FileChanged(file.path, "changed while it was read", hint="Run sync again.")
     zones = zone_maps(description)
     return FileArtifact(
@@ -170,12 +198,14 @@ def _index_file(file: FileTask, writers: dict[int, _RunWriter]) -> FileArtifact:
     )
 
 
-def _keys(path: str, index: IndexTask) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
+def _keys(file: FileTask, index: IndexTask) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
     """Keys and row numbers of all values that are not NULL, a batch at a time."""
     first = 0
+    read_ahead = REMOTE_READ_AHEAD if is_url(file.path) else READ_AHEAD
     try:
-        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
-            for batch in file.iter_batches(BATCH_ROWS, columns=[index.column], use_threads=False):
+        source = as_source(file.path, file.identity)
+        with pq.ParquetFile(source, pre_buffer=False, buffer_size=read_ahead) as opened:
+            for batch in opened.iter_batches(BATCH_ROWS, columns=[index.column], use_threads=False):
                 values = _plain_array(batch.column(0), index.type)
                 rows = np.arange(first, first + len(values))
                 first += len(values)
@@ -185,7 +215,7 @@ def _keys(path: str, index: IndexTask) -> Iterator[tuple[npt.NDArray[np.uint8], 
                 if len(values):
                     yield encode(values), rows
     except (pa.ArrowException, OSError) as error:
-        raise NotParquet(path, f"column '{index.column}' cannot be read: {error}") from error
+        raise NotParquet(file.path, f"column '{index.column}' cannot be read: {error}") from error
 
 
 def _plain_array(values: pa.Array, type: pa.DataType) -> pa.Array:

@@ -115,7 +115,7 @@ class Indexer:
             self._mend(index)
         wanted = frozenset(index.id for index in indexes)
         missing = [
-            FileTask(file.id, str(Path(table.location) / file.path), file.identity, wanted - file.indexed)
+            FileTask(file.id, f"{table.location}/{file.path}", file.identity, wanted - file.indexed)
             for file in self._registry.files(table)
             if file.id is not None
             and (not file.has_card or not wanted <= file.indexed)

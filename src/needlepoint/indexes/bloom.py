@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from needlepoint.objects import LocalFile
+from needlepoint.objects import OpenObject
 from needlepoint.parquet import thrift
 from needlepoint.parquet.bloom_filter import has_filters, hash_values, probe
 from needlepoint.parquet.card import FileCard
@@ -38,7 +38,7 @@ _WIDTH = {_INT32: 4, _INT64: 8}
 
 
 def may_match(
-    file: LocalFile,
+    file: OpenObject,
     card: FileCard,
     predicate: Predicate,
     row_groups: Sequence[int],
@@ -53,7 +53,7 @@ def may_match(
 
 
 class _Asking:
-    def __init__(self, file: LocalFile, card: FileCard, schema: pa.Schema | None) -> None:
+    def __init__(self, file: OpenObject, card: FileCard, schema: pa.Schema | None) -> None:
         self._file, self._card, self._schema = file, card, schema
 
     def may_match(self, predicate: Predicate, groups: npt.NDArray[np.int64]) -> Answers:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.errors import FileChanged, FileError, UnknownName
-from needlepoint.objects import LocalFile
+from needlepoint.objects import OpenObject, open_object
 from needlepoint.parquet import layout
 from needlepoint.parquet.advice import Advice, advise
 from needlepoint.parquet.build import Description, describe
@@ -177,11 +177,11 @@ def inspect_pages(path: str, column: str) -> tuple[PageAnatomy, ...]:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[tuple[LocalFile, FileMetadata, Description]]:
+def _opened(path: str) -> Iterator[tuple[OpenObject, FileMetadata, Description]]:
     """The open file, its footer and its description, all of one version of it."""
     try:
-        with LocalFile(path) as file:
-            metadata, described = read_footer(file), describe(path)
+        with open_object(path) as file:
+            metadata, described = read_footer(file), describe(path, file.identity)
             if described.card.identity != file.identity:
                 raise FileChanged(path, "the file changed while it was inspected", hint="Try again.")
             yield file, metadata, described
@@ -190,7 +190,7 @@ def _opened(path: str) -> Iterator[tuple[LocalFile, FileMetadata, Description]]:
         raise FileError(path, reason, hint="Name one Parquet file.") from error
 
 
-def _columns(file: LocalFile, metadata: FileMetadata, described: Description) -> Iterator[ColumnAnatomy]:
+def _columns(file: OpenObject, metadata: FileMetadata, described: Description) -> Iterator[ColumnAnatomy]:
     types = _types(described)
     pages = _Pages(file, metadata, described)
     for number, (leaf, type) in enumerate(zip(described.card.leaves, types, strict=True)):
@@ -283,7 +283,7 @@ def _is_indexed(card: FileCard, chunk: ColumnChunk, leaf: int, group: int) -> bo
 class _Pages:
     """Pages by offset index, or by their headers as long as not too many are to be read."""
 
-    def __init__(self, file: LocalFile, metadata: FileMetadata, described: Description) -> None:
+    def __init__(self, file: OpenObject, metadata: FileMetadata, described: Description) -> None:
         self._file, self._metadata, self._described = file, metadata, described
         self._headers_left = MOST_HEADERS
 
@@ -366,7 +366,7 @@ def _indexed(described: Description, leaf: int, group: int) -> dict[int, _Indexe
 
 
 def _page_anatomies(
-    file: LocalFile, metadata: FileMetadata, described: Description, leaf: int, group: int, type: pa.DataType
+    file: OpenObject, metadata: FileMetadata, described: Description, leaf: int, group: int, type: pa.DataType
 ) -> Iterator[PageAnatomy]:
     chunk = metadata.row_groups[group].columns[leaf]
     physical = name_of(TYPES, chunk.physical_type)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from needlepoint.objects import COALESCE_GAP, LocalFile
+from needlepoint.objects import LOCAL_GAP, OpenObject
 from needlepoint.parquet import thrift
 from needlepoint.parquet.card import ABSENT, FileCard
 from needlepoint.parquet.page_index import Int64Array
@@ -109,7 +109,7 @@ def has_filters(card: FileCard, leaf: int, row_groups: Sequence[int]) -> bool:
     return any(_bitset(card, card.chunk_index(leaf, group)) is not None for group in row_groups)
 
 
-def probe(file: LocalFile, card: FileCard, leaf: int, row_groups: Sequence[int], hashes: Hashes) -> Matrix:
+def probe(file: OpenObject, card: FileCard, leaf: int, row_groups: Sequence[int], hashes: Hashes) -> Matrix:
     """For each row group and hash: may the leaf column hold a value with that hash?
 
     True everywhere for a chunk without a filter, or with one that cannot be asked. The open file must be the one the
@@ -123,7 +123,7 @@ def probe(file: LocalFile, card: FileCard, leaf: int, row_groups: Sequence[int],
     return answers
 
 
-def _probe(file: LocalFile, card: FileCard, chunks: Sequence[int], hashes: Hashes) -> Matrix:
+def _probe(file: OpenObject, card: FileCard, chunks: Sequence[int], hashes: Hashes) -> Matrix:
     answers = np.ones((len(chunks), len(hashes)), np.bool_)
     _find_headers(file, card, chunks)
     bitsets = [(row, chunk, bitset) for row, chunk in enumerate(chunks) if (bitset := _bitset(card, chunk)) is not None]
@@ -170,7 +170,7 @@ def _agrees(header: BloomHeader | None, bitset: Bitset, length: int) -> bool:
     return header is not None and header == BloomHeader(bitset.blocks * BLOCK, length)
 
 
-def _find_headers(file: LocalFile, card: FileCard, chunks: Sequence[int]) -> None:
+def _find_headers(file: OpenObject, card: FileCard, chunks: Sequence[int]) -> None:
     """The headers of filters whose length the footer does not give."""
     unknown = [chunk for chunk in chunks if (bitset := _bitset(card, chunk)) is not None and not bitset.blocks]
     if not unknown:
@@ -196,12 +196,12 @@ def _block_numbers(hashes: Hashes, counts: Hashes) -> Int64Array:
 
 
 def _read(
-    file: LocalFile, headers: Sequence[tuple[int, int]], places: Int64Array
+    file: OpenObject, headers: Sequence[tuple[int, int]], places: Int64Array
 ) -> tuple[list[bytes], npt.NDArray[np.uint32]]:
     """The headers, and for each place the words of the block there."""
     wanted, which = np.unique(places, return_inverse=True)
     # Blocks near each other are one range; with many values that is the whole bitset, and never more than it.
-    breaks = np.flatnonzero(np.diff(wanted) > COALESCE_GAP) + 1
+    breaks = np.flatnonzero(np.diff(wanted) > LOCAL_GAP) + 1
     firsts = wanted[np.concatenate((np.zeros(1, np.int64), breaks))]
     ends = wanted[np.concatenate((breaks - 1, np.array([len(wanted) - 1])))] + BLOCK
     ranges = list(zip(firsts.tolist(), (ends - firsts).tolist(), strict=True))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.errors import NotParquet
-from needlepoint.objects import LocalFile
+from needlepoint.objects import Identity, OpenObject, open_object
 from needlepoint.parquet import assembly, card
 from needlepoint.parquet.card import ABSENT, ChunkTable, Field, FileCard, PageTable
 from needlepoint.parquet.footer import (
@@ -44,14 +44,17 @@ class Description:
     page_bounds: tuple[ColumnIndex | None, ...]
 
 
-def build_card(path: str) -> FileCard:
-    """The card of the file at `path`; NotParquet when it is none, FileChanged when it changes meanwhile."""
-    return describe(path).card
+def build_card(path: str, identity: Identity | None = None) -> FileCard:
+    """The card of the file at `path`; NotParquet when it is none, FileChanged when it changes meanwhile.
+
+    For an object an `identity` that is known spares a request, and another version of it is FileChanged.
+    """
+    return describe(path, identity).card
 
 
-def describe(path: str) -> Description:
+def describe(path: str, identity: Identity | None = None) -> Description:
     """All there is to know of the file at `path` without decoding values; errors as of `build_card`."""
-    with LocalFile(path) as file:
+    with open_object(path, identity) as file:
         metadata = read_footer(file)
         columns = leaves(metadata.schema)
         chunks = [group.columns[leaf] for leaf in range(len(columns)) for group in metadata.row_groups]
@@ -62,7 +65,7 @@ def describe(path: str) -> Description:
         return Description(_card(file, metadata, columns, chunks, indexes), bounds)
 
 
-def _check_places(file: LocalFile, chunks: list[ColumnChunk]) -> None:
+def _check_places(file: OpenObject, chunks: list[ColumnChunk]) -> None:
     for chunk in chunks:
         name = ".".join(chunk.path)
         if chunk.file_path:
@@ -74,7 +77,7 @@ def _check_places(file: LocalFile, chunks: list[ColumnChunk]) -> None:
             raise NotParquet(file.path, f"column {name} lies outside the file", hint=_HINT)
 
 
-def _offset_indexes(file: LocalFile, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[OffsetIndex | None]:
+def _offset_indexes(file: OpenObject, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[OffsetIndex | None]:
     """The offset index of each chunk; None where there is none, or none to be trusted."""
     found: list[OffsetIndex | None] = [None] * len(chunks)
     places = [(chunk.offset_index_offset, chunk.offset_index_length) for chunk in chunks]
@@ -91,7 +94,7 @@ def _offset_indexes(file: LocalFile, metadata: FileMetadata, chunks: list[Column
 
 
 def _column_indexes(
-    file: LocalFile, chunks: list[ColumnChunk], indexes: list[OffsetIndex | None]
+    file: OpenObject, chunks: list[ColumnChunk], indexes: list[OffsetIndex | None]
 ) -> tuple[ColumnIndex | None, ...]:
     found: list[ColumnIndex | None] = [None] * len(chunks)
     places = [(chunk.column_index_offset, chunk.column_index_length) for chunk in chunks]
@@ -106,7 +109,7 @@ def _column_indexes(
     return tuple(found)
 
 
-def _read_places(file: LocalFile, places: list[tuple[int | None, int | None]]) -> Iterator[tuple[int, bytes]]:
+def _read_places(file: OpenObject, places: list[tuple[int | None, int | None]]) -> Iterator[tuple[int, bytes]]:
     """The bytes at each place that lies in the file, with its number."""
     wanted: list[int] = []
     ranges: list[tuple[int, int]] = []
@@ -119,7 +122,7 @@ def _read_places(file: LocalFile, places: list[tuple[int | None, int | None]]) -
 
 
 def _card(
-    file: LocalFile,
+    file: OpenObject,
     metadata: FileMetadata,
     columns: tuple[Leaf, ...],
     chunks: list[ColumnChunk],

@@ -141,6 +141,7 @@ class FileCard:
         header = {
             "size": self.identity.size,
             "mtime_ns": self.identity.mtime_ns,
+            "etag": self.identity.etag,
             "num_rows": self.num_rows,
             "version": self.version,
             "has_creator": self.created_by is not None,
@@ -186,7 +187,7 @@ def _from_parts(header: dict[str, Any], arrays: list[Int64Array], blobs: list[by
     # offset[i] is the sum of all gaps up to i and of all sizes before i.
     pages = PageTable(np.cumsum(gaps) + np.cumsum(sizes) - sizes, sizes, np.cumsum(row_counts))
     return FileCard(
-        identity=Identity(header["size"], header["mtime_ns"]),
+        identity=Identity(header["size"], header["mtime_ns"], header["etag"]),
         num_rows=header["num_rows"],
         version=header["version"],
         created_by=created_by,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from needlepoint.errors import NotParquet
-from needlepoint.objects import LocalFile
+from needlepoint.objects import OpenObject
 from needlepoint.parquet import thrift
 from needlepoint.parquet.thrift import Struct, ThriftError
 
@@ -130,7 +130,7 @@ class Leaf:
     nested: bool  # inside a group, or repeated: values are not rows
 
 
-def read_footer(file: LocalFile) -> FileMetadata:
+def read_footer(file: OpenObject) -> FileMetadata:
     """The footer of an open file; NotParquet when there is none to be read."""
     raw = _footer_bytes(file)
     try:
@@ -141,7 +141,7 @@ def read_footer(file: LocalFile) -> FileMetadata:
         raise NotParquet(file.path, f"the footer cannot be read: {error}", hint=_CORRUPT_HINT) from error
 
 
-def _footer_bytes(file: LocalFile) -> bytes:
+def _footer_bytes(file: OpenObject) -> bytes:
     size = file.size
     if size < 12:
         raise NotParquet(file.path, f"{size} bytes are too few for a Parquet file", hint=_CORRUPT_HINT)

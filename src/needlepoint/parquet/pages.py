@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow._parquet import ParquetReader
 
 from needlepoint.errors import NotParquet
-from needlepoint.objects import LocalFile
+from needlepoint.objects import LOCAL_GAP, REMOTE_GAP, coalesce, concurrently, is_url, open_object
 from needlepoint.parquet.assembly import AssembledChunk, Frame, assemble, count_values
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.page_index import Int64Array
@@ -89,7 +89,8 @@ def _read_alike(wanted: Sequence[Wanted], columns: tuple[str, ...]) -> tuple[pa.
     plan = prepare(wanted[0].card, columns)
     if not columns or not any(len(each.rows) for each in wanted):
         return plan.schema.empty_table(), NOTHING_READ
-    fetched = [_fetch(each, columns) for each in wanted if len(each.rows)]
+    do_all = concurrently if len(wanted) > 1 and is_url(wanted[0].path) else map
+    fetched = list(do_all(lambda each: _fetch(each, columns), [each for each in wanted if len(each.rows)]))
     stats = ReadStats(*map(sum, zip(*(each.stats.counts for each in fetched), strict=True)))
     arrays: dict[str, pa.ChunkedArray] = {}
     try:
@@ -115,7 +116,7 @@ class _Fetched:
 def _fetch(wanted: Wanted, columns: tuple[str, ...]) -> _Fetched:
     request = _Request()
     parts = [request.add(file, wanted.rows) for file in prepare(wanted.card, columns).files]
-    with LocalFile(wanted.path) as file:
+    with open_object(wanted.path, wanted.card.identity) as file:
         file.check_unchanged(wanted.card.identity)
         blocks = file.read_ranges(request.ranges)
         file.check_unchanged(wanted.card.identity)
@@ -123,14 +124,15 @@ def _fetch(wanted: Wanted, columns: tuple[str, ...]) -> _Fetched:
 
 
 def foresee_rows(card: FileCard, columns: Sequence[str], rows: Int64Array) -> ReadStats:
-    """What `read_rows` will cost, but for neighbouring ranges that are fetched in one request."""
+    """What `read_rows` will cost."""
     if not len(rows) or not columns:
         return NOTHING_READ
     request = _Request()
     for file in prepare(card, tuple(columns)).files:
         request.add(file, rows)
-    wanted = sum(length for _, length in request.ranges)
-    return ReadStats(wanted, len(request.ranges), request.pages, request.row_groups)
+    blocks = coalesce(request.ranges, REMOTE_GAP if card.identity.etag else LOCAL_GAP)
+    wanted = sum(block.end - block.start for block in blocks)
+    return ReadStats(wanted, len(blocks), request.pages, request.row_groups)
 
 
 def _check_rows(card: FileCard, rows: Int64Array) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from needlepoint.objects import LocalFile
+from needlepoint.objects import OpenObject
 from needlepoint.parquet import thrift
 from needlepoint.parquet.footer import ColumnChunk
 from needlepoint.parquet.thrift import Struct, ThriftError
@@ -34,7 +34,7 @@ class Page:
         return self.end - self.offset
 
 
-def pages_of_chunk(file: LocalFile, chunk: ColumnChunk, *, nested: bool, limit: int = 1 << 30) -> list[Page]:
+def pages_of_chunk(file: OpenObject, chunk: ColumnChunk, *, nested: bool, limit: int = 1 << 30) -> list[Page]:
     """Its pages, up to so many; fewer where a header cannot be read."""
     pages: list[Page] = []
     position = chunk.start
@@ -47,7 +47,7 @@ def pages_of_chunk(file: LocalFile, chunk: ColumnChunk, *, nested: bool, limit: 
     return pages
 
 
-def _page(file: LocalFile, position: int, chunk_end: int, nested: bool) -> Page | None:
+def _page(file: OpenObject, position: int, chunk_end: int, nested: bool) -> Page | None:
     for window in _WINDOWS:
         try:
             header = thrift.parse(file.read(position, min(window, chunk_end - position)))

@@ -54,7 +54,9 @@ class _Catalog(CatalogProvider):
         return self._schema if name == SCHEMA else None
 
 
-def make_context(*, collect_statistics: bool, pushdown: bool = True) -> datafusion.SessionContext:
+def make_context(
+    *, collect_statistics: bool, pushdown: bool = True, keep_footers: bool = True
+) -> datafusion.SessionContext:
     settings = {
         "datafusion.catalog.information_schema": "true",
         "datafusion.execution.collect_statistics": str(collect_statistics).lower(),
@@ -68,4 +70,6 @@ def make_context(*, collect_statistics: bool, pushdown: bool = True) -> datafusi
     context.register_catalog_provider(CATALOG, _Catalog())
     # A directory listing would otherwise be remembered for ever.
     context.sql("SET datafusion.runtime.list_files_cache_limit = '0'")
+    if not keep_footers:
+        context.sql("SET datafusion.runtime.metadata_cache_limit = '0'")
     return context

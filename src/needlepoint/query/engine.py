@@ -16,9 +16,10 @@ float column run without collected statistics, and float columns in predicates r
 
 from __future__ import annotations
 
+import functools
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ import pyarrow as pa
 
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, NeedlepointError, SqlError
+from needlepoint.objects.failures import is_by_object_store
 from needlepoint.parquet.build import build_card
 from needlepoint.predicate import leaves
 from needlepoint.query import catalog
@@ -100,7 +102,7 @@ class Engine:
         self._registry = registry
         self._stores = stores
         self._settings = settings
-        self.snapshots = Snapshots(registry, settings.refresh)
+        self.snapshots = Snapshots(registry, settings.refresh, settings.object_refresh)
         self.cards = Cards(registry, settings.cache_bytes)
         self._natives = NativeScans()
         self._context = catalog.make_context(collect_statistics=True)
@@ -115,14 +117,14 @@ class Engine:
     def sql(self, query: str, parameters: Mapping[str, Any] | None = None, *, use_indexes: bool = True) -> Result:
         """Run a query. A file that changes meanwhile is noticed, and the query planned again."""
 
-        def run(context: datafusion.SessionContext | None) -> Result:
-            return self.retried(lambda first: self._run_once(query, parameters, use_indexes, context, may_list=first))
+        def run(*, plain: bool) -> Result:
+            return self.retried(lambda first: self._run_once(query, parameters, use_indexes, plain, may_list=first))
 
         try:
-            return run(None)
+            return run(plain=False)
         except CannotSkip:
             try:
-                return run(self._plain_context)
+                return run(plain=True)
             except CannotSkip as error:
                 raise SqlError(str(error)) from error
 
@@ -146,13 +148,14 @@ class Engine:
         query: str,
         parameters: Mapping[str, Any] | None,
         use_indexes: bool,
-        context: datafusion.SessionContext | None,
+        plain: bool,
         may_list: bool,
     ) -> Result:
         with clear_error(query, self._names()):
             started = time.perf_counter()
             planned = self._plan(query, parameters, use_indexes)
-            planned.context = context or planned.context
+            if plain:
+                planned.context = self._context_for(planned.readings.values(), plain=True)
             for reading in planned.readings.values():
                 reading.may_list = may_list
             decided = time.perf_counter()
@@ -196,17 +199,34 @@ class Engine:
             for name, found in prepared.items()
             if name not in asked
         ]
-        if joins:
-            context = self._plain_context
-        elif any(_has_float(reading) for reading in readings.values()):
-            context = self._careful_context
+        context = self._context_for(readings.values(), plain=joins)
         return _Planned(prepared, readings, questions, unscanned, schema, context, views)
 
     def _plan_lookup(self, lookup: Lookup, use_indexes: bool) -> _Planned:
         found, name = self.prepare(lookup.table), lookup.table
         reading, question = self.narrow(found, lookup.request, use_indexes)
-        context = self._careful_context if _has_float(reading) else self._context
+        context = self._context_for([reading], plain=False)
         return _Planned({name: found}, {name: reading}, {name: question}, [], lookup.schema, context, [])
+
+    def _context_for(self, readings: Iterable[Reading], *, plain: bool) -> datafusion.SessionContext:
+        """`plain` is without filter pushdown."""
+        readings = list(readings)
+        if any(reading.remote for reading in readings):
+            return self._remote_plain_context if plain else self._remote_context
+        if plain:
+            return self._plain_context
+        return self._careful_context if any(map(_has_float, readings)) else self._context
+
+    # DataFusion takes a footer or statistics that it remembers for those of any object of the same path, size and
+    # second: an object that was replaced at once would be read through the old footer. For objects it remembers none.
+
+    @functools.cached_property
+    def _remote_context(self) -> datafusion.SessionContext:
+        return catalog.make_context(collect_statistics=False, keep_footers=False)
+
+    @functools.cached_property
+    def _remote_plain_context(self) -> datafusion.SessionContext:
+        return catalog.make_context(collect_statistics=False, pushdown=False, keep_footers=False)
 
     def narrow(
         self, prepared: Prepared, request: Request, use_indexes: bool = True, pushdown: bool = True
@@ -327,11 +347,17 @@ def _tables_named(query: str, views: list[tuple[str, str]], known: _Names) -> fr
 def _collected(frame: datafusion.DataFrame, planned: _Planned) -> list[pa.RecordBatch]:
     try:
         return frame.collect()
-    except Exception as error:
-        if "parquet" not in str(error).lower():
-            raise
-        _name_the_culprit(planned)
-        raise CannotSkip(str(error)) from error
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # DataFusion panics, which is no Exception, when an object shrinks under its hands
+        failure = error
+    for reading in planned.readings.values():
+        check_present(reading)  # a file that changed or went away meanwhile is reason enough
+    text = str(failure)
+    if "parquet" not in text.lower() or is_by_object_store(text) or not isinstance(failure, Exception):
+        raise failure
+    _name_the_culprit(planned)
+    raise CannotSkip(text) from failure
 
 
 def _name_the_culprit(planned: _Planned) -> None:

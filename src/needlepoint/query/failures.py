@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from needlepoint.errors import NeedlepointError, NotParquet, SqlError, UnknownName
+from needlepoint.objects.failures import is_by_object_store, object_store_error
 
 _MISSING_TABLE = re.compile(r"table '(?:[^']*?\.)?([^'.]+)' not found")
 _MISSING_COLUMN = re.compile(r"No field named ([^\s]+?)\.?\s", re.DOTALL)
@@ -30,6 +31,9 @@ def clear_error(query: str, tables: Callable[[], list[str]]) -> Iterator[None]:
     except Exception as error:
         if type(error) not in (ValueError, Exception):
             raise
+        if is_by_object_store(str(error)):
+            # Without the cause: its text holds what nobody should see.
+            raise object_store_error(_object(str(error)), str(error)) from None
         raise translate(str(error), query, tables()) from error
 
 
@@ -53,6 +57,11 @@ def translate(text: str, query: str, tables: list[str]) -> NeedlepointError:
         path = re.search(r"(/[^\s:,'\"]+\.parquet)", text)
         return NotParquet(path[1] if path else "a file", _short(text), hint="Write it again or remove it, then sync.")
     return SqlError(_short(_with_position(text)))
+
+
+def _object(text: str) -> str:
+    found = re.search(r"Error performing \w+ (\S+)", text)
+    return found[1].partition("?")[0] if found else "an object"
 
 
 def _short(text: str) -> str:

@@ -18,6 +18,8 @@ from urllib.parse import quote
 import datafusion
 import pyarrow as pa
 
+from needlepoint.objects import is_url
+
 _SCAN_TAG, _PATHS_TAG = b"\x0a", b"\x12"  # field 1 and field 2, both length-delimited
 
 
@@ -27,6 +29,7 @@ class NativeScans:
     def __init__(self) -> None:
         self._context = datafusion.SessionContext()
         self._templates: dict[bytes, tuple[bytes, bytes]] = {}
+        self._registered: dict[tuple[datafusion.SessionContext, str], object] = {}
         self._lock = threading.Lock()
 
     def scan(
@@ -41,10 +44,32 @@ class NativeScans:
         A file that does not exist is passed over in silence: the caller makes sure that they do.
         """
         scan, rest = self._template(schema, partitions)
-        urls = [f"file://{quote(path)}".encode() for path in paths]
+        urls = [self._url(context, path).encode() for path in paths]
         scan += b"".join(_PATHS_TAG + _varint(len(url)) + url for url in urls)
         plan = _SCAN_TAG + _varint(len(scan)) + scan + rest
         return context.create_dataframe_from_logical_plan(datafusion.LogicalPlan.from_bytes(context, plan))
+
+    def _url(self, context: datafusion.SessionContext, path: str) -> str:
+        if not is_url(path):
+            return f"file://{quote(path)}"
+        from needlepoint.objects.remote import SCHEME, split_url
+
+        bucket, key = split_url(path)
+        self._register(context, bucket)
+        return f"{SCHEME}{bucket}/{quote(key)}"
+
+    def _register(self, context: datafusion.SessionContext, bucket: str) -> None:
+        """DataFusion has object stores of its own. It reads the variables when one is made, as ours do."""
+        from datafusion.object_store import AmazonS3
+
+        from needlepoint.objects.remote import SCHEME, endpoint, store_of
+
+        ours = store_of(bucket)
+        if self._registered.get((context, bucket)) is not ours:
+            address, allow_http = endpoint()
+            theirs = AmazonS3(bucket_name=bucket, endpoint=address, allow_http=allow_http)
+            context.register_object_store(SCHEME, theirs, bucket)
+            self._registered[context, bucket] = ours
 
     def stub(self, schema: pa.Schema) -> datafusion.Table:
         """A table without files, to plan against."""

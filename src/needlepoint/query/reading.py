@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from needlepoint.access import AccessPlan, Rows
+from needlepoint.objects import is_url
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.pages import ReadStats
 from needlepoint.predicate import Predicate
@@ -32,6 +33,10 @@ class Reading:
     sifted: int = 0
     listed: bool = False
     may_list: bool = True
+
+    @property
+    def remote(self) -> bool:
+        return is_url(self.snapshot.table.location)
 
     def path(self, file: File) -> str:
         return f"{self.snapshot.table.location}/{file.path}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from needlepoint.errors import NotParquet, SchemaConflict
+from needlepoint.objects import as_source, is_url
 from needlepoint.parquet.build import build_card
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import Table
@@ -59,13 +59,14 @@ def discover_schema(
 
 def read_schemas(location: str, paths: Sequence[str]) -> dict[str, FileSchema]:
     """The schemas of files, read side by side; for a file that is not Parquet, the error that says so."""
-    with ThreadPoolExecutor(8) as pool:
+    # Reading a footer is work for a core; asking an object store for one is waiting.
+    with ThreadPoolExecutor(32 if is_url(location) else 8) as pool:
         return dict(zip(paths, pool.map(lambda path: _schema(f"{location}/{path}"), paths), strict=True))
 
 
 def _schema(path: str) -> FileSchema:
     try:
-        schema = plain_schema(pq.read_schema(path))
+        schema = plain_schema(pq.read_schema(as_source(path)))
     except (pa.ArrowException, OSError) as error:
         return _why(path, error)
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
@@ -85,9 +86,9 @@ def _why(path: str, error: Exception) -> NotParquet:
     return NotParquet(path, f"cannot be read: {error}")
 
 
-def discover_table(location: Path, paths: Sequence[str]) -> Discovered:
+def discover_table(location: str, paths: Sequence[str]) -> Discovered:
     """For a new table every file counts: an unreadable one is an error."""
-    found = discover_schema(str(location), read_schemas(str(location), paths), paths)
+    found = discover_schema(location, read_schemas(location, paths), paths)
     for error in found.unreadable:
         raise error
     return found

@@ -1,4 +1,4 @@
-"""The Parquet files that lie in a directory now."""
+"""The Parquet files that lie in a directory, or under a prefix of an object store, now."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from needlepoint.errors import StoreError
-from needlepoint.objects import Identity
+from needlepoint.objects import Identity, is_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ def list_files(location: str) -> Listing:
 
     Names that begin with `_` or `.` are private to writers (`_temporary`, `_SUCCESS`, `.part-0.crc`), as in Spark.
     """
+    if is_url(location):
+        return _list_objects(location)
     files: dict[str, Identity] = {}
     try:
         complete = _walk(location, "", files)
@@ -30,6 +32,21 @@ def list_files(location: str) -> Listing:
         complete = True
     except OSError as error:
         raise StoreError(f"{location} cannot be listed: {error}.", hint="Check its permissions.") from error
+    return Listing(files, complete)
+
+
+def _list_objects(location: str) -> Listing:
+    from needlepoint.objects.remote import list_objects
+
+    files: dict[str, Identity] = {}
+    complete = True
+    for path, identity in list_objects(location):
+        if not path.endswith(".parquet"):
+            continue
+        if path.startswith(("_", ".")) or "/_" in path or "/." in path:
+            complete = False
+        else:
+            files[path] = identity
     return Listing(files, complete)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from needlepoint.errors import NameTaken, StoreError, UnknownName
-from needlepoint.objects import Identity
+from needlepoint.objects import Identity, is_url
 from needlepoint.predicate import Bounds, Ordinal
 from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import Batch, File, Index, Move, Table, check_name
@@ -40,7 +40,7 @@ CREATE TABLE indexes (
 CREATE TABLE files (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
-    path TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
+    path TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, etag TEXT NOT NULL,
     rows INTEGER, row_groups INTEGER, pages INTEGER, problem TEXT,
     UNIQUE (table_id, path));
 CREATE TABLE cards (
@@ -120,11 +120,14 @@ class Registry:
 
     def _table(self, row: tuple[int, str, str, bytes, str]) -> Table:
         id, name, location, schema, partitions = row
-        absolute = str(self._root / location)  # an absolute location stays as it is
+        # An absolute location stays as it is.
+        absolute = location if is_url(location) else str(self._root / location)
         return Table(id, name, absolute, pa.ipc.read_schema(pa.py_buffer(schema)), tuple(json.loads(partitions)))
 
     def _stored_location(self, location: str) -> str:
         """Relative inside the lake, so that a lake can be moved as a whole."""
+        if is_url(location):
+            return location
         path = Path(location)
         return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
 
@@ -223,7 +226,7 @@ class Registry:
 
     def files(self, table: Table) -> list[File]:
         query = """
-            SELECT path, size, mtime_ns, id, rows, row_groups, pages, problem,
+            SELECT path, size, mtime_ns, etag, id, rows, row_groups, pages, problem,
                    EXISTS (SELECT 1 FROM cards WHERE file_id = files.id),
                    (SELECT group_concat(index_id) FROM indexed WHERE file_id = files.id)
             FROM files WHERE table_id = ? ORDER BY path"""
@@ -231,7 +234,7 @@ class Registry:
         return [
             File(
                 path=path,
-                identity=Identity(size, mtime_ns),
+                identity=Identity(size, mtime_ns, etag),
                 id=id,
                 rows=rows,
                 row_groups=row_groups,
@@ -240,7 +243,7 @@ class Registry:
                 indexed=frozenset(int(index) for index in indexed.split(",")) if indexed else frozenset(),
                 problem=problem,
             )
-            for path, size, mtime_ns, id, rows, row_groups, pages, problem, has_card, indexed in found
+            for path, size, mtime_ns, etag, id, rows, row_groups, pages, problem, has_card, indexed in found
         ]
 
     def card(self, file_id: int) -> bytes | None:
@@ -362,10 +365,11 @@ class Registry:
 
 def _insert_files(connection: sqlite3.Connection, table_id: int, files: Sequence[File]) -> None:
     for file in files:
+        identity = file.identity
         # A path that sync found first, mid-publish, is the same file: the batch's entry replaces it.
         cursor = connection.execute(
-            "INSERT OR REPLACE INTO files (table_id, path, size, mtime_ns, rows) VALUES (?, ?, ?, ?, ?)",
-            (table_id, file.path, file.identity.size, file.identity.mtime_ns, file.rows),
+            "INSERT OR REPLACE INTO files (table_id, path, size, mtime_ns, etag, rows) VALUES (?, ?, ?, ?, ?, ?)",
+            (table_id, file.path, identity.size, identity.mtime_ns, identity.etag, file.rows),
         )
         if (cursor.lastrowid or 0) >= 1 << 32:
             raise StoreError("the registry has used all 2^32 file ids.", hint="Rebuild it: remove .needlepoint.")

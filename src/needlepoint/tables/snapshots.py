@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from needlepoint.errors import StoreError
-from needlepoint.objects import Identity
+from needlepoint.objects import Identity, is_url
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import File, Index, Table
 from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas
@@ -61,11 +61,17 @@ class _Known:
 
 
 class Snapshots:
-    """The newest snapshot of each table, kept until the registry or the directory can have changed."""
+    """The newest snapshot of each table, kept until the registry or the directory can have changed.
 
-    def __init__(self, registry: Registry, refresh: float) -> None:
+    Listing an object store takes a tenth of a second for each thousand objects, and has a price: `object_refresh` says
+    for how long a listing of one serves. Who changes objects and syncs is seen at once all the same, since the registry
+    changed; objects replaced or deleted without are noticed when they are read.
+    """
+
+    def __init__(self, registry: Registry, refresh: float, object_refresh: float = 0) -> None:
         self._registry = registry
         self._refresh = refresh
+        self._object_refresh = object_refresh
         self._known: dict[str, _Known] = {}
         self._snapshots: dict[str, tuple[Snapshot, float]] = {}
         self._schemas: dict[tuple[int, str, Identity], FileSchema] = {}
@@ -75,9 +81,13 @@ class Snapshots:
         with self._lock:
             sequence = self._registry.sequence()
             held = self._snapshots.get(name)
-            if held is not None and held[0].sequence == sequence and time.monotonic() - held[1] < self._refresh:
+            if held is not None and held[0].sequence == sequence and self._is_fresh(*held):
                 return held[0]
             return self._renew(name)
+
+    def _is_fresh(self, snapshot: Snapshot, listed_at: float) -> bool:
+        refresh = self._object_refresh if is_url(snapshot.table.location) else self._refresh
+        return time.monotonic() - listed_at < refresh
 
     def forget(self) -> None:
         """List again at the next question, however fresh the listing is."""
@@ -128,7 +138,7 @@ class Snapshots:
             listing = list_files(known.table.location)
             # A batch that began or ended during the listing may be in it by half: look again.
             sequence = self._registry.sequence()
-            if not listing.files and known.files and not Path(known.table.location).is_dir():
+            if not listing.files and known.files and _is_gone(known.table.location):
                 raise StoreError(
                     f"{known.table.location}, the directory of table '{name}', is gone.",
                     hint="Is its disk mounted? Drop the table if it is no more.",
@@ -150,6 +160,11 @@ class Snapshots:
             }
             indexes = tuple(self._registry.indexes(table))
         return _Known(table, files, indexes, frozenset(pending - files.keys()), sequence)
+
+
+def _is_gone(location: str) -> bool:
+    """An object store has no directories that could be gone, and a bucket that is cannot be listed."""
+    return not is_url(location) and not Path(location).is_dir()
 
 
 def _is_simple(path: str, columns: tuple[str, ...]) -> bool:

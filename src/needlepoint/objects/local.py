@@ -1,31 +1,16 @@
-"""The bytes of a lake: local files, read by range.
-
-Everything above asks for ranges and never for positions of a shared cursor, so that the same calls can be
-answered by an object store.
-"""
+"""Local files, read by range."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 
-from needlepoint.errors import FileChanged, NotParquet
-
-# Two wanted ranges with a gap up to this are read as one: a request costs more than 4 KiB of bytes.
-COALESCE_GAP = 4096
+from needlepoint.objects.base import Identity, changed, too_short
+from needlepoint.objects.ranges import LOCAL_GAP, coalesce, cut
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What tells one version of a file from the next."""
-
-    size: int
-    mtime_ns: int
-
-
-def identify(path: str) -> Identity:
+def identify_file(path: str) -> Identity:
     """The identity of the file now at `path`."""
     found = os.stat(path)  # noqa: PTH116 - twice as fast as Path.stat, and this runs for every file of a table
     return Identity(found.st_size, found.st_mtime_ns)
@@ -72,18 +57,12 @@ class LocalFile:
         """
         current = self._current()
         if current != identity:
-            raise FileChanged(
-                self.path,
-                f"the file changed: {current.size} bytes, planned for {identity.size}"
-                if current.size != identity.size
-                else "the file was modified since it was planned for",
-                hint="Run the query again; `sync` brings the indexes up to date.",
-            )
+            raise changed(self.path, identity, current)
 
     def read(self, offset: int, length: int) -> bytes:
         """Exactly `length` bytes from `offset`; NotParquet when the file ends before."""
         if offset < 0 or length < 0 or offset + length > self.size:
-            raise self._too_short(offset, length)
+            raise too_short(self.path, self.size, offset, length)
         self.requests += 1
         self.bytes_requested += length
         data = os.pread(self._descriptor, length, offset)
@@ -95,36 +74,13 @@ class LocalFile:
         while done < length:
             data = os.pread(self._descriptor, length - done, offset + done)
             if not data:
-                raise self._too_short(offset, length)
+                raise too_short(self.path, self.size, offset, length)
             parts.append(data)
             done += len(data)
         return b"".join(parts)
-
-    def _too_short(self, offset: int, length: int) -> NotParquet:
-        return NotParquet(
-            self.path,
-            f"bytes {offset} to {offset + length} lie outside the file of {self.size} bytes",
-            hint="The file is truncated or corrupt; write it again.",
-        )
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of each `(offset, length)`, in the order asked; neighbours are read together."""
         if len(ranges) == 1:
             return [self.read(*ranges[0])]
-        order = sorted(range(len(ranges)), key=ranges.__getitem__)
-        results = [b""] * len(ranges)
-        first = 0
-        while first < len(order):
-            start, length = ranges[order[first]]
-            end = start + length
-            last = first + 1
-            while last < len(order) and ranges[order[last]][0] <= end + COALESCE_GAP:
-                offset, length = ranges[order[last]]
-                end = max(end, offset + length)
-                last += 1
-            block = self.read(start, end - start)
-            for index in order[first:last]:
-                offset, length = ranges[index]
-                results[index] = block[offset - start : offset - start + length]
-            first = last
-        return results
+        return cut(ranges, coalesce(ranges, LOCAL_GAP), lambda block: self.read(block.start, block.end - block.start))

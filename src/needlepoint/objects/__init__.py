@@ -1,0 +1,32 @@
+"""The bytes of a lake: files and objects, read by range.
+
+Everything above asks for ranges and never for positions of a shared cursor, so that the same calls are answered by a
+local file and by an object store.
+
+    base       what an open object is, and what tells one version of it from the next
+    ranges     many wanted ranges become few requests
+    local      files
+    remote     objects in S3, through obstore: the only importer of it
+    failures   what an object store refuses, in our words
+    opening    a path or URL becomes one or the other
+"""
+
+from needlepoint.objects.base import Identity, OpenObject, is_url
+from needlepoint.objects.local import LocalFile
+from needlepoint.objects.opening import as_source, concurrently, identify, identify_all, open_object
+from needlepoint.objects.ranges import LOCAL_GAP, REMOTE_GAP, coalesce
+
+__all__ = [
+    "LOCAL_GAP",
+    "REMOTE_GAP",
+    "Identity",
+    "LocalFile",
+    "OpenObject",
+    "as_source",
+    "coalesce",
+    "concurrently",
+    "identify",
+    "identify_all",
+    "is_url",
+    "open_object",
+]

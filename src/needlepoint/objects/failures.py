@@ -1,0 +1,59 @@
+"""What an object store refuses, in our words.
+
+The texts of its driver hold request bodies, key ids and signatures: no part of them is passed on but the code.
+"""
+
+from __future__ import annotations
+
+import re
+
+from needlepoint.errors import ObjectStoreError
+
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_STATUS = re.compile(r"status code: (\d+)|\bstatus: (\d+)")
+
+_BY_OBJECT_STORE = re.compile(r"Object Store error|ObjectStore\(|Generic S3 error|Error performing [A-Z]+ ")
+# What the text says, what that means, what to do about it: the first that matches.
+_MEANINGS = (
+    (r"NoSuchBucket", "there is no such bucket", "Check its name, AWS_REGION and AWS_ENDPOINT_URL."),
+    (
+        r"169\.254\.|MissingCredential|CredentialsError",
+        "there are no credentials for it",
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+    ),
+    (
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken|status(?: code)?: 401",
+        "the credentials are not accepted",
+        "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN.",
+    ),
+    (
+        r"AccessDenied|status(?: code)?: 403",
+        "access is refused",
+        "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the rights they have on the bucket.",
+    ),
+    (r"redirect|PermanentRedirect|status(?: code)?: 301", "the bucket is in another region", "Set AWS_REGION."),
+    (r"AllowHttp|URL scheme is not allowed", "its endpoint is not encrypted", "Set AWS_ALLOW_HTTP=true."),
+    (r"SlowDown|status(?: code)?: 5\d\d", "it is overloaded or broken", "Ask again later."),
+    (r"HTTP error|error sending request|timed? ?out", "it does not answer", "Check AWS_ENDPOINT_URL and the network."),
+    (r"status(?: code)?: 404", "there is no such bucket or object", "Check the name and AWS_ENDPOINT_URL."),
+)
+
+
+def is_by_object_store(text: str) -> bool:
+    """Whether a text of DataFusion is about what an object store said."""
+    return _BY_OBJECT_STORE.search(text) is not None
+
+
+def object_store_error(where: str, text: str) -> ObjectStoreError:
+    """The error for what a driver said of the object or bucket `where`.
+
+    >>> print(object_store_error("s3://lake/a", "Generic S3 error: status code: 403 <Code>AccessDenied</Code>").message)
+    s3://lake/a: access is refused (AccessDenied).
+    """
+    code = _CODE.search(text)
+    status = _STATUS.search(text)
+    detail = code[1] if code else f"status {status[1] or status[2]}" if status else ""
+    for pattern, problem, hint in _MEANINGS:
+        if re.search(pattern, text):
+            return ObjectStoreError(where, f"{problem} ({detail})" if detail else problem, hint=hint)
+    return ObjectStoreError(where, f"the object store fails ({detail or 'no reason given'})", hint="Ask again later.")

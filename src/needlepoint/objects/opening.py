@@ -1,0 +1,66 @@
+"""A path or URL becomes an open file or object. What object stores need is imported when the first URL is."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from needlepoint.objects.base import Identity, OpenObject, is_url
+from needlepoint.objects.local import LocalFile, identify_file
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+def open_object(path: str, identity: Identity | None = None) -> OpenObject:
+    """Open a file or object; an `identity` that is known spares an object store one request. FileNotFoundError when it
+    is not there, for an object perhaps only when it is read."""
+    if is_url(path):
+        from needlepoint.objects.remote import RemoteObject
+
+        return RemoteObject(path, identity)
+    return LocalFile(path)
+
+
+def identify(path: str) -> Identity:
+    """The identity of the file or object now at `path`."""
+    if is_url(path):
+        from needlepoint.objects.remote import identify_object
+
+        return identify_object(path)
+    return identify_file(path)
+
+
+def identify_all(paths: Sequence[str]) -> list[Identity | None]:
+    """The identities of files now, None for those that are not there."""
+    return concurrently(_identity_or_none, paths) if paths and is_url(paths[0]) else [*map(_identity_or_none, paths)]
+
+
+def _identity_or_none(path: str) -> Identity | None:
+    try:
+        return identify(path)
+    except FileNotFoundError:
+        return None
+
+
+def as_source(path: str, identity: Identity | None = None) -> str | io.RawIOBase:
+    """What readers of Parquet take: the path of a local file, an open Python file of an object."""
+    if is_url(path):
+        from needlepoint.objects.remote import Cursor, RemoteObject
+
+        return Cursor(RemoteObject(path, identity))
+    return path
+
+
+def concurrently(function: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
+    """The function of each item, in order, in threads: for what waits for an object store. Not to be nested."""
+    return list(_threads().map(function, items))
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """Apart from the threads of single requests, for which these wait."""
+    return ThreadPoolExecutor(32, thread_name_prefix="needlepoint-object")

@@ -1,0 +1,248 @@
+"""Objects in S3 and what speaks its language, through obstore.
+
+Every read carries the ETag of the version it is meant for: an object that was replaced answers with an error and never
+with bytes of the new version. Credentials, region and endpoint come from the usual AWS_* variables; retries and
+timeouts are the driver's.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import io
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn
+
+import obstore
+from obstore.exceptions import BaseError, PreconditionError
+from obstore.store import S3Store
+
+from needlepoint.errors import UsageError
+from needlepoint.objects.base import Identity, changed, too_short
+from needlepoint.objects.failures import object_store_error
+from needlepoint.objects.ranges import REMOTE_GAP, Block, coalesce, cut, split
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, ObjectMeta
+    from obstore.store import RetryConfig
+
+SCHEME = "s3://"
+# Requests on their way at once, for all reads together. They wait for the network and not for a core.
+REQUESTS_AT_ONCE = 32
+# The end of a Parquet file is asked for more than once: as its footer, and for the page indexes in front of it.
+LONGEST_TAIL = 1 << 20
+LIST_PAGE = 1000  # the most that one list request returns
+
+_RETRIES: RetryConfig = {
+    "max_retries": 5,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
+}
+_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL",
+    "AWS_ALLOW_HTTP",
+)
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Bucket and key of a URL."""
+    bucket, _, key = url.removeprefix(SCHEME).partition("/")
+    return bucket, key
+
+
+def checked_url(url: str) -> str:
+    """The URL as tables keep it, without a slash at its end; UsageError when it is not one of an S3 bucket."""
+    plain = url.rstrip("/")
+    if not plain.startswith(SCHEME) or not split_url(plain)[0]:
+        raise UsageError(f"'{url}' is no place for a table.", hint="Name a directory, or s3://bucket/prefix.")
+    if any(part in ("", ".", "..") for part in plain.removeprefix(SCHEME).split("/")):
+        raise UsageError(f"'{url}' has an empty or relative part.", hint="Name it as s3://bucket/prefix.")
+    return plain
+
+
+def endpoint() -> tuple[str | None, bool]:
+    """Where S3 is if not at AWS, and whether it may be spoken to without encryption."""
+    found = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+    allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
+    return found, allowed or (found or "").startswith("http://")
+
+
+def store_of(bucket: str) -> S3Store:
+    """The store of a bucket: the same one as long as the variables are the same."""
+    return _store(bucket, tuple(map(os.environ.get, _VARIABLES)))
+
+
+@functools.lru_cache(64)
+def _store(bucket: str, environment: tuple[str | None, ...]) -> S3Store:
+    address, allow_http = endpoint()
+    try:
+        return S3Store(
+            bucket,
+            config={"endpoint": address} if address else {},
+            client_options={"allow_http": allow_http, "connect_timeout": "5s", "timeout": "60s"},
+            retry_config=_RETRIES,
+        )
+    except (BaseError, ValueError) as error:
+        raise object_store_error(SCHEME + bucket, str(error)) from None
+
+
+@functools.cache
+def _requests() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="needlepoint-request")
+
+
+def _identity(found: ObjectMeta) -> Identity:
+    # Some stores quote the ETag in one place and not in another.
+    etag = (found["e_tag"] or "").strip('"')
+    return Identity(found["size"], int(found["last_modified"].timestamp()) * 10**9, etag)
+
+
+def identify_object(url: str) -> Identity:
+    bucket, key = split_url(url)
+    try:
+        return _identity(obstore.head(store_of(bucket), key))
+    except (BaseError, OSError, ValueError) as error:
+        _refuse(url, error)
+
+
+def _refuse(url: str, error: Exception) -> NoReturn:
+    """Without the driver's own error as the cause: its text holds what nobody should see."""
+    if isinstance(error, FileNotFoundError):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from None
+    raise object_store_error(url, str(error)) from None
+
+
+def list_objects(url: str) -> Iterator[tuple[str, Identity]]:
+    """Paths below `url`, relative to it, with their identities; `s3://b/a` holds nothing of `s3://b/ab`."""
+    bucket, prefix = split_url(url)
+    start = len(prefix) + 1 if prefix else 0
+    try:
+        for page in obstore.list(store_of(bucket), f"{prefix}/" if prefix else None, chunk_size=LIST_PAGE):
+            for found in page:
+                yield found["path"][start:], _identity(found)
+    except (BaseError, OSError, ValueError) as error:
+        raise object_store_error(url, str(error)) from None
+
+
+class RemoteObject:
+    """One version of an object. Opening it with an identity that is known asks nothing of the store."""
+
+    __slots__ = ("_key", "_store", "_tail", "bytes_requested", "identity", "path", "requests")
+
+    def __init__(self, url: str, identity: Identity | None = None) -> None:
+        self.path = url
+        bucket, self._key = split_url(url)
+        self._store = store_of(bucket)
+        self.identity = identify_object(url) if identity is None else identity
+        self.requests = 0
+        self.bytes_requested = 0
+        self._tail = b""
+
+    def __enter__(self) -> RemoteObject:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._tail = b""
+
+    @property
+    def size(self) -> int:
+        return self.identity.size
+
+    def check_unchanged(self, identity: Identity) -> None:
+        """What was read is of the version that this was opened for: the store compared ETags. A store without them is
+        asked now."""
+        current = self.identity if self.identity.etag else identify_object(self.path)
+        if current != identity:
+            raise changed(self.path, identity, current)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self.read_ranges([(offset, length)])[0]
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges near each other share a request, long ones are split, and all requests are on their way together."""
+        for offset, length in ranges:
+            if offset < 0 or length < 0 or offset + length > self.size:
+                raise too_short(self.path, self.size, offset, length)
+        blocks = coalesce(ranges, REMOTE_GAP)
+        parts = [part for block in blocks if not self._held(block) for part in split(block.start, block.end)]
+        fetched = dict(zip(parts, self._fetch(parts), strict=True))
+        return cut(ranges, blocks, lambda block: self._joined(block, fetched))
+
+    def _held(self, block: Block) -> bool:
+        return block.start >= self.size - len(self._tail)
+
+    def _joined(self, block: Block, fetched: dict[tuple[int, int], bytes]) -> bytes:
+        if self._held(block):
+            start = len(self._tail) - self.size
+            return self._tail[block.start + start : block.end + start]
+        parts = [fetched[part] for part in split(block.start, block.end)]
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        if block.end == self.size and len(self._tail) < len(data) <= LONGEST_TAIL:
+            self._tail = data
+        return data
+
+    def _fetch(self, parts: Sequence[tuple[int, int]]) -> list[bytes]:
+        self.requests += len(parts)
+        self.bytes_requested += sum(end - start for start, end in parts)
+        return [self._get(part) for part in parts] if len(parts) < 2 else [*_requests().map(self._get, parts)]
+
+    def _get(self, part: tuple[int, int]) -> bytes:
+        options: GetOptions = {"range": part}
+        if self.identity.etag:
+            options["if_match"] = f'"{self.identity.etag}"'
+        try:
+            answer = obstore.get(self._store, self._key, options=options)
+            found, data = _identity(answer.meta), answer.bytes().to_bytes()
+        except PreconditionError:
+            raise changed(self.path, self.identity) from None
+        except (BaseError, OSError, ValueError) as error:
+            _refuse(self.path, error)
+        if found != self.identity:  # a store that passes over conditions
+            raise changed(self.path, self.identity, found)
+        if len(data) != part[1] - part[0]:
+            raise too_short(self.path, self.size, part[0], part[1] - part[0])
+        return data
+
+
+class Cursor(io.RawIOBase):
+    """An open object as a Python file, for readers that want one."""
+
+    def __init__(self, source: RemoteObject) -> None:
+        self._source = source
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._source.size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._source.size - self._position)
+        length = left if size is None or size < 0 else min(size, left)
+        data = self._source.read(self._position, length)
+        self._position += length
+        return data

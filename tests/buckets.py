@@ -1,0 +1,150 @@
+"""An S3 server on loopback, with buckets that tests fill, watch and disturb."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
+from botocore.config import Config
+from moto.backends import get_backend
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+ACCESS_KEY, SECRET_KEY = "TESTKEYIDTESTKEYID", "dGhlIHNlY3JldCBvZiB0aGUgdGVzdHM"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request that the server got."""
+
+    method: str
+    path: str
+    query: str
+    range: str
+
+    @property
+    def bytes(self) -> int:
+        first, _, last = self.range.removeprefix("bytes=").partition("-")
+        return int(last) - int(first) + 1
+
+
+@dataclass
+class Server:
+    """`asked` holds every request but those of the tests themselves. `before` is called with each before it is
+    answered; what it returns, a status, is answered instead."""
+
+    url: str = ""
+    asked: list[Asked] = field(default_factory=list)
+    before: Callable[[Asked], int | None] | None = None
+    buckets: int = 0
+
+    @property
+    def client(self) -> Any:
+        return boto3.client(
+            "s3",
+            endpoint_url=self.url,
+            region_name="us-east-1",
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+            config=Config(user_agent_extra="of-the-test"),
+        )
+
+    def bucket(self) -> Bucket:
+        self.buckets += 1
+        name = f"bucket-{self.buckets}"
+        client = self.client
+        client.create_bucket(Bucket=name)
+        return Bucket(name, self, client)
+
+    def demand_credentials(self, *, demanded: bool = True) -> None:
+        count = b"0" if demanded else b"inf"
+        text = {"Content-Type": "text/plain"}
+        urlopen(Request(f"{self.url}/moto-api/reset-auth", data=count, headers=text, method="POST")).read()
+
+    def gets(self, start: int = 0) -> list[Asked]:
+        """Requests for the bytes of objects."""
+        return [each for each in self.asked[start:] if each.method == "GET" and each.path.endswith(".parquet")]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    name: str
+    server: Server
+    client: Any
+
+    def url(self, key: str) -> str:
+        return f"s3://{self.name}/{key}"
+
+    def put(self, key: str, content: bytes) -> None:
+        self.client.put_object(Bucket=self.name, Key=key, Body=content)
+
+    def put_quickly(self, keys: Iterable[str], content: bytes) -> None:
+        """Past the server, which takes some milliseconds for each."""
+        backend = get_backend("s3")[DEFAULT_ACCOUNT_ID]["aws"]
+        for key in keys:
+            backend.put_object(self.name, key, content)
+
+    def put_table(self, key: str, table: pa.Table, **options: object) -> None:
+        self.put(key, parquet(table, **options))
+
+    def put_directory(self, directory: Path, prefix: str) -> None:
+        for path in sorted(directory.rglob("*")):
+            if path.is_file():
+                self.put(f"{prefix}/{path.relative_to(directory)}", path.read_bytes())
+
+    def delete(self, key: str) -> None:
+        self.client.delete_object(Bucket=self.name, Key=key)
+
+
+def parquet(table: pa.Table, **options: object) -> bytes:
+    out = BytesIO()
+    settings = {"write_page_index": True, "max_rows_per_page": 100, "use_dictionary": False, "row_group_size": 1000}
+    pq.write_table(table, out, **{**settings, **options})
+    return out.getvalue()
+
+
+@contextmanager
+def s3_server() -> Iterator[Server]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    moto = DomainDispatcherApplication(create_backend_app)
+    server = Server()
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        if "of-the-test" not in environ.get("HTTP_USER_AGENT", "") and "moto-api" not in environ["PATH_INFO"]:
+            asked = Asked(
+                environ["REQUEST_METHOD"],
+                environ["PATH_INFO"],
+                environ.get("QUERY_STRING", ""),
+                environ.get("HTTP_RANGE", ""),
+            )
+            server.asked.append(asked)
+            status = server.before(asked) if server.before is not None else None
+            if status is not None:
+                start_response(f"{status} of the test", [("Content-Length", "0")])
+                return [b""]
+        return moto(environ, start_response)
+
+    class Handler(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"  # connections are kept open, as S3 does
+
+    listener = make_server("127.0.0.1", 0, application, threaded=True, request_handler=Handler)
+    server.url = f"http://127.0.0.1:{listener.server_port}"
+    thread = threading.Thread(target=listener.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        listener.shutdown()
+        thread.join()
+        listener.server_close()

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+from needlepoint.errors import ObjectStoreError
+from needlepoint.query.failures import clear_error
+
+
+def test_an_object_store_that_fails_is_named_without_what_it_said() -> None:
+    """The text is DataFusion's, as it comes from a scan."""
+    text = (
+        "DataFusion error: Object Store error: Generic S3 error: Error performing GET https://s3/bucket/a.parquet?x=1 "
+        "in 3ms - Server returned non-2xx status code: 403 Forbidden: <Code>InvalidAccessKeyId</Code>"
+        "<AWSAccessKeyId>AKIDEXAMPLE</AWSAccessKeyId>"
+    )
+    with pytest.raises(ObjectStoreError) as caught, clear_error("SELECT 1", list):
+        raise Exception(text)
+    assert caught.value.where == "https://s3/bucket/a.parquet"
+    assert "credentials are not accepted" in str(caught.value)
+    assert "AKIDEXAMPLE" not in "".join(traceback.format_exception(caught.value))
