@@ -153,6 +153,7 @@ def writers(draw: DrawFn, programs: Sequence[str]) -> Writer:
                 "write_page_index": st.sampled_from([True, True, False]),
                 "write_statistics": st.sampled_from([True, True, False]),
                 "store_schema": st.sampled_from([True, True, False]),
+                "bloom_filters": st.booleans(),
             }
         ),
         "duckdb": st.fixed_dictionaries(
@@ -217,7 +218,13 @@ def write(rows: pa.Table, path: Path, writer: Writer) -> None:
     options = dict(writer.options)
     match writer.program:
         case "pyarrow":
-            pq.write_table(rows, path, **options)
+            wanted = options.pop("bloom_filters", False)
+            # pyarrow has filters for flat columns, and not for booleans and half floats.
+            flat = [
+                f.name for f in rows.schema if not (pa.types.is_nested(f.type) or f.type in (pa.bool_(), pa.null()))
+            ]
+            blooms = {name: {"ndv": 50} for name in flat} if wanted else None
+            pq.write_table(rows, path, bloom_filter_options=blooms, **options)
         case "polars":
             polars.DataFrame(rows).write_parquet(path, **options)
         case "duckdb":

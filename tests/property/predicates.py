@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from tests.property.generated import Column, TableSpec
@@ -54,6 +55,8 @@ def _leaf(draw: DrawFn, spec: TableSpec, column: Column, prefix: str) -> Sql:
         forms.append(_of_integers(name, literal, wide=kind.type.bit_width == 64))
     if kind.name == "date":
         forms.append(st.builds(_as_timestamp, st.just(name), BY_NAME["timestamp us"].values))
+    if pa.types.is_timestamp(kind.type) and kind.type.tz is None:
+        forms.append(_of_timestamps(name, literal))
     others = [each for each in spec.all_columns if each.kind is kind and each is not column]
     if others:
         forms.append(_two_columns(name, [same(prefix + other.sql) for other in others]))
@@ -104,7 +107,16 @@ def _like(draw: DrawFn, column: Column, name: Sql) -> Sql:
 
 @st.composite
 def _of_strings(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql]) -> Sql:
-    forms = ["coalesce({0}, {1}) = {1}", "{0} || 'x' = {1} || 'x'", "starts_with({0}, {1})", "concat({0}, '') = {1}"]
+    forms = [
+        "coalesce({0}, {1}) = {1}",
+        "{0} || 'x' = {1} || 'x'",
+        "starts_with({0}, {1})",
+        "concat({0}, '') = {1}",
+        "left({0}, 2) = {1}",
+        "substr({0}, 1, 3) = {1}",
+        "NOT ({0} IS NOT DISTINCT FROM {1})",
+        "NOT (({0} = {1}) IS TRUE)",
+    ]
     return Sql.of(draw(st.sampled_from(forms)), name, draw(literal))
 
 
@@ -114,11 +126,25 @@ def _of_integers(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql], wide: bo
         "CAST({0} AS DOUBLE) > CAST('1.5' AS DOUBLE)",
         "CAST({0} AS VARCHAR) = CAST({1} AS VARCHAR)",
         "{0} % 3 = 1",
+        "CAST({0} AS DOUBLE) <= CAST('7' AS DOUBLE)",
+        "NOT ({0} IS NOT DISTINCT FROM {1})",
+        "CASE WHEN {0} = {1} THEN true ELSE false END",
     ]
     # Sums and casts of 64-bit numbers overflow, each engine in its way.
     forms += (
         [] if wide else ["CAST({0} AS BIGINT) + 1 > {1}", "CAST({0} AS BIGINT) = {1}", "CAST({0} AS BIGINT) <= {1}"]
     )
+    return Sql.of(draw(st.sampled_from(forms)), name, draw(literal))
+
+
+@st.composite
+def _of_timestamps(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql]) -> Sql:
+    operator = draw(st.sampled_from(OPERATORS))
+    unit = draw(st.sampled_from(["hour", "day", "week", "month", "year"]))
+    forms = [
+        f"CAST({{0}} AS DATE) {operator} CAST({{1}} AS DATE)",
+        f"date_trunc('{unit}', {{0}}) {operator} date_trunc('{unit}', {{1}})",
+    ]
     return Sql.of(draw(st.sampled_from(forms)), name, draw(literal))
 
 

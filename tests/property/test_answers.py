@@ -13,6 +13,9 @@ from tests.property.worlds import World, world
 QUESTIONS = 12
 
 
+ACCESS = st.sampled_from([{}, {"access": "pages"}, {"access": "pages", "costs": ""}])
+
+
 def make_indexes(lake: World, data: DataObject) -> None:
     for number, column in enumerate(lake.spec.columns):
         if column.kind.indexed and data.draw(st.integers(0, 3), label=f"index {column.name}"):
@@ -21,7 +24,7 @@ def make_indexes(lake: World, data: DataObject) -> None:
 
 @given(tables(), st.data())
 def test_selections(spec: TableSpec, data: DataObject) -> None:
-    with world(spec) as made:
+    with world(spec, **data.draw(ACCESS)) as made:
         make_indexes(made, data)
         for _ in range(QUESTIONS):
             made.check(data.draw(selections(spec), label="query"))
@@ -30,7 +33,7 @@ def test_selections(spec: TableSpec, data: DataObject) -> None:
 @given(tables(), st.data())
 def test_queries(spec: TableSpec, data: DataObject) -> None:
     # A low limit makes the planner give up on ranges, which is a way of its own.
-    with world(spec, range_limit=data.draw(st.sampled_from([0, 5, 20_000]))) as made:
+    with world(spec, range_limit=data.draw(st.sampled_from([0, 5, 20_000])), **data.draw(ACCESS)) as made:
         make_indexes(made, data)
         for _ in range(QUESTIONS):
             made.check(data.draw(queries(spec), label="query"))

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged, NeedlepointError, NotParquet, ObjectStoreError
+from needlepoint.indexes.bloom import filtered_columns
 from needlepoint.indexes.key import encode, key_bytes
 from needlepoint.indexes.zone import zone_maps
 from needlepoint.objects import Identity, as_source, concurrently, identify, is_url
@@ -194,6 +195,7 @@ def _index_file(file: FileTask, description: Description, writers: dict[int, _Ru
         card=card.to_bytes(),
         bounds={column: zone.file_bounds() for column, zone in zones.items()},
         zones={column: zone.to_bytes() for column, zone in zones.items()},
+        blooms=filtered_columns(card),
         entries=entries,
     )
 

@@ -52,6 +52,16 @@ def may_match(
     return _Asking(file, card, schema).may_match(predicate, np.asarray(row_groups, np.int64))
 
 
+def filtered_columns(card: FileCard) -> tuple[str, ...]:
+    """The flat columns that have a filter in any row group."""
+    groups = range(card.num_row_groups)
+    return tuple(
+        field.name
+        for field in card.fields
+        if not card.leaves[field.first_leaf].nested and has_filters(card, field.first_leaf, groups)
+    )
+
+
 class _Asking:
     def __init__(self, file: OpenObject, card: FileCard, schema: pa.Schema | None) -> None:
         self._file, self._card, self._schema = file, card, schema

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from needlepoint.objects import LocalFile
+from needlepoint.objects import OpenObject
 from needlepoint.parquet import thrift
 from needlepoint.parquet.bloom_filter import HEADER_WINDOW, decode_header
 from needlepoint.parquet.footer import MAGIC, ColumnChunk, FileMetadata
@@ -53,7 +53,7 @@ class EmbeddedIndex:
     length: int | None
 
 
-def embedded_indexes(file: LocalFile, metadata: FileMetadata) -> tuple[EmbeddedIndex, ...]:
+def embedded_indexes(file: OpenObject, metadata: FileMetadata) -> tuple[EmbeddedIndex, ...]:
     """What the footer says; whether an index fits the data is not checked."""
     keys = dict(metadata.key_value)
     found: list[EmbeddedIndex] = []
@@ -75,7 +75,7 @@ def _number(value: object) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
 
 
-def _distinct(file: LocalFile, text: bytes) -> EmbeddedIndex:
+def _distinct(file: OpenObject, text: bytes) -> EmbeddedIndex:
     # IDX1, length of the values (8 bytes, little-endian), the values
     offset = int(text) if text.isdigit() and len(text) < 19 else None
     if offset is None or offset + 12 > file.size:
@@ -86,7 +86,7 @@ def _distinct(file: LocalFile, text: bytes) -> EmbeddedIndex:
     return EmbeddedIndex("distinct", None, offset, length if fits else None)
 
 
-def bloom_sizes(file: LocalFile, chunks: Iterable[ColumnChunk]) -> dict[int, int]:
+def bloom_sizes(file: OpenObject, chunks: Iterable[ColumnChunk]) -> dict[int, int]:
     """Offset of each bloom filter -> its length, from its header where the footer does not give it."""
     sizes: dict[int, int] = {}
     unknown: list[int] = []
@@ -107,7 +107,7 @@ def bloom_sizes(file: LocalFile, chunks: Iterable[ColumnChunk]) -> dict[int, int
 
 
 def segments(
-    file: LocalFile, metadata: FileMetadata, dictionaries: Iterable[tuple[int, int]], parts: Iterable[EmbeddedIndex]
+    file: OpenObject, metadata: FileMetadata, dictionaries: Iterable[tuple[int, int]], parts: Iterable[EmbeddedIndex]
 ) -> tuple[Segment, ...]:
     """All of the file after its magic, in segments. `dictionaries` are `(offset, size)`."""
     chunks = [chunk for group in metadata.row_groups for chunk in group.columns]
@@ -137,7 +137,7 @@ def _index(kind: str, offset: int | None, length: int | None) -> list[Segment]:
     )
 
 
-def _with_gaps(file: LocalFile, known: list[Segment]) -> Iterator[Segment]:
+def _with_gaps(file: OpenObject, known: list[Segment]) -> Iterator[Segment]:
     """The known segments in order, cut where they overlap (a dictionary lies in its chunk), with what is between."""
     position = len(MAGIC)
     pieces: list[Segment] = []
@@ -156,7 +156,7 @@ def _with_gaps(file: LocalFile, known: list[Segment]) -> Iterator[Segment]:
     yield from sorted(pieces, key=lambda each: each.start)
 
 
-def _looked_at(file: LocalFile, gap: Segment) -> list[Segment]:
+def _looked_at(file: OpenObject, gap: Segment) -> list[Segment]:
     """What a gap holds: footers that were replaced lie at its end, one after the other."""
     found: list[Segment] = []
     end = gap.end

@@ -91,8 +91,7 @@ def by_pages(card: FileCard, columns: Sequence[str], rows: Rows) -> Estimate:
 def _touched(card: FileCard, leaf: int, rows: Rows) -> Estimate:
     here = card.leaf_pages(leaf)
     first_row, sizes, offsets = card.pages.first_row[here], card.pages.size[here], card.pages.offset[here]
-    touched = _pages_of(first_row, rows)
-    chosen = np.flatnonzero(touched)
+    chosen = np.flatnonzero(touched(first_row, rows))
     groups = np.unique(np.searchsorted(card.row_group_rows, first_row[chosen], side="right") - 1)
     dictionaries = card.chunks.dictionary_size[leaf * card.num_row_groups + groups]
     ends = offsets[chosen] + sizes[chosen]
@@ -100,8 +99,12 @@ def _touched(card: FileCard, leaf: int, rows: Rows) -> Estimate:
     return Estimate(len(chosen), requests, int(sizes[chosen].sum() + dictionaries.sum()))
 
 
-def _pages_of(first_row: Int64Array, rows: Rows) -> Int64Array:
-    """How many ranges of rows touch each page; ranges 120-130 and 150-305 of pages of 100 rows give 0 2 1 1."""
+def touched(first_row: Int64Array, rows: Rows) -> Int64Array:
+    """How many ranges of rows touch each page, or row group, that begins at these rows.
+
+    >>> touched(np.array([0, 100, 200, 300]), Rows(np.array([120, 150]), np.array([130, 305]))).tolist()
+    [0, 2, 1, 1]
+    """
     firsts = np.searchsorted(first_row, rows.starts, side="right") - 1
     lasts = np.searchsorted(first_row, rows.stops - 1, side="right")
     count = len(first_row) + 1
@@ -110,7 +113,7 @@ def _pages_of(first_row: Int64Array, rows: Rows) -> Int64Array:
 
 def by_row_groups(card: FileCard, columns: Sequence[str], rows: Rows) -> tuple[Rows, Estimate]:
     """The rows of all row groups that hold any of `rows`, and what reading them takes."""
-    groups = np.flatnonzero(_pages_of(card.row_group_rows[:-1], rows))
+    groups = np.flatnonzero(touched(card.row_group_rows[:-1], rows))
     pages = requests = size = 0
     for name in columns:
         field = card.find(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from needlepoint.parquet.pages import ReadStats
 from needlepoint.predicate import Predicate
 from needlepoint.query.cards import Cards
 from needlepoint.query.explain import IndexUse, StepReport
@@ -16,7 +17,7 @@ from needlepoint.tables.snapshots import Snapshot
 
 @dataclass(slots=True)
 class Question:
-    """One predicate on one snapshot."""
+    """One predicate on one snapshot. `spent` is what the steps themselves read of files."""
 
     prepared: Prepared
     predicate: Predicate
@@ -25,6 +26,7 @@ class Question:
     range_limit: int
     steps: list[StepReport] = field(default_factory=list)
     indexes: list[IndexUse] = field(default_factory=list)
+    spent: list[ReadStats] = field(default_factory=list)
 
     @property
     def snapshot(self) -> Snapshot:

@@ -26,7 +26,7 @@ def table_report(
 ) -> TableReport:
     """What was read of a table, or will be; `native` is what DataFusion counted."""
     files, scanned = reading.snapshot.files, reading.scanned
-    stats = reading.stats or foreseen(reading, cards)
+    stats = [*question.spent, *(reading.stats or foreseen(reading, cards))]
     bytes_scanned = native["bytes"] if native else sum(file.identity.size for file in scanned)
     rows_scanned = native["rows"] if native else _total(scanned, "rows") or 0
     return TableReport(

@@ -8,17 +8,24 @@ of those that are left, then their pages; each level is decided for all of them 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import numpy as np
 
 from needlepoint.access import AccessPlan, Rows
+from needlepoint.errors import NeedlepointError
+from needlepoint.indexes.bloom import may_match
 from needlepoint.indexes.zone import ZoneMap
+from needlepoint.objects import concurrently, is_url, open_object
 from needlepoint.parquet.page_index import Int64Array
+from needlepoint.parquet.pages import ReadStats
 from needlepoint.predicate import (
     And,
+    Compare,
     Constant,
+    In,
+    Leaf,
     Match,
     Not,
     Or,
@@ -30,7 +37,8 @@ from needlepoint.predicate import (
     match,
     without_not,
 )
-from needlepoint.query.explain import StepReport
+from needlepoint.query.explain import IndexUse, StepReport
+from needlepoint.query.gate import touched
 from needlepoint.query.key_lookup import by_key
 from needlepoint.query.question import Question
 from needlepoint.tables.definitions import File
@@ -86,6 +94,50 @@ def by_row_group(plan: AccessPlan, question: Question) -> AccessPlan:
     answers = match(question.predicate, Zones(sum(counts), zones)) != Match.NEVER
     parts = zip(looked.positions, starts, np.split(answers, np.cumsum(counts)[:-1]), strict=True)
     return plan.narrowed({position: Rows.where(rows, keep) for position, rows, keep in parts if not keep.all()})
+
+
+def by_bloom(plan: AccessPlan, question: Question) -> AccessPlan:
+    """The file's own bloom filters: row group 3 surely holds no id = 35. A value costs 32 bytes of a row group."""
+    asked = {leaf.column for leaf in leaves(question.predicate) if isinstance(leaf, In) or _is_equality(leaf)}
+    files = question.snapshot.files
+    positions = [at for at in plan.roughly() if asked & files[at].blooms] if asked else []
+    found = _ask_filters(plan, question, positions)
+    kept = {at: rows for at, rows in zip(positions, found, strict=True) if rows is not None}
+    if positions:
+        left = plan.narrowed(kept).kept()
+        for column in sorted(asked.intersection(*(files[at].blooms for at in positions))):
+            why = f"asked of {len(positions)} files, {plan.kept() - left} of them have no such value"
+            question.indexes.append(IndexUse(f"{column} in the files", "bloom", column, True, why))
+    return plan.narrowed(kept)
+
+
+def _is_equality(leaf: Leaf) -> bool:
+    return isinstance(leaf, Compare) and leaf.operator == "="
+
+
+def _ask_filters(plan: AccessPlan, question: Question, positions: Sequence[int]) -> list[Rows | None]:
+    """For each file the rows of the row groups that can match, None where they are all that were left anyway."""
+    table, files = question.snapshot.table, question.snapshot.files
+
+    def ask(at: int) -> Rows | None:
+        card = question.cards.get(files[at])
+        if card is None:
+            return None
+        before = plan.selection(at)
+        edges = card.row_group_rows
+        groups = np.flatnonzero(touched(edges[:-1], before)) if isinstance(before, Rows) else np.arange(len(edges) - 1)
+        try:
+            with open_object(f"{table.location}/{files[at].path}", files[at].identity) as file:
+                file.check_unchanged(card.identity)
+                keep = may_match(file, card, question.predicate, groups.tolist(), table.schema)
+                file.check_unchanged(card.identity)
+        except (NeedlepointError, OSError):
+            return None  # whoever reads the file finds out what is wrong with it
+        question.spent.append(ReadStats(file.bytes_requested, file.requests, 0, 0))
+        return None if keep.all() else Rows.joined(edges[groups[keep]], edges[groups[keep] + 1])
+
+    remote = is_url(table.location)
+    return concurrently(ask, positions) if remote else [ask(at) for at in positions]
 
 
 def by_page(plan: AccessPlan, question: Question) -> AccessPlan:
@@ -179,4 +231,4 @@ class _Pages:
         return Rows.joined(np.concatenate(starts)[keep], np.concatenate(stops)[keep])
 
 
-STEPS: tuple[Step, ...] = (by_partition, by_zone, by_key, by_row_group, by_page)
+STEPS: tuple[Step, ...] = (by_partition, by_zone, by_key, by_row_group, by_bloom, by_page)

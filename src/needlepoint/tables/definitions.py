@@ -55,8 +55,8 @@ class Index:
 class File:
     """One generation of a file: replaced content has another identity and another id.
 
-    `id` is None for a file that the registry does not know (yet); such a file is scanned. `problem` says why a file
-    has no card.
+    `id` is None for a file that the registry does not know (yet); such a file is scanned. `blooms` are
+    the columns with bloom filters in the file itself. `problem` says why a file has no card.
     """
 
     path: str
@@ -67,6 +67,7 @@ class File:
     pages: int | None = None
     has_card: bool = False
     indexed: frozenset[int] = frozenset()
+    blooms: frozenset[str] = frozenset()
     problem: str | None = None
 
 

@@ -41,7 +41,7 @@ CREATE TABLE files (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
     path TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, etag TEXT NOT NULL,
-    rows INTEGER, row_groups INTEGER, pages INTEGER, problem TEXT,
+    rows INTEGER, row_groups INTEGER, pages INTEGER, blooms TEXT, problem TEXT,
     UNIQUE (table_id, path));
 CREATE TABLE cards (
     file_id INTEGER PRIMARY KEY REFERENCES files ON DELETE CASCADE, card BLOB NOT NULL);
@@ -81,6 +81,7 @@ class FileArtifact:
     card: bytes
     bounds: Mapping[str, Bounds]
     zones: Mapping[str, bytes] = field(default_factory=dict)
+    blooms: tuple[str, ...] = ()
     entries: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -226,7 +227,7 @@ class Registry:
 
     def files(self, table: Table) -> list[File]:
         query = """
-            SELECT path, size, mtime_ns, etag, id, rows, row_groups, pages, problem,
+            SELECT path, size, mtime_ns, etag, id, rows, row_groups, pages, blooms, problem,
                    EXISTS (SELECT 1 FROM cards WHERE file_id = files.id),
                    (SELECT group_concat(index_id) FROM indexed WHERE file_id = files.id)
             FROM files WHERE table_id = ? ORDER BY path"""
@@ -241,9 +242,10 @@ class Registry:
                 pages=pages,
                 has_card=bool(has_card),
                 indexed=frozenset(int(index) for index in indexed.split(",")) if indexed else frozenset(),
+                blooms=frozenset(json.loads(blooms)) if blooms else frozenset(),
                 problem=problem,
             )
-            for path, size, mtime_ns, etag, id, rows, row_groups, pages, problem, has_card, indexed in found
+            for path, size, mtime_ns, etag, id, rows, row_groups, pages, blooms, problem, has_card, indexed in found
         ]
 
     def card(self, file_id: int) -> bytes | None:
@@ -293,8 +295,14 @@ class Registry:
                 if known is None:
                     continue
                 connection.execute(
-                    "UPDATE files SET rows = ?, row_groups = ?, pages = ?, problem = NULL WHERE id = ?",
-                    (artifact.rows, artifact.row_groups, artifact.pages, artifact.file_id),
+                    "UPDATE files SET rows = ?, row_groups = ?, pages = ?, blooms = ?, problem = NULL WHERE id = ?",
+                    (
+                        artifact.rows,
+                        artifact.row_groups,
+                        artifact.pages,
+                        json.dumps(artifact.blooms) if artifact.blooms else None,
+                        artifact.file_id,
+                    ),
                 )
                 connection.executemany(
                     "INSERT OR REPLACE INTO bounds SELECT table_id, ?, id, ?, ?, ?, ?, ? FROM files WHERE id = ?",

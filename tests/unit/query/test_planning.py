@@ -7,6 +7,8 @@ import pytest
 from needlepoint.predicate import And, Compare, Constant, In, IsNotNull, IsNull, Not, Or, Predicate, StartsWith, Unknown
 from needlepoint.query.planning import requests
 
+DAY = 86_400_000_000
+
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -53,7 +55,18 @@ def ask(context: datafusion.SessionContext, query: str):
         ("s LIKE 'a\\%b%'", And((StartsWith("s", b"a"), Unknown()))),
         ("s LIKE '%ab'", Unknown()),
         ("s ILIKE 'ab%'", Unknown()),
-        ("s NOT LIKE 'ab%'", Unknown()),
+        ("s NOT LIKE 'ab%'", Not(StartsWith("s", b"ab"))),
+        ("s NOT LIKE 'a%b'", Unknown()),
+        ("left(s, 2) = 'ab'", And((StartsWith("s", b"ab"), Unknown()))),
+        ("substr(s, 1, 2) = 'ab'", And((StartsWith("s", b"ab"), Unknown()))),
+        ("substr(s, 2, 2) = 'ab'", Unknown()),
+        ("(id = 5) IS TRUE", And((Compare("id", "=", 5), Unknown()))),
+        ("id IS NOT DISTINCT FROM 5", And((Compare("id", "=", 5), Unknown()))),
+        ("id IS DISTINCT FROM 5", Unknown()),
+        ("CAST(ts AS DATE) >= DATE '1970-01-11'", And((Compare("ts", ">=", 10 * DAY), Unknown()))),
+        ("date_trunc('day', day) = TIMESTAMP '1970-01-11'", Unknown()),
+        ("day > TIMESTAMP '1970-01-11 05:00:00'", And((Compare("day", ">=", 9), Unknown()))),
+        ("id + 1 = 5", Unknown()),
         ("small = 7", Compare("small", "=", 7)),
         ("small = 70000", Compare("small", "=", 70000)),
         ("f32 = 1.5", Compare("f32", "=", 1.5)),
@@ -69,7 +82,8 @@ def ask(context: datafusion.SessionContext, query: str):
         ("id = 1 OR s = 'x'", Or((Compare("id", "=", 1), Compare("s", "=", b"x")))),
         ("upper(s) = 'X'", Unknown()),
         ("id = small", Unknown()),
-        ("CAST(id AS DOUBLE) = 5.5", Unknown()),
+        ("id > 5.5", And((Compare("id", ">=", 5), Unknown()))),
+        ("CAST(id AS DOUBLE) = 5.5", And((Compare("id", ">=", 5), Compare("id", "<=", 6), Unknown()))),
     ],
 )
 def test_predicates_are_taken_from_the_plan(context, where: str, expected: Predicate) -> None:
