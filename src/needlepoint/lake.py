@@ -83,13 +83,20 @@ class LakeTable:
         return self._lake.registry.table(self.name).schema
 
     def get(
-        self, keys: Mapping[str, Any] | None = None, /, *, columns: Sequence[str] | None = None, **named: Any
+        self,
+        keys: Mapping[str, Any] | None = None,
+        /,
+        *,
+        columns: Sequence[str] | None = None,
+        in_order: bool = False,
+        **named: Any,
     ) -> Result:
         """Rows whose columns have these values: `get(product_id=384209819)`. A list means any of its values.
 
-        Keys can also be given as a mapping, for columns whose names are not Python names.
+        Keys can also be given as a mapping, for columns whose names are not Python names. `in_order` gives the rows in
+        the order of the first key's values; else they come as they are found.
         """
-        return self._lake.lookup(self.name, {**(keys or {}), **named}, columns)
+        return self._lake.lookup(self.name, {**(keys or {}), **named}, columns, in_order)
 
 
 class Lake:
@@ -295,8 +302,10 @@ class Lake:
         """What a query would read and why, without reading it."""
         return self.engine.explain(query, parameters)
 
-    def lookup(self, table: str, keys: Mapping[str, Any], columns: Sequence[str] | None = None) -> Result:
-        return self._lookup.get(table, keys, columns)
+    def lookup(
+        self, table: str, keys: Mapping[str, Any], columns: Sequence[str] | None = None, in_order: bool = False
+    ) -> Result:
+        return self._lookup.get(table, keys, columns, in_order)
 
     def _show_indexes(self, table: str | None) -> Result:
         tables = self.status().tables if table is None else [self._table_status(self.registry.table(table))]

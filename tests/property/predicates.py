@@ -76,9 +76,10 @@ def _compare(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql]) -> Sql:
 @st.composite
 def _members(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql]) -> Sql:
     items = draw(st.lists(literal, min_size=1, max_size=10))
-    if draw(st.integers(0, 4)) == 0:
-        items.append(same("NULL"))
     word = draw(st.sampled_from(["IN", "IN", "NOT IN"]))
+    # Not in a NOT IN: DataFusion 55 makes x IN (1, 2) AND x NOT IN (2, NULL) into x IN (1), which is never TRUE.
+    if word == "IN" and draw(st.integers(0, 4)) == 0:
+        items.append(same("NULL"))
     marks = ", ".join(["{}"] * len(items))
     return Sql.of(f"{{}} {word} ({marks})", name, *items)
 

@@ -57,6 +57,14 @@ def test_long_binaries_of_high_bytes(root: Path, lake: Lake) -> None:
     assert count(lake, f"b = X'{value.hex()}'") == 1
 
 
+def test_nothing_is_not_in_a_list_with_null(root: Path, lake: Lake) -> None:
+    write(root, "0.parquet", i=[1, 2, None])
+    lake.create_table("t")
+    lake.create_index("t", "i")
+    assert count(lake, "i NOT IN (7, NULL)") == 0
+    assert count(lake, "NOT (i IN (7, 8, 9, 10, 11))") == 2
+
+
 # NaN, which bounds leave out
 
 

@@ -30,8 +30,21 @@ class Lookup:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def get(self, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None) -> Result:
-        return self._engine.retried(lambda _: self._get_once(name, keys, columns))
+    def get(
+        self, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None = None, in_order: bool = False
+    ) -> Result:
+        if not keys:
+            raise UsageError("get needs at least one key.", hint="For example get(product_id=384209819).")
+        if not in_order:
+            return self._engine.retried(lambda _: self._get_once(name, keys, columns))
+        table = self._engine.prepare(name).snapshot.table
+        wanted = list(columns) if columns is not None else table.schema.names
+        first = next(iter(keys))
+        with_key = [*wanted, *([] if first in wanted else [first])]
+        found = self._engine.retried(lambda _: self._get_once(name, keys, with_key))
+        return Result(
+            _ordered(found.to_arrow(), first, _values(table, first, keys[first])).select(wanted), found.report
+        )
 
     def _get_once(self, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None) -> Result:
         started = time.perf_counter()
@@ -41,8 +54,6 @@ class Lookup:
         for column in wanted:
             table.field(column)
         values = {column: _values(table, column, value) for column, value in keys.items()}
-        if not values:
-            raise UsageError("get needs at least one key.", hint="For example get(product_id=384209819).")
         predicate = _predicate(values)
         request = Request(frozenset([*wanted, *values]), predicate)
         reading, question = self._engine.narrow(prepared, request)
@@ -78,6 +89,12 @@ def _values(table: Table, column: str, value: Any) -> pa.Array:
         raise UsageError(
             f"{value!r} is not a value of column '{column}', which is {field.type}.", hint=str(error)
         ) from None
+
+
+def _ordered(rows: pa.Table, column: str, values: pa.Array) -> pa.Table:
+    """Rows in the order in which their values of the column were asked for."""
+    places = pc.index_in(rows.column(column), values)
+    return rows.take(pc.sort_indices(pa.table({"place": places}), sort_keys=[("place", "ascending")]))
 
 
 def _predicate(values: Mapping[str, pa.Array]) -> Predicate:

@@ -1,0 +1,236 @@
+"""Files, then row groups, then pages, then rows: what is read is counted in bytes, and is no more than it must be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import needlepoint
+from needlepoint.cli.needle import main
+from needlepoint.lake import Lake
+from needlepoint.parquet import build_card
+from needlepoint.query.explain import TableReport
+from needlepoint.query.gate import _measured
+
+ROWS, FILES, GROUP, PAGE = 20_000, 4, 5_000, 500
+COLUMNS = ["sorted", "shuffled", "title", "price"]
+
+
+def rows_of(number: int) -> pa.Table:
+    chance = np.random.default_rng(number)
+    ids = np.arange(number * ROWS, (number + 1) * ROWS)
+    return pa.table(
+        {
+            "sorted": ids,
+            "shuffled": chance.permutation(ids),
+            "title": [f"title {each * 7919 % 99_991:06} of some length" for each in ids.tolist()],
+            "price": chance.integers(0, 10_000, ROWS),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pruning")
+    (root / "t").mkdir()
+    for number in range(FILES):
+        pq.write_table(
+            rows_of(number), root / f"t/{number}.parquet", row_group_size=GROUP, max_rows_per_page=PAGE,
+            write_batch_size=PAGE, use_dictionary=False, write_page_index=True, compression="zstd",
+        )  # fmt: skip
+    with needlepoint.open(root) as lake:
+        lake.create_table("t")
+    return root
+
+
+@pytest.fixture(scope="module")
+def lake(root: Path) -> Iterator[Lake]:
+    with needlepoint.open(root, access="pages") as opened:
+        yield opened
+
+
+def ask(lake: Lake, query: str) -> tuple[pa.Table, TableReport]:
+    result = lake.sql(query)
+    (report,) = result.report.tables
+    return result.to_arrow(), report
+
+
+def page_bytes(root: Path, number: int, columns: list[str], first: int, stop: int) -> int:
+    """The bytes of the pages that hold these rows of a file."""
+    card = build_card(str(root / f"t/{number}.parquet"))
+    total = 0
+    for name in columns:
+        pages = card.leaf_pages(card.find(name).first_leaf)
+        starts = card.pages.first_row[pages]
+        stops = np.append(starts[1:], card.num_rows)
+        total += int(card.pages.size[pages][(starts < stop) & (stops > first)].sum())
+    return total
+
+
+def test_one_row_of_a_sorted_column_reads_one_page_of_each_column(root: Path, lake: Lake) -> None:
+    found, report = ask(lake, "SELECT * FROM t WHERE sorted = 47123")
+    assert found.column("title").to_pylist() == [f"title {47123 * 7919 % 99_991:06} of some length"]
+    assert (report.files.read, report.row_groups.read, report.pages.read) == (1, 1, len(COLUMNS))
+    assert report.bytes.read == page_bytes(root, 2, COLUMNS, 7123, 7124)
+    assert report.bytes.read < report.bytes.total / 150
+
+
+def test_a_range_reads_exactly_its_pages(root: Path, lake: Lake) -> None:
+    found, report = ask(lake, "SELECT sorted, price FROM t WHERE sorted >= 21100 AND sorted < 22400")
+    assert found.num_rows == 1300
+    # Of `price` too: rows 1100 to 2400 of the file lie in the pages that begin at 1000, 1500 and 2000.
+    assert report.pages.read == 2 * 3
+    assert report.bytes.read == page_bytes(root, 1, ["sorted", "price"], 1100, 2400)
+
+
+def test_a_range_over_row_groups_and_files(root: Path, lake: Lake) -> None:
+    found, report = ask(lake, "SELECT sorted FROM t WHERE sorted BETWEEN 39999 AND 45000")
+    assert found.num_rows == 5002
+    assert (report.files.read, report.row_groups.read, report.pages.read) == (2, 3, 1 + 10 + 1)
+
+
+def test_of_the_other_columns_only_pages_with_matching_rows_are_read(root: Path, lake: Lake) -> None:
+    """No bound helps on `price`; among its rows few match, and only for them the title is fetched."""
+    found, report = ask(lake, "SELECT title FROM t WHERE price = 77 AND sorted < 20000")
+    expected = np.flatnonzero(rows_of(0).column("price").to_numpy() == 77)
+    assert found.num_rows == len(expected) > 0
+    assert report.sifted_files == 1
+    first = page_bytes(root, 0, ["sorted", "price"], 0, ROWS)
+    rest = sum(page_bytes(root, 0, ["title"], page * PAGE, page * PAGE + 1) for page in {*(expected // PAGE).tolist()})
+    assert report.bytes.read == first + rest
+    assert rest < page_bytes(root, 0, ["title"], 0, ROWS) / 5
+
+
+def test_nothing_is_read_where_nothing_can_match(lake: Lake) -> None:
+    for where in ["sorted = -1", "sorted > 80000", "title LIKE 'x%'", "sorted IS NULL", "price < 0 OR price > 10000"]:
+        found, report = ask(lake, f"SELECT * FROM t WHERE {where}")
+        assert found.num_rows == report.bytes.read == report.files.read == 0, where
+
+
+def test_columns_meet_in_the_rows_that_all_let_through(lake: Lake) -> None:
+    found, report = ask(lake, "SELECT sorted FROM t WHERE sorted < 10 OR sorted > 79990")
+    assert found.num_rows == 19
+    assert report.rows.read <= 2 * PAGE
+
+
+@pytest.mark.parametrize("way", ["pages", "scan", "auto"])
+def test_every_way_gives_the_same_rows(root: Path, way: str) -> None:
+    expected = {1: 1, 5_000: 5_000, 60_000: 60_000}
+    with needlepoint.open(root, access=way) as lake:
+        for count, rows in expected.items():
+            found, report = ask(lake, f"SELECT * FROM t WHERE sorted < {count}")
+            assert sorted(found.column("sorted").to_pylist()) == list(range(rows))
+            assert way != "scan" or report.scanned_files == report.files.read
+
+
+def test_the_gate_goes_by_its_costs(root: Path, tmp_path: Path) -> None:
+    # Rows in four pages of one row group.
+    query = "SELECT sum(price) FROM t WHERE sorted IN (25001, 26001, 27001, 28001)"
+    free = {"file": 0, "page": 0, "request": 0, "byte": 0, "scan": 0, "scan_file": 0, "scan_byte": 0}
+    costs = {
+        "pages": {**free, "scan_file": 1},
+        "scan": {**free, "page": 1},
+        "row groups": {**free, "request": 1, "scan_file": 1e9},
+    }
+    answers = set()
+    for way, given in costs.items():
+        (tmp_path / "costs.json").write_text(json.dumps({"local": given}))
+        with needlepoint.open(root, costs=str(tmp_path / "costs.json")) as lake:
+            found, report = ask(lake, query)
+        _measured.cache_clear()
+        answers.add(found.column(0).to_pylist()[0])
+        ways = {"pages": report.page_read_files, "scan": report.scanned_files, "row groups": report.row_group_files}
+        assert ways == {name: int(name == way) for name in ways}
+    assert len(answers) == 1
+
+
+def test_costs_that_cannot_be_read_are_refused(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text('{"local": {"pages": 1}}')
+    with (
+        needlepoint.open(root, costs=str(tmp_path / "bad.json")) as lake,
+        pytest.raises(needlepoint.UsageError, match="calibrate"),
+    ):
+        lake.sql("SELECT * FROM t WHERE sorted = 1")
+
+
+# Explain
+
+
+def test_explain_draws_the_access_plan(lake: Lake) -> None:
+    text = str(lake.explain("SELECT * FROM t WHERE sorted BETWEEN 47100 AND 47300"))
+    assert "2.parquet  ROWS, 500 of 20,000" in text
+    assert "row group 1      ░░░░░░░░██░░░░░░░░░░  ROWS 7000-7500" in text
+    assert "row groups 2-3   ░░░░░░░░░░░░░░░░░░░░  SKIP" in text
+    assert "3 files SKIP" in text
+    assert "by_page       1 -> 1 files, 5,000 -> 500 rows" in text
+
+
+def test_explain_analyze_adds_times_and_bytes_as_text_and_json(root: Path) -> None:
+    query = "SELECT * FROM t WHERE sorted = 47123"
+    text = CliRunner().invoke(main, ["explain", "--lake", str(root), "--analyze", query])
+    assert text.exit_code == 0
+    assert "time: plan" in text.output
+    shown = CliRunner().invoke(main, ["explain", "--lake", str(root), "--analyze", "--format", "json", query])
+    report = json.loads(shown.output)
+    assert set(report["seconds"]) == {"plan", "read", "run"}
+    (table,) = report["tables"]
+    assert table["pages"] == {"read": 4, "total": FILES * len(COLUMNS) * ROWS // PAGE}
+    (file,) = table["plan"]
+    assert [group["access"] for group in file["row_groups"]] == ["SKIP", "ROWS", "SKIP", "SKIP"]
+    assert file["row_groups"][1]["ranges"] == [[7000, 7500]]
+
+
+def test_explain_says_why_a_file_is_read_whole(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "t/a.parquet")
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("t")
+        pq.write_table(pa.table({"id": [2]}), tmp_path / "t/b.parquet")
+        assert "1 not known yet or changed since; sync makes them known" in str(lake.explain("SELECT * FROM t"))
+
+
+# Bloom filters
+
+
+def test_bloom_filters_of_the_files_rule_out_row_groups(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    pq.write_table(
+        pa.table({"id": np.random.default_rng(5).permutation(40_000) * 2, "x": np.arange(40_000)}),
+        tmp_path / "t/a.parquet", row_group_size=10_000, bloom_filter_options={"id": {"ndv": 10_000, "fpp": 0.0001}},
+    )  # fmt: skip
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        found, report = ask(lake, "SELECT x FROM t WHERE id = 30001")  # odd: not there, but between the bounds
+        assert (found.num_rows, report.files.read) == (0, 0)
+        assert report.bytes.read < 1_000
+        found, report = ask(lake, "SELECT x FROM t WHERE id IN (30000)")
+        assert found.num_rows == 1
+        (step,) = [step for step in report.steps if step.step == "by_bloom"]
+        assert (step.rows_before, step.rows_after) == (40_000, 10_000)
+        assert any(use.kind == "bloom" and use.used for use in report.indexes)
+
+
+# Batches
+
+
+def test_rows_come_in_the_order_asked(root: Path) -> None:
+    with needlepoint.open(root) as lake:
+        if not lake.status().tables[0].indexes:
+            lake.create_index("t", "shuffled")
+        asked = np.random.default_rng(9).integers(0, ROWS * FILES, 3_000).tolist()
+        table = lake.table("t")
+        found = table.get(shuffled=asked, columns=["shuffled"], in_order=True).to_arrow().column(0).to_pylist()
+        assert found == list(dict.fromkeys(asked))
+        rows = table.get(shuffled=[7, -1, 3, None, 7], columns=["title"], in_order=True).to_arrow()
+        both = table.get(shuffled=[7, 3], columns=["shuffled", "title"]).rows()
+        assert rows.column("title").to_pylist() == [
+            next(row["title"] for row in both if row["shuffled"] == key) for key in (7, 3)
+        ]
+        assert rows.column_names == ["title"]
