@@ -384,7 +384,7 @@ def _values_inside(values: npt.NDArray[Any], zone: Zone) -> npt.NDArray[np.int64
     return np.cumsum(np.bincount(first, minlength=count) - np.bincount(beyond, minlength=count))[:-1]
 
 
-def _boxed(value: Ordinal) -> Any:
+def _boxed(value: Ordinal | None) -> Any:
     """numpy takes bare bytes for its own string type, which drops zeros at the end."""
     if not isinstance(value, bytes):
         return value
@@ -397,8 +397,22 @@ def _starts_with(prefix: bytes, zone: Zone) -> tuple[npt.NDArray[np.bool_], npt.
     if not _holds_bytes(zone):
         nowhere = np.zeros(len(zone.low), np.bool_)
         return nowhere, nowhere
-    lows = _array([low[: len(prefix)] for low in zone.low])
-    highs = _array([high[: len(prefix)] for high in zone.high])
-    boxed = _boxed(prefix)
-    # Both bounds begin with the prefix, so everything between them does.
-    return (highs < boxed) | (lows > boxed), (lows == boxed) & (highs == boxed)
+    below = _below_ordered if zone.ordered else np.less
+    first = _boxed(prefix)
+    beyond = _boxed(_after(prefix))
+    never = below(zone.high, first)
+    inside = ~below(zone.low, first)
+    if beyond is not None:
+        never = never | ~below(zone.low, beyond)
+        inside = inside & below(zone.high, beyond)
+    return never, inside
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """The least value above all that begin with the prefix; None when there is none.
+
+    >>> _after(b"ab\\xff")
+    b'ac'
+    """
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

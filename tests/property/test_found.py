@@ -65,6 +65,14 @@ def test_nothing_is_not_in_a_list_with_null(root: Path, lake: Lake) -> None:
     assert count(lake, "NOT (i IN (7, 8, 9, 10, 11))") == 2
 
 
+def test_fields_of_structs_over_a_join(root: Path, lake: Lake) -> None:
+    write(root, "p=1/0.parquet", i=[1, 2], d=[5, None], s=[{"x": 1}, None])
+    lake.create_table("t")
+    query = """SELECT l.i FROM t AS l LEFT JOIN t AS r ON l.i = r.i + 1
+               WHERE l.d = 5 OR l.s['x'] IS NULL OR r.d IS NOT NULL OR r.i IN (57, 129)"""
+    assert sorted(row["i"] for row in lake.sql(query).rows()) == [1, 2]
+
+
 # NaN, which bounds leave out
 
 
