@@ -29,6 +29,7 @@ from needlepoint.spark.products import product_id_of, products
 BATCHES = 5
 WARMING_LOOKUPS = 400
 SCANS_IN_A_ROW, LOOKUPS_IN_A_ROW = 4, 24
+LAYOUT = needle_spark.Layout(dictionary_off=("product_id", "upc", "title"), sort_by=("created_timestamp",))
 PARTITIONS = ["partner", "year", "month"]
 
 IMPORT = """
@@ -63,11 +64,11 @@ def make_lake(root: Path, rows: int) -> None:
     """Written by the Spark pipeline, as users write theirs."""
     with needlepoint.open(root) as lake:
         marker = root / "rows"
-        if marker.exists() and marker.read_text() == str(rows):
+        made = f"{rows} rows, {LAYOUT}"
+        if marker.exists() and marker.read_text() == made:
             return
         print(f"writing {rows:,} rows with Spark into {root} (once)")
         session = needle_spark.session(memory="4g")
-        layout = needle_spark.Layout(dictionary_off=("product_id", "upc"))
         for batch in range(BATCHES):
             frame = products(session, rows, batch=batch, batches=BATCHES)
             needle_spark.write(
@@ -76,12 +77,12 @@ def make_lake(root: Path, rows: int) -> None:
                 "product",
                 batch=f"bench/{rows}/{batch}",
                 partition_by=PARTITIONS,
-                layout=layout,
+                layout=LAYOUT,
                 files_per_partition=1,
             )
         session.stop()
         list(lake.follow_events(once=True))
-        marker.write_text(str(rows))
+        marker.write_text(made)
 
 
 def plain_context(location: str, schema: pa.Schema) -> datafusion.SessionContext:

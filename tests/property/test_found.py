@@ -73,6 +73,17 @@ def test_fields_of_structs_over_a_join(root: Path, lake: Lake) -> None:
     assert sorted(row["i"] for row in lake.sql(query).rows()) == [1, 2]
 
 
+@pytest.mark.parametrize("kind", ["LEFT", "RIGHT", "FULL"])
+def test_a_filter_over_an_outer_join_of_partitions(root: Path, lake: Lake, kind: str) -> None:
+    for part in (293, 397):
+        write(root, f"part={part}/0.parquet", i=[part, part + 1])
+    lake.create_table("t")
+    query = f"""SELECT l.i AS a, r.i AS b FROM t AS l {kind} JOIN t AS r ON l.i = r.i + 1
+                WHERE l.part BETWEEN 9 AND 396 OR (r.part = 1806 AND r.part IS NOT NULL)"""
+    expected = [(294, 293)] + [(293, None)] * (kind != "RIGHT")
+    assert sorted((row["a"], row["b"]) for row in lake.sql(query).rows()) == sorted(expected)
+
+
 # NaN, which bounds leave out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 import datafusion
 from datafusion.catalog import CatalogProvider, SchemaProvider
@@ -54,12 +55,28 @@ class _Catalog(CatalogProvider):
         return self._schema if name == SCHEMA else None
 
 
-def make_context(
-    *, collect_statistics: bool, pushdown: bool = True, keep_footers: bool = True
-) -> datafusion.SessionContext:
+@dataclass(frozen=True, slots=True)
+class Care:
+    """What DataFusion must not do for an answer to be right.
+
+    statistics   it loses NaN through them, which they leave out
+    pushdown     it takes a filter over a join for one side's, by the name of a column (datafusion#25296)
+    hash_joins   likewise below a hash join, into the arms of a union, whatever it may push into a scan
+    footers      it takes one that it remembers for that of any object of the same path, size and second
+    """
+
+    statistics: bool = True
+    pushdown: bool = True
+    hash_joins: bool = True
+    footers: bool = True
+
+
+def make_context(care: Care) -> datafusion.SessionContext:
+    pushdown = care.pushdown
     settings = {
         "datafusion.catalog.information_schema": "true",
-        "datafusion.execution.collect_statistics": str(collect_statistics).lower(),
+        "datafusion.execution.collect_statistics": str(care.statistics).lower(),
+        "datafusion.optimizer.prefer_hash_join": str(care.hash_joins).lower(),
         "datafusion.execution.parquet.pushdown_filters": str(pushdown).lower(),
         "datafusion.execution.parquet.reorder_filters": str(pushdown).lower(),
         "datafusion.execution.parquet.enable_page_index": str(pushdown).lower(),
@@ -72,6 +89,6 @@ def make_context(
     context.register_catalog_provider(CATALOG, _Catalog())
     # A directory listing would otherwise be remembered for ever.
     context.sql("SET datafusion.runtime.list_files_cache_limit = '0'")
-    if not keep_footers:
+    if not care.footers:
         context.sql("SET datafusion.runtime.metadata_cache_limit = '0'")
     return context

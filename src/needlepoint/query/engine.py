@@ -34,6 +34,7 @@ from needlepoint.parquet.build import build_card
 from needlepoint.predicate import leaves
 from needlepoint.query import catalog
 from needlepoint.query.cards import Cards
+from needlepoint.query.catalog import Care
 from needlepoint.query.explain import Report, TableReport
 from needlepoint.query.failures import clear_error
 from needlepoint.query.gate import Costs, Native
@@ -59,6 +60,7 @@ MOST_TRIES = 5
 _WORDS = re.compile(r"\w+")
 # With filter pushdown DataFusion 55 takes a filter over a join for one side's, by column name, and loses rows
 # (datafusion#25296). A literal that looks like a join only makes this too careful.
+_FILTER_OVER_OUTER_JOIN = re.compile(r"\bFilter:.*\b(?:Left|Right|Full) Join:", re.DOTALL)
 _JOIN = re.compile(r"\bJoin:|\bCross Join\b|CrossJoin")
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
@@ -105,9 +107,8 @@ class Engine:
         self.snapshots = Snapshots(registry, settings.refresh, settings.object_refresh)
         self.cards = Cards(registry, settings.cache_bytes)
         self._natives = NativeScans()
-        self._context = catalog.make_context(collect_statistics=True)
-        self._careful_context = catalog.make_context(collect_statistics=False)
-        self._plain_context = catalog.make_context(collect_statistics=False, pushdown=False)
+        self._contexts = functools.cache(catalog.make_context)
+        self._context = self._contexts(Care())
         self._prepared: dict[str, Prepared] = {}
         self._fresh_stores: dict[int, int] = {}
         self._names_known: _Names | None = None
@@ -153,9 +154,7 @@ class Engine:
     ) -> Result:
         with clear_error(query, self._names()):
             started = time.perf_counter()
-            planned = self._plan(query, parameters, use_indexes)
-            if plain:
-                planned.context = self._context_for(planned.readings.values(), plain=True)
+            planned = self._plan(query, parameters, use_indexes, plain)
             for reading in planned.readings.values():
                 reading.may_list = may_list
             decided = time.perf_counter()
@@ -176,11 +175,13 @@ class Engine:
 
     # Plan
 
-    def _plan(self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool) -> _Planned:
+    def _plan(
+        self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool, plain: bool = False
+    ) -> _Planned:
         known, context = self._known(), self._context
         lookup = recognise(query, lambda name: self.prepare(name).types if name in known.tables else None)
         if lookup is not None and not parameters:
-            return self._plan_lookup(lookup, use_indexes)
+            return self._plan_lookup(lookup, use_indexes, plain)
         views = _views_named(query, known)
         prepared = {name: self.prepare(name) for name in _tables_named(query, views, known)}
         with self._tables(context, views, {name: found.stub for name, found in prepared.items()}):
@@ -189,57 +190,59 @@ class Engine:
             drawn = plan.display_indent()
             asked = requests(plan, drawn, {name: found.types for name, found in prepared.items()})
             schema = frame.schema()
-        joins = _JOIN.search(drawn) is not None
+        pushdown = not plain and _JOIN.search(drawn) is None
         readings, questions = {}, {}
         for name, request in asked.items():
-            readings[name], questions[name] = self.narrow(prepared[name], request, use_indexes, pushdown=not joins)
+            readings[name], questions[name] = self.narrow(
+                prepared[name], request, use_indexes, pushdown=not (joins or plain)
+            )
         # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
         unscanned = [
             self.narrow(found, everything(found.types), use_indexes=False)[0]
             for name, found in prepared.items()
             if name not in asked
         ]
-        context = self._context_for(readings.values(), plain=joins)
+        context = self._context_for(readings.values(), drawn, plain)
         return _Planned(prepared, readings, questions, unscanned, schema, context, views)
 
-    def _plan_lookup(self, lookup: Lookup, use_indexes: bool) -> _Planned:
+    def _plan_lookup(self, lookup: Lookup, use_indexes: bool, plain: bool) -> _Planned:
         found, name = self.prepare(lookup.table), lookup.table
-        reading, question = self.narrow(found, lookup.request, use_indexes)
-        context = self._context_for([reading], plain=False)
+        reading, question = self.narrow(found, lookup.request, use_indexes, pushdown=not plain)
+        context = self._context_for([reading], "", plain)
         return _Planned({name: found}, {name: reading}, {name: question}, [], lookup.schema, context, [])
 
-    def _context_for(self, readings: Iterable[Reading], *, plain: bool) -> datafusion.SessionContext:
-        """`plain` is without filter pushdown."""
+    def _context_for(self, readings: Iterable[Reading], drawn: str, plain: bool) -> datafusion.SessionContext:
+        """The context that answers a query right; `plain` is without filter pushdown, with which some files cannot be
+        read."""
         readings = list(readings)
-        if any(reading.remote for reading in readings):
-            return self._remote_plain_context if plain else self._remote_context
-        if plain:
-            return self._plain_context
-        return self._careful_context if any(map(_has_float, readings)) else self._context
-
-    # DataFusion takes a footer or statistics that it remembers for those of any object of the same path, size and
-    # second: an object that was replaced at once would be read through the old footer. For objects it remembers none.
-
-    @functools.cached_property
-    def _remote_context(self) -> datafusion.SessionContext:
-        return catalog.make_context(collect_statistics=False, keep_footers=False)
-
-    @functools.cached_property
-    def _remote_plain_context(self) -> datafusion.SessionContext:
-        return catalog.make_context(collect_statistics=False, pushdown=False, keep_footers=False)
+        remote = any(reading.remote for reading in readings)
+        joins = _JOIN.search(drawn) is not None
+        care = Care(
+            statistics=not (remote or plain or joins or any(map(_has_float, readings))),
+            pushdown=not (plain or joins),
+            hash_joins=_FILTER_OVER_OUTER_JOIN.search(drawn) is None,
+            footers=not remote,
+        )
+        return self._contexts(care)
 
     def narrow(
         self, prepared: Prepared, request: Request, use_indexes: bool = True, pushdown: bool = True
     ) -> tuple[Reading, Question]:
         """Decide what is read of one table, given whether DataFusion filters while it scans."""
         snapshot = prepared.snapshot
+        costs = Costs.of(snapshot.table.location, self._settings.costs)
         question = Question(
-            prepared, request.predicate, self._store_of(snapshot), self.cards, self._settings.range_limit
+            prepared,
+            request.predicate,
+            self._store_of(snapshot),
+            self.cards,
+            self._settings.range_limit,
+            request.columns,
+            costs,
         )
         plan = AccessPlan.scan_all(len(snapshot.files))
         if use_indexes:
             plan = narrow(plan, question)
-        costs = Costs.of(snapshot.table.location, self._settings.costs)
         reading = Reading(snapshot, request.columns, request.predicate, plan, costs, request.opaque)
         asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - request.opaque
         settle(reading, self.cards, Native(pushdown, asked), self._settings.access)

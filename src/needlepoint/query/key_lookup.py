@@ -15,13 +15,11 @@ from needlepoint.errors import NeedlepointError
 from needlepoint.indexes.key import key_bytes, keys_of, range_of
 from needlepoint.predicate import And, Compare, Constant, In, Or, Ordinal, Predicate, StartsWith, leaves
 from needlepoint.query.explain import IndexUse
+from needlepoint.query.gate import Estimate
 from needlepoint.query.question import Question
 from needlepoint.stores.base import Locations
 from needlepoint.tables.definitions import Index
-from needlepoint.tables.snapshots import Snapshot
 
-# Beyond so many random values for each page of a column, finding and reading single pages costs more than a scan.
-MOST_VALUES_PER_PAGE = 0.12
 # A small table is quick either way; below this many values the index is asked without further thought.
 FEW_VALUES = 20
 
@@ -141,9 +139,8 @@ class _KeyLookup:
             case Compare(_, "=", value):
                 found = store.find(_key_list([value], type), limit)
             case In(_, values):
-                pages = _pages_of_a_column(self._question.snapshot)
-                if len(values) > max(FEW_VALUES, MOST_VALUES_PER_PAGE * pages):
-                    self._report(index, False, f"{len(values)} values in {pages} pages: a scan is faster")
+                if len(values) > FEW_VALUES and self._scan_is_faster(len(values)):
+                    self._report(index, False, f"{len(values):,} values: a scan is faster")
                     return None
                 found = store.find(_key_list(values, type), max(limit, 4 * len(values)))
             case _:
@@ -158,6 +155,19 @@ class _KeyLookup:
         if found is None:
             self._report(index, False, f"{_describe(leaf)} matches more than {limit} rows: a scan is faster")
         return found
+
+    def _scan_is_faster(self, values: int) -> bool:
+        """Whether finding so many rows and reading a page of each column for each takes longer than a scan."""
+        question, snapshot = self._question, self._question.snapshot
+        columns, all_columns = len(question.columns), max(1, len(snapshot.table.data_columns))
+        pages = sum(file.pages or 1 for file in snapshot.files)
+        size = sum(file.identity.size for file in snapshot.files)
+        touched = min(values * columns, pages * columns // all_columns)
+        by_index = Estimate(touched, touched, size * touched // pages if pages else 0)
+        costs, files = question.costs, min(values, len(snapshot.files))
+        seconds = by_index.seconds(costs) + files * costs.file
+        whole = costs.scan + len(snapshot.files) * costs.scan_file + size * columns / all_columns * costs.scan_byte
+        return values * costs.key + costs.in_parallel(seconds, files) > whole
 
     def _report(self, index: Index, used: bool, why: str) -> None:
         self._question.indexes.append(IndexUse(index.name, index.kind, index.column, used, why))
@@ -189,12 +199,6 @@ def _merged_ranges(children: Sequence[Predicate]) -> list[Predicate | _Range]:
         else:
             merged.append(child)
     return [*merged, *ranges.values()]
-
-
-def _pages_of_a_column(snapshot: Snapshot) -> int:
-    """About how many pages the table has for one column; files that are not known count as one page."""
-    columns = max(1, len(snapshot.table.data_columns))
-    return sum(-(-file.pages // columns) if file.pages else 1 for file in snapshot.files)
 
 
 def _key_list(values: Sequence[Ordinal], type: pa.DataType) -> list[bytes]:

@@ -7,7 +7,6 @@ columns of the predicate are read, and of the others no more than the pages of t
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,12 +17,10 @@ import pyarrow as pa
 from needlepoint.errors import FileChanged
 from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
 from needlepoint.query.cards import Cards
-from needlepoint.query.gate import by_pages
+from needlepoint.query.gate import FILES_IN_A_THREAD, THREADS, by_pages
 from needlepoint.query.reading import Reading
 from needlepoint.query.sift import matching, sifting_columns
 from needlepoint.tables.definitions import File
-
-FILES_WORTH_THREADS = 17  # more than one group of them
 
 _Work = list[tuple[File, Wanted]]
 
@@ -66,7 +63,7 @@ def _read(reading: Reading, columns: tuple[str, ...], work: _Work) -> list[pa.Ta
 
 
 def _parts(reading: Reading, columns: tuple[str, ...], work: _Work) -> list[tuple[list[int], pa.Table]]:
-    do_all = map if len(work) < FILES_WORTH_THREADS else _threads().map
+    do_all = map if len(work) <= FILES_IN_A_THREAD else _threads().map
     parts = []
     for numbers, found, stats in read_files([wanted for _, wanted in work], columns, do_all):
         reading.stats.append(stats)
@@ -102,7 +99,7 @@ def _read_sifted(reading: Reading, first: tuple[str, ...], columns: tuple[str, .
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
     """Shared by all queries; decoding runs outside Python's lock."""
-    return ThreadPoolExecutor(2 * (os.cpu_count() or 1), thread_name_prefix="needlepoint-read")
+    return ThreadPoolExecutor(2 * THREADS, thread_name_prefix="needlepoint-read")
 
 
 def _typed(reading: Reading, found: pa.Table) -> pa.Table:

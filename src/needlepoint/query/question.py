@@ -9,6 +9,7 @@ from needlepoint.parquet.pages import ReadStats
 from needlepoint.predicate import Predicate
 from needlepoint.query.cards import Cards
 from needlepoint.query.explain import IndexUse, StepReport
+from needlepoint.query.gate import Costs
 from needlepoint.query.prepared import Prepared
 from needlepoint.stores.base import KeyStore
 from needlepoint.tables.definitions import Index
@@ -24,6 +25,8 @@ class Question:
     stores: Callable[[Index], KeyStore]
     cards: Cards
     range_limit: int
+    columns: frozenset[str]
+    costs: Costs
     steps: list[StepReport] = field(default_factory=list)
     indexes: list[IndexUse] = field(default_factory=list)
     spent: list[ReadStats] = field(default_factory=list)

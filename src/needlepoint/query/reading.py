@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from needlepoint.access import AccessPlan, Rows
@@ -14,6 +13,8 @@ from needlepoint.query.cards import Cards
 from needlepoint.query.gate import Costs, Native, by_pages, by_row_groups, scan_seconds
 from needlepoint.tables.definitions import File
 from needlepoint.tables.snapshots import Snapshot
+
+FEW_FILES, FEW_PAGES = 2, 2
 
 
 @dataclass(slots=True)
@@ -52,38 +53,53 @@ def settle(reading: Reading, cards: Cards, native: Native, access: str = "auto")
     `access` overrides the estimates: `pages` reads by page wherever it can, `scan` never does.
     """
     files = reading.snapshot.files
-    columns = reading.stored_columns()
     scans: list[int] = []
-    savings: dict[int, float] = {}
-    widened: dict[int, Rows] = {}
-    for position, rows in reading.plan.rows.items():
-        card = cards.get(files[position])
+    weighed: dict[int, _Weighed] = {}
+    cards_of = {position: cards.get(files[position]) for position in reading.plan.rows}
+    for position, card in cards_of.items():
         if card is None or access == "scan":
             scans.append(position)
-        elif access == "auto" and (rows.count > 1 or position in reading.plan.rough):
-            present = [name for name in columns if name in card.arrow_schema.names]
-            wider, saved = _weigh(card, present, rows, position in reading.plan.rough, native, reading.costs)
-            if wider is not None:
-                widened[position] = wider
-            if saved > 0:
-                savings[position] = saved
-    # Scanning at all has its price, which is paid once, and is paid already where some file is scanned anyway.
-    if savings and (scans or reading.plan.scanned() or sum(savings.values()) > reading.costs.scan):
-        scans += savings
+        elif access == "auto" and not _surely_cheap(reading, card):
+            weighed[position] = _weigh(reading, card, position, native)
+    if weighed:
+        share = reading.costs.in_parallel(1.0, len(weighed))
+        savings = {
+            at: each.seconds * share - each.scan for at, each in weighed.items() if each.seconds * share > each.scan
+        }
+        # Scanning at all has its price, which is paid once, and is paid already where some file is scanned anyway.
+        if scans or reading.plan.scanned() or sum(savings.values()) > reading.costs.scan:
+            scans += savings
+    widened = {at: each.wider for at, each in weighed.items() if each.wider is not None and at not in scans}
     reading.plan = reading.plan.scanning(scans) if scans else reading.plan
-    reading.plan = reading.plan.widened({at: rows for at, rows in widened.items() if at in reading.plan.rows})
-    reading.widened = len(widened.keys() & reading.plan.rows.keys())
+    reading.plan = reading.plan.widened(widened)
+    reading.widened = len(widened)
     reading.scanned = [files[position] for position in reading.plan.scanned()]
     reading.paged = [files[position] for position in reading.plan.rows]
 
 
-def _weigh(
-    card: FileCard, columns: Sequence[str], rows: Rows, rough: bool, native: Native, costs: Costs
-) -> tuple[Rows | None, float]:
-    """The rows of whole row groups where these are read faster, and how much time a native scan saves, if any."""
-    wider = None
-    seconds = by_pages(card, columns, rows).seconds(costs)
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """How long a file takes by page, or by row group if `wider` says which rows that are, and by the native scan."""
+
+    seconds: float
+    wider: Rows | None
+    scan: float
+
+
+def _surely_cheap(reading: Reading, card: FileCard) -> bool:
+    """A few rows of a few files take less time than a native scan takes to begin: not worth weighing."""
+    rows = sum(rows.count for rows in reading.plan.rows.values())
+    per_page = card.num_rows * max(1, len(card.leaves)) / max(1, len(card.pages.offset))
+    return len(reading.plan.rows) <= FEW_FILES and rows <= FEW_PAGES * per_page
+
+
+def _weigh(reading: Reading, card: FileCard, position: int, native: Native) -> _Weighed:
+    rows, costs = reading.plan.rows[position], reading.costs
+    columns = [name for name in reading.stored_columns() if name in card.arrow_schema.names]
+    pages, wider = by_pages(card, columns, rows), None
+    seconds = pages.seconds(costs)
     all_rows, whole = by_row_groups(card, columns, rows)
     if whole.seconds(costs) < seconds:
         wider, seconds = all_rows, whole.seconds(costs)
-    return wider, seconds - scan_seconds(card, columns, rows, rough, native, costs)
+    scan = scan_seconds(card, columns, rows, position in reading.plan.rough, native, costs)
+    return _Weighed(seconds, wider, scan)

@@ -26,6 +26,7 @@ class Layout:
 
     `dictionary_off` names columns whose values hardly repeat: a dictionary of them is as large as the data,
     and every lookup would have to read it first. `bloom` names columns that get Parquet's own bloom filters.
+    `sort_by` orders the rows of each file: a range of the first of these columns then lies in few pages.
     A nested column is named by its path, `address.city`.
     """
 
@@ -35,6 +36,7 @@ class Layout:
     compression: str = "zstd"
     dictionary_off: tuple[str, ...] = ()
     bloom: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
     max_records_per_file: int = 0  # 0: no limit
 
 
@@ -54,6 +56,9 @@ def stage(
     _check_columns(df, partition_by, layout)
     if files_per_partition is not None:
         df = _gathered(df, partition_by, files_per_partition)
+    if layout.sort_by:
+        # Spark sorts by the partition columns to write one file after the other, unless that is done already.
+        df = df.sortWithinPartitions(*(_quoted(name) for name in (*partition_by, *layout.sort_by)))
     root = _new_directory(directory)
     try:
         # Appending to an empty directory: in its other modes Spark wants to make the directory itself, and
@@ -85,7 +90,7 @@ def _check_columns(df: DataFrame, partition_by: Sequence[str], layout: Layout) -
     for name in partition_by:
         if name not in known:
             raise UnknownName("column", name, known, where=" in partition_by")
-    for name in (*layout.dictionary_off, *layout.bloom):
+    for name in (*layout.dictionary_off, *layout.bloom, *layout.sort_by):
         if name not in known and name.split(".")[0] not in known:
             raise UnknownName("column", name, known, where=" in the layout")
     if known and set(known) <= set(partition_by):

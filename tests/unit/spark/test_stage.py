@@ -87,6 +87,16 @@ def test_layout_takes_effect_on_columns(spark: SparkSession, frame: DataFrame, t
     assert {name for name, column in columns.items() if column.bloom_filter_offset} == {"id", "two words"}
 
 
+def test_rows_are_sorted_in_each_file(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.range(1000).selectExpr("id % 2 AS p", "hash(id) AS h", "id")
+    layout = Layout(sort_by=("h",))
+    files = stage(frame, tmp_path / "batch", partition_by=["p"], layout=layout, files_per_partition=1)
+    assert [file.rows for file in files] == [500, 500]
+    for file in files:
+        hashes = pq.ParquetFile(file.path).read().column("h").to_pylist()
+        assert hashes == sorted(hashes)
+
+
 def test_dictionaries_are_kept_where_nothing_is_said(frame: DataFrame, tmp_path: Path) -> None:
     (file,) = stage(frame.coalesce(1), tmp_path / "batch")
     columns = metadata(file.path)
