@@ -166,8 +166,7 @@ def _prepare(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
         FilePlan(_frame(card, [fields[number] for number in group]), tuple(plans[number] for number in group))
         for group in groups
     )
-    names = [each.name for each in card.fields]
-    schema = pa.schema([card.arrow_schema.field(names.index(name)) for name in columns])
+    schema = pa.schema([card.arrow_schema.field(card.number_of(name)) for name in columns])
     schema = schema.with_metadata(card.arrow_schema.metadata)
     return ColumnsPlan(files, schema)
 
@@ -217,6 +216,6 @@ def _arrow_origin(card: FileCard, fields: list[Field]) -> bytes | None:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(own)))
     except (binascii.Error, pa.ArrowException, OSError):
         return own
-    numbers = {each.name: number for number, each in enumerate(card.fields)}
-    chosen = [schema.field(numbers[each.name]) for each in fields if numbers[each.name] < len(schema)]
+    numbers = [card.number_of(each.name) for each in fields]
+    chosen = [schema.field(number) for number in numbers if number < len(schema)]
     return base64.b64encode(pa.schema(chosen).serialize().to_pybytes())
