@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,9 @@ from needlepoint.parquet.assembly import AssembledChunk, Frame, assemble, count_
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.parquet.plan import Choice, ColumnsPlan, FilePlan, LeafPlan, prepare
+from needlepoint.parquet.take import take
 from needlepoint.parquet.thrift import ThriftError
+from needlepoint.parquet.whole import read_whole
 
 _HINT = "The file is corrupt, or its page index is; write it again."
 
@@ -90,7 +91,7 @@ def _read_alike(wanted: Sequence[Wanted], columns: tuple[str, ...]) -> tuple[pa.
     if not columns or not any(len(each.rows) for each in wanted):
         return plan.schema.empty_table(), NOTHING_READ
     fetched = [_fetch(each, columns) for each in wanted if len(each.rows)]
-    stats = ReadStats(*map(sum, zip(*(each.stats.counts for each in fetched), strict=True)))
+    stats = _total([each.stats for each in fetched])
     arrays: dict[str, pa.ChunkedArray] = {}
     try:
         for number in range(len(plan.files)):
@@ -98,9 +99,33 @@ def _read_alike(wanted: Sequence[Wanted], columns: tuple[str, ...]) -> tuple[pa.
         return _table(plan, columns, arrays), stats
     except (pa.ArrowException, OSError, ThriftError, _Mismatch) as error:
         if len(wanted) == 1:
-            raise NotParquet(wanted[0].path, f"pages cannot be decoded: {error}", hint=_HINT) from error
-    # One by one: the file that cannot be decoded is then named.
-    return pa.concat_tables([_read_alike([each], columns)[0] for each in wanted]), stats
+            table, more = _read_whole(wanted[0], columns, plan, error)
+            return table, _total([stats, more])
+    # One by one: only the file that cannot be decoded is then read whole.
+    parts = [_read_alike([each], columns) for each in wanted]
+    return pa.concat_tables([table for table, _ in parts]), _total([stats, *(more for _, more in parts)])
+
+
+def _total(stats: Sequence[ReadStats]) -> ReadStats:
+    if len(stats) == 1:
+        return stats[0]
+    return ReadStats(*map(sum, zip(*(each.counts for each in stats), strict=True)))
+
+
+def _read_whole(wanted: Wanted, columns: tuple[str, ...], plan: ColumnsPlan, cause: Exception) -> Read:
+    """Pages by themselves were not understood: let pyarrow read the file as it is, at the price of whole row groups.
+
+    NotParquet, with the first reason, when it cannot either.
+    """
+    with LocalFile(wanted.path) as file:
+        file.check_unchanged(wanted.card.identity)
+        try:
+            arrays, row_groups = read_whole(file, wanted.card, columns, wanted.rows)
+            table = _table(plan, columns, arrays)
+        except (pa.ArrowException, OSError, _Mismatch) as error:
+            raise NotParquet(wanted.path, f"pages cannot be decoded: {cause}", hint=_HINT) from error
+        file.check_unchanged(wanted.card.identity)
+        return table, ReadStats(file.bytes_requested, file.requests, 0, row_groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +244,7 @@ def _decode(sources: Sequence[tuple[_FilePart, list[bytes]]], arrays: dict[str, 
             raise _Mismatch(f"column {field.name} has {len(column)} rows where {sum(counts)} were expected")
         bases = np.cumsum(counts) - counts
         positions = [choice.positions + base for choice, base in zip(choices, bases, strict=True)]
-        arrays[field.name] = _take(column, positions[0] if len(positions) == 1 else np.concatenate(positions))
+        arrays[field.name] = take(column, positions[0] if len(positions) == 1 else np.concatenate(positions))
 
 
 def _assembled(chunk: _ChunkPart, blocks: list[bytes]) -> AssembledChunk:
@@ -227,43 +252,6 @@ def _assembled(chunk: _ChunkPart, blocks: list[bytes]) -> AssembledChunk:
     values = sum(map(count_values, pages)) if chunk.nested else chunk.num_rows
     dictionary = None if chunk.dictionary is None else blocks[chunk.dictionary]
     return AssembledChunk(chunk.leaf.head(chunk.row_group), values, dictionary, pages)
-
-
-def _take(column: pa.ChunkedArray[Any], positions: Int64Array) -> pa.ChunkedArray[Any]:
-    """The values at ascending positions, chunk by chunk: joining the chunks first would copy all of them."""
-    if column.num_chunks == 1:
-        return pa.chunked_array([_take_chunk(column.chunk(0), positions)], type=column.type)
-    chunks = column.chunks
-    starts = np.cumsum([0, *map(len, chunks)])
-    bounds = np.searchsorted(positions, starts)
-    taken = [
-        _take_chunk(chunk, positions[first:last] - start)
-        for chunk, start, first, last in zip(chunks, starts, bounds, bounds[1:], strict=False)
-        if first < last
-    ]
-    return pa.chunked_array(taken, type=column.type)
-
-
-def _take_chunk(chunk: pa.Array[Any], positions: Int64Array) -> pa.Array[Any]:
-    first, count = int(positions[0]), len(positions)
-    if int(positions[-1]) - first + 1 != count:
-        return _take_scattered(chunk, positions)
-    part = chunk.slice(first, count)
-    # A slice keeps the whole chunk alive: good for most of a chunk, not for one row of it. Concatenating
-    # copies it, at a third of the cost of `take`.
-    return part if 2 * count >= len(chunk) else pa.concat_arrays([part])
-
-
-def _take_scattered(chunk: pa.Array[Any], positions: Int64Array) -> pa.Array[Any]:
-    try:
-        return chunk.take(pa.array(positions, type=pa.int64()))
-    except pa.ArrowNotImplementedError:
-        # pyarrow 26 cannot take from string views, alone or inside a struct; it can join slices of them.
-        ends = [*(np.flatnonzero(np.diff(positions) != 1) + 1).tolist(), len(positions)]
-        starts = [0, *ends[:-1]]
-        return pa.concat_arrays(
-            [chunk.slice(int(positions[start]), end - start) for start, end in zip(starts, ends, strict=True)]
-        )
 
 
 def _table(plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray]) -> pa.Table:
