@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from needlepoint.parquet import dictionaries
 from needlepoint.parquet.build import build_card
+from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.pages import read_rows
 
@@ -40,7 +42,9 @@ def collection() -> None:
 
 
 @pytest.mark.parametrize("name", FILES or ["(none)"])
-def test_same_rows_as_pyarrow(name: str) -> None:
+def test_same_rows_as_pyarrow(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dictionaries, "SMALLEST_KEPT", 1)
+    caches = Caches.of(1 << 24, 1 << 24)
     path = str(Path(DIRECTORY) / name)
     try:
         table = pq.read_table(path, partitioning=None)
@@ -54,9 +58,10 @@ def test_same_rows_as_pyarrow(name: str) -> None:
     subsets = [np.array([row]) for row in range(0, count, max(1, count // MOST_ROWS))]
     subsets += [np.flatnonzero(random.random(count) < share) for share in (0.1, 0.5, 1.0)]
     for rows in subsets:
-        found, _ = read_rows(path, card, table.column_names, rows)
-        found.validate(full=True)
         expected = table.take(pa.array(rows, pa.int64()))
-        assert found.schema.equals(expected.schema, check_metadata=True)
-        # NaN is not equal to NaN, and here it is the same answer.
-        assert found.equals(expected) or repr(found.to_pylist()) == repr(expected.to_pylist())
+        for kept in (None, caches):
+            found, _ = read_rows(path, card, table.column_names, rows, kept)
+            found.validate(full=True)
+            assert found.schema.equals(expected.schema, check_metadata=True)
+            # NaN is not equal to NaN, and here it is the same answer.
+            assert found.equals(expected) or repr(found.to_pylist()) == repr(expected.to_pylist())

@@ -9,7 +9,9 @@ import pytest
 from tests.unit.parquet.reading import check_subsets, whole
 from tests.unit.parquet.test_writers import without_index
 
+from needlepoint.parquet import dictionaries
 from needlepoint.parquet.build import build_card
+from needlepoint.parquet.caches import Caches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,3 +52,7 @@ def test_same_rows_as_a_scan(
     assert len(card.pages.offset) > 2 * len(card.chunks.codec)
     check_subsets(path, card)
     check_subsets(path, without_index(path, monkeypatch))
+    monkeypatch.setattr(dictionaries, "SMALLEST_KEPT", 1)
+    caches = Caches.of(1 << 24, 1 << 24)
+    check_subsets(path, card, caches)
+    assert caches.dictionaries.hits > 0 or codec == "lz4"

@@ -9,6 +9,8 @@ import pyarrow as pa
 UNCOMPRESSED = 0
 # parquet.thrift, CompressionCodec. 3, LZO, is in no build of Arrow. 5, LZ4, is framed in two different ways by
 # Hadoop and others, and only the decoder of whole files tells them apart.
+# Compressed pages announce their size; one that announces more is not taken apart here, and pyarrow may judge it.
+LARGEST_PAGE = 64 * 1024 * 1024
 _NAMES = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 
 
@@ -30,14 +32,10 @@ def decompress(number: int, data: bytes, size: int) -> bytes:
         if number != UNCOMPRESSED:
             raise ValueError(f"codec {number} is not known")
         return data
+    if not 0 <= size <= LARGEST_PAGE:
+        raise ValueError(f"a page of {size} bytes")
     try:
         found: bytes = codec.decompress(data, decompressed_size=size, asbytes=True)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"cannot be decompressed: {error}") from error
     return found
-
-
-def compress(number: int, data: bytes) -> bytes:
-    """The bytes as a page of that codec holds them; the codec must be known."""
-    codec = _codec(number)
-    return data if codec is None else bytes(codec.compress(data, asbytes=True))

@@ -22,7 +22,7 @@ ENCRYPTED_MAGIC = b"PARE"
 _CORRUPT_HINT = "The file is truncated or corrupt; write it again."
 _ENCRYPTED_HINT = "Encrypted files are not supported; write the table without encryption."
 
-REPEATED = 2  # parquet.thrift, FieldRepetitionType
+OPTIONAL, REPEATED = 1, 2  # parquet.thrift, FieldRepetitionType
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def count_records(data: bytes, max_level: int, count: int) -> tuple[int, bool]:
     position = done = records = 0
     begins = False
     while done < count:
-        header, position = _read_header(data, position)
+        header, position = read_header(data, position)
         if header & 1:
             size = (header >> 1) * width
             values = min((header >> 1) * 8, count - done)
@@ -61,7 +61,7 @@ def count_records(data: bytes, max_level: int, count: int) -> tuple[int, bool]:
 def begins_record(data: bytes, max_level: int) -> bool:
     """Whether the first level is 0. Looks at the first run only, and of that at the first value."""
     width = bit_width(max_level)
-    header, position = _read_header(data, 0)
+    header, position = read_header(data, 0)
     if header >> 1 == 0 or position + (width + 7) // 8 > len(data):
         raise LevelsError("the levels end inside a run")
     first = int.from_bytes(data[position : position + (width + 7) // 8], "little")
@@ -77,7 +77,8 @@ def _packed_zeros(data: bytes, width: int, values: int) -> npt.NDArray[np.bool_]
     return zeros
 
 
-def _read_header(data: bytes, position: int) -> tuple[int, int]:
+def read_header(data: bytes, position: int) -> tuple[int, int]:
+    """The header of the run at `position`, and where the run's bytes begin."""
     header = shift = 0
     while position < len(data):
         byte = data[position]

@@ -29,7 +29,6 @@ SMALL_CHUNK = 8 * 1024  # read whole
 SMALL_PAGE = 16 * 1024  # pages up to this on average are read together, headers and all
 LARGEST_WINDOW = 1024 * 1024
 LONGEST_HEADER = 16 * 1024 * 1024  # as in parquet-cpp
-LARGEST_BODY = 64 * 1024 * 1024  # of a page whose levels must be looked at
 MOST_HEADERS = 1_000_000  # of a chunk
 ROUND_BYTES = 16 * 1024 * 1024  # in memory at once
 BUDGET = 3  # times the size of the file, for all its chunks
@@ -37,7 +36,7 @@ BUDGET = 3  # times the size of the file, for all its chunks
 
 @dataclass(frozen=True, slots=True)
 class PageHeader:
-    """What precedes a page. `num_rows` and `repetition_length` are given by data pages of version 2 only."""
+    """What precedes a page. `num_rows`, the lengths and `is_compressed` are given by data pages of version 2 only."""
 
     kind: int
     size: int  # of the header itself
@@ -51,6 +50,9 @@ class PageHeader:
     null_count: int | None = None
     min_value: bytes | None = None
     max_value: bytes | None = None
+    definition_encoding: int = RLE
+    definition_length: int = 0
+    is_compressed: bool = True
 
 
 def parse_header(data: bytes, position: int = 0) -> PageHeader:
@@ -68,17 +70,22 @@ def parse_header(data: bytes, position: int = 0) -> PageHeader:
         # DataPageHeader { 1: num_values, 2: encoding, 3: definition and 4: repetition_level_encoding, 5: statistics }
         inner = fields.struct(5)
         bounds = _bounds(inner.optional_struct(5))
-        found = PageHeader(*sizes, inner.integer(1), inner.integer(2), inner.integer(4), 0, None, *bounds)
+        numbers = inner.integer(1), inner.integer(2), inner.integer(4)
+        found = PageHeader(*sizes, *numbers, 0, None, *bounds, definition_encoding=inner.integer(3))
     elif kind == DATA_PAGE_V2:
         # DataPageHeaderV2 { 1: num_values, 2: num_nulls, 3: num_rows, 4: encoding, 5: length of the definition and
         # 6: of the repetition levels, 7: is_compressed, 8: statistics }
         inner = fields.struct(8)
         nulls, low, high = _bounds(inner.optional_struct(8))
         nulls = inner.optional_integer(2) if nulls is None else nulls
-        length, rows = inner.integer(6), inner.integer(3)
-        if not 0 <= length <= fields.integer(3) or rows < 0:
+        definition, repetition, rows = inner.integer(5), inner.integer(6), inner.integer(3)
+        if min(definition, repetition, rows) < 0 or definition + repetition > sizes[3]:
             raise ThriftError("levels longer than their page")
-        found = PageHeader(*sizes, inner.integer(1), inner.integer(4), RLE, length, rows, nulls, low, high)
+        numbers = inner.integer(1), inner.integer(4), RLE
+        found = PageHeader(
+            *sizes, *numbers, repetition, rows, nulls, low, high,
+            definition_length=definition, is_compressed=inner.optional_boolean(7) is not False,
+        )  # fmt: skip
     elif kind == DICTIONARY_PAGE:
         # DictionaryPageHeader { 1: num_values, 2: encoding }
         inner = fields.struct(7)
@@ -232,7 +239,7 @@ class _Walk:
         # BIT_PACKED levels are of before 2014, and not worth a decoder.
         if header.repetition_encoding != RLE or not codecs.is_known(self._chunk.codec):
             raise _Implausible("levels that are not understood here")
-        if max(header.compressed_size, header.uncompressed_size) > LARGEST_BODY:
+        if max(header.compressed_size, header.uncompressed_size) > codecs.LARGEST_PAGE:
             raise _Implausible("a page too large to be looked at")
         return header.compressed_size
 

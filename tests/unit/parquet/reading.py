@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from needlepoint.parquet.build import build_card
+from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.pages import read_rows
 
@@ -48,26 +49,32 @@ def same(found: pa.Table, table: pa.Table, rows: np.ndarray) -> bool:
     return left.equals(right) or repr(left.to_pylist()) == repr(right.to_pylist())
 
 
-def check(path: str, rows: np.ndarray, columns: list[str] | None = None, card: FileCard | None = None) -> None:
+def check(
+    path: str,
+    rows: np.ndarray,
+    columns: list[str] | None = None,
+    card: FileCard | None = None,
+    caches: Caches | None = None,
+) -> None:
     table = whole(path)
     columns = table.column_names if columns is None else columns
-    found, stats = read_rows(path, card or card_of(path), columns, rows)
+    found, stats = read_rows(path, card or card_of(path), columns, rows, caches)
     assert same(found, table.select(columns), rows)
     # No pages: they were not understood, and whole row groups read in their place.
     assert (stats.pages > 0) == (len(rows) > 0 and len(columns) > 0)
 
 
-def check_subsets(path: str, card: FileCard | None = None) -> None:
+def check_subsets(path: str, card: FileCard | None = None, caches: Caches | None = None) -> None:
     """Every kind of choice: no row, one, the first, the last, a few, a range, every other, all."""
     count = whole(path).num_rows
-    check(path, numbers(), card=card)
-    check(path, np.arange(count), card=card)
+    check(path, numbers(), card=card, caches=caches)
+    check(path, np.arange(count), card=card, caches=caches)
     if not count:
         return
     random = np.random.default_rng(1)
     for size in (1, 1, 1, 3, 40):
-        check(path, np.sort(random.choice(count, min(count, size), replace=False)), card=card)
-    check(path, numbers(0), card=card)
-    check(path, numbers(count - 1), card=card)
-    check(path, np.arange(count // 3, count // 2), card=card)
-    check(path, np.arange(0, count, 2), card=card)
+        check(path, np.sort(random.choice(count, min(count, size), replace=False)), card=card, caches=caches)
+    check(path, numbers(0), card=card, caches=caches)
+    check(path, numbers(count - 1), card=card, caches=caches)
+    check(path, np.arange(count // 3, count // 2), card=card, caches=caches)
+    check(path, np.arange(0, count, 2), card=card, caches=caches)

@@ -7,14 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from tests.unit.parquet.reading import check_subsets, whole
+from tests.unit.parquet.reading import card_of, check_subsets, whole
 from tests.unit.parquet.writers import NAMES, write
 
-from needlepoint.parquet import build
+from needlepoint.parquet import build, dictionaries, pages
 from needlepoint.parquet.build import build_card, describe
+from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.page_index import OffsetIndex
+from needlepoint.parquet.pages import ReadStats
 from needlepoint.parquet.thrift import ThriftError
 
 HADOOP_LZ4 = 5  # parquet.thrift, CompressionCodec.LZ4
@@ -73,12 +76,37 @@ def _is_hidden(card: FileCard, chunk: int) -> bool:
     )
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_same_rows_with_caches(name: str, written: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every dictionary kept, whatever its size, and every value looked up; first on a miss, then on a hit."""
+    monkeypatch.setattr(dictionaries, "SMALLEST_KEPT", 1)
+    monkeypatch.setattr(dictionaries, "FEW_ROWS", 50)
+    path = written(name)
+    caches = Caches.of(1 << 20, 1 << 20)
+    for _ in range(2):
+        # Nothing that goes wrong with a cache may hide behind the way without.
+        with monkeypatch.context() as patch:
+            patch.setattr(pages, "_total", only_one)
+            check_subsets(path, build_card(path), caches)
+    assert caches.pages.hits > 0
+    encodings = str(pq.read_metadata(path).row_group(0).column(0).encodings)
+    if "DICTIONARY" in encodings and card_of(path).chunks.codec[0] != HADOOP_LZ4:
+        assert caches.dictionaries.hits > 0
+    # Caches too small for anything change nothing.
+    check_subsets(path, build_card(path), Caches.of(0, 0))
+
+
+def only_one(stats: list[ReadStats]) -> ReadStats:
+    (found,) = stats
+    return found
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("pyarrow", "encodings", "int96", "fast"))])
 def test_chunks_without_an_index_have_pages(name: str, written: Callable[[str], str]) -> None:
     card = build_card(written(name))
-    pages = np.diff(card.page_starts)
+    counts = np.diff(card.page_starts)
     # Columns of few values (nulls, booleans, small dictionaries) fit into one page.
-    assert (pages > 1).mean() > 0.5, f"{name}: {pages.tolist()}"
+    assert (counts > 1).mean() > 0.5, f"{name}: {counts.tolist()}"
 
 
 def test_bounds_of_pages_without_an_index(written: Callable[[str], str], tmp_path: Path) -> None:
