@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow._parquet import ParquetReader
 
+from needlepoint.parquet import codecs
 from needlepoint.parquet.assembly import AssembledChunk, Frame, assemble
 from needlepoint.parquet.indices import read_indices
 from needlepoint.parquet.page_headers import (
@@ -68,8 +69,8 @@ def decode_dictionary(frame: Frame, head: bytes, page: bytes, optional: bool) ->
     """All entries of a dictionary page, as values of the column whose file frame and chunk head these are."""
     header = parse_header(page)
     count = header.num_values
-    # An entry takes at least a bit: a lie about their number is caught before memory is spent on it.
-    if header.kind != DICTIONARY_PAGE or count > 8 * header.uncompressed_size + 8:
+    # An entry takes at least a byte: a lie about their number is caught before memory is spent on it.
+    if header.kind != DICTIONARY_PAGE or not count <= header.uncompressed_size <= codecs.LARGEST_PAGE:
         raise ValueError("not a dictionary page")
     chunk = AssembledChunk(head, count, page, [_counting_page(count, optional)])
     reader = ParquetReader()
@@ -114,11 +115,17 @@ class Sifted:
 
 
 def sift(
-    blocks: Sequence[bytes], codec: int, optional: bool, positions: Sequence[int], dictionary: Callable[[], pa.Array]
+    blocks: Sequence[bytes],
+    num_rows: int,
+    codec: int,
+    optional: bool,
+    positions: Sequence[int],
+    dictionary: Callable[[], pa.Array],
 ) -> Sifted:
     """Look up what is dictionary-encoded; `dictionary` gives the decoded one, and is asked only if needed.
 
     `positions` ascend and count from the beginning of the first block; pages without any of them are left out.
+    ValueError when the pages do not hold `num_rows` rows in all, or are not such pages.
     """
     pieces: list[pa.Array | list[int]] = []
     pages: list[bytes] = []
@@ -126,7 +133,7 @@ def sift(
     left = row = done = 0
     for block in blocks:
         cursor = 0
-        while cursor < len(block) and done < len(positions):
+        while cursor < len(block):
             header = parse_header(block, cursor)
             start, end = cursor + header.size, cursor + header.size + header.compressed_size
             if header.kind in (DATA_PAGE, DATA_PAGE_V2):
@@ -142,8 +149,8 @@ def sift(
                     left += header.num_values
                 row, done = row + header.num_values, last
             cursor = end
-    if done < len(positions):
-        raise ValueError("fewer rows than the card says")
+    if row != num_rows or done < len(positions):
+        raise ValueError(f"pages of {row} rows where {num_rows} were expected")
     return Sifted(pieces, pages, left)
 
 

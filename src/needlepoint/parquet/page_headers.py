@@ -29,6 +29,7 @@ SMALL_CHUNK = 8 * 1024  # read whole
 SMALL_PAGE = 16 * 1024  # pages up to this on average are read together, headers and all
 LARGEST_WINDOW = 1024 * 1024
 LONGEST_HEADER = 16 * 1024 * 1024  # as in parquet-cpp
+LARGEST_LOOKED_INTO = 256 * 1024 * 1024  # bytes of a chunk of whose pages levels are decompressed
 MOST_HEADERS = 1_000_000  # of a chunk
 ROUND_BYTES = 16 * 1024 * 1024  # in memory at once
 BUDGET = 3  # times the size of the file, for all its chunks
@@ -241,6 +242,8 @@ class _Walk:
             raise _Implausible("levels that are not understood here")
         if max(header.compressed_size, header.uncompressed_size) > codecs.LARGEST_PAGE:
             raise _Implausible("a page too large to be looked at")
+        if self._chunk.end - self._chunk.start > LARGEST_LOOKED_INTO:
+            raise _Implausible("a chunk too large to be looked at")
         return header.compressed_size
 
     def _add(self, header: PageHeader, body: bytes, end: int) -> None:

@@ -334,7 +334,7 @@ def _sifted(
         return kept.decode(leaf, row_group, part.blocks[chunk.dictionary])
 
     blocks = part.blocks[chunk.first_range : chunk.last_range]
-    found = sift(blocks, leaf.codec(row_group), optional, positions.tolist(), entries)
+    found = sift(blocks, chunk.num_rows, leaf.codec(row_group), optional, positions.tolist(), entries)
     pieces = [np.array(each) if isinstance(each, list) else each for each in found.pieces]
     return pieces, AssembledChunk(leaf.head(row_group), found.num_values, None, found.pages)
 

@@ -21,6 +21,7 @@ from needlepoint.parquet.build import build_card
 from needlepoint.parquet.caches import LARGEST_KEPT_PAGE, ByteCache, Caches
 from needlepoint.parquet.indices import pick, ranks
 from needlepoint.parquet.levels import LevelsError
+from needlepoint.parquet.page_headers import parse_header
 from needlepoint.parquet.pages import Wanted, read_files, read_rows
 from needlepoint.parquet.thrift import varint
 
@@ -240,3 +241,19 @@ def test_any_bytes_end(data: bytes, positions: list[int]) -> None:
     for read in (pick, ranks):
         with contextlib.suppress(LevelsError):
             assert len(read(data, sorted(positions))) == len(positions)  # type: ignore[operator]
+
+
+def test_pages_of_other_rows_than_the_card_says(path: str, table: pa.Table, caches: Caches) -> None:
+    """A card that lies is not believed: the value is not looked up, and pyarrow refuses or reads it whole."""
+    card = build_card(path)
+    read_rows(path, card, ["text"], numbers(1), caches)
+    blocks = list(caches.pages._entries.values())[-1][:1]
+    (entries, _) = next(iter(caches.dictionaries._entries.values()))
+    header = parse_header(blocks[0])
+    found = dictionaries.sift(blocks, header.num_values, 1, True, [1], lambda: entries)
+    assert same(pa.table({"text": found.pieces[0]}), table.select(["text"]), numbers(1))
+    for rows, positions in ((header.num_values + 1, [1]), (header.num_values, [header.num_values])):
+        with pytest.raises(ValueError, match="were expected"):
+            dictionaries.sift(blocks, rows, 1, True, positions, lambda: entries)
+    with pytest.raises(ValueError, match="dictionary of 1"):
+        dictionaries.sift(blocks, header.num_values, 1, True, [header.num_values - 1], lambda: entries[:1])
