@@ -1,7 +1,11 @@
-"""Describing a file: its footer and its page indexes, in a few reads, become a card and bounds of pages."""
+"""Describing a file: its footer and its page indexes, in a few reads, become a card and bounds of pages.
+
+Chunks without a page index are described from their page headers; those whose headers do not tell count as one page.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +14,7 @@ import pyarrow as pa
 
 from needlepoint.errors import NotParquet
 from needlepoint.objects import Identity, OpenObject, open_object
-from needlepoint.parquet import assembly, card
+from needlepoint.parquet import assembly, card, page_headers
 from needlepoint.parquet.card import ABSENT, ChunkTable, Field, FileCard, PageTable
 from needlepoint.parquet.footer import (
     ColumnChunk,
@@ -19,6 +23,7 @@ from needlepoint.parquet.footer import (
     Statistics,
     leaves,
     read_footer,
+    repetition_levels,
     top_level,
 )
 from needlepoint.parquet.page_index import (
@@ -34,6 +39,7 @@ from needlepoint.parquet.thrift import ThriftError
 # Bounds longer than this (a document in a text column) are not worth keeping.
 LONGEST_BOUND = 4096
 _HINT = "The file is truncated or corrupt; write it again."
+_DICTIONARY_HEADER = 100  # bytes at most; as in parquet-cpp
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +65,41 @@ def describe(path: str, identity: Identity | None = None) -> Description:
         columns = leaves(metadata.schema)
         chunks = [group.columns[leaf] for leaf in range(len(columns)) for group in metadata.row_groups]
         _check_places(file, chunks)
+        ends = _ends(file, metadata, chunks)
         indexes = _offset_indexes(file, metadata, chunks)
         bounds = _column_indexes(file, chunks, indexes)
+        _walk_headers(file, metadata, chunks, ends, indexes, bounds)
         file.check_unchanged(file.identity)
-        return Description(_card(file, metadata, columns, chunks, indexes), bounds)
+        return Description(_card(file, metadata, columns, chunks, ends, indexes), tuple(bounds))
 
 
 def _check_places(file: OpenObject, chunks: list[ColumnChunk]) -> None:
     for chunk in chunks:
-        name = ".".join(chunk.path)
         if chunk.file_path:
             raise NotParquet(
-                file.path, f"column {name} lies in another file, {chunk.file_path}",
+                file.path, f"column {'.'.join(chunk.path)} lies in another file, {chunk.file_path}",
                 hint="Name the data files themselves, not a summary of them.",
             )  # fmt: skip
         if chunk.start < 0 or chunk.total_compressed_size < 0 or chunk.end > file.size:
-            raise NotParquet(file.path, f"column {name} lies outside the file", hint=_HINT)
+            raise NotParquet(file.path, f"column {'.'.join(chunk.path)} lies outside the file", hint=_HINT)
+
+
+def _ends(file: OpenObject, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[int]:
+    """Where the chunks end, or a little after."""
+    slack = _DICTIONARY_HEADER if _forgets_dictionary_header(metadata.created_by or b"") else 0
+    return [min(chunk.end + slack, file.size) for chunk in chunks]
+
+
+def _forgets_dictionary_header(created_by: bytes) -> bool:
+    """Whether the writer left the dictionary page's header out of the size of a chunk (PARQUET-816).
+
+    >>> _forgets_dictionary_header(b"parquet-mr version 1.2.8"), _forgets_dictionary_header(b"parquet-mr")
+    (True, True)
+    >>> _forgets_dictionary_header(b"parquet-mr version 1.13.1 (build db4183109d)")
+    False
+    """
+    found = re.match(rb"parquet-mr(?: version (\d+)\.(\d+)\.(\d+))?", created_by)
+    return found is not None and tuple(int(part or 0) for part in found.groups()) < (1, 2, 9)
 
 
 def _offset_indexes(file: OpenObject, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[OffsetIndex | None]:
@@ -95,7 +120,7 @@ def _offset_indexes(file: OpenObject, metadata: FileMetadata, chunks: list[Colum
 
 def _column_indexes(
     file: OpenObject, chunks: list[ColumnChunk], indexes: list[OffsetIndex | None]
-) -> tuple[ColumnIndex | None, ...]:
+) -> list[ColumnIndex | None]:
     found: list[ColumnIndex | None] = [None] * len(chunks)
     places = [(chunk.column_index_offset, chunk.column_index_length) for chunk in chunks]
     for number, data in _read_places(file, places):
@@ -106,7 +131,42 @@ def _column_indexes(
             continue
         if pages is not None and len(index.null_pages) == len(pages.offset):
             found[number] = index
-    return tuple(found)
+    return found
+
+
+def _walk_headers(
+    file: OpenObject,
+    metadata: FileMetadata,
+    chunks: list[ColumnChunk],
+    ends: list[int],
+    indexes: list[OffsetIndex | None],
+    bounds: list[ColumnIndex | None],
+) -> None:
+    """Fill in the pages, and their bounds, of chunks that have no offset index."""
+    groups = metadata.row_groups
+    lacking = [
+        number for number, index in enumerate(indexes) if index is None and groups[number % len(groups)].num_rows
+    ]
+    if not lacking:
+        return
+    levels = repetition_levels(metadata.schema)
+    walked = page_headers.walk(
+        file,
+        [
+            page_headers.Chunk(
+                start=chunks[number].start,
+                end=ends[number],
+                num_values=chunks[number].num_values,
+                num_rows=groups[number % len(groups)].num_rows,
+                codec=chunks[number].codec,
+                max_repetition=levels[number // len(groups)],
+            )
+            for number in lacking
+        ],
+    )
+    for number, found in zip(lacking, walked, strict=True):
+        if found is not None:
+            indexes[number], bounds[number] = found.pages, found.bounds
 
 
 def _read_places(file: OpenObject, places: list[tuple[int | None, int | None]]) -> Iterator[tuple[int, bytes]]:
@@ -126,12 +186,13 @@ def _card(
     metadata: FileMetadata,
     columns: tuple[Leaf, ...],
     chunks: list[ColumnChunk],
+    ends: list[int],
     indexes: list[OffsetIndex | None],
 ) -> FileCard:
     fields = _fields(metadata, columns)
     group_rows = np.array([group.num_rows for group in metadata.row_groups], dtype=np.int64)
     row_group_rows = np.concatenate((np.zeros(1, np.int64), np.cumsum(group_rows)))
-    page_starts, pages, dictionary_sizes = _pages(chunks, indexes, row_group_rows)
+    page_starts, pages, dictionary_sizes = _pages(chunks, ends, indexes, row_group_rows)
     table, bounds = _chunk_table(chunks, dictionary_sizes)
     return FileCard(
         identity=file.identity,
@@ -181,11 +242,11 @@ def _arrow_schema(path: str, metadata: FileMetadata, fields: tuple[Field, ...]) 
 
 
 def _pages(
-    chunks: list[ColumnChunk], indexes: list[OffsetIndex | None], row_group_rows: Int64Array
+    chunks: list[ColumnChunk], ends: list[int], indexes: list[OffsetIndex | None], row_group_rows: Int64Array
 ) -> tuple[Int64Array, PageTable, Int64Array]:
     """First page of each chunk, all pages, and the size of each chunk's dictionary page.
 
-    A chunk without an offset index counts as one page: all of its data pages, read together.
+    A chunk of which no pages are known counts as one page: all of its data pages, read together.
     """
     groups = len(row_group_rows) - 1
     counts = np.zeros(len(chunks) + 1, dtype=np.int64)
@@ -200,7 +261,7 @@ def _pages(
         if index is None:
             data = np.array([chunk.data_page_offset])
             offsets.append(data)
-            sizes.append(chunk.end - data)
+            sizes.append(ends[number] - data)
             rows.append(np.array([first_row]))
         else:
             offsets.append(index.offset)

@@ -90,6 +90,7 @@ class FileCard:
     prepared: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
     # Where `bloom_filter` found the filters of chunks, by chunk. Not part of the value either.
     filters: dict[int, Any] = field(default_factory=dict, repr=False)
+    _numbers: dict[str, int] = field(default_factory=dict, repr=False, init=False)  # of fields; filled when asked
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FileCard) and self.to_bytes() == other.to_bytes()
@@ -100,12 +101,17 @@ class FileCard:
     def num_row_groups(self) -> int:
         return len(self.row_group_rows) - 1
 
+    def number_of(self, name: str) -> int:
+        """Which of the top-level fields has that name, the first when several have; KeyError when none has."""
+        if not self._numbers:
+            # Backwards, so that the first of several names stays.
+            last = len(self.fields) - 1
+            self._numbers.update((each.name, last - number) for number, each in enumerate(reversed(self.fields)))
+        return self._numbers[name]
+
     def find(self, name: str) -> Field:
-        """The top-level field of that name; KeyError when the file has none."""
-        for candidate in self.fields:
-            if candidate.name == name:
-                return candidate
-        raise KeyError(name)
+        """The top-level field of that name, the first when several have it; KeyError when the file has none."""
+        return self.fields[self.number_of(name)]
 
     def chunk_index(self, leaf: int, row_group: int) -> int:
         return leaf * self.num_row_groups + row_group

@@ -22,7 +22,7 @@ ENCRYPTED_MAGIC = b"PARE"
 _CORRUPT_HINT = "The file is truncated or corrupt; write it again."
 _ENCRYPTED_HINT = "Encrypted files are not supported; write the table without encryption."
 
-REPEATED = 2  # parquet.thrift, FieldRepetitionType
+OPTIONAL, REPEATED = 1, 2  # parquet.thrift, FieldRepetitionType
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +181,14 @@ def parse_footer(raw: bytes) -> FileMetadata:
     schema = tuple(_schema_element(raw, element) for element in elements)
     # The elements lie one after the other: their bytes are one slice.
     body = raw[elements[0].start : elements[-1].end]
+    row_groups = tuple(_row_group(group) for group in fields.structs(4))
     metadata = FileMetadata(
         version=fields.integer(1),
         schema=schema,
         schema_bytes=thrift.list_header(thrift.STRUCT, len(schema)) + body,
-        num_rows=fields.integer(3),
-        row_groups=tuple(_row_group(group) for group in fields.structs(4)),
+        # Not FileMetaData.num_rows, which an early parquet-rs left at 0: readers go by the row groups.
+        num_rows=sum(group.num_rows for group in row_groups),
+        row_groups=row_groups,
         key_value=tuple((pair.binary(1), pair.optional_binary(2)) for pair in fields.structs(5)),
         created_by=fields.optional_binary(6),
         column_orders=tuple(raw[order.start : order.end] for order in fields.structs(7)),
@@ -256,21 +258,20 @@ def _statistics(fields: Struct) -> Statistics:
 def _check(metadata: FileMetadata) -> None:
     """What the rest relies on; a footer that breaks it was not written by a writer."""
     columns = leaves(metadata.schema)
-    if metadata.num_rows != sum(group.num_rows for group in metadata.row_groups):
-        raise ThriftError(f"the row groups do not add up to {metadata.num_rows} rows")
     for group in metadata.row_groups:
         if group.num_rows < 0:
             raise ThriftError("a row group of less than no rows")
         if len(group.columns) != len(columns):
             raise ThriftError(f"a row group of {len(group.columns)} columns in a file of {len(columns)}")
         for chunk, leaf in zip(group.columns, columns, strict=True):
-            if chunk.path != leaf.path or chunk.physical_type != leaf.physical_type:
-                raise ThriftError(f"column {'.'.join(chunk.path)} does not fit the schema")
-            if not all(0 <= encoding < 32 for encoding in chunk.encodings):
-                raise ThriftError(f"column {'.'.join(chunk.path)} has unknown encodings")
+            # Chunks are the schema's columns by position; their path_in_schema is there to be read by people.
+            if chunk.physical_type != leaf.physical_type:
+                raise ThriftError(f"column {'.'.join(leaf.path)} does not fit the schema")
+            if chunk.encodings and not 0 <= min(chunk.encodings) <= max(chunk.encodings) < 32:
+                raise ThriftError(f"column {'.'.join(leaf.path)} has unknown encodings")
             # A value per row at least: null and empty lists have one too.
             if chunk.num_values < group.num_rows or (not leaf.nested and chunk.num_values != group.num_rows):
-                raise ThriftError(f"column {'.'.join(chunk.path)} does not have a value for each row")
+                raise ThriftError(f"column {'.'.join(leaf.path)} does not have a value for each row")
 
 
 def top_level(schema: tuple[SchemaElement, ...]) -> list[tuple[int, int]]:
@@ -323,4 +324,25 @@ def leaves(schema: tuple[SchemaElement, ...]) -> tuple[Leaf, ...]:
                 owed.append(element.num_children)
             elif element.physical_type is not None:
                 found.append(Leaf((*names, element.name), field, element.physical_type, nested))
+    return tuple(found)
+
+
+def repetition_levels(schema: tuple[SchemaElement, ...]) -> tuple[int, ...]:
+    """For each leaf column how many of the elements above it, and itself, are repeated.
+
+    0: every row has one value. In a list of numbers it is 1, in a list of lists 2.
+    """
+    found: list[int] = []
+    owed: list[tuple[int, int]] = []  # children still to come, and the level they begin with
+    for element in schema[1:]:
+        while owed and owed[-1][0] == 0:
+            owed.pop()
+        level = owed[-1][1] if owed else 0
+        if owed:
+            owed[-1] = (owed[-1][0] - 1, level)
+        level += element.repetition == REPEATED
+        if element.num_children:
+            owed.append((element.num_children, level))
+        elif element.physical_type is not None:
+            found.append(level)
     return tuple(found)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyarrow._parquet import ParquetReader
 
 from needlepoint.errors import NotParquet
-from needlepoint.objects import LOCAL_GAP, REMOTE_GAP, coalesce, concurrently, is_url, open_object
+from needlepoint.objects import LOCAL_GAP, REMOTE_GAP, OpenObject, coalesce, concurrently, is_url, open_object
 from needlepoint.parquet.assembly import AssembledChunk, Frame, assemble, count_values
+from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.card import FileCard
+from needlepoint.parquet.dictionaries import sift
+from needlepoint.parquet.kept import Kept
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.parquet.plan import Choice, ColumnsPlan, FilePlan, LeafPlan, prepare
-from needlepoint.parquet.thrift import ThriftError
+from needlepoint.parquet.take import take
+from needlepoint.parquet.whole import read_whole
 
 _HINT = "The file is corrupt, or its page index is; write it again."
 
@@ -29,10 +32,11 @@ class ReadStats:
     requests: int
     pages: int
     row_groups: int
+    cached_bytes: int = 0  # that were not read, because a cache had them
 
     @property
-    def counts(self) -> tuple[int, int, int, int]:
-        return self.bytes_read, self.requests, self.pages, self.row_groups
+    def counts(self) -> tuple[int, int, int, int, int]:
+        return self.bytes_read, self.requests, self.pages, self.row_groups, self.cached_bytes
 
 
 NOTHING_READ = ReadStats(0, 0, 0, 0)
@@ -53,23 +57,26 @@ class Wanted:
     rows: Int64Array
 
 
-def read_rows(path: str, card: FileCard, columns: Sequence[str], rows: Int64Array) -> tuple[pa.Table, ReadStats]:
+def read_rows(
+    path: str, card: FileCard, columns: Sequence[str], rows: Int64Array, caches: Caches | None = None
+) -> tuple[pa.Table, ReadStats]:
     """The wanted rows of one file: the result of `pq.read_table(path, columns=columns).take(rows)`.
 
     KeyError when the file has no such column, FileChanged when the file is not the card's any more, NotParquet when
     its pages cannot be decoded.
     """
-    ((_, table, stats),) = read_files([Wanted(path, card, rows)], columns)
+    ((_, table, stats),) = read_files([Wanted(path, card, rows)], columns, map, caches)
     return table, stats
 
 
 def read_files(
-    wanted: Sequence[Wanted], columns: Sequence[str], do_all: DoAll = map
+    wanted: Sequence[Wanted], columns: Sequence[str], do_all: DoAll = map, caches: Caches | None = None
 ) -> list[tuple[list[int], pa.Table, ReadStats]]:
     """The wanted rows of many files. Pages of files with the same schema are decoded in one go.
 
     Returns tables, each with the numbers of the files whose rows it holds, one file after the other. `do_all` maps a
-    function over such groups of files as `map` does, perhaps in threads: decoding runs outside Python's lock.
+    function over such groups of files as `map` does, perhaps in threads: decoding runs outside Python's lock. What is
+    in `caches` is not read again, and what is read is put into them.
     """
     groups: dict[tuple[Frame, ...], list[int]] = {}
     for number, each in enumerate(wanted):
@@ -81,53 +88,83 @@ def read_files(
         for numbers in groups.values()
         for start in range(0, len(numbers), FILES_AT_ONCE)
     ]
-    tables = do_all(lambda batch: _read_alike([wanted[number] for number in batch], tuple(columns)), batches)
+    tables = do_all(lambda batch: _read_alike([wanted[number] for number in batch], tuple(columns), caches), batches)
     return [(batch, table, stats) for batch, (table, stats) in zip(batches, tables, strict=True)]
 
 
-def _read_alike(wanted: Sequence[Wanted], columns: tuple[str, ...]) -> tuple[pa.Table, ReadStats]:
+def _read_alike(wanted: Sequence[Wanted], columns: tuple[str, ...], caches: Caches | None) -> Read:
     plan = prepare(wanted[0].card, columns)
     if not columns or not any(len(each.rows) for each in wanted):
         return plan.schema.empty_table(), NOTHING_READ
     do_all = concurrently if len(wanted) > 1 and is_url(wanted[0].path) else map
-    fetched = list(do_all(lambda each: _fetch(each, columns), [each for each in wanted if len(each.rows)]))
-    stats = ReadStats(*map(sum, zip(*(each.stats.counts for each in fetched), strict=True)))
+    fetched = list(do_all(lambda each: _fetch(each, columns, caches), [each for each in wanted if len(each.rows)]))
+    stats = _total([each.stats for each in fetched])
     arrays: dict[str, pa.ChunkedArray] = {}
     try:
         for number in range(len(plan.files)):
-            _decode([(each.parts[number], each.blocks) for each in fetched], arrays)
+            parts = [each.parts[number] for each in fetched]
+            if any(part.apart for part in parts):
+                _decode_apart(parts, arrays)
+            else:
+                _decode(parts, arrays)
         return _table(plan, columns, arrays), stats
-    except (pa.ArrowException, OSError, ThriftError, _Mismatch) as error:
-        if len(wanted) == 1:
-            raise NotParquet(wanted[0].path, f"pages cannot be decoded: {error}", hint=_HINT) from error
-    # One by one: the file that cannot be decoded is then named.
-    return pa.concat_tables([_read_alike([each], columns)[0] for each in wanted]), stats
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if len(wanted) == 1 and caches is None:
+            table, more = _read_whole(wanted[0], columns, plan, error)
+            return table, _total([stats, more])
+    # One by one, and every value by pyarrow: only the file that cannot be decoded is then read whole.
+    reads = [_read_alike([each], columns, None) for each in wanted]
+    return pa.concat_tables([table for table, _ in reads]), _total([stats, *(more for _, more in reads)])
+
+
+def _total(stats: Sequence[ReadStats]) -> ReadStats:
+    if len(stats) == 1:
+        return stats[0]
+    return ReadStats(*map(sum, zip(*(each.counts for each in stats), strict=True)))
+
+
+def _read_whole(wanted: Wanted, columns: tuple[str, ...], plan: ColumnsPlan, cause: Exception) -> Read:
+    """Pages by themselves were not understood: let pyarrow read the file as it is, at the price of whole row groups.
+
+    NotParquet, with the first reason, when it cannot either.
+    """
+    with OpenObject(wanted.path) as file:
+        file.check_unchanged(wanted.card.identity)
+        try:
+            arrays, row_groups = read_whole(file, wanted.card, columns, wanted.rows)
+            table = _table(plan, columns, arrays)
+        except (pa.ArrowException, OSError, _Mismatch) as error:
+            raise NotParquet(wanted.path, f"pages cannot be decoded: {cause}", hint=_HINT) from error
+        file.check_unchanged(wanted.card.identity)
+        return table, ReadStats(file.bytes_requested, file.requests, 0, row_groups)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """The bytes of one file, and which of them are what."""
+    """What was read of one file."""
 
     parts: list[_FilePart]
-    blocks: list[bytes]
     stats: ReadStats
 
 
-def _fetch(wanted: Wanted, columns: tuple[str, ...]) -> _Fetched:
-    request = _Request()
+def _fetch(wanted: Wanted, columns: tuple[str, ...], caches: Caches | None) -> _Fetched:
+    kept = None if caches is None else Kept(caches, wanted.path, wanted.card.identity, len(wanted.rows))
+    request = _Request(kept)
     parts = [request.add(file, wanted.rows) for file in prepare(wanted.card, columns).files]
     with open_object(wanted.path, wanted.card.identity) as file:
         file.check_unchanged(wanted.card.identity)
-        blocks = file.read_ranges(request.ranges)
+        found, cached = (file.read_ranges(request.ranges), 0) if kept is None else kept.read(file, request.ranges)
         file.check_unchanged(wanted.card.identity)
-    return _Fetched(parts, blocks, ReadStats(file.bytes_requested, file.requests, request.pages, request.row_groups))
+    request.blocks += found
+    stats = ReadStats(file.bytes_requested, file.requests, request.pages, request.row_groups, cached)
+    return _Fetched(parts, stats)
 
 
 def foresee_rows(card: FileCard, columns: Sequence[str], rows: Int64Array) -> ReadStats:
     """What `read_rows` will cost."""
     if not len(rows) or not columns:
         return NOTHING_READ
-    request = _Request()
+    request = _Request(None)
     for file in prepare(card, tuple(columns)).files:
         request.add(file, rows)
     blocks = coalesce(request.ranges, REMOTE_GAP if card.identity.etag else LOCAL_GAP)
@@ -146,7 +183,10 @@ def _check_rows(card: FileCard, rows: Int64Array) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _ChunkPart:
-    """A chunk to assemble: which of the fetched ranges are its dictionary page and its pages."""
+    """A chunk to assemble: which of the fetched ranges are its dictionary page and its pages.
+
+    `apart`: its values are looked up in the decoded dictionary, which is `entries` if it was kept.
+    """
 
     leaf: LeafPlan
     row_group: int
@@ -155,6 +195,8 @@ class _ChunkPart:
     first_range: int
     last_range: int
     nested: bool
+    apart: bool
+    entries: pa.Array | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +206,18 @@ class _FilePart:
     plan: FilePlan
     row_groups: list[list[_ChunkPart]]
     choices: list[Choice]
+    blocks: list[bytes]  # of all parts of the request; filled when they are fetched
+    kept: Kept | None
+    apart: bool
 
 
 class _Request:
     """Collects the byte ranges of all files to assemble, so that they are fetched at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Kept | None) -> None:
+        self.kept = kept
         self.ranges: list[tuple[int, int]] = []
+        self.blocks: list[bytes] = []
         self.pages = 0
         self.row_groups = 0
 
@@ -182,46 +229,116 @@ class _Request:
                 chunks = groups.setdefault(row_group, [])
                 chunks += [self._chunk(leaf, row_group, stretches, num_rows, field.nested) for leaf in field.leaves]
         self.row_groups = len(groups)
-        return _FilePart(plan, list(groups.values()), choices)
+        apart = self.kept is not None and any(chunk.apart for chunks in groups.values() for chunk in chunks)
+        return _FilePart(plan, list(groups.values()), choices, self.blocks, self.kept, apart)
 
     def _chunk(self, leaf: LeafPlan, row_group: int, stretches: list[int], num_rows: int, nested: bool) -> _ChunkPart:
         ranges = self.ranges
         place = leaf.dictionary(row_group)
-        dictionary = None
+        dictionary = entries = None
+        apart = False
         if place is not None:
-            dictionary = len(ranges)
-            ranges.append(place)
+            if self.kept is not None:
+                apart = self.kept.looks_up(leaf, row_group, place[1])
+                entries = self.kept.entries(leaf, row_group) if apart else None
+            if entries is None:
+                dictionary = len(ranges)
+                ranges.append(place)
         first = len(ranges)
         runs, pages = leaf.runs(stretches)
         ranges += runs
         self.pages += pages
-        return _ChunkPart(leaf, row_group, num_rows, dictionary, first, len(ranges), nested)
+        return _ChunkPart(leaf, row_group, num_rows, dictionary, first, len(ranges), nested, apart, entries)
 
 
 class _Mismatch(ValueError):
     """The pages decode, but not to what the card says."""
 
 
-def _decode(sources: Sequence[tuple[_FilePart, list[bytes]]], arrays: dict[str, pa.ChunkedArray]) -> None:
-    """Assemble the pages of all sources into one file and take the wanted rows of each of its fields."""
+def _decode(parts: Sequence[_FilePart], arrays: dict[str, pa.ChunkedArray]) -> None:
+    """Assemble the pages of all parts into one file and take the wanted rows of each of its fields."""
     row_groups = [
-        (max(chunk.num_rows for chunk in chunks), [_assembled(chunk, blocks) for chunk in chunks])
-        for part, blocks in sources
+        (max(chunk.num_rows for chunk in chunks), [_assembled(chunk, part.blocks) for chunk in chunks])
+        for part in parts
         for chunks in part.row_groups
     ]
-    plan = sources[0][0].plan
-    reader = ParquetReader()
-    data = assemble(plan.frame, row_groups)
-    reader.open(pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True)
+    plan = parts[0].plan
+    reader = _open(plan.frame, row_groups)
     for number, field in enumerate(plan.fields):
-        column = reader.read_column(number)
-        choices = [part.choices[number] for part, _ in sources]
+        choices = [part.choices[number] for part in parts]
         counts = [sum(choice.row_counts) for choice in choices]
-        if len(column) != sum(counts):
-            raise _Mismatch(f"column {field.name} has {len(column)} rows where {sum(counts)} were expected")
+        column = _read_column(reader, number, field.name, sum(counts))
         bases = np.cumsum(counts) - counts
         positions = [choice.positions + base for choice, base in zip(choices, bases, strict=True)]
-        arrays[field.name] = _take(column, positions[0] if len(positions) == 1 else np.concatenate(positions))
+        arrays[field.name] = take(column, positions[0] if len(positions) == 1 else np.concatenate(positions))
+
+
+def _open(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]]) -> ParquetReader:
+    reader = ParquetReader()
+    data = assemble(frame, row_groups)
+    reader.open(pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True)
+    return reader
+
+
+def _read_column(reader: ParquetReader, number: int, name: str, count: int) -> pa.ChunkedArray:
+    column = reader.read_column(number)
+    if len(column) != count:
+        raise _Mismatch(f"column {name} has {len(column)} rows where {count} were expected")
+    return column
+
+
+def _decode_apart(parts: Sequence[_FilePart], arrays: dict[str, pa.ChunkedArray]) -> None:
+    """As `_decode`, but values of large dictionaries are looked up, and only the other pages assembled.
+
+    A chunk of which nothing is left to assemble is there with no pages and no rows.
+    """
+    plan = parts[0].plan
+    pieces: list[list[pa.Array | Int64Array]] = [[] for _ in plan.fields]
+    counts = [0] * len(plan.fields)  # rows of each field in the assembled file
+    row_groups: list[tuple[int, list[AssembledChunk]]] = []
+    for part in parts:
+        first = [0] * len(plan.fields)
+        for chunks in part.row_groups:
+            assembled = []
+            for number, chunk in enumerate(chunks):
+                positions = part.choices[number].positions - first[number]
+                inside = positions[(positions >= 0) & (positions < chunk.num_rows)]
+                first[number] += chunk.num_rows
+                found, left = _sifted(chunk, part, inside)
+                pieces[number] += [each + counts[number] if isinstance(each, np.ndarray) else each for each in found]
+                counts[number] += left.num_values
+                assembled.append(left)
+            row_groups.append((max(chunk.num_values for chunk in assembled), assembled))
+    reader = _open(plan.frame, row_groups) if any(counts) else None
+    for number, field in enumerate(plan.fields):
+        column = _read_column(reader, number, field.name, counts[number]) if reader and counts[number] else None
+        taken: list[pa.Array] = []
+        for piece in pieces[number]:
+            if isinstance(piece, np.ndarray):
+                taken += take(column, piece).chunks
+            else:
+                taken.append(piece)
+        arrays[field.name] = pa.chunked_array(taken)
+
+
+def _sifted(
+    chunk: _ChunkPart, part: _FilePart, positions: Int64Array
+) -> tuple[list[pa.Array | Int64Array], AssembledChunk]:
+    """The wanted rows of a chunk as arrays and as positions in what is left to assemble, and that."""
+    if not chunk.apart or part.kept is None:
+        return [positions], _assembled(chunk, part.blocks)
+    kept, leaf, row_group = part.kept, chunk.leaf, chunk.row_group
+    _, optional = leaf.alone()
+
+    def entries() -> pa.Array:
+        if chunk.entries is not None or chunk.dictionary is None:
+            return chunk.entries
+        return kept.decode(leaf, row_group, part.blocks[chunk.dictionary])
+
+    blocks = part.blocks[chunk.first_range : chunk.last_range]
+    found = sift(blocks, chunk.num_rows, leaf.codec(row_group), optional, positions.tolist(), entries)
+    pieces = [np.array(each) if isinstance(each, list) else each for each in found.pieces]
+    return pieces, AssembledChunk(leaf.head(row_group), found.num_values, None, found.pages)
 
 
 def _assembled(chunk: _ChunkPart, blocks: list[bytes]) -> AssembledChunk:
@@ -229,43 +346,6 @@ def _assembled(chunk: _ChunkPart, blocks: list[bytes]) -> AssembledChunk:
     values = sum(map(count_values, pages)) if chunk.nested else chunk.num_rows
     dictionary = None if chunk.dictionary is None else blocks[chunk.dictionary]
     return AssembledChunk(chunk.leaf.head(chunk.row_group), values, dictionary, pages)
-
-
-def _take(column: pa.ChunkedArray[Any], positions: Int64Array) -> pa.ChunkedArray[Any]:
-    """The values at ascending positions, chunk by chunk: joining the chunks first would copy all of them."""
-    if column.num_chunks == 1:
-        return pa.chunked_array([_take_chunk(column.chunk(0), positions)], type=column.type)
-    chunks = column.chunks
-    starts = np.cumsum([0, *map(len, chunks)])
-    bounds = np.searchsorted(positions, starts)
-    taken = [
-        _take_chunk(chunk, positions[first:last] - start)
-        for chunk, start, first, last in zip(chunks, starts, bounds, bounds[1:], strict=False)
-        if first < last
-    ]
-    return pa.chunked_array(taken, type=column.type)
-
-
-def _take_chunk(chunk: pa.Array[Any], positions: Int64Array) -> pa.Array[Any]:
-    first, count = int(positions[0]), len(positions)
-    if int(positions[-1]) - first + 1 != count:
-        return _take_scattered(chunk, positions)
-    part = chunk.slice(first, count)
-    # A slice keeps the whole chunk alive: good for most of a chunk, not for one row of it. Concatenating
-    # copies it, at a third of the cost of `take`.
-    return part if 2 * count >= len(chunk) else pa.concat_arrays([part])
-
-
-def _take_scattered(chunk: pa.Array[Any], positions: Int64Array) -> pa.Array[Any]:
-    try:
-        return chunk.take(pa.array(positions, type=pa.int64()))
-    except pa.ArrowNotImplementedError:
-        # pyarrow 26 cannot take from string views, alone or inside a struct; it can join slices of them.
-        ends = [*(np.flatnonzero(np.diff(positions) != 1) + 1).tolist(), len(positions)]
-        starts = [0, *ends[:-1]]
-        return pa.concat_arrays(
-            [chunk.slice(int(positions[start]), end - start) for start, end in zip(starts, ends, strict=True)]
-        )
 
 
 def _table(plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray]) -> pa.Table:

@@ -18,9 +18,11 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 
-from needlepoint.parquet import assembly
+from needlepoint.parquet import assembly, thrift
 from needlepoint.parquet.assembly import Frame
 from needlepoint.parquet.card import ARROW_SCHEMA, Field, FileCard
+from needlepoint.parquet.dictionaries import is_keepable
+from needlepoint.parquet.footer import OPTIONAL
 from needlepoint.parquet.page_index import Int64Array
 
 # Column sets a card keeps prepared.
@@ -36,7 +38,9 @@ class LeafPlan:
     offset: Int64Array
     size: Int64Array
     first_page: Int64Array | None  # None: a stretch is a page
+    keepable: bool  # whether its decoded dictionaries can be kept and values looked up in them
     heads: dict[int, bytes] = field(default_factory=dict)
+    _alone: tuple[Frame, bool] | None = None
 
     def head(self, row_group: int) -> bytes:
         """The encoded beginning of the chunk's metadata."""
@@ -46,9 +50,21 @@ class LeafPlan:
             index = self.card.chunk_index(self.leaf, row_group)
             mask = int(self.card.chunks.encodings[index])
             encodings = [encoding for encoding in range(mask.bit_length()) if mask >> encoding & 1]
-            codec = int(self.card.chunks.codec[index])
+            codec = self.codec(row_group)
             found = self.heads[row_group] = assembly.chunk_head(leaf.physical_type, encodings, leaf.path, codec)
         return found
+
+    def alone(self) -> tuple[Frame, bool]:
+        """For a flat column: the frame of a file of nothing else, and whether it is nullable."""
+        if self._alone is None:
+            field = self.card.fields[self.card.leaves[self.leaf].field]
+            # SchemaElement { 3: repetition_type }
+            optional = thrift.parse(field.raw).optional_integer(3) == OPTIONAL
+            self._alone = _frame(self.card, [field]), optional
+        return self._alone
+
+    def codec(self, row_group: int) -> int:
+        return int(self.card.chunks.codec[self.card.chunk_index(self.leaf, row_group)])
 
     def dictionary(self, row_group: int) -> tuple[int, int] | None:
         """Offset and size of the dictionary page."""
@@ -166,8 +182,7 @@ def _prepare(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
         FilePlan(_frame(card, [fields[number] for number in group]), tuple(plans[number] for number in group))
         for group in groups
     )
-    names = [each.name for each in card.fields]
-    schema = pa.schema([card.arrow_schema.field(names.index(name)) for name in columns])
+    schema = pa.schema([card.arrow_schema.field(card.number_of(name)) for name in columns])
     schema = schema.with_metadata(card.arrow_schema.metadata)
     return ColumnsPlan(files, schema)
 
@@ -176,6 +191,8 @@ def _plan_field(card: FileCard, each: Field) -> FieldPlan:
     slices = [card.leaf_pages(leaf) for leaf in range(each.first_leaf, each.last_leaf)]
     rows = [card.pages.first_row[pages] for pages in slices]
     first_row = reduce(lambda left, right: np.intersect1d(left, right, assume_unique=True), rows)
+    nested = card.leaves[each.first_leaf].nested
+    keepable = not nested and is_keepable(card.arrow_schema.field(card.leaves[each.first_leaf].field).type)
     leaves = tuple(
         LeafPlan(
             card,
@@ -184,12 +201,13 @@ def _plan_field(card: FileCard, each: Field) -> FieldPlan:
             card.pages.size[pages],
             # Beyond the last stretch: beyond the last page.
             None if len(slices) == 1 else np.append(np.searchsorted(leaf_rows, first_row), len(leaf_rows)),
+            keepable,
         )
         for leaf, pages, leaf_rows in zip(range(each.first_leaf, each.last_leaf), slices, rows, strict=True)
     )
     return FieldPlan(
         name=each.name,
-        nested=card.leaves[each.first_leaf].nested,
+        nested=nested,
         first_row=first_row,
         row_count=np.diff(first_row, append=card.num_rows),
         row_group=np.searchsorted(card.row_group_rows, first_row, side="right") - 1,
@@ -217,6 +235,6 @@ def _arrow_origin(card: FileCard, fields: list[Field]) -> bytes | None:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(own)))
     except (binascii.Error, pa.ArrowException, OSError):
         return own
-    numbers = {each.name: number for number, each in enumerate(card.fields)}
-    chosen = [schema.field(numbers[each.name]) for each in fields if numbers[each.name] < len(schema)]
+    numbers = [card.number_of(each.name) for each in fields]
+    chosen = [schema.field(number) for number in numbers if number < len(schema)]
     return base64.b64encode(pa.schema(chosen).serialize().to_pybytes())

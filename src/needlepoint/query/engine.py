@@ -193,9 +193,7 @@ class Engine:
         pushdown = not plain and _JOIN.search(drawn) is None
         readings, questions = {}, {}
         for name, request in asked.items():
-            readings[name], questions[name] = self.narrow(
-                prepared[name], request, use_indexes, pushdown=not (joins or plain)
-            )
+            readings[name], questions[name] = self.narrow(prepared[name], request, use_indexes, pushdown)
         # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
         unscanned = [
             self.narrow(found, everything(found.types), use_indexes=False)[0]

@@ -140,6 +140,7 @@ def test_an_offset_index_that_cannot_be_right_is_ignored(lake: Lake, tmp_path: P
         data[place] = replacement * chunk.offset_index_length
         path.write_bytes(data)
         card = build_card(str(path))
-        assert card.page_starts[1] == 1
+        # The page headers tell the same.
+        assert card.page_starts[1] == 20
         found, _ = read_rows(str(path), card, ["id", "string"], np.array([123]))
         assert found.equals(pq.read_table(path, columns=["id", "string"]).take([123]))

@@ -2,81 +2,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.parquet.reading import card_of, check, check_subsets, numbers, whole
 
 from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.parquet.build import build_card
-from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.pages import NOTHING_READ, column_bytes, pages_of, read_rows
 
 Lake = Callable[[str], str]
 
 
-@cache
-def whole(path: str) -> pa.Table:
-    return pq.read_table(path)
-
-
-@cache
-def card_of(path: str) -> FileCard:
-    # As queries have it: from the store.
-    return FileCard.from_bytes(build_card(path).to_bytes())
-
-
-def numbers(*rows: int) -> np.ndarray:
-    return np.array(rows, dtype=np.int64)
-
-
-def plain(table: pa.Table) -> pa.Table:
-    """Dictionaries decoded: how values are numbered is not part of the answer. Views cannot be taken from."""
-    columns = []
-    for column in table.columns:
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        elif pa.types.is_string_view(column.type):
-            column = column.cast(pa.string())
-        columns.append(column.combine_chunks())
-    return pa.table(columns, names=table.column_names)
-
-
-def same(found: pa.Table, table: pa.Table, rows: np.ndarray) -> bool:
-    assert found.schema.equals(table.schema, check_metadata=True)
-    found.validate(full=True)
-    left, right = plain(found), plain(table).take(pa.array(rows, pa.int64()))
-    # NaN is not equal to NaN, and here it is the same answer.
-    return left.equals(right) or repr(left.to_pylist()) == repr(right.to_pylist())
-
-
-def check(path: str, rows: np.ndarray, columns: list[str] | None = None) -> None:
-    table = whole(path)
-    columns = table.column_names if columns is None else columns
-    found, stats = read_rows(path, card_of(path), columns, rows)
-    assert same(found, table.select(columns), rows)
-    assert (stats.pages > 0) == (len(rows) > 0 and len(columns) > 0)
-
-
 def test_same_rows_as_a_scan(lake: Lake, any_file: str) -> None:
-    path = lake(any_file)
-    count = whole(path).num_rows
-    check(path, numbers())
-    check(path, np.arange(count))
-    random = np.random.default_rng(1)
-    for size in (1, 1, 1, 3, 40):
-        if count:
-            check(path, np.sort(random.choice(count, size, replace=False)))
-    if count:
-        check(path, numbers(0))
-        check(path, numbers(count - 1))
-        check(path, np.arange(count // 3, count // 2))
-        check(path, np.arange(0, count, 2))
+    check_subsets(lake(any_file))
 
 
 @pytest.mark.parametrize("name", ["flat/tiny_pages", "nested/tiny_pages", "nested/version_2", "duckdb", "polars"])

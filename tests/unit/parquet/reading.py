@@ -1,0 +1,80 @@
+"""Rows of a file read by page, compared with those of a scan."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from needlepoint.parquet.build import build_card
+from needlepoint.parquet.caches import Caches
+from needlepoint.parquet.card import FileCard
+from needlepoint.parquet.pages import read_rows
+
+
+@cache
+def whole(path: str) -> pa.Table:
+    return pq.read_table(path)
+
+
+@cache
+def card_of(path: str) -> FileCard:
+    # As queries have it: from the store.
+    return FileCard.from_bytes(build_card(path).to_bytes())
+
+
+def numbers(*rows: int) -> np.ndarray:
+    return np.array(rows, dtype=np.int64)
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """Dictionaries decoded: how values are numbered is not part of the answer. Views cannot be taken from."""
+    columns = []
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        elif pa.types.is_string_view(column.type):
+            column = column.cast(pa.string())
+        columns.append(column.combine_chunks())
+    return pa.table(columns, names=table.column_names)
+
+
+def same(found: pa.Table, table: pa.Table, rows: np.ndarray) -> bool:
+    assert found.schema.equals(table.schema, check_metadata=True)
+    found.validate(full=True)
+    left, right = plain(found), plain(table).take(pa.array(rows, pa.int64()))
+    # NaN is not equal to NaN, and here it is the same answer.
+    return left.equals(right) or repr(left.to_pylist()) == repr(right.to_pylist())
+
+
+def check(
+    path: str,
+    rows: np.ndarray,
+    columns: list[str] | None = None,
+    card: FileCard | None = None,
+    caches: Caches | None = None,
+) -> None:
+    table = whole(path)
+    columns = table.column_names if columns is None else columns
+    found, stats = read_rows(path, card or card_of(path), columns, rows, caches)
+    assert same(found, table.select(columns), rows)
+    # No pages: they were not understood, and whole row groups read in their place.
+    assert (stats.pages > 0) == (len(rows) > 0 and len(columns) > 0)
+
+
+def check_subsets(path: str, card: FileCard | None = None, caches: Caches | None = None) -> None:
+    """Every kind of choice: no row, one, the first, the last, a few, a range, every other, all."""
+    count = whole(path).num_rows
+    check(path, numbers(), card=card, caches=caches)
+    check(path, np.arange(count), card=card, caches=caches)
+    if not count:
+        return
+    random = np.random.default_rng(1)
+    for size in (1, 1, 1, 3, 40):
+        check(path, np.sort(random.choice(count, min(count, size), replace=False)), card=card, caches=caches)
+    check(path, numbers(0), card=card, caches=caches)
+    check(path, numbers(count - 1), card=card, caches=caches)
+    check(path, np.arange(count // 3, count // 2), card=card, caches=caches)
+    check(path, np.arange(0, count, 2), card=card, caches=caches)
