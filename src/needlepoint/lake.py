@@ -18,6 +18,7 @@ from needlepoint.indexer.follow import Handled, follow
 from needlepoint.indexer.indexer import Indexer, Progress, SyncReport, no_progress
 from needlepoint.indexes.key import key_bytes
 from needlepoint.objects import is_url
+from needlepoint.parquet.caches import ByteCache
 from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
 from needlepoint.query.lookup import Lookup
@@ -69,6 +70,19 @@ class Status:
     tables: tuple[TableStatus, ...]
     waiting_events: int
     events_set_aside: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatus:
+    """What a cache of this process holds and was asked for."""
+
+    name: str
+    entries: int
+    bytes: int
+    limit: int
+    hits: int
+    misses: int
+    evictions: int
 
 
 class LakeTable:
@@ -318,6 +332,15 @@ class Lake:
     def status(self) -> Status:
         tables = tuple(self._table_status(table) for table in self.registry.tables())
         return Status(str(self.root), tables, self.queue.waiting(), len(self.queue.aside()))
+
+    def caches(self) -> tuple[CacheStatus, ...]:
+        """The caches of this process: cards, zone maps, decoded dictionaries and small pages."""
+        engine = self.engine
+        held: dict[str, ByteCache[Any]] = {"cards": engine.cards.cards, "zone maps": engine.cards.zones,
+                "dictionaries": engine.caches.dictionaries, "pages": engine.caches.pages}  # fmt: skip
+        return tuple(
+            CacheStatus(name, len(c), c.bytes, c.limit, c.hits, c.misses, c.evictions) for name, c in held.items()
+        )
 
     def _table_status(self, table: Table) -> TableStatus:
         snapshot = self.engine.snapshots.current(table.name)

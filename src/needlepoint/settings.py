@@ -5,7 +5,9 @@ refresh           NEEDLE_REFRESH           1.0       seconds a directory listing
 object_refresh    NEEDLE_OBJECT_REFRESH    60.0      seconds a listing of an object store stays fresh
 index_memory      NEEDLE_INDEX_MEMORY      512 MiB   memory of one indexing process, in bytes
 workers           NEEDLE_WORKERS           cores     processes that build indexes
-cache_bytes       NEEDLE_CACHE_BYTES       256 MiB   memory for file cards
+cache_bytes       NEEDLE_CACHE_BYTES       256 MiB   memory for file cards, and as much for zone maps
+dictionary_bytes  NEEDLE_DICTIONARY_BYTES  128 MiB   memory for decoded dictionaries
+page_bytes        NEEDLE_PAGE_BYTES        64 MiB    memory for small pages
 range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads from a key index
 access            NEEDLE_ACCESS            auto      auto: what is faster; pages: by page where it can be; scan: never
 costs             NEEDLE_COSTS                       file with costs measured here, as benchmarks/calibrate.py writes it
@@ -28,6 +30,8 @@ class Settings:
     index_memory: int = 512 << 20
     workers: int = 0
     cache_bytes: int = 256 << 20
+    dictionary_bytes: int = 128 << 20
+    page_bytes: int = 64 << 20
     range_limit: int = 20_000
     access: str = "auto"
     costs: str = ""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow._parquet import ParquetReader
 
 from needlepoint.errors import NotParquet
-from needlepoint.objects import LOCAL_GAP, REMOTE_GAP, OpenObject, coalesce, concurrently, is_url, open_object
+from needlepoint.objects import LOCAL_GAP, REMOTE_GAP, coalesce, concurrently, is_url, open_object
 from needlepoint.parquet.assembly import AssembledChunk, Frame, assemble, count_values
 from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.card import FileCard
@@ -128,7 +128,7 @@ def _read_whole(wanted: Wanted, columns: tuple[str, ...], plan: ColumnsPlan, cau
 
     NotParquet, with the first reason, when it cannot either.
     """
-    with OpenObject(wanted.path) as file:
+    with open_object(wanted.path) as file:
         file.check_unchanged(wanted.card.identity)
         try:
             arrays, row_groups = read_whole(file, wanted.card, columns, wanted.rows)

@@ -31,6 +31,7 @@ from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, NeedlepointError, SqlError
 from needlepoint.objects.failures import is_by_object_store
 from needlepoint.parquet.build import build_card
+from needlepoint.parquet.caches import Caches
 from needlepoint.predicate import leaves
 from needlepoint.query import catalog
 from needlepoint.query.cards import Cards
@@ -106,6 +107,7 @@ class Engine:
         self._settings = settings
         self.snapshots = Snapshots(registry, settings.refresh, settings.object_refresh)
         self.cards = Cards(registry, settings.cache_bytes)
+        self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes)
         self._natives = NativeScans()
         self._contexts = functools.cache(catalog.make_context)
         self._context = self._contexts(Care())
@@ -273,7 +275,7 @@ class Engine:
     def _read(self, reading: Reading, planned: _Planned) -> datafusion.Table:
         if not reading.plan.kept():
             return planned.prepared[reading.snapshot.table.name].empty
-        pages = read_pages(reading, self.cards)
+        pages = read_pages(reading, self.cards, self.caches)
         return datafusion.Table(as_frame(reading, pages, self._natives, planned.context))
 
     @contextmanager

@@ -78,6 +78,7 @@ class TableReport:
     rows: Level
     bytes: Level
     requests: int
+    cached_bytes: int
     page_read_files: int
     row_group_files: int
     scanned_files: int
@@ -160,6 +161,7 @@ def _ways(table: TableReport) -> str:
         ways.append(f"{table.row_group_files} by row group")
     ways.append(f"{table.scanned_files} by native scan")
     requests = f"; {table.requests:,} requests" if table.requests else ""
+    requests += f"; {table.cached_bytes:,} bytes from the cache" if table.cached_bytes else ""
     looked = f"; {table.sifted_files} files by the predicate's columns first" if table.sifted_files else ""
     return ", ".join(ways) + requests + looked
 

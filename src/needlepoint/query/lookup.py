@@ -60,7 +60,7 @@ class Lookup:
         if reading.scanned or any(pa.types.is_floating(array.type) for array in values.values()):
             return self._by_sql(table, values, wanted)
         planned = time.perf_counter()
-        found = read_pages(reading, self._engine.cards)
+        found = read_pages(reading, self._engine.cards, self._engine.caches)
         rows = table.schema.empty_table() if found is None else _matching(found, values)
         read = time.perf_counter()
         seconds = {"plan": planned - started, "read": read - planned}

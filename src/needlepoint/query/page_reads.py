@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.errors import FileChanged
+from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
 from needlepoint.query.cards import Cards
 from needlepoint.query.gate import FILES_IN_A_THREAD, THREADS, by_pages
@@ -25,7 +26,7 @@ from needlepoint.tables.definitions import File
 _Work = list[tuple[File, Wanted]]
 
 
-def read_pages(reading: Reading, cards: Cards) -> pa.Table | None:
+def read_pages(reading: Reading, cards: Cards, caches: Caches | None = None) -> pa.Table | None:
     """The rows that are read page by page, with all columns of the table; None when there are none."""
     types = {field.name: field.type for field in reading.snapshot.table.schema}
     decisive = sifting_columns(reading.predicate, types) if reading.plan.rough else frozenset()
@@ -50,50 +51,55 @@ def read_pages(reading: Reading, cards: Cards) -> pa.Table | None:
     tables: list[pa.Table] = []
     try:
         for (first, present), wanted_of in work.items():
-            tables += _read_sifted(reading, first, present, wanted_of) if first else _read(reading, present, wanted_of)
+            read = _Reader(reading, caches)
+            tables += read.sifted(first, present, wanted_of) if first else read.all(present, wanted_of)
     except FileNotFoundError as error:
         raise FileChanged(str(error.filename), "is gone") from None
     return pa.concat_tables(tables) if tables else None
 
 
-def _read(reading: Reading, columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
-    """The wanted rows of all files, with these columns, as rows of the table."""
-    return [_completed(reading, [work[number] for number in numbers], found)
-            for numbers, found in _parts(reading, columns, work)]  # fmt: skip
+class _Reader:
+    def __init__(self, reading: Reading, caches: Caches | None) -> None:
+        self._reading = reading
+        self._caches = caches
 
+    def all(self, columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
+        """The wanted rows of all files, with these columns, as rows of the table."""
+        return [
+            _completed(self._reading, [work[number] for number in numbers], found)
+            for numbers, found in self._parts(columns, work)
+        ]
 
-def _parts(reading: Reading, columns: tuple[str, ...], work: _Work) -> list[tuple[list[int], pa.Table]]:
-    do_all = map if len(work) <= FILES_IN_A_THREAD else _threads().map
-    parts = []
-    for numbers, found, stats in read_files([wanted for _, wanted in work], columns, do_all):
-        reading.stats.append(stats)
-        parts.append((numbers, found))
-    return parts
+    def sifted(self, first: tuple[str, ...], columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
+        """First the columns that decide; then, of the rows that can match, the others."""
+        self._reading.sifted += len(work)
+        seen: list[pa.Table] = []
+        left: _Work = []
+        for numbers, found in self._parts(first, work):
+            mask = matching(_typed(self._reading, found), self._reading.predicate)
+            ends = np.cumsum([len(work[number][1].rows) for number in numbers])
+            for number, end in zip(numbers, ends.tolist(), strict=True):
+                file, wanted = work[number]
+                start = end - len(wanted.rows)
+                matched = mask[start:end]
+                if matched.any():
+                    seen.append(found.slice(start, end - start).filter(pa.array(matched)))
+                    left.append((file, replace(wanted, rows=wanted.rows[matched])))
+        rest = tuple(name for name in columns if name not in first)
+        tables = []
+        for numbers, found in self._parts(rest, left):
+            decided = pa.concat_tables([seen[number] for number in numbers])
+            both = {name: (decided if name in first else found).column(name) for name in columns}
+            tables.append(_completed(self._reading, [left[number] for number in numbers], pa.table(both)))
+        return tables
 
-
-def _read_sifted(reading: Reading, first: tuple[str, ...], columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
-    """First the columns that decide; then, of the rows that can match, the others."""
-    reading.sifted += len(work)
-    seen: dict[int, pa.Table] = {}
-    left: _Work = []
-    for numbers, found in _parts(reading, first, work):
-        typed = _typed(reading, found)
-        mask = matching(typed, reading.predicate)
-        ends = np.cumsum([len(work[number][1].rows) for number in numbers])
-        for number, end in zip(numbers, ends.tolist(), strict=True):
-            file, wanted = work[number]
-            start = end - len(wanted.rows)
-            matched = mask[start:end]
-            if matched.any():
-                seen[len(left)] = found.slice(start, end - start).filter(pa.array(matched))
-                left.append((file, replace(wanted, rows=wanted.rows[matched])))
-    rest = tuple(name for name in columns if name not in first)
-    tables = []
-    for numbers, found in _parts(reading, rest, left):
-        decided = pa.concat_tables([seen[number] for number in numbers])
-        both = {name: decided.column(name) if name in first else found.column(name) for name in columns}
-        tables.append(_completed(reading, [left[number] for number in numbers], pa.table(both)))
-    return tables
+    def _parts(self, columns: tuple[str, ...], work: _Work) -> list[tuple[list[int], pa.Table]]:
+        do_all = map if len(work) <= FILES_IN_A_THREAD else _threads().map
+        parts = []
+        for numbers, found, stats in read_files([wanted for _, wanted in work], columns, do_all, self._caches):
+            self._reading.stats.append(stats)
+            parts.append((numbers, found))
+        return parts
 
 
 @functools.cache

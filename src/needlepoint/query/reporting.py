@@ -37,6 +37,7 @@ def table_report(
         rows=Level(rows_read(reading) + rows_scanned, _total(files, "rows")),
         bytes=Level(sum(each.bytes_read for each in stats) + bytes_scanned, sum(file.identity.size for file in files)),
         requests=sum(each.requests for each in stats),
+        cached_bytes=sum(each.cached_bytes for each in stats),
         page_read_files=len(reading.paged) - reading.widened,
         row_group_files=reading.widened,
         scanned_files=len(reading.scanned),

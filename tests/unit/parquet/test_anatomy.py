@@ -70,7 +70,8 @@ def test_pages_hold_all_rows_and_their_bounds(lake: Lake, any_file: str) -> None
     for column in anatomy.columns[:12]:
         data = [page for page in inspect_pages(path, column.name) if page.kind == "data"]
         assert sum(page.values for page in data) == column.values
-        assert len(data) == (column.pages.count if column.pages else 0)
+        # A card joins a page that begins inside a record with the one before.
+        assert len(data) >= (column.pages.count if column.pages else 0)
         if all(page.rows is not None for page in data):
             assert sum(page.rows or 0 for page in data) == anatomy.rows
 
