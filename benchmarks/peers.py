@@ -141,7 +141,7 @@ def questions(peers: Peers, rows: int) -> dict[str, dict[str, Ask]]:
 
     def span(column: str, share: float) -> dict[str, Ask]:
         """A range of so many of the values, each time another."""
-        low, high = peers.duck.sql(f"SELECT min({column}), max({column}) FROM product").fetchone()
+        low, high = peers.duck.execute(f"SELECT min({column}), max({column}) FROM product").fetchone()
         width = (high - low) * share
 
         def condition(number: int) -> str:

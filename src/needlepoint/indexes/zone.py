@@ -159,6 +159,8 @@ class _Decoder:
         if not known.any():
             nothing = Zone.unknown(len(low))
             return Zone(nothing.low, nothing.high, nothing.known, all_null, no_null, nan)
+        if low.dtype != high.dtype:  # some beyond 64 bits
+            low, high = low.astype(object), high.astype(object)
         low, high = _filled(low, known), _filled(high, known)
         sane = low <= high
         if not sane.all():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,9 @@ from needlepoint.parquet.thrift import ThriftError
 
 # Bounds longer than this (a document in a text column) are not worth keeping.
 LONGEST_BOUND = 4096
+# parquet.thrift, ColumnOrder { 1: TypeDefinedOrder {} }, and Type
+TYPE_ORDER = b"\x1c\x00\x00"
+FLOAT, DOUBLE = 4, 5
 _HINT = "The file is truncated or corrupt; write it again."
 _DICTIONARY_HEADER = 100  # bytes at most; as in parquet-cpp
 
@@ -69,6 +72,7 @@ def describe(path: str, identity: Identity | None = None) -> Description:
         indexes = _offset_indexes(file, metadata, chunks)
         bounds = _column_indexes(file, chunks, indexes)
         _walk_headers(file, metadata, chunks, ends, indexes, bounds)
+        _forget_bounds_of_unknown_order(metadata, chunks, bounds)
         file.check_unchanged(file.identity)
         return Description(_card(file, metadata, columns, chunks, ends, indexes), tuple(bounds))
 
@@ -167,6 +171,21 @@ def _walk_headers(
     for number, found in zip(lacking, walked, strict=True):
         if found is not None:
             indexes[number], bounds[number] = found.pages, found.bounds
+
+
+def _forget_bounds_of_unknown_order(
+    metadata: FileMetadata, chunks: list[ColumnChunk], bounds: list[ColumnIndex | None]
+) -> None:
+    """Bounds mean something in the order the writer sorted by. A footer that names none means the type's own, as does
+    TYPE_ORDER; of floats the newer total order differs only in where NaN and the zeros stand, and is understood too."""
+    orders, groups = metadata.column_orders, len(metadata.row_groups)
+    for number, chunk in enumerate(chunks):
+        order = orders[number // groups] if number // groups < len(orders) else TYPE_ORDER
+        if order[:1] == TYPE_ORDER[:1] or chunk.physical_type in (FLOAT, DOUBLE):
+            continue
+        nulls = None if chunk.statistics is None else chunk.statistics.null_count
+        chunks[number] = replace(chunk, statistics=Statistics(null_count=nulls))
+        bounds[number] = None
 
 
 def _read_places(file: OpenObject, places: list[tuple[int | None, int | None]]) -> Iterator[tuple[int, bytes]]:

@@ -1,19 +1,15 @@
-"""The pages of a column chunk by their headers, one after the other.
-
-PageHeader { 1: type, 2: uncompressed_page_size, 3: compressed_page_size, 5: data_page_header,
-             7: dictionary_page_header, 8: data_page_header_v2 }
-"""
+"""The pages of a column chunk one after the other, as far as their headers can be read: for those who look at files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from needlepoint.objects import OpenObject
-from needlepoint.parquet import thrift
 from needlepoint.parquet.footer import ColumnChunk
-from needlepoint.parquet.thrift import Struct, ThriftError
+from needlepoint.parquet.page_headers import DATA_PAGE, DATA_PAGE_V2, PageHeader, parse_header
+from needlepoint.parquet.thrift import ThriftError
 
-DATA_PAGES = (0, 3)  # parquet.thrift, PageType: DATA_PAGE and DATA_PAGE_V2
+DATA_PAGES = (DATA_PAGE, DATA_PAGE_V2)
 # A header takes 20 to 50 bytes, unless it has long bounds in it.
 _WINDOWS = (256, 64 * 1024)
 
@@ -39,35 +35,21 @@ def pages_of_chunk(file: OpenObject, chunk: ColumnChunk, *, nested: bool, limit:
     pages: list[Page] = []
     position = chunk.start
     while position < chunk.end and len(pages) < limit:
-        page = _page(file, position, chunk.end, nested)
-        if page is None:
+        header = _header(file, position, chunk.end)
+        if header is None:
             break
-        pages.append(page)
-        position = page.end
+        end = position + header.size + header.compressed_size
+        rows = header.num_values if header.kind == DATA_PAGE and not nested else header.num_rows
+        pages.append(Page(header.kind, position, end, header.num_values, rows, header.encoding))
+        position = end
     return pages
 
 
-def _page(file: OpenObject, position: int, chunk_end: int, nested: bool) -> Page | None:
+def _header(file: OpenObject, position: int, chunk_end: int) -> PageHeader | None:
     for window in _WINDOWS:
         try:
-            header = thrift.parse(file.read(position, min(window, chunk_end - position)))
-            return _decoded(header, position, chunk_end, nested)
+            header = parse_header(file.read(position, min(window, chunk_end - position)))
         except ThriftError:
             continue
+        return header if position + header.size + header.compressed_size <= chunk_end else None
     return None
-
-
-def _decoded(header: Struct, position: int, chunk_end: int, nested: bool) -> Page:
-    size = header.integer(3)
-    end = position + header.end + size
-    if size < 0 or end > chunk_end:
-        raise ThriftError("a page that does not lie in its chunk")
-    version_1, dictionary, version_2 = (header.optional_struct(field) for field in (5, 7, 8))
-    if version_2 is not None:
-        return Page(header.integer(1), position, end, version_2.integer(1), version_2.integer(3), version_2.integer(4))
-    either = version_1 or dictionary
-    if either is None:
-        return Page(header.integer(1), position, end, 0, None, -1)
-    values = either.integer(1)
-    rows = None if nested or version_1 is None else values
-    return Page(header.integer(1), position, end, values, rows, either.integer(2))

@@ -1,0 +1,109 @@
+"""Zone maps are decoded safely: what the format does not define surely is not known."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from needlepoint.indexes.zone import ZoneMap, zone_maps
+from needlepoint.parquet import build
+from needlepoint.parquet.build import describe
+from needlepoint.parquet.card_format import CardCorrupt
+from needlepoint.predicate import Bounds, Compare, IsNull, Match, Zone, Zones, match
+
+DAY = datetime.date(2024, 1, 1)
+VALUES = {
+    "int8": pa.array([-5, 3, None, 7], pa.int8()),
+    "uint64": pa.array([0, 2**64 - 1, 5, None], pa.uint64()),
+    "date": pa.array([DAY, None, DAY, DAY], pa.date32()),
+    "timestamp": pa.array([1, 2, None, -3], pa.timestamp("us", tz="UTC")),
+    "decimal": pa.array([decimal.Decimal("-1.50"), None, decimal.Decimal("99999999.99"), None], pa.decimal128(10, 2)),
+    "wide decimal": pa.array([decimal.Decimal(10**30), None, decimal.Decimal(-(10**30)), None], pa.decimal128(38, 0)),
+    "string": pa.array(["b", "a", None, "ü" * 50]),
+    "binary": pa.array([b"\xff" * 100, b"", None, b"x"]),
+    "bool": pa.array([True, False, None, True]),
+    "fixed": pa.array([b"aaaa", b"zzzz", None, b"mmmm"], pa.binary(4)),
+    "float": pa.array([1.5, float("nan"), None, -0.0]),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("page_index", [True, False])
+def test_every_value_lies_in_its_bounds(tmp_path: Path, name: str, page_index: bool) -> None:
+    column = pa.chunked_array([VALUES[name]] * 5)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"c": column}), path, row_group_size=6, max_rows_per_page=2, write_batch_size=1,
+                   write_page_index=page_index)  # fmt: skip
+    found = zone_maps(describe(str(path)))["c"]
+    assert found.group_rows.tolist() == [0, 6, 12, 18, 20]
+    assert found.page_rows[-1] == 20
+    again = ZoneMap.from_bytes(found.to_bytes())
+    for zone_map in (found, again):
+        for zone, edges in ((zone_map.groups, zone_map.group_rows), (zone_map.pages, zone_map.page_rows)):
+            for at, (start, stop) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
+                values = column.slice(start, stop - start)
+                nulls = Match(match(IsNull("c"), Zones(len(zone.known), {"c": zone}))[at])
+                assert nulls != Match.NEVER or values.null_count == 0
+                assert nulls != Match.ALWAYS or values.null_count == len(values)
+    from needlepoint.tables.schemas import ordinal
+
+    for row, value in enumerate(column):
+        sought = ordinal(value)
+        if sought is None or sought != sought:
+            continue
+        for zone, edges in ((found.groups, found.group_rows), (found.pages, found.page_rows)):
+            at = int(np.searchsorted(edges, row, side="right")) - 1
+            for operator in ("=", "<=", ">="):
+                answer = match(Compare("c", operator, sought), Zones(len(zone.known), {"c": zone}))[at]
+                assert answer != Match.NEVER, (name, row, operator)
+
+
+def test_bounds_tell_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"c": range(100)}), path, row_group_size=50, max_rows_per_page=10, write_batch_size=10,
+                   write_page_index=True)  # fmt: skip
+    found = zone_maps(describe(str(path)))["c"]
+    assert found.file_bounds() == Bounds(0, 99, 0, 100)
+    assert found.pages.ordered
+    assert found.pages.low.tolist() == list(range(0, 100, 10))
+    answers = match(Compare("c", "=", 55), Zones(10, {"c": found.pages}))
+    assert np.flatnonzero(answers != Match.NEVER).tolist() == [5]
+
+
+def test_int96_has_no_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    times = pa.array([datetime.datetime(2020, 1, 1), datetime.datetime(1950, 1, 1)])
+    pq.write_table(pa.table({"c": times}), path, use_deprecated_int96_timestamps=True)
+    found = zone_maps(describe(str(path))).get("c")
+    assert found is None or not (found.groups.known.any() or found.pages.known.any())
+
+
+def test_bounds_of_an_order_that_is_not_known_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"c": [1, 2], "f": [1.5, 2.5]}), path, write_page_index=True)
+    assert zone_maps(describe(str(path)))["c"].groups.known.all()
+    monkeypatch.setattr(build, "TYPE_ORDER", b"\x2c\x00\x00")  # then the file's order is another one
+    found = zone_maps(describe(str(path)))
+    assert not found["c"].groups.known.any() and not found["c"].pages.known.any()
+    assert found["c"].groups.no_null.all()
+    assert found["f"].groups.known.all()
+
+
+@given(st.binary(max_size=60))
+def test_bytes_that_are_no_zone_map_are_refused(data: bytes) -> None:
+    with pytest.raises(CardCorrupt):
+        ZoneMap.from_bytes(data)
+
+
+def test_zones_of_nothing() -> None:
+    empty = np.zeros(1, np.int64)
+    zone_map = ZoneMap(empty, Zone.unknown(0), empty, Zone.unknown(0))
+    assert len(ZoneMap.from_bytes(zone_map.to_bytes()).pages.known) == 0
