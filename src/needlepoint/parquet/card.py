@@ -88,6 +88,8 @@ class FileCard:
     bounds: bytes  # minimum and maximum of each chunk, one after the other
     # What `pages` prepared for the column sets last asked for. Not part of the value.
     prepared: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
+    # What the columns last asked about have in all, for estimates. Not part of the value.
+    sizes: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
     # Where `bloom_filter` found the filters of chunks, by chunk. Not part of the value either.
     filters: dict[int, Any] = field(default_factory=dict, repr=False)
     _numbers: dict[str, int] = field(default_factory=dict, repr=False, init=False)  # of fields; filled when asked

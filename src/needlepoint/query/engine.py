@@ -40,7 +40,7 @@ from needlepoint.query.explain import Report, TableReport
 from needlepoint.query.failures import clear_error
 from needlepoint.query.gate import Costs, Native
 from needlepoint.query.native import NativeScans, metrics
-from needlepoint.query.page_reads import read_pages
+from needlepoint.query.page_reads import read_matching, read_pages
 from needlepoint.query.planning import Request, everything, requests
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.question import Question
@@ -143,7 +143,8 @@ class Engine:
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
         """The report of a query that is planned but not run."""
         with clear_error(query, self._names()):
-            planned = self._plan(query, parameters, use_indexes=True)
+            lookup = None if parameters else self._recognised(query)
+            planned = self._plan_lookup(lookup) if lookup is not None else self._plan(query, parameters)
         return Report(lambda: self._reports(planned, None), executed=False)
 
     def _run_once(
@@ -156,7 +157,13 @@ class Engine:
     ) -> Result:
         with clear_error(query, self._names()):
             started = time.perf_counter()
-            planned = self._plan(query, parameters, use_indexes, plain)
+            lookup = None if parameters else self._recognised(query)
+            if lookup is not None:
+                planned = self._plan_lookup(lookup, use_indexes, plain)
+                if lookup.values is not None and not planned.readings[lookup.table].scanned:
+                    return self._run_lookup(lookup, planned, started)
+            else:
+                planned = self._plan(query, parameters, use_indexes, plain)
             for reading in planned.readings.values():
                 reading.may_list = may_list
             decided = time.perf_counter()
@@ -178,12 +185,9 @@ class Engine:
     # Plan
 
     def _plan(
-        self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool, plain: bool = False
+        self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool = True, plain: bool = False
     ) -> _Planned:
         known, context = self._known(), self._context
-        lookup = recognise(query, lambda name: self.prepare(name).types if name in known.tables else None)
-        if lookup is not None and not parameters:
-            return self._plan_lookup(lookup, use_indexes, plain)
         views = _views_named(query, known)
         prepared = {name: self.prepare(name) for name in _tables_named(query, views, known)}
         with self._tables(context, views, {name: found.stub for name, found in prepared.items()}):
@@ -205,7 +209,20 @@ class Engine:
         context = self._context_for(readings.values(), drawn, plain)
         return _Planned(prepared, readings, questions, unscanned, schema, context, views)
 
-    def _plan_lookup(self, lookup: Lookup, use_indexes: bool, plain: bool) -> _Planned:
+    def _recognised(self, query: str) -> Lookup | None:
+        known = self._known()
+        return recognise(query, lambda name: self.prepare(name).types if name in known.tables else None)
+
+    def _run_lookup(self, lookup: Lookup, planned: _Planned, started: float) -> Result:
+        """Found by page alone, a lookup needs no SQL any more."""
+        decided = time.perf_counter()
+        reading = planned.readings[lookup.table]
+        rows = read_matching(reading, {lookup.column: lookup.values}, self.cards, self.caches)
+        seconds = {"plan": decided - started, "read": time.perf_counter() - decided}
+        report = Report(lambda: self._reports(planned, None), executed=True, seconds=seconds)
+        return Result(rows.select(lookup.schema.names), report)
+
+    def _plan_lookup(self, lookup: Lookup, use_indexes: bool = True, plain: bool = False) -> _Planned:
         found, name = self.prepare(lookup.table), lookup.table
         reading, question = self.narrow(found, lookup.request, use_indexes, pushdown=not plain)
         context = self._context_for([reading], "", plain)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -87,26 +88,45 @@ class Estimate:
 
 
 def by_pages(card: FileCard, columns: Sequence[str], rows: Rows) -> Estimate:
-    pages = requests = size = 0
-    for name in columns:
-        field = card.find(name)
-        for leaf in range(field.first_leaf, field.last_leaf):
-            found = _touched(card, leaf, rows)
-            pages += found.pages
-            requests += found.requests
-            size += found.bytes
-    return Estimate(pages, requests, size)
+    """For ranges of rows anywhere in the file. Its pages are taken to be alike, which makes this a few sums."""
+    size = _size(card, tuple(columns))
+    if not size.pages:
+        return Estimate(0, 0, 0)
+    ranges, share = len(rows.starts), rows.count / max(1, card.num_rows)
+    per_column = size.pages / size.leaves
+    # Each range begins inside some page, and goes on over its share of the others; pages are not read twice.
+    begun = per_column * -math.expm1(-ranges / per_column)
+    pages = min(size.pages, size.leaves * (begun + share * per_column))
+    chunks = min(size.chunks, size.leaves * ranges)
+    dictionaries = size.dictionaries * chunks / size.chunks
+    requests = min(pages, size.leaves * ranges) + (chunks if dictionaries else 0)
+    return Estimate(round(pages), round(requests), round(size.bytes * pages / size.pages + dictionaries))
 
 
-def _touched(card: FileCard, leaf: int, rows: Rows) -> Estimate:
-    here = card.leaf_pages(leaf)
-    first_row, sizes, offsets = card.pages.first_row[here], card.pages.size[here], card.pages.offset[here]
-    chosen = np.flatnonzero(touched(first_row, rows))
-    groups = np.unique(np.searchsorted(card.row_group_rows, first_row[chosen], side="right") - 1)
-    dictionaries = card.chunks.dictionary_size[leaf * card.num_row_groups + groups]
-    ends = offsets[chosen] + sizes[chosen]
-    requests = 1 + int(np.count_nonzero(offsets[chosen[1:]] != ends[:-1])) + int(np.count_nonzero(dictionaries))
-    return Estimate(len(chosen), requests, int(sizes[chosen].sum() + dictionaries.sum()))
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """What a set of columns has in the whole file; `bytes` are those of data pages, `dictionaries` of the others."""
+
+    leaves: int
+    chunks: int
+    pages: int
+    bytes: int
+    dictionaries: int
+
+
+def _size(card: FileCard, columns: tuple[str, ...]) -> _Size:
+    found: _Size | None = card.sizes.get(columns)
+    if found is None:
+        groups, totals = card.num_row_groups, [0, 0, 0, 0, 0]
+        for name in columns:
+            field = card.find(name)
+            for leaf in range(field.first_leaf, field.last_leaf):
+                chunks, pages = slice(leaf * groups, (leaf + 1) * groups), card.leaf_pages(leaf)
+                numbers = (1, groups, pages.stop - pages.start, int(card.pages.size[pages].sum()),
+                           int(card.chunks.dictionary_size[chunks].sum()))  # fmt: skip
+                totals = [total + number for total, number in zip(totals, numbers, strict=True)]
+        found = card.sizes[columns] = _Size(*totals)
+    return found
 
 
 def touched(first_row: Int64Array, rows: Rows) -> Int64Array:
@@ -124,16 +144,12 @@ def touched(first_row: Int64Array, rows: Rows) -> Int64Array:
 def by_row_groups(card: FileCard, columns: Sequence[str], rows: Rows) -> tuple[Rows, Estimate]:
     """The rows of all row groups that hold any of `rows`, and what reading them takes."""
     groups = np.flatnonzero(touched(card.row_group_rows[:-1], rows))
-    pages = requests = size = 0
-    for name in columns:
-        field = card.find(name)
-        for leaf in range(field.first_leaf, field.last_leaf):
-            chunks = leaf * card.num_row_groups + groups
-            pages += int((card.page_starts[chunks + 1] - card.page_starts[chunks]).sum())
-            requests += len(groups)
-            size += int(card.chunks.size[chunks].sum())
     widened = Rows.joined(card.row_group_rows[groups], card.row_group_rows[groups + 1])
-    return widened, Estimate(pages, requests, size)
+    size, share = _size(card, tuple(columns)), len(groups) / max(1, card.num_row_groups)
+    whole = Estimate(
+        round(size.pages * share), size.leaves * len(groups), round((size.bytes + size.dictionaries) * share)
+    )
+    return widened, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +177,8 @@ def scan_seconds(
 
 
 def _column_bytes(card: FileCard, columns: Sequence[str]) -> int:
-    groups, total = card.num_row_groups, 0
-    for name in columns:
-        field = card.find(name)
-        total += int(card.chunks.size[field.first_leaf * groups : field.last_leaf * groups].sum())
-    return total
+    size = _size(card, tuple(columns))
+    return size.bytes + size.dictionaries
 
 
 def _has_page_index(card: FileCard, column: str) -> bool:

@@ -17,7 +17,7 @@ from needlepoint.errors import UsageError
 from needlepoint.predicate import And, In, Predicate
 from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
-from needlepoint.query.page_reads import read_pages
+from needlepoint.query.page_reads import read_matching
 from needlepoint.query.planning import Request
 from needlepoint.query.reporting import table_report
 from needlepoint.query.result import Result
@@ -60,8 +60,7 @@ class Lookup:
         if reading.scanned or any(pa.types.is_floating(array.type) for array in values.values()):
             return self._by_sql(table, values, wanted)
         planned = time.perf_counter()
-        found = read_pages(reading, self._engine.cards, self._engine.caches)
-        rows = table.schema.empty_table() if found is None else _matching(found, values)
+        rows = read_matching(reading, values, self._engine.cards, self._engine.caches)
         read = time.perf_counter()
         seconds = {"plan": planned - started, "read": read - planned}
         report = Report(lambda: [table_report(reading, question, self._engine.cards)], executed=True, seconds=seconds)
@@ -105,13 +104,3 @@ def _predicate(values: Mapping[str, pa.Array]) -> Predicate:
             raise UsageError(f"column '{column}' is {array.type}, which has no equality.")
         leaves.append(In(column, tuple(each for each in ordinals if each is not None)))
     return leaves[0] if len(leaves) == 1 else And(tuple(leaves))
-
-
-def _matching(found: pa.Table, values: Mapping[str, pa.Array]) -> pa.Table:
-    """Every row is checked again: the index says "these at most"."""
-    mask = None
-    for column, array in values.items():
-        present = found.column(column)
-        one = pc.equal(present, array[0]) if len(array) == 1 else pc.is_in(present, array)
-        mask = one if mask is None else pc.and_kleene(mask, one)
-    return found if mask is None else found.filter(mask)

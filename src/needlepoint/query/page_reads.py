@@ -7,12 +7,13 @@ columns of the predicate are read, and of the others no more than the pages of t
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from needlepoint.errors import FileChanged
 from needlepoint.parquet.caches import Caches
@@ -56,6 +57,24 @@ def read_pages(reading: Reading, cards: Cards, caches: Caches | None = None) -> 
     except FileNotFoundError as error:
         raise FileChanged(str(error.filename), "is gone") from None
     return pa.concat_tables(tables) if tables else None
+
+
+def read_matching(
+    reading: Reading, values: Mapping[str, pa.Array], cards: Cards, caches: Caches | None = None
+) -> pa.Table:
+    """The rows read page by page whose columns have one of these values each; not for floats.
+
+    Every row is checked again: the index says "these at most".
+    """
+    found = read_pages(reading, cards, caches)
+    if found is None:
+        return reading.snapshot.table.schema.empty_table()
+    mask = None
+    for column, array in values.items():
+        present = found.column(column)
+        one = pc.equal(present, array[0]) if len(array) == 1 else pc.is_in(present, array)
+        mask = one if mask is None else pc.and_kleene(mask, one)
+    return found if mask is None else found.filter(mask)
 
 
 class _Reader:

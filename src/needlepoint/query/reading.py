@@ -14,7 +14,8 @@ from needlepoint.query.gate import Costs, Native, by_pages, by_row_groups, scan_
 from needlepoint.tables.definitions import File
 from needlepoint.tables.snapshots import Snapshot
 
-FEW_FILES, FEW_PAGES = 2, 2
+# So few rows of so few files take less time than a native scan takes to begin: not worth weighing.
+FEW_FILES, FEW_ROWS = 2, 1000
 
 
 @dataclass(slots=True)
@@ -55,11 +56,12 @@ def settle(reading: Reading, cards: Cards, native: Native, access: str = "auto")
     files = reading.snapshot.files
     scans: list[int] = []
     weighed: dict[int, _Weighed] = {}
+    few = len(reading.plan.rows) <= FEW_FILES and sum(rows.count for rows in reading.plan.rows.values()) <= FEW_ROWS
     cards_of = {position: cards.get(files[position]) for position in reading.plan.rows}
     for position, card in cards_of.items():
         if card is None or access == "scan":
             scans.append(position)
-        elif access == "auto" and not _surely_cheap(reading, card):
+        elif access == "auto" and not few:
             weighed[position] = _weigh(reading, card, position, native)
     if weighed:
         share = reading.costs.in_parallel(1.0, len(weighed))
@@ -86,20 +88,14 @@ class _Weighed:
     scan: float
 
 
-def _surely_cheap(reading: Reading, card: FileCard) -> bool:
-    """A few rows of a few files take less time than a native scan takes to begin: not worth weighing."""
-    rows = sum(rows.count for rows in reading.plan.rows.values())
-    per_page = card.num_rows * max(1, len(card.leaves)) / max(1, len(card.pages.offset))
-    return len(reading.plan.rows) <= FEW_FILES and rows <= FEW_PAGES * per_page
-
-
 def _weigh(reading: Reading, card: FileCard, position: int, native: Native) -> _Weighed:
     rows, costs = reading.plan.rows[position], reading.costs
     columns = [name for name in reading.stored_columns() if name in card.arrow_schema.names]
     pages, wider = by_pages(card, columns, rows), None
     seconds = pages.seconds(costs)
-    all_rows, whole = by_row_groups(card, columns, rows)
-    if whole.seconds(costs) < seconds:
-        wider, seconds = all_rows, whole.seconds(costs)
+    if pages.requests > len(columns):
+        all_rows, whole = by_row_groups(card, columns, rows)
+        if whole.seconds(costs) < seconds:
+            wider, seconds = all_rows, whole.seconds(costs)
     scan = scan_seconds(card, columns, rows, position in reading.plan.rough, native, costs)
     return _Weighed(seconds, wider, scan)

@@ -30,7 +30,7 @@ class Layout:
     A nested column is named by its path, `address.city`.
     """
 
-    page_rows: int = 1000
+    page_rows: int = 250
     page_bytes: int = 64 * KIB
     row_group_bytes: int = 128 * MIB
     compression: str = "zstd"

@@ -14,7 +14,11 @@ from needlepoint.query.shortcut import recognise
 TYPES = {"id": pa.int64(), "small": pa.uint8(), "s": pa.string(), "f": pa.float64(), "d": pa.decimal128(9, 2)}
 RECOGNISED = [
     "SELECT s FROM t WHERE id = 5",
-    "select  S , Id,s from T where ID=5 ;",
+    "select  S , Id from T where ID=5 ;",
+    "SELECT s FROM t WHERE id IN (5)",
+    "SELECT s, small FROM t WHERE id in ( 5,6 , 5 )",
+    "SELECT id FROM t WHERE s IN ('a', '', 'x,y')",
+    "SELECT id FROM t WHERE small IN (1, 300)",
     "SELECT * FROM t WHERE s = 'b'",
     "SELECT s FROM t WHERE s = ''",
     "SELECT id FROM t WHERE small = 300",
@@ -23,6 +27,11 @@ RECOGNISED = [
 LEFT_TO_DATAFUSION = [
     "SELECT s FROM t WHERE id = -5",
     "SELECT s FROM t WHERE id = 5.0",
+    "SELECT s FROM t WHERE id IN (5, 6.0)",
+    "SELECT s FROM t WHERE id IN (5, NULL)",
+    "SELECT s FROM t WHERE id IN (5, '6')",
+    "SELECT s FROM t WHERE id NOT IN (5, 6)",
+    "SELECT id FROM t WHERE s IN ('a', 'it''s')",
     "SELECT s FROM t WHERE id = '5'",
     "SELECT s FROM t WHERE s = 'it''s'",
     "SELECT s FROM t WHERE f = 5",

@@ -58,8 +58,8 @@ def frame(spark: SparkSession) -> DataFrame:
 def test_pages_are_small_and_columns_compressed(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
     (file,) = stage(frame.coalesce(1), tmp_path / "batch")
     found = chunks(spark, file.path)
-    assert found["id"].page_rows == [1000] * 10
-    assert found["code"].page_rows == [1000] * 10
+    assert found["id"].page_rows == [250] * 40
+    assert found["code"].page_rows == [250] * 40
     # 1,800 bytes a row: here the limit is the size of the page.
     assert max(found["wide"].page_rows) < 60
     assert max(found["wide"].page_bytes) < 66_000
