@@ -7,7 +7,7 @@ index_memory      NEEDLE_INDEX_MEMORY      512 MiB   memory of one indexing proc
 workers           NEEDLE_WORKERS           cores     processes that build indexes
 cache_bytes       NEEDLE_CACHE_BYTES       256 MiB   memory for file cards, and as much for zone maps
 dictionary_bytes  NEEDLE_DICTIONARY_BYTES  128 MiB   memory for decoded dictionaries
-page_bytes        NEEDLE_PAGE_BYTES        64 MiB    memory for small pages
+page_bytes        NEEDLE_PAGE_BYTES        64 MiB    memory for small pages of objects in a bucket
 range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads from a key index
 access            NEEDLE_ACCESS            auto      auto: what is faster; pages: by page where it can be; scan: never
 costs             NEEDLE_COSTS                       file with costs measured here, as benchmarks/calibrate.py writes it

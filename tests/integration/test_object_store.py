@@ -301,6 +301,7 @@ def test_a_point_lookup_asks_for_what_it_reports(still_lake: needlepoint.Lake, s
     lake = still_lake
     query = "SELECT upc, title, price FROM product WHERE product_id = 1234"
     lake.sql(query)
+    lake.engine.caches.pages.clear()
     start = len(server.asked)
     result = lake.sql(query)
     asked = server.asked[start:]
@@ -308,6 +309,11 @@ def test_a_point_lookup_asks_for_what_it_reports(still_lake: needlepoint.Lake, s
     planned = lake.explain(query).tables[0]
     assert one(result).bytes.read == sum(each.bytes for each in asked) == planned.bytes.read
     assert len(asked) == 1  # the pages lie within 128 KiB
+    again = lake.sql(query)
+    (checked,) = server.asked[start + 1 :]  # the smallest page, to know that the object is still the same
+    assert one(again).bytes.read == checked.bytes < planned.bytes.read / 2
+    assert one(again).bytes.read + one(again).cached_bytes <= planned.bytes.read
+    assert again.rows() == result.rows()
 
 
 def test_an_in_list_asks_each_file_once(still_lake: needlepoint.Lake, server: Server) -> None:

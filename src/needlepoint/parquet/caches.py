@@ -73,13 +73,14 @@ class Caches:
     """Shared by all lookups of a process. Keys name a version of a file: what changed is never found again.
 
     `dictionaries` are decoded, by path, identity, leaf column and row group; `pages` are as in the file, by path,
-    identity and offset.
+    identity and offset. The system caches files better than we do: without `local_pages` only objects are kept.
     """
 
     dictionaries: ByteCache[pa.Array]
     pages: ByteCache[bytes]
+    local_pages: bool = True
 
     @classmethod
-    def of(cls, dictionary_bytes: int, page_bytes: int) -> Caches:
+    def of(cls, dictionary_bytes: int, page_bytes: int, local_pages: bool = True) -> Caches:
         """Empty caches of these limits."""
-        return cls(ByteCache(dictionary_bytes), ByteCache(page_bytes))
+        return cls(ByteCache(dictionary_bytes), ByteCache(page_bytes), local_pages)

@@ -44,9 +44,9 @@ class Kept:
     def read(self, file: OpenObject, ranges: Sequence[tuple[int, int]]) -> tuple[list[bytes], int]:
         """The bytes of each range, from the cache or the file, and how many came from the cache.
 
-        Of an object pages are not kept: it is the reading of them that tells that the object is still the same.
+        Of an object something is read each time: that is what tells that it is still the same.
         """
-        if self.identity.etag:
+        if not (self.identity.etag or self.caches.local_pages):
             return file.read_ranges(ranges), 0
         pages, path, identity = self.caches.pages, self.path, self.identity
         blocks: list[bytes] = []
@@ -61,6 +61,10 @@ class Kept:
             else:
                 blocks.append(found)
                 cached += length
+        if self.identity.etag and not missing:
+            smallest = min(range(len(ranges)), key=lambda number: ranges[number][1])
+            missing.append(smallest)
+            cached -= ranges[smallest][1]
         if missing:
             wanted = [ranges[number] for number in missing]
             for number, (offset, length), data in zip(missing, wanted, file.read_ranges(wanted), strict=True):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,8 +47,9 @@ NOTHING_READ = ReadStats(0, 0, 0, 0)
 # Pages of so many files go into one assembled file.
 FILES_AT_ONCE = 16
 
+BATCHES_ON_THE_WAY = 8  # fetched and not yet taken from
+
 Read = tuple[pa.Table, ReadStats]
-DoAll = Callable[[Callable[[list[int]], Read], list[list[int]]], Iterable[Read]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +69,18 @@ def read_rows(
     KeyError when the file has no such column, FileChanged when the file is not the card's any more, NotParquet when
     its pages cannot be decoded.
     """
-    ((_, table, stats),) = read_files([Wanted(path, card, rows)], columns, map, caches)
+    ((_, table, stats),) = read_files([Wanted(path, card, rows)], columns, None, caches)
     return table, stats
 
 
 def read_files(
-    wanted: Sequence[Wanted], columns: Sequence[str], do_all: DoAll = map, caches: Caches | None = None
+    wanted: Sequence[Wanted], columns: Sequence[str], executor: Executor | None = None, caches: Caches | None = None
 ) -> list[tuple[list[int], pa.Table, ReadStats]]:
     """The wanted rows of many files. Pages of files with the same schema are decoded in one go.
 
-    Returns tables, each with the numbers of the files whose rows it holds, one file after the other. `do_all` maps a
-    function over such groups of files as `map` does, perhaps in threads: decoding runs outside Python's lock. What is
-    in `caches` is not read again, and what is read is put into them.
+    Returns tables, each with the numbers of the files whose rows it holds, one file after the other. An `executor` of
+    threads decodes, which needs no Python, while the next files are fetched. What is in `caches` is not read again,
+    and what is read is put into them.
     """
     groups: dict[tuple[Frame, ...], list[int]] = {}
     for number, each in enumerate(wanted):
@@ -88,33 +92,65 @@ def read_files(
         for numbers in groups.values()
         for start in range(0, len(numbers), FILES_AT_ONCE)
     ]
-    tables = do_all(lambda batch: _read_alike([wanted[number] for number in batch], tuple(columns), caches), batches)
-    return [(batch, table, stats) for batch, (table, stats) in zip(batches, tables, strict=True)]
+    begun: deque[_Begun] = deque()
+    reads: list[Read] = []
+    for batch in batches:
+        begun.append(_Begun.of([wanted[number] for number in batch], tuple(columns), executor, caches))
+        if len(begun) >= BATCHES_ON_THE_WAY:
+            reads.append(begun.popleft().finish())
+    reads += [each.finish() for each in begun]
+    return [(batch, table, stats) for batch, (table, stats) in zip(batches, reads, strict=True)]
 
 
-def _read_alike(wanted: Sequence[Wanted], columns: tuple[str, ...], caches: Caches | None) -> Read:
-    plan = prepare(wanted[0].card, columns)
-    if not columns or not any(len(each.rows) for each in wanted):
-        return plan.schema.empty_table(), NOTHING_READ
-    do_all = concurrently if len(wanted) > 1 and is_url(wanted[0].path) else map
-    fetched = list(do_all(lambda each: _fetch(each, columns, caches), [each for each in wanted if len(each.rows)]))
-    stats = _total([each.stats for each in fetched])
-    arrays: dict[str, pa.ChunkedArray] = {}
-    try:
-        for number in range(len(plan.files)):
-            parts = [each.parts[number] for each in fetched]
-            if any(part.apart for part in parts):
-                _decode_apart(parts, arrays)
-            else:
-                _decode(parts, arrays)
-        return _table(plan, columns, arrays), stats
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if len(wanted) == 1 and caches is None:
-            table, more = _read_whole(wanted[0], columns, plan, error)
-            return table, _total([stats, more])
-    # One by one, and every value by pyarrow: only the file that cannot be decoded is then read whole.
-    reads = [_read_alike([each], columns, None) for each in wanted]
-    return pa.concat_tables([table for table, _ in reads]), _total([stats, *(more for _, more in reads)])
+Column = Callable[[], pa.ChunkedArray]
+"""A field that is being decoded, and is there when called for."""
+
+
+@dataclass(slots=True)
+class _Begun:
+    """Files whose pages were fetched and are being decoded. `failed` is what went wrong until now."""
+
+    wanted: Sequence[Wanted]
+    columns: tuple[str, ...]
+    caches: Caches | None
+    stats: ReadStats
+    fields: dict[str, Column]
+    failed: Exception | None = None
+
+    @classmethod
+    def of(
+        cls, wanted: Sequence[Wanted], columns: tuple[str, ...], executor: Executor | None, caches: Caches | None
+    ) -> _Begun:
+        if not columns or not any(len(each.rows) for each in wanted):
+            return cls(wanted, columns, caches, NOTHING_READ, {})
+        do_all = concurrently if len(wanted) > 1 and is_url(wanted[0].path) else map
+        fetched = list(do_all(lambda each: _fetch(each, columns, caches), [each for each in wanted if len(each.rows)]))
+        begun = cls(wanted, columns, caches, _total([each.stats for each in fetched]), {})
+        try:
+            for number in range(len(prepare(wanted[0].card, columns).files)):
+                parts = [each.parts[number] for each in fetched]
+                decode = _decode_apart if any(part.apart for part in parts) else _decode
+                begun.fields.update(decode(parts, executor))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            begun.failed = error
+        return begun
+
+    def finish(self) -> Read:
+        plan = prepare(self.wanted[0].card, self.columns)
+        if self.stats is NOTHING_READ:
+            return plan.schema.empty_table(), NOTHING_READ
+        failed = self.failed
+        if failed is None:
+            try:
+                return _table(plan, self.columns, {name: column() for name, column in self.fields.items()}), self.stats
+            except (pa.ArrowException, OSError, ValueError) as error:
+                failed = error
+        if len(self.wanted) == 1 and self.caches is None:
+            table, more = _read_whole(self.wanted[0], self.columns, plan, failed)
+            return table, _total([self.stats, more])
+        # One by one, and every value by pyarrow: only the file that cannot be decoded is then read whole.
+        reads = [_Begun.of([each], self.columns, None, None).finish() for each in self.wanted]
+        return pa.concat_tables([table for table, _ in reads]), _total([self.stats, *(more for _, more in reads)])
 
 
 def _total(stats: Sequence[ReadStats]) -> ReadStats:
@@ -222,7 +258,13 @@ class _Request:
         self.row_groups = 0
 
     def add(self, plan: FilePlan, rows: Int64Array) -> _FilePart:
-        choices = [field.choose(rows) for field in plan.fields]
+        chosen: dict[int, Choice] = {}
+        choices = []
+        for field in plan.fields:
+            choice = chosen.get(id(field.first_row))
+            if choice is None:
+                choice = chosen[id(field.first_row)] = field.choose(rows)
+            choices.append(choice)
         groups: dict[int, list[_ChunkPart]] = {}
         for field, choice in zip(plan.fields, choices, strict=True):
             for row_group, stretches, num_rows in choice.by_row_group():
@@ -255,7 +297,7 @@ class _Mismatch(ValueError):
     """The pages decode, but not to what the card says."""
 
 
-def _decode(parts: Sequence[_FilePart], arrays: dict[str, pa.ChunkedArray]) -> None:
+def _decode(parts: Sequence[_FilePart], executor: Executor | None) -> dict[str, Column]:
     """Assemble the pages of all parts into one file and take the wanted rows of each of its fields."""
     row_groups = [
         (max(chunk.num_rows for chunk in chunks), [_assembled(chunk, part.blocks) for chunk in chunks])
@@ -264,13 +306,20 @@ def _decode(parts: Sequence[_FilePart], arrays: dict[str, pa.ChunkedArray]) -> N
     ]
     plan = parts[0].plan
     reader = _open(plan.frame, row_groups)
+    fields: dict[str, Column] = {}
     for number, field in enumerate(plan.fields):
         choices = [part.choices[number] for part in parts]
         counts = [sum(choice.row_counts) for choice in choices]
-        column = _read_column(reader, number, field.name, sum(counts))
+        column = _read_column(reader, number, field.name, sum(counts), executor)
         bases = np.cumsum(counts) - counts
         positions = [choice.positions + base for choice, base in zip(choices, bases, strict=True)]
-        arrays[field.name] = take(column, positions[0] if len(positions) == 1 else np.concatenate(positions))
+        joined = positions[0] if len(positions) == 1 else np.concatenate(positions)
+        fields[field.name] = functools.partial(_taken, column, joined)
+    return fields
+
+
+def _taken(column: Column, positions: Int64Array) -> pa.ChunkedArray:
+    return take(column(), positions)
 
 
 def _open(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]]) -> ParquetReader:
@@ -280,14 +329,21 @@ def _open(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]
     return reader
 
 
-def _read_column(reader: ParquetReader, number: int, name: str, count: int) -> pa.ChunkedArray:
-    column = reader.read_column(number)
-    if len(column) != count:
-        raise _Mismatch(f"column {name} has {len(column)} rows where {count} were expected")
+def _read_column(reader: ParquetReader, number: int, name: str, count: int, executor: Executor | None = None) -> Column:
+    read = functools.partial(reader.read_column, number) if executor is None else executor.submit(
+        reader.read_column, number
+    ).result  # fmt: skip
+
+    def column() -> pa.ChunkedArray:
+        found = read()
+        if len(found) != count:
+            raise _Mismatch(f"column {name} has {len(found)} rows where {count} were expected")
+        return found
+
     return column
 
 
-def _decode_apart(parts: Sequence[_FilePart], arrays: dict[str, pa.ChunkedArray]) -> None:
+def _decode_apart(parts: Sequence[_FilePart], executor: Executor | None) -> dict[str, Column]:
     """As `_decode`, but values of large dictionaries are looked up, and only the other pages assembled.
 
     A chunk of which nothing is left to assemble is there with no pages and no rows.
@@ -310,15 +366,18 @@ def _decode_apart(parts: Sequence[_FilePart], arrays: dict[str, pa.ChunkedArray]
                 assembled.append(left)
             row_groups.append((max(chunk.num_values for chunk in assembled), assembled))
     reader = _open(plan.frame, row_groups) if any(counts) else None
+    fields: dict[str, Column] = {}
     for number, field in enumerate(plan.fields):
-        column = _read_column(reader, number, field.name, counts[number]) if reader and counts[number] else None
+        some = reader is not None and counts[number]
+        column = _read_column(reader, number, field.name, counts[number])() if some else None
         taken: list[pa.Array] = []
         for piece in pieces[number]:
             if isinstance(piece, np.ndarray):
                 taken += take(column, piece).chunks
             else:
                 taken.append(piece)
-        arrays[field.name] = pa.chunked_array(taken)
+        fields[field.name] = functools.partial(pa.chunked_array, taken)
+    return fields
 
 
 def _sifted(

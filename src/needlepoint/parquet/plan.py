@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
@@ -173,7 +173,7 @@ def prepare(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
 
 def _prepare(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
     fields = [card.find(name) for name in dict.fromkeys(columns)]
-    plans = [_plan_field(card, each) for each in fields]
+    plans = _sharing_rows([_plan_field(card, each) for each in fields])
     # Flat columns share one file. A nested field has a file of its own, because pyarrow takes the number of
     # records of field i from the column chunk i, which is another column when a field has several.
     flat = [number for number, plan in enumerate(plans) if not plan.nested]
@@ -213,6 +213,15 @@ def _plan_field(card: FileCard, each: Field) -> FieldPlan:
         row_group=np.searchsorted(card.row_group_rows, first_row, side="right") - 1,
         leaves=leaves,
     )
+
+
+def _sharing_rows(plans: list[FieldPlan]) -> list[FieldPlan]:
+    """Fields whose stretches begin at the same rows share the array of them: what is chosen in one is in all."""
+    shared: list[FieldPlan] = []
+    for plan in plans:
+        same = next((each for each in shared if np.array_equal(each.first_row, plan.first_row)), plan)
+        shared.append(replace(plan, first_row=same.first_row))
+    return shared
 
 
 def _frame(card: FileCard, fields: list[Field]) -> Frame:

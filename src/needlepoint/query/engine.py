@@ -107,7 +107,7 @@ class Engine:
         self._settings = settings
         self.snapshots = Snapshots(registry, settings.refresh, settings.object_refresh)
         self.cards = Cards(registry, settings.cache_bytes)
-        self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes)
+        self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
         self._natives = NativeScans()
         self._contexts = functools.cache(catalog.make_context)
         self._context = self._contexts(Care())

@@ -70,6 +70,10 @@ class Lookup:
         conditions: list[str] = []
         parameters: dict[str, Any] = {}
         for position, (column, array) in enumerate(values.items()):
+            if pa.types.is_integer(array.type):
+                listed = ", ".join(map(str, array.to_pylist()))  # parsed faster than as many parameters
+                conditions.append(f"{quoted(column)} IN ({listed})" if len(array) else "FALSE")
+                continue
             names = [f"p{position}_{number}" for number in range(len(array))]
             parameters |= dict(zip(names, array, strict=True))
             marks = ", ".join(f"${name}" for name in names)

@@ -113,9 +113,9 @@ class _Reader:
         return tables
 
     def _parts(self, columns: tuple[str, ...], work: _Work) -> list[tuple[list[int], pa.Table]]:
-        do_all = map if len(work) <= FILES_IN_A_THREAD else _threads().map
+        threads = None if len(work) <= FILES_IN_A_THREAD else _threads()
         parts = []
-        for numbers, found, stats in read_files([wanted for _, wanted in work], columns, do_all, self._caches):
+        for numbers, found, stats in read_files([wanted for _, wanted in work], columns, threads, self._caches):
             self._reading.stats.append(stats)
             parts.append((numbers, found))
         return parts
@@ -124,7 +124,7 @@ class _Reader:
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
     """Shared by all queries; decoding runs outside Python's lock."""
-    return ThreadPoolExecutor(2 * THREADS, thread_name_prefix="needlepoint-read")
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="needlepoint-read")
 
 
 def _typed(reading: Reading, found: pa.Table) -> pa.Table:
