@@ -35,13 +35,13 @@ class Costs:
     """Seconds. Of page reads: a file, a page, a request, a byte. Of native scans: having any, a file, a byte. A key
     asked of an index. Bytes are compressed ones."""
 
-    file: float = 90e-6
-    page: float = 4e-6
-    request: float = 4e-6
-    byte: float = 3e-9
-    scan: float = 1.2e-3
-    scan_file: float = 150e-6
-    scan_byte: float = 2e-9
+    file: float = 200e-6
+    page: float = 13e-6
+    request: float = 3e-6
+    byte: float = 10e-9
+    scan: float = 1.5e-3
+    scan_file: float = 400e-6
+    scan_byte: float = 2.5e-9
     key: float = 6e-6
 
     @classmethod
@@ -57,7 +57,7 @@ class Costs:
 
 
 # An object store in the same region: 15 ms to the first byte, eight requests at a time, 80 MB/s each.
-_REMOTE = Costs(file=2e-3, request=4e-3, byte=4e-9, scan=20e-3, scan_file=15e-3, scan_byte=4e-9)
+_REMOTE = Costs(file=2e-3, request=4e-3, byte=15e-9, scan=20e-3, scan_file=15e-3, scan_byte=8e-9)
 
 
 @functools.cache

@@ -22,6 +22,8 @@ from needlepoint.tables.definitions import Index
 
 # A small table is quick either way; below this many values the index is asked without further thought.
 FEW_VALUES = 20
+# Seconds that a scan takes longer for each value of an IN, which DataFusion plans and looks for in every batch.
+SCAN_VALUE = 50e-6
 
 
 def by_key(plan: AccessPlan, question: Question) -> AccessPlan:
@@ -167,7 +169,7 @@ class _KeyLookup:
         costs, files = question.costs, min(values, len(snapshot.files))
         seconds = by_index.seconds(costs) + files * costs.file
         whole = costs.scan + len(snapshot.files) * costs.scan_file + size * columns / all_columns * costs.scan_byte
-        return values * costs.key + costs.in_parallel(seconds, files) > whole
+        return values * costs.key + costs.in_parallel(seconds, files) > whole + values * SCAN_VALUE
 
     def _report(self, index: Index, used: bool, why: str) -> None:
         self._question.indexes.append(IndexUse(index.name, index.kind, index.column, used, why))
