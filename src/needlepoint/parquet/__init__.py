@@ -4,7 +4,7 @@ from needlepoint.parquet.build import build_card
 from needlepoint.parquet.caches import ByteCache, Caches
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.card_format import CardCorrupt
-from needlepoint.parquet.pages import ReadStats, column_bytes, pages_of, read_rows
+from needlepoint.parquet.pages import ReadStats, read_rows
 
 __all__ = [
     "ByteCache",
@@ -13,7 +13,5 @@ __all__ = [
     "FileCard",
     "ReadStats",
     "build_card",
-    "column_bytes",
-    "pages_of",
     "read_rows",
 ]

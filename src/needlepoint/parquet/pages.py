@@ -413,22 +413,3 @@ def _table(plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.Chunk
         if column.type != expected:
             raise _Mismatch(f"column {name} was read as {column.type}, not {expected}")
     return pa.Table.from_arrays(wanted, schema=plan.schema)
-
-
-def column_bytes(card: FileCard, columns: Sequence[str]) -> int:
-    """The compressed bytes of these columns in the whole file: what a scan of them reads."""
-    groups = card.num_row_groups
-    total = 0
-    for name in dict.fromkeys(columns):
-        field = card.find(name)
-        total += int(card.chunks.size[field.first_leaf * groups : field.last_leaf * groups].sum())
-    return total
-
-
-def pages_of(card: FileCard, column: str, rows: Int64Array) -> int:
-    """The number of pages of the column that `read_rows` would fetch for these rows."""
-    if not len(rows):
-        return 0
-    plan = prepare(card, (column,)).files[0].fields[0]
-    stretches = plan.choose(rows).stretches
-    return sum(leaf.runs(stretches)[1] for leaf in plan.leaves)
