@@ -310,7 +310,7 @@ def test_explain_as_text_and_json(lake: Path) -> None:
     planned = json.loads(needle("explain", "--format", "json", query, lake=lake).stdout)
     assert planned["executed"] is False and planned["tables"][0]["files"] == {"read": 1, "total": 3}
     ran = json.loads(needle("explain", "--analyze", "--format", "json", query, lake=lake).stdout)
-    assert ran["executed"] is True and ran["tables"][0]["rows"]["read"] == 1 and "run" in ran["seconds"]
+    assert ran["executed"] is True and ran["tables"][0]["rows"]["read"] == 1 and "read" in ran["seconds"]
     assert "time: plan" in needle("explain", "--analyze", "-", lake=lake, stdin=query).stdout
 
 

@@ -25,6 +25,7 @@ def steady(text: str) -> str:
     """Times and sizes differ from run to run; trailing blanks do not matter."""
     text = re.sub(r"\b[\d.,]+ (ms|s)\b", "TIME", text)
     text = re.sub(r"(bytes +)[\d,]+ of [\d,]+", r"\1SIZE", text)
+    text = re.sub(r"part-\d+-\w+\.parquet", "FILE", text)
     text = re.sub(r"parquet-cpp-arrow version [\d.]+", "pyarrow", text)
     text = re.sub(r"^ *[█░]+ bytes", "bytes", text, flags=re.MULTILINE)
     return "\n".join(line.rstrip() for line in text.strip().splitlines())

@@ -40,12 +40,13 @@ def test_same_rows_as_a_scan(
 ) -> None:
     if times == "INT96" and codec != "snappy":
         pytest.skip("one codec is enough for the old timestamps")
+    before = spark.conf.get("spark.sql.parquet.outputTimestampType")
     spark.conf.set("spark.sql.parquet.outputTimestampType", times)
     writer = spark.sql(QUERY).coalesce(1).write.option("parquet.writer.version", version)
     writer = writer.option("parquet.page.size", 600).option("parquet.page.row.count.limit", 200)
     writer = writer.option("parquet.block.row.count.limit", 1000).option("parquet.page.size.row.check.min", 20)
     writer.option("compression", codec).parquet(str(tmp_path / "out"))
-    spark.conf.unset("spark.sql.parquet.outputTimestampType")
+    spark.conf.set("spark.sql.parquet.outputTimestampType", before)
     (path,) = map(str, (tmp_path / "out").glob("*.parquet"))
     assert whole(path).num_rows == 1500
     card = build_card(path)

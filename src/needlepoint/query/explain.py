@@ -136,11 +136,14 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
     lines.append(f"  {_bar(table.bytes)} {'bytes':<10} {table.bytes}" + ("" if executed else " at most"))
     lines.append(f"  read: {_ways(table)}")
     lines += [f"  scanned whole: {note}" for note in table.notes]
-    lines.append("  steps:")
+    narrowing = [
+        step for step in table.steps if step.rows_after < step.rows_before or step.files_after < step.files_before
+    ]
+    lines.append("  steps:" if narrowing else "  steps: none could rule anything out")
     lines += [
         f"    {step.step:<13} {step.files_before:,} -> {step.files_after:,} files, "
         f"{step.rows_before:,} -> {step.rows_after:,} rows"
-        for step in table.steps
+        for step in narrowing
     ]
     for use in table.indexes:
         lines.append(f"  index {use.index} ({use.kind}): {'used' if use.used else 'not used'}, {use.why}")

@@ -6,7 +6,7 @@ lookup of which a file must be scanned.
 >>> types = {"id": pa.int64(), "title": pa.string()}
 >>> found = recognise("SELECT title FROM product WHERE id = 5", {"product": types}.get)
 >>> found.table, sorted(found.request.columns), found.request.predicate
-('product', ['id', 'title'], In(column='id', values=(5,)))
+('product', ['id', 'title'], Compare(column='id', operator='=', value=5))
 >>> recognise("SELECT upper(title) FROM product WHERE id = 5", {"product": types}.get) is None
 True
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from needlepoint.predicate import In
+from needlepoint.predicate import Compare, In, Ordinal, Predicate
 from needlepoint.query.planning import Request, Types
 
 _NUMBER, _TEXT = r"[0-9]{1,18}", r"'[^'\\]*'"
@@ -57,15 +57,18 @@ def recognise(query: str, types_of: Callable[[str], Types | None]) -> Lookup | N
     listed = found[4] or found[5]
     if listed[0] != "'" and pa.types.is_integer(types[column]):
         numbers = list(dict.fromkeys(map(int, listed.split(","))))
-        asked = In(column, tuple(numbers))
-        values = _array(numbers, types[column])
+        asked, values = _one_of(column, tuple(numbers)), _array(numbers, types[column])
     elif listed[0] == "'" and pa.types.is_string(types[column]):
         texts = list(dict.fromkeys(text[1:-1] for text in _ONE.findall(listed)))
-        asked, values = In(column, tuple(text.encode() for text in texts)), _array(texts, types[column])
+        asked, values = _one_of(column, tuple(text.encode() for text in texts)), _array(texts, types[column])
     else:
         return None
     schema = pa.schema([(name, types[name]) for name in columns])
     return Lookup(table, Request(frozenset([*columns, column]), asked), schema, column, values)
+
+
+def _one_of(column: str, values: tuple[Ordinal, ...]) -> Predicate:
+    return Compare(column, "=", values[0]) if len(values) == 1 else In(column, values)
 
 
 def _array(values: list[int] | list[str], type: pa.DataType) -> pa.Array | None:
