@@ -196,6 +196,21 @@ def test_explain_says_why_a_file_is_read_whole(root: Path, tmp_path: Path) -> No
         assert "1 not known yet or changed since; sync makes them known" in str(lake.explain("SELECT * FROM t"))
 
 
+def test_explain_says_what_is_wrong_with_a_file_without_a_card(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    for name in ("a", "b"):
+        pq.write_table(pa.table({"id": [1]}), tmp_path / f"t/{name}.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        table = lake.registry.table("t")
+        with lake.registry._change() as connection:
+            connection.execute("DELETE FROM cards")
+        lake.registry.note_problems({file.id: "its pages are encrypted" for file in lake.registry.files(table)})
+        found, _ = ask(lake, "SELECT id FROM t WHERE id = 1")
+        assert found.num_rows == 2
+        assert "scanned whole: 2 without a card: its pages are encrypted" in str(lake.explain("SELECT id FROM t"))
+
+
 # Bloom filters
 
 
