@@ -53,7 +53,10 @@ class Rows:
 
     @classmethod
     def joined(cls, starts: RowNumbers, stops: RowNumbers) -> Rows:
-        """From ascending, disjoint ranges; those that touch join into one."""
+        """From ascending, disjoint ranges; those that touch join into one, and empty ones are left out."""
+        filled = stops > starts
+        if not filled.all():
+            starts, stops = starts[filled], stops[filled]
         if len(starts) <= 1:
             return cls(starts, stops)
         apart = np.flatnonzero(starts[1:] != stops[:-1])

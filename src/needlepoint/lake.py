@@ -105,8 +105,9 @@ class LakeTable:
         in_order: bool = False,
         **named: Any,
     ) -> Result:
-        """Rows whose columns have these values: `get(product_id=384209819)`. A list means any of its values.
+        """Rows whose columns have these values: `get(product_id=384209819)`.
 
+        A list, set, range or array means any of its values; a row comes once, however often its value is named.
         Keys can also be given as a mapping, for columns whose names are not Python names. `in_order` gives the rows in
         the order of the first key's values; else they come as they are found.
         """

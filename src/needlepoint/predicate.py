@@ -198,6 +198,15 @@ class In:
 
 
 @dataclass(frozen=True, slots=True)
+class Between:
+    """`low <= column <= high`, both ends included. NaN, which lies above all numbers or below, is not between two."""
+
+    column: str
+    low: Ordinal
+    high: Ordinal
+
+
+@dataclass(frozen=True, slots=True)
 class IsNull:
     column: str
 
@@ -230,7 +239,7 @@ class Or:
     children: tuple[Predicate, ...]
 
 
-Leaf = Compare | In | IsNull | IsNotNull | StartsWith
+Leaf = Compare | In | Between | IsNull | IsNotNull | StartsWith
 Predicate = Unknown | Constant | Leaf | Not | And | Or
 
 
@@ -312,6 +321,11 @@ def _match_leaf(leaf: Leaf, zone: Zone) -> Answers:
             never, always = _compare(operator, value, zone)
         case In(_, values):
             never, always = _is_in(values, zone)
+        case Between(_, low, high):
+            # Outside of either end, whatever NaN does there: it is outside of the other.
+            below = _compare(">=", low, replace(zone, nan=np.zeros_like(zone.nan)))
+            above = _compare("<=", high, replace(zone, nan=np.zeros_like(zone.nan)))
+            never, always = below[0] | above[0], below[1] & above[1] & ~zone.nan
         case StartsWith(_, prefix):
             never, always = _starts_with(prefix, zone)
     return _pick(never=never & zone.known | zone.all_null, always=always & zone.known & zone.no_null)
@@ -352,11 +366,20 @@ def _compare(operator: str, value: Ordinal, zone: Zone) -> tuple[npt.NDArray[np.
 
 
 def _below_ordered(ascending: npt.NDArray[Any], value: Any) -> npt.NDArray[np.bool_]:
+    if _beyond(ascending, value):
+        return np.full(len(ascending), value > 0)
     found: npt.NDArray[np.bool_] = np.arange(len(ascending)) < np.searchsorted(ascending, value, "left")
     return found
 
 
+def _beyond(values: npt.NDArray[Any], value: Any) -> bool:
+    """Whether the value lies outside of what the array can hold: numpy would search for it as a rounded float."""
+    return values.dtype == np.int64 and isinstance(value, int) and not -(2**63) <= value < 2**63
+
+
 def _above_ordered(ascending: npt.NDArray[Any], value: Any) -> npt.NDArray[np.bool_]:
+    if _beyond(ascending, value):
+        return np.full(len(ascending), value < 0)
     found: npt.NDArray[np.bool_] = np.arange(len(ascending)) >= np.searchsorted(ascending, value, "right")
     return found
 
@@ -399,7 +422,7 @@ def _starts_with(prefix: bytes, zone: Zone) -> tuple[npt.NDArray[np.bool_], npt.
         return nowhere, nowhere
     below = _below_ordered if zone.ordered else np.less
     first = _boxed(prefix)
-    beyond = _boxed(_after(prefix))
+    beyond = _boxed(after(prefix))
     never = below(zone.high, first)
     inside = ~below(zone.low, first)
     if beyond is not None:
@@ -408,10 +431,10 @@ def _starts_with(prefix: bytes, zone: Zone) -> tuple[npt.NDArray[np.bool_], npt.
     return never, inside
 
 
-def _after(prefix: bytes) -> bytes | None:
+def after(prefix: bytes) -> bytes | None:
     """The least value above all that begin with the prefix; None when there is none.
 
-    >>> _after(b"ab\\xff")
+    >>> after(b"ab\\xff")
     b'ac'
     """
     stem = prefix.rstrip(b"\xff")

@@ -17,7 +17,7 @@ from needlepoint.cli.needle import main
 from needlepoint.lake import Lake
 from needlepoint.parquet import build_card
 from needlepoint.query.explain import TableReport
-from needlepoint.query.gate import _measured
+from needlepoint.query.gate import measured
 
 ROWS, FILES, GROUP, PAGE = 20_000, 4, 5_000, 500
 COLUMNS = ["sorted", "shuffled", "title", "price"]
@@ -144,7 +144,7 @@ def test_the_gate_goes_by_its_costs(root: Path, tmp_path: Path) -> None:
         (tmp_path / "costs.json").write_text(json.dumps({"local": given}))
         with needlepoint.open(root, costs=str(tmp_path / "costs.json")) as lake:
             found, report = ask(lake, query)
-        _measured.cache_clear()
+        measured.cache_clear()
         answers.add(found.column(0).to_pylist()[0])
         ways = {"pages": report.page_read_files, "scan": report.scanned_files, "row groups": report.row_group_files}
         assert ways == {name: int(name == way) for name in ways}
@@ -208,7 +208,7 @@ def test_explain_says_what_is_wrong_with_a_file_without_a_card(tmp_path: Path) -
         lake.registry.note_problems({file.id: "its pages are encrypted" for file in lake.registry.files(table)})
         found, _ = ask(lake, "SELECT id FROM t WHERE id = 1")
         assert found.num_rows == 2
-        assert "scanned whole: 2 without a card: its pages are encrypted" in str(lake.explain("SELECT id FROM t"))
+        assert "read whole: 2 without a card: its pages are encrypted" in str(lake.explain("SELECT id FROM t"))
 
 
 # Bloom filters

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -84,7 +85,86 @@ def test_a_filter_over_an_outer_join_of_partitions(root: Path, lake: Lake, kind:
     assert sorted((row["a"], row["b"]) for row in lake.sql(query).rows()) == sorted(expected)
 
 
+# Bounds of pages and row groups
+
+
+@pytest.mark.parametrize(
+    "where", ["i < 9223372036854775808", "i <> 9223372036854775808", "NOT i > 9223372036854775808"]
+)
+@pytest.mark.parametrize("type", [pa.uint64(), pa.decimal128(25, 0)])
+def test_values_just_beyond_64_bits(root: Path, lake: Lake, where: str, type: pa.DataType) -> None:
+    write(root, "0.parquet", i=pa.array([2**63 - 1] * 30, type))
+    lake.create_table("t")
+    assert count(lake, where) == 30
+
+
+def test_row_groups_without_rows(root: Path, lake: Lake) -> None:
+    schema = pa.schema([("i", pa.int64())])
+    with pq.ParquetWriter(root / "t/0.parquet", schema) as writer:
+        for values in ([], [1], [5, 6, 7, 8], []):
+            writer.write_table(pa.table({"i": pa.array(values, pa.int64())}))
+    lake.create_table("t")
+    assert count(lake, "i = 1") == 1
+    assert count(lake, "i > 6") == 2
+
+
+@pytest.mark.parametrize("types", [(pa.string(), pa.large_string()), (pa.decimal128(12, 2), pa.decimal128(14, 2))])
+def test_files_whose_types_differ_are_looked_at_together(root: Path, types: tuple[pa.DataType, pa.DataType]) -> None:
+    (root / "costs.json").write_text('{"local": {"file": 0, "request": 0, "scan_file": 1}}')
+    for number, type in enumerate(types):
+        values = pa.array([f"{each:07}" for each in range(500)]).cast(type)
+        pq.write_table(pa.table({"i": range(500), "s": values}), root / f"t/{number}.parquet", max_rows_per_page=25,
+                       write_batch_size=25, write_page_index=True)  # fmt: skip
+    with needlepoint.open(root, refresh=0, costs=str(root / "costs.json")) as lake:
+        lake.create_table("t")
+        literal = "'0000060'" if pa.types.is_string(types[0]) else "60"
+        result = lake.sql(f"SELECT i FROM t WHERE s < {literal}")
+        assert len(result) == 120
+        assert result.report.tables[0].sifted_files == 2
+
+
+# The shortcut for lookups
+
+
+def test_words_that_are_not_columns(root: Path, lake: Lake) -> None:
+    columns = {"i": [5, 6], "1": [7, 7], "null": [7, 7], "true": [7, 7], "current_date": [7, 7]}
+    write(root, "0.parquet", **columns)
+    lake.create_table("t")
+    lake.create_index("t", "i")
+    for name in ("1", "null", "true"):
+        ((value,),) = (tuple(row.values()) for row in lake.sql(f"SELECT {name} FROM t WHERE i = 5").rows())
+        assert value == {"1": 1, "null": None, "true": True}[name]
+    assert len(lake.sql("SELECT i FROM t WHERE 1 = 1")) == 2
+    ((today,),) = (tuple(row.values()) for row in lake.sql("SELECT current_date FROM t WHERE i = 5").rows())
+    assert today != 7
+
+
+def test_get_takes_what_holds_values(root: Path, lake: Lake) -> None:
+    write(root, "0.parquet", i=[1, 2, 3])
+    lake.create_table("t")
+    lake.create_index("t", "i")
+    for keys in (range(1, 3), np.array([1, 2]), pa.array([1, 2]), {1, 2}, (n for n in (1, 2)), [1, 2, 2]):
+        assert sorted(row["i"] for row in lake.table("t").get(i=keys).rows()) == [1, 2]
+    with pytest.raises(needlepoint.UsageError, match="twice"):
+        lake.table("t").get(i=1, columns=["i", "i"])
+
+
 # NaN, which bounds leave out
+
+
+def test_numbers_between_two_are_found_by_bounds_nan_or_not(root: Path) -> None:
+    values = [float("nan"), *(each / 10 for each in range(1, 1000)), -float("nan")]
+    pq.write_table(pa.table({"i": range(1001), "x": values}), root / "t/0.parquet", max_rows_per_page=50,
+                   write_batch_size=50, write_page_index=True)  # fmt: skip
+    with needlepoint.open(root, refresh=0, access="pages") as lake:
+        lake.create_table("t")
+        result = lake.sql("SELECT i FROM t WHERE x BETWEEN 50 AND 50.5")
+        assert sorted(row["i"] for row in result.rows()) == list(range(500, 506))
+        assert result.report.tables[0].rows.read <= 150
+        assert (
+            count(lake, "x > 99")
+            == lake.engine.sql("SELECT i FROM t WHERE x > 99", use_indexes=False).to_arrow().num_rows
+        )
 
 
 @pytest.mark.parametrize("type", [pa.float32(), pa.float64()])

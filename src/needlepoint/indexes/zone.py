@@ -20,7 +20,7 @@ from needlepoint.parquet.build import Description
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.footer import Statistics
 from needlepoint.parquet.page_index import ColumnIndex, Int64Array
-from needlepoint.predicate import Bounds, Ordinal, Zone
+from needlepoint.predicate import Bounds, Ordinal, Zone, after
 from needlepoint.tables.schemas import plain
 
 # parquet.thrift, Type
@@ -247,8 +247,7 @@ def _shorten(value: bytes, *, up: bool) -> bytes | None:
     prefix = value[:LONGEST_BOUND]
     if not up:
         return prefix
-    stem = prefix.rstrip(b"\xff")
-    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
+    return after(prefix)
 
 
 def _plain(value: Any) -> Ordinal:

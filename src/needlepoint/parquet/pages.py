@@ -6,7 +6,7 @@ import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,7 @@ class ReadStats:
     pages: int
     row_groups: int
     cached_bytes: int = 0  # that were not read, because a cache had them
+    reasons: tuple[str, ...] = ()  # why whole row groups were read
 
     @property
     def counts(self) -> tuple[int, int, int, int, int]:
@@ -156,7 +157,8 @@ class _Begun:
 def _total(stats: Sequence[ReadStats]) -> ReadStats:
     if len(stats) == 1:
         return stats[0]
-    return ReadStats(*map(sum, zip(*(each.counts for each in stats), strict=True)))
+    reasons = tuple(reason for each in stats for reason in each.reasons)
+    return replace(ReadStats(*map(sum, zip(*(each.counts for each in stats), strict=True))), reasons=reasons)
 
 
 def _read_whole(wanted: Wanted, columns: tuple[str, ...], plan: ColumnsPlan, cause: Exception) -> Read:
@@ -172,7 +174,8 @@ def _read_whole(wanted: Wanted, columns: tuple[str, ...], plan: ColumnsPlan, cau
         except (pa.ArrowException, OSError, _Mismatch) as error:
             raise NotParquet(wanted.path, f"pages cannot be decoded: {cause}", hint=_HINT) from error
         file.check_unchanged(wanted.card.identity)
-        return table, ReadStats(file.bytes_requested, file.requests, 0, row_groups)
+        reason = f"because pages of {wanted.path} cannot be decoded: {cause}"
+        return table, ReadStats(file.bytes_requested, file.requests, 0, row_groups, reasons=(reason,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,15 +187,10 @@ class Engine:
     def _plan(
         self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool = True, plain: bool = False
     ) -> _Planned:
-        known, context = self._known(), self._context
+        known = self._known()
         views = _views_named(query, known)
         prepared = {name: self.prepare(name) for name in _tables_named(query, views, known)}
-        with self._tables(context, views, {name: found.stub for name, found in prepared.items()}):
-            frame = self._frame(context, query, parameters)
-            plan = frame.optimized_logical_plan()
-            drawn = plan.display_indent()
-            asked = requests(plan, drawn, {name: found.types for name, found in prepared.items()})
-            schema = frame.schema()
+        asked, drawn, schema = self._understand(query, parameters, views, prepared)
         pushdown = not plain and _JOIN.search(drawn) is None
         readings, questions = {}, {}
         for name, request in asked.items():
@@ -209,9 +204,34 @@ class Engine:
         context = self._context_for(readings.values(), drawn, plain)
         return _Planned(prepared, readings, questions, unscanned, schema, context, views)
 
+    def _understand(
+        self,
+        query: str,
+        parameters: Mapping[str, Any] | None,
+        views: list[tuple[str, str]],
+        prepared: Mapping[str, Prepared],
+    ) -> tuple[dict[str, Request], str, pa.Schema]:
+        """What DataFusion says a query asks of each table, the plan it says so by, and the schema of the answer."""
+        with self._tables(self._context, views, {name: found.stub for name, found in prepared.items()}):
+            frame = self._frame(self._context, query, parameters)
+            plan = frame.optimized_logical_plan()
+            drawn = plan.display_indent()
+            asked = requests(plan, drawn, {name: found.types for name, found in prepared.items()})
+            return asked, drawn, frame.schema()
+
     def _recognised(self, query: str) -> Lookup | None:
+        """The lookup a query is, if DataFusion agrees. It is asked once for each choice of columns: a word that looks
+        like the name of a column can be something else in SQL."""
         known = self._known()
-        return recognise(query, lambda name: self.prepare(name).types if name in known.tables else None)
+        lookup = recognise(query, lambda name: self.prepare(name).types if name in known.tables else None)
+        if lookup is None:
+            return None
+        prepared = self.prepare(lookup.table)
+        shape = (*lookup.schema.names, lookup.column)
+        if shape not in prepared.lookups:
+            asked, _, schema = self._understand(query, None, [], {lookup.table: prepared})
+            prepared.lookups[shape] = lookup.agrees(asked.get(lookup.table), schema)
+        return lookup if prepared.lookups[shape] else None
 
     def _run_lookup(self, lookup: Lookup, planned: _Planned, started: float) -> Result:
         """Found by page alone, a lookup needs no SQL any more."""

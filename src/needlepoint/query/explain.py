@@ -135,7 +135,7 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
     lines += [f"  {_bar(level)} {name:<10} {level}" for name, level in levels]
     lines.append(f"  {_bar(table.bytes)} {'bytes':<10} {table.bytes}" + ("" if executed else " at most"))
     lines.append(f"  read: {_ways(table)}")
-    lines += [f"  scanned whole: {note}" for note in table.notes]
+    lines += [f"  read whole: {note}" for note in table.notes]
     narrowing = [
         step for step in table.steps if step.rows_after < step.rows_before or step.files_after < step.files_before
     ]

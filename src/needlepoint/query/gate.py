@@ -22,6 +22,7 @@ import numpy as np
 
 from needlepoint.access import Rows
 from needlepoint.errors import UsageError
+from needlepoint.objects import is_url
 from needlepoint.parquet.card import ABSENT, FileCard
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.parquet.pages import FILES_AT_ONCE
@@ -47,8 +48,8 @@ class Costs:
     @classmethod
     def of(cls, location: str, path: str) -> Costs:
         """Those of a table's location: an object store answers later and streams slower than a disk."""
-        where = "remote" if "://" in location else "local"
-        return _measured(path)[where] if path else (_REMOTE if where == "remote" else cls())
+        where = "remote" if is_url(location) else "local"
+        return measured(path)[where] if path else (_REMOTE if where == "remote" else cls())
 
     def in_parallel(self, seconds: float, files: int) -> float:
         """What page reads that take so long one after the other take in threads, which share some of the work."""
@@ -61,7 +62,7 @@ _REMOTE = Costs(file=2e-3, request=4e-3, byte=15e-9, scan=20e-3, scan_file=15e-3
 
 
 @functools.cache
-def _measured(path: str) -> dict[str, Costs]:
+def measured(path: str) -> dict[str, Costs]:
     try:
         found = json.loads(Path(path).expanduser().read_text())
         return {

@@ -7,7 +7,7 @@ question goes to the engine as SQL, so that there is one answer.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +35,9 @@ class Lookup:
     ) -> Result:
         if not keys:
             raise UsageError("get needs at least one key.", hint="For example get(product_id=384209819).")
+        for column in columns or ():
+            if list(columns or ()).count(column) > 1:
+                raise UsageError(f"column '{column}' is asked for twice.", hint="Name each column once.")
         if not in_order:
             return self._engine.retried(lambda _: self._get_once(name, keys, columns))
         table = self._engine.prepare(name).snapshot.table
@@ -85,7 +88,12 @@ class Lookup:
 def _values(table: Table, column: str, value: Any) -> pa.Array:
     """One value or a list of them as an array of the column's type; NULL equals nothing."""
     field = table.field(column)
-    several = value if isinstance(value, (list, tuple, set, frozenset)) else [value]
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        several = value.to_pylist()
+    elif isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        several = [value]
+    else:
+        several = value.tolist() if hasattr(value, "tolist") else list(value)  # numpy's numbers become Python's
     try:
         return pa.array([each for each in several if each is not None], field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -95,14 +95,15 @@ class _Reader:
         seen: list[pa.Table] = []
         left: _Work = []
         for numbers, found in self._parts(first, work):
-            mask = matching(_typed(self._reading, found), self._reading.predicate)
+            typed = _typed(self._reading, found)  # files differ in how wide their types are
+            mask = matching(typed, self._reading.predicate)
             ends = np.cumsum([len(work[number][1].rows) for number in numbers])
             for number, end in zip(numbers, ends.tolist(), strict=True):
                 file, wanted = work[number]
                 start = end - len(wanted.rows)
                 matched = mask[start:end]
                 if matched.any():
-                    seen.append(found.slice(start, end - start).filter(pa.array(matched)))
+                    seen.append(typed.slice(start, end - start).filter(pa.array(matched)))
                     left.append((file, replace(wanted, rows=wanted.rows[matched])))
         rest = tuple(name for name in columns if name not in first)
         tables = []

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from needlepoint.predicate import (
     And,
+    Between,
     Compare,
     Constant,
     In,
@@ -96,8 +97,36 @@ def _request(scan: Any, types: Types) -> Request:
     columns = frozenset(name for _, name in scan.projection() if name in types)
     # Filters that the scan applies by itself can name columns beyond the projection.
     convert = _Converter(types)
-    predicate = And(tuple(convert(expression) for expression in scan.filters()))
+    predicate = _with_float_ranges(And(tuple(convert(expression) for expression in scan.filters())), types)
     return Request(columns | convert.columns, predicate, convert.opaque)
+
+
+def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:
+    """Bounds say nothing about NaN, and NaN may lie on either side of a number; but not between two. So where an AND
+    bounds a float column on both sides, that is said too."""
+    match predicate:
+        case Or(children):
+            return Or(tuple(_with_float_ranges(child, types) for child in children))
+        case And(children):
+            changed = tuple(_with_float_ranges(child, types) for child in children)
+            lows, highs = dict[str, Ordinal](), dict[str, Ordinal]()
+            for child in _flattened(children):
+                if isinstance(child, Compare) and pa.types.is_floating(types[child.column]):
+                    if child.operator in (">", ">="):
+                        lows[child.column] = max(child.value, lows.get(child.column, child.value))
+                    elif child.operator in ("<", "<="):
+                        highs[child.column] = min(child.value, highs.get(child.column, child.value))
+            both = [Between(name, lows[name], highs[name]) for name in lows.keys() & highs.keys()]
+            return And((*changed, *both))
+    return predicate
+
+
+def _flattened(children: Iterable[Predicate]) -> Iterator[Predicate]:
+    for child in children:
+        if isinstance(child, And):
+            yield from _flattened(child.children)
+        else:
+            yield child
 
 
 class _Converter:

@@ -25,6 +25,7 @@ class Prepared:
     registry: Registry
     stub: datafusion.Table
     empty: datafusion.Table
+    lookups: dict[tuple[str, ...], bool] = field(default_factory=dict)  # columns, and whether they are that in SQL
     _zones: dict[str, Zone] = field(default_factory=dict)
     _coverage: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
 

@@ -33,6 +33,7 @@ class Reading:
     paged: list[File] = field(default_factory=list)
     widened: int = 0
     sifted: int = 0
+    overruled: int = 0
     listed: bool = False
     may_list: bool = True
 
@@ -71,6 +72,7 @@ def settle(reading: Reading, cards: Cards, native: Native, access: str = "auto")
         # Scanning at all has its price, which is paid once, and is paid already where some file is scanned anyway.
         if scans or reading.plan.scanned() or sum(savings.values()) > reading.costs.scan:
             scans += savings
+            reading.overruled = len(savings)
     widened = {at: each.wider for at, each in weighed.items() if each.wider is not None and at not in scans}
     reading.plan = reading.plan.scanning(scans) if scans else reading.plan
     reading.plan = reading.plan.widened(widened)

@@ -9,6 +9,7 @@ import numpy as np
 
 from needlepoint.access import Access, Rows
 from needlepoint.parquet.card import FileCard
+from needlepoint.parquet.pages import ReadStats
 from needlepoint.query.cards import Cards
 from needlepoint.query.explain import FileAccess, GroupAccess, Level, TableReport
 from needlepoint.query.page_reads import foreseen, rows_read
@@ -44,7 +45,7 @@ def table_report(
         sifted_files=reading.sifted,
         steps=tuple(question.steps),
         indexes=tuple(question.indexes),
-        notes=_notes(scanned),
+        notes=_notes(reading, stats),
         plan=_drawn(reading, cards),
     )
 
@@ -58,12 +59,16 @@ def _level(read: int, scanned: Sequence[File], files: Sequence[File], what: str)
     return Level(read + (_total(scanned, what) or 0), _total(files, what))
 
 
-def _notes(scanned: Sequence[File]) -> tuple[str, ...]:
-    """Why files are scanned that nothing could narrow."""
+def _notes(reading: Reading, stats: Sequence[ReadStats]) -> tuple[str, ...]:
+    """Why files are read whole, or by whole row groups."""
+    scanned = reading.scanned
     unknown = sum(file.id is None for file in scanned)
     waiting = sum(file.id is not None and not file.has_card and file.problem is None for file in scanned)
     notes = [f"{count} without a card: {why}" for why, count in Counter(
         file.problem for file in scanned if file.problem is not None).items()]  # fmt: skip
+    if reading.overruled:
+        notes.insert(0, f"{reading.overruled} of which only some rows are wanted: that is faster here")
+    notes += [f"by row group, {reason}" for each in stats for reason in each.reasons]
     if unknown:
         notes.insert(0, f"{unknown} not known yet or changed since; sync makes them known")
     if waiting:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from needlepoint.predicate import Compare, In, Ordinal, Predicate
+from needlepoint.predicate import Compare, In, Leaf, Ordinal, Predicate, leaves
 from needlepoint.query.planning import Request, Types
 
 _NUMBER, _TEXT = r"[0-9]{1,18}", r"'[^'\\]*'"
@@ -40,6 +40,13 @@ class Lookup:
     schema: pa.Schema
     column: str
     values: pa.Array | None
+
+    def agrees(self, request: Request | None, schema: pa.Schema) -> bool:
+        """Whether a request and a schema, which DataFusion made of the same query, ask for the same."""
+        if request is None or request.columns != self.request.columns or schema.names != self.schema.names:
+            return False
+        found = [*leaves(request.predicate)]
+        return len(found) == 1 and _asked(found[0]) == _asked(next(leaves(self.request.predicate)))
 
 
 def recognise(query: str, types_of: Callable[[str], Types | None]) -> Lookup | None:
@@ -65,6 +72,15 @@ def recognise(query: str, types_of: Callable[[str], Types | None]) -> Lookup | N
         return None
     schema = pa.schema([(name, types[name]) for name in columns])
     return Lookup(table, Request(frozenset([*columns, column]), asked), schema, column, values)
+
+
+def _asked(leaf: Leaf) -> tuple[str, frozenset[Ordinal]] | None:
+    match leaf:
+        case Compare(column, "=", value):
+            return column, frozenset([value])
+        case In(column, values):
+            return column, frozenset(values)
+    return None
 
 
 def _one_of(column: str, values: tuple[Ordinal, ...]) -> Predicate:
