@@ -6,7 +6,7 @@ import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,7 @@ class ReadStats:
     pages: int
     row_groups: int
     cached_bytes: int = 0  # that were not read, because a cache had them
-    reasons: tuple[str, ...] = ()  # why whole row groups were read
+    reasons: tuple[str, ...] = field(default=(), kw_only=True)  # why whole row groups were read
 
     @property
     def counts(self) -> tuple[int, int, int, int, int]:
