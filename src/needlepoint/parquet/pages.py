@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +37,7 @@ class ReadStats:
     pages: int
     row_groups: int
     cached_bytes: int = 0  # that were not read, because a cache had them
-    reasons: tuple[str, ...] = field(default=(), kw_only=True)  # why whole row groups were read
+    reasons: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)  # why whole row groups were read
 
     @property
     def counts(self) -> tuple[int, int, int, int, int]:
