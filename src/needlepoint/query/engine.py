@@ -32,7 +32,7 @@ from needlepoint.errors import FileChanged, NeedlepointError, SqlError
 from needlepoint.objects.failures import is_by_object_store
 from needlepoint.parquet.build import build_card
 from needlepoint.parquet.caches import Caches
-from needlepoint.predicate import leaves
+from needlepoint.predicate import In, leaves
 from needlepoint.query import catalog
 from needlepoint.query.cards import Cards
 from needlepoint.query.catalog import Care
@@ -282,7 +282,8 @@ class Engine:
             plan = narrow(plan, question)
         reading = Reading(snapshot, request.columns, request.predicate, plan, costs, request.opaque)
         asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - request.opaque
-        settle(reading, self.cards, Native(pushdown, asked), self._settings.access)
+        values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
+        settle(reading, self.cards, Native(pushdown, asked, values), self._settings.access)
         return reading, question
 
     def _store_of(self, snapshot: Snapshot) -> Callable[[Index], KeyStore]:

@@ -33,8 +33,8 @@ FILES_IN_A_THREAD = FILES_AT_ONCE  # fewer are read by the thread that asks
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds. Of page reads: a file, a page, a request, a byte. Of native scans: having any, a file, a byte. A key
-    asked of an index. Bytes are compressed ones."""
+    """Seconds. Of page reads: a file, a page, a request, a byte. Of native scans: having any, a file, a byte, a
+    value of an IN. A key asked of an index. Bytes are compressed ones."""
 
     file: float = 200e-6
     page: float = 13e-6
@@ -44,6 +44,7 @@ class Costs:
     scan_file: float = 400e-6
     scan_byte: float = 2.5e-9
     key: float = 6e-6
+    scan_value: float = 50e-6
 
     @classmethod
     def of(cls, location: str, path: str) -> Costs:
@@ -155,10 +156,12 @@ def by_row_groups(card: FileCard, columns: Sequence[str], rows: Rows) -> tuple[R
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """How DataFusion will read: whether it filters while it reads, and the columns it filters by."""
+    """How DataFusion will read: whether it filters while it reads, the columns it filters by, and how many values its
+    longest IN has, each of which it plans and looks for in every batch."""
 
     pushdown: bool
     filtered: frozenset[str]
+    values: int = 0
 
 
 def scan_seconds(

@@ -22,8 +22,10 @@ from needlepoint.tables.definitions import Index
 
 # A small table is quick either way; below this many values the index is asked without further thought.
 FEW_VALUES = 20
-# Seconds that a scan takes longer for each value of an IN, which DataFusion plans and looks for in every batch.
-SCAN_VALUE = 50e-6
+# Both are estimates: the index must look clearly faster than a scan to be asked for many values.
+CLEARLY = 0.8
+# A range that seems to match so many times more rows than the limit is not even begun.
+MANY_TIMES = 10
 
 
 def by_key(plan: AccessPlan, question: Question) -> AccessPlan:
@@ -146,6 +148,11 @@ class _KeyLookup:
                     return None
                 found = store.find(_key_list(values, type), max(limit, 4 * len(values)))
             case _:
+                if self._is_wide(leaf):
+                    self._report(
+                        index, False, f"{_describe(leaf)} matches far more than {limit} rows: a scan is faster"
+                    )
+                    return None
                 ranges = _key_ranges(leaf, type)
                 if ranges is None:
                     self._report(index, False, f"{_describe(leaf)} is not a lookup or a range")
@@ -162,14 +169,33 @@ class _KeyLookup:
         """Whether finding so many rows and reading a page of each column for each takes longer than a scan."""
         question, snapshot = self._question, self._question.snapshot
         columns, all_columns = len(question.columns), max(1, len(snapshot.table.data_columns))
-        pages = sum(file.pages or 1 for file in snapshot.files)
+        pages = max(1, sum(file.pages or 1 for file in snapshot.files))
         size = sum(file.identity.size for file in snapshot.files)
         touched = min(values * columns, pages * columns // all_columns)
-        by_index = Estimate(touched, touched, size * touched // pages if pages else 0)
+        bytes_touched = size * touched // pages
         costs, files = question.costs, min(values, len(snapshot.files))
-        seconds = by_index.seconds(costs) + files * costs.file
-        whole = costs.scan + len(snapshot.files) * costs.scan_file + size * columns / all_columns * costs.scan_byte
-        return values * costs.key + costs.in_parallel(seconds, files) > whole + values * SCAN_VALUE
+        seconds = Estimate(touched, touched, bytes_touched).seconds(costs) + files * costs.file
+        by_index = values * costs.key + costs.in_parallel(seconds, files)
+        # A scan reads one column whole, and of the others the pages with matching rows.
+        scanned = size / all_columns + bytes_touched * (columns - 1) / columns
+        whole = (
+            costs.scan + len(snapshot.files) * costs.scan_file + scanned * costs.scan_byte + values * costs.scan_value
+        )
+        return by_index > CLEARLY * whole
+
+    def _is_wide(self, leaf: _Lookup) -> bool:
+        """Whether a range surely matches more rows than are worth finding one by one, going by the bounds of files: the
+        values of each are taken to lie evenly between them."""
+        question = self._question
+        zone = question.prepared.zones([leaf.column]).columns.get(leaf.column)
+        if not isinstance(leaf, _Range | Compare) or zone is None or zone.low.dtype == object:
+            return False
+        low, high = (leaf.low, leaf.high) if isinstance(leaf, _Range) else _ends(leaf)
+        lows, highs = zone.low.astype(np.float64), zone.high.astype(np.float64)
+        first = lows if low is None or isinstance(low, bytes) else np.maximum(lows, float(low))
+        last = highs if high is None or isinstance(high, bytes) else np.minimum(highs, float(high))
+        share = np.clip((last - first) / np.maximum(highs - lows, 1), 0, 1) * zone.known
+        return float((share * question.prepared.file_rows).sum()) > MANY_TIMES * question.range_limit
 
     def _report(self, index: Index, used: bool, why: str) -> None:
         self._question.indexes.append(IndexUse(index.name, index.kind, index.column, used, why))
@@ -221,6 +247,10 @@ def _key_ranges(leaf: _Lookup, type: pa.DataType) -> list[tuple[bytes, bytes]] |
         case Compare(_, "<" | "<=", value):
             return range_of(None, value, type)
     return None
+
+
+def _ends(leaf: Compare) -> tuple[Ordinal | None, Ordinal | None]:
+    return (leaf.value, None) if leaf.operator in (">", ">=") else (None, leaf.value)
 
 
 def _describe(leaf: _Lookup) -> str:

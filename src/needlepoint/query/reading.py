@@ -69,8 +69,9 @@ def settle(reading: Reading, cards: Cards, native: Native, access: str = "auto")
         savings = {
             at: each.seconds * share - each.scan for at, each in weighed.items() if each.seconds * share > each.scan
         }
+        base = reading.costs.scan + native.values * reading.costs.scan_value
         # Scanning at all has its price, which is paid once, and is paid already where some file is scanned anyway.
-        if scans or reading.plan.scanned() or sum(savings.values()) > reading.costs.scan:
+        if scans or reading.plan.scanned() or sum(savings.values()) > base:
             scans += savings
             reading.overruled = len(savings)
     widened = {at: each.wider for at, each in weighed.items() if each.wider is not None and at not in scans}
