@@ -111,6 +111,14 @@ class FileCard:
             self._numbers.update((each.name, last - number) for number, each in enumerate(reversed(self.fields)))
         return self._numbers[name]
 
+    def has(self, name: str) -> bool:
+        """Whether there is a top-level field of that name."""
+        try:
+            self.number_of(name)
+        except KeyError:
+            return False
+        return True
+
     def find(self, name: str) -> Field:
         """The top-level field of that name, the first when several have it; KeyError when the file has none."""
         return self.fields[self.number_of(name)]

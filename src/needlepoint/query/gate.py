@@ -165,17 +165,17 @@ class Native:
 
 
 def scan_seconds(
-    card: FileCard, columns: Sequence[str], rows: Rows, rough: bool, native: Native, costs: Costs
+    card: FileCard, columns: Sequence[str], rows: Rows, bounded: Estimate | None, native: Native, costs: Costs
 ) -> float:
-    """What the native scan of the file takes. Rows that bounds left (`rough`) it finds by the same bounds, if the file
-    has them; rows that an index named it finds by reading the columns it filters by."""
+    """What the native scan of the file takes. Rows that bounds left (`bounded`) it finds by the same bounds, if the
+    file has them; rows that an index named it finds by reading the columns it filters by."""
     filtered = [name for name in columns if name in native.filtered]
-    rest = [name for name in columns if name not in native.filtered]
     if not native.pushdown:
         size = _column_bytes(card, columns)
-    elif rough and all(_has_page_index(card, name) for name in filtered):
-        size = by_pages(card, columns, rows).bytes
+    elif bounded is not None and all(_has_page_index(card, name) for name in filtered):
+        size = bounded.bytes
     else:
+        rest = [name for name in columns if name not in native.filtered]
         size = _column_bytes(card, filtered) + by_pages(card, rest, rows).bytes
     return costs.scan_file + size * costs.scan_byte
 

@@ -10,6 +10,7 @@ paths wanted are put in. Any schema works, and no file is opened to find it.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from needlepoint.objects import is_url
 
+_PLAIN = re.compile(r"[\w./=-]+", re.ASCII)  # nothing to quote, and most paths are like this
 _SCAN_TAG, _PATHS_TAG = b"\x0a", b"\x12"  # field 1 and field 2, both length-delimited
 
 
@@ -51,7 +53,7 @@ class NativeScans:
 
     def _url(self, context: datafusion.SessionContext, path: str) -> str:
         if not is_url(path):
-            return f"file://{quote(path)}"
+            return f"file://{path if _PLAIN.fullmatch(path) else quote(path)}"
         from needlepoint.objects.remote import SCHEME, split_url
 
         bucket, key = split_url(path)

@@ -38,7 +38,7 @@ def read_pages(reading: Reading, cards: Cards, caches: Caches | None = None) -> 
         card = cards.get(file)
         if card is None:
             raise FileChanged(reading.path(file), "lost its card")
-        present = tuple(name for name in columns if name in card.arrow_schema.names)
+        present = tuple(name for name in columns if card.has(name))
         first = tuple(name for name in present if name in decisive) if position in reading.plan.rough else ()
         rest = tuple(name for name in present if name not in first)
         if first and rest:
@@ -169,6 +169,6 @@ def foreseen(reading: Reading, cards: Cards) -> list[ReadStats]:
     for position, rows in reading.plan.rows.items():
         card = cards.get(reading.snapshot.files[position])
         if card is not None:
-            present = [name for name in columns if name in card.arrow_schema.names]
+            present = [name for name in columns if card.has(name)]
             found.append(foresee_rows(card, present, rows.numbers()))
     return found

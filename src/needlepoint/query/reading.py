@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from needlepoint.access import AccessPlan, Rows
@@ -57,13 +58,14 @@ def settle(reading: Reading, cards: Cards, native: Native, access: str = "auto")
     files = reading.snapshot.files
     scans: list[int] = []
     weighed: dict[int, _Weighed] = {}
+    columns = reading.stored_columns()
     few = len(reading.plan.rows) <= FEW_FILES and sum(rows.count for rows in reading.plan.rows.values()) <= FEW_ROWS
     cards_of = {position: cards.get(files[position]) for position in reading.plan.rows}
     for position, card in cards_of.items():
         if card is None or access == "scan":
             scans.append(position)
         elif access == "auto" and not few:
-            weighed[position] = _weigh(reading, card, position, native)
+            weighed[position] = _weigh(reading, card, columns, position, native)
     if weighed:
         share = reading.costs.in_parallel(1.0, len(weighed))
         savings = {
@@ -91,14 +93,14 @@ class _Weighed:
     scan: float
 
 
-def _weigh(reading: Reading, card: FileCard, position: int, native: Native) -> _Weighed:
+def _weigh(reading: Reading, card: FileCard, columns: Sequence[str], position: int, native: Native) -> _Weighed:
     rows, costs = reading.plan.rows[position], reading.costs
-    columns = [name for name in reading.stored_columns() if name in card.arrow_schema.names]
+    columns = [name for name in columns if card.has(name)]
     pages, wider = by_pages(card, columns, rows), None
     seconds = pages.seconds(costs)
     if pages.requests > len(columns):
         all_rows, whole = by_row_groups(card, columns, rows)
         if whole.seconds(costs) < seconds:
             wider, seconds = all_rows, whole.seconds(costs)
-    scan = scan_seconds(card, columns, rows, position in reading.plan.rough, native, costs)
+    scan = scan_seconds(card, columns, rows, pages if position in reading.plan.rough else None, native, costs)
     return _Weighed(seconds, wider, scan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 import datafusion
@@ -90,7 +91,7 @@ def _selected(
         name = quoted(column.name)
         if column.name in fixed:
             value = fixed[column.name]
-            literal = datafusion.lit(None) if value is None or not value.is_valid else datafusion.lit(value)
+            literal = _null() if value is None or not value.is_valid else datafusion.lit(value)
             expression = literal.cast(column.type)
         elif column.name in reading.opaque:
             expression = datafusion.functions.nanvl(datafusion.col(name), datafusion.col(name))
@@ -98,6 +99,11 @@ def _selected(
             expression = datafusion.col(name)
         expressions.append(expression.alias(column.name))
     return frame.select(*expressions)
+
+
+@functools.cache
+def _null() -> datafusion.Expr:
+    return datafusion.lit(None)  # a third of a millisecond
 
 
 def check_present(reading: Reading) -> None:

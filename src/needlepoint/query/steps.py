@@ -191,6 +191,7 @@ class _Pages:
         self._looked = looked
         self._starts = np.concatenate(([0], ends[:-1])).tolist()
         self._ends = ends
+        self._joined: dict[str, tuple[Int64Array, Int64Array, Zone] | None] = {}
 
     def rows(self, predicate: Predicate) -> Rows | None:
         """None is all of them."""
@@ -213,6 +214,20 @@ class _Pages:
                 return self._of_column(predicate, predicate.column)
 
     def _of_column(self, predicate: Predicate, column: str) -> Rows | None:
+        pages = self._pages(column)
+        if pages is None:
+            return None
+        starts, stops, zone = pages
+        keep = match(predicate, Zones(len(zone.known), {column: zone})) != Match.NEVER
+        return Rows.joined(starts[keep], stops[keep])
+
+    def _pages(self, column: str) -> tuple[Int64Array, Int64Array, Zone] | None:
+        """First and last rows and bounds of all pages of a column, joined once for all that is asked of it."""
+        if column not in self._joined:
+            self._joined[column] = self._join(column)
+        return self._joined[column]
+
+    def _join(self, column: str) -> tuple[Int64Array, Int64Array, Zone] | None:
         maps = self._looked.maps.get(column)
         if maps is None or all(each is None for each in maps):
             return None
@@ -226,9 +241,7 @@ class _Pages:
                 starts.append(each.page_rows[:-1] + start)
                 stops.append(each.page_rows[1:] + start)
                 zones.append(each.pages)
-        joined = Zone.joined(zones)
-        keep = match(predicate, Zones(len(joined.known), {column: joined})) != Match.NEVER
-        return Rows.joined(np.concatenate(starts)[keep], np.concatenate(stops)[keep])
+        return np.concatenate(starts), np.concatenate(stops), Zone.joined(zones)
 
 
 STEPS: tuple[Step, ...] = (by_partition, by_zone, by_key, by_row_group, by_bloom, by_page)
