@@ -159,10 +159,14 @@ _NOTHING = Bounds(None, None, None, 1)
 
 
 def _array(values: Sequence[Ordinal]) -> npt.NDArray[Any]:
-    if all(isinstance(value, int) and -(2**63) <= value < 2**63 for value in values):
-        return np.array(values, np.int64)
-    if all(isinstance(value, float) for value in values):
-        return np.array(values, np.float64)
+    """Ordinals of one column, which are all of one kind."""
+    if len(values) == 0:
+        return np.zeros(0, np.int64)
+    if not isinstance(values[0], bytes):
+        array = np.array(values)
+        # Integers beyond 64 bits come as other types, and so do some that are mixed with them.
+        if array.dtype == (np.float64 if isinstance(values[0], float) else np.int64):
+            return array
     array = np.empty(len(values), object)
     array[:] = values
     return array
@@ -388,7 +392,7 @@ def _is_in(values: Sequence[Ordinal], zone: Zone) -> tuple[npt.NDArray[np.bool_]
     if not values:
         return np.ones(len(zone.low), np.bool_), np.zeros(len(zone.low), np.bool_)
     comparable = isinstance(values[0], bytes) == _holds_bytes(zone)
-    if not comparable or any(isinstance(value, float) and math.isnan(value) for value in values):
+    if not comparable or (isinstance(values[0], float) and any(value != value for value in values)):
         nowhere = np.zeros(len(zone.low), np.bool_)
         return nowhere, nowhere
     if zone.ordered:
