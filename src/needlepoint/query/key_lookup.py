@@ -194,7 +194,8 @@ class _KeyLookup:
         lows, highs = zone.low.astype(np.float64), zone.high.astype(np.float64)
         first = lows if low is None or isinstance(low, bytes) else np.maximum(lows, float(low))
         last = highs if high is None or isinstance(high, bytes) else np.minimum(highs, float(high))
-        share = np.clip((last - first) / np.maximum(highs - lows, 1), 0, 1) * zone.known
+        with np.errstate(invalid="ignore", over="ignore"):  # infinite bounds say nothing
+            share = np.nan_to_num(np.clip((last - first) / np.maximum(highs - lows, 1), 0, 1) * zone.known)
         return float((share * question.prepared.file_rows).sum()) > MANY_TIMES * question.range_limit
 
     def _report(self, index: Index, used: bool, why: str) -> None:
