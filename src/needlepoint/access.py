@@ -73,6 +73,8 @@ class Rows:
 
     @property
     def count(self) -> int:
+        if len(self.starts) == 1:
+            return int(self.stops[0] - self.starts[0])
         return int((self.stops - self.starts).sum())
 
     def numbers(self) -> RowNumbers:

@@ -16,6 +16,7 @@ import needlepoint
 from needlepoint.errors import FileChanged, NotParquet, UsageError
 from needlepoint.objects import REMOTE_GAP, as_source, identify, identify_all, open_object
 from needlepoint.objects.ranges import PART
+from needlepoint.parquet.anatomy import inspect
 from needlepoint.tables.listing import list_files
 
 ROWS = 2000
@@ -292,6 +293,12 @@ def test_all_objects_deleted_is_an_empty_table(tmp_path: Path, bucket: Bucket) -
         lake.create_table("product", bucket.url("t"))
         bucket.delete("t/a.parquet")
         assert lake.sql("SELECT count(*) AS n FROM product").rows() == [{"n": 0}]
+
+
+def test_an_object_can_be_inspected(bucket: Bucket) -> None:
+    bucket.put_table("t/a.parquet", products(0, 10))
+    anatomy = inspect(bucket.url("t/a.parquet"))
+    assert (anatomy.rows, anatomy.columns[0].name) == (10, "product_id")
 
 
 # Requests

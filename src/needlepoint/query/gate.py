@@ -15,7 +15,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +70,7 @@ def measured(path: str) -> dict[str, Costs]:
             where: Costs(**found.get(where, asdict(base))) for where, base in (("local", Costs()), ("remote", _REMOTE))
         }
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        names = ", ".join(field.name for field in fields(Costs))
+        names = ", ".join(each.name for each in fields(Costs))
         raise UsageError(
             f"the costs in '{path}' cannot be read: {error}.",
             hint=f"benchmarks/calibrate.py writes such a file: 'local' and 'remote', each with {names}.",
@@ -107,27 +107,30 @@ def by_pages(card: FileCard, columns: Sequence[str], rows: Rows) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """What a set of columns has in the whole file; `bytes` are those of data pages, `dictionaries` of the others."""
+    """What a set of columns has in the whole file; `bytes` are those of data pages, `dictionaries` of the others.
+    `indexed`: the file itself has bounds of all their pages."""
 
     leaves: int
     chunks: int
     pages: int
     bytes: int
     dictionaries: int
+    indexed: bool = field(kw_only=True)
 
 
 def _size(card: FileCard, columns: tuple[str, ...]) -> _Size:
     found: _Size | None = card.sizes.get(columns)
     if found is None:
-        groups, totals = card.num_row_groups, [0, 0, 0, 0, 0]
+        groups, totals, indexed = card.num_row_groups, [0, 0, 0, 0, 0], True
         for name in columns:
-            field = card.find(name)
-            for leaf in range(field.first_leaf, field.last_leaf):
+            found_field = card.find(name)
+            for leaf in range(found_field.first_leaf, found_field.last_leaf):
                 chunks, pages = slice(leaf * groups, (leaf + 1) * groups), card.leaf_pages(leaf)
                 numbers = (1, groups, pages.stop - pages.start, int(card.pages.size[pages].sum()),
                            int(card.chunks.dictionary_size[chunks].sum()))  # fmt: skip
                 totals = [total + number for total, number in zip(totals, numbers, strict=True)]
-        found = card.sizes[columns] = _Size(*totals)
+                indexed &= bool((card.chunks.column_index_offset[chunks] != ABSENT).all())
+        found = card.sizes[columns] = _Size(*totals, indexed=indexed)
     return found
 
 
@@ -186,5 +189,4 @@ def _column_bytes(card: FileCard, columns: Sequence[str]) -> int:
 
 
 def _has_page_index(card: FileCard, column: str) -> bool:
-    field, groups = card.find(column), card.num_row_groups
-    return bool((card.chunks.column_index_offset[field.first_leaf * groups : field.last_leaf * groups] != ABSENT).all())
+    return _size(card, (column,)).indexed
