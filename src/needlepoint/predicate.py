@@ -58,8 +58,8 @@ class Bounds:
 class Zone:
     """The bounds of one column in many sets of rows, as arrays. Where `known` is false, low and high mean nothing.
 
-    `ordered` says that both low and high ascend, wherever they are known or not: then bounds are found by binary
-    search instead of being compared one by one.
+    `ordered` says that both low and high ascend, `descending` that they descend, wherever they are known or not: then
+    bounds are found by binary search instead of being compared one by one.
     """
 
     low: npt.NDArray[Any]
@@ -69,6 +69,7 @@ class Zone:
     no_null: npt.NDArray[np.bool_]
     nan: npt.NDArray[np.bool_]
     ordered: bool = False
+    descending: bool = False
 
     @classmethod
     def of(cls, sets: Sequence[Bounds | None]) -> Zone:
@@ -111,7 +112,7 @@ class Zone:
         """Comparable with zones of this kind; `filler` stands where nothing is known."""
         if not self.known.any():
             same = np.full(len(self.known), _boxed(filler), kind)
-            return replace(self, low=same, high=same, ordered=False)
+            return replace(self, low=same, high=same, ordered=False, descending=False)
         if self.low.dtype == kind:
             return self
         return replace(self, low=self.low.astype(kind), high=self.high.astype(kind))
@@ -126,6 +127,11 @@ class Zone:
             self.no_null[chosen],
             self.nan[chosen],
         )
+
+    def backwards(self) -> Zone:
+        """The sets from the last to the first."""
+        turned = self.part(np.arange(len(self.known))[::-1])
+        return replace(turned, ordered=self.descending, descending=self.ordered)
 
     @classmethod
     def unknown(cls, count: int) -> Zone:
@@ -316,6 +322,8 @@ def _combine(combine: np.ufunc, children: Sequence[Predicate], zones: Zones, sta
 
 
 def _match_leaf(leaf: Leaf, zone: Zone) -> Answers:
+    if zone.descending:
+        return _match_leaf(leaf, zone.backwards())[::-1]
     match leaf:
         case IsNull():
             return _pick(never=zone.no_null, always=zone.all_null)

@@ -187,9 +187,13 @@ def test_binary_search_answers_as_comparing_does(column: str, data: st.DataObjec
     values = data.draw(st.lists(PRESENT[column], min_size=2, max_size=12).map(sorted))
     sets = [{column: Bounds(low, high, 0, 5)} for low, high in zip(values[::2], values[1::2], strict=False)]
     zones = Zones.of(sets)
-    ordered = Zones(zones.count, {column: dataclasses.replace(zones.columns[column], ordered=True)})
+    ordered = dataclasses.replace(zones.columns[column], ordered=True)
     predicate = data.draw(leaf(column))
-    assert np.array_equal(match(predicate, ordered), match(predicate, zones))
+    expected = match(predicate, zones)
+    assert np.array_equal(match(predicate, Zones(zones.count, {column: ordered})), expected)
+    descending = ordered.backwards()
+    assert descending.descending and not descending.ordered
+    assert np.array_equal(match(predicate, Zones(zones.count, {column: descending})), expected[::-1])
 
 
 def test_zones_of_which_nothing_is_known_join_whatever_fills_them() -> None:

@@ -55,7 +55,7 @@ class ZoneMap:
 
     def to_bytes(self) -> bytes:
         kind, arrays, blobs = _stored([self.groups, self.pages])
-        header = {"kind": kind, "ordered": [self.groups.ordered, self.pages.ordered]}
+        header = {"kind": kind, "ordered": [_order(self.groups), _order(self.pages)]}
         flags = [_flags(zone) for zone in (self.groups, self.pages)]
         return card_format.pack(header, [self.group_rows, self.page_rows, *flags, *arrays], blobs)
 
@@ -167,7 +167,8 @@ class _Decoder:
             # Nonsense, as some old writers produce for unsigned or empty chunks: believe none of it.
             return Zone(low, low, np.zeros(len(low), np.bool_), all_null, no_null, nan)
         ordered = bool((low[1:] >= low[:-1]).all() and (high[1:] >= high[:-1]).all())
-        return Zone(low, high, known, all_null, no_null, nan, ordered)
+        descending = not ordered and bool((low[1:] <= low[:-1]).all() and (high[1:] <= high[:-1]).all())
+        return Zone(low, high, known, all_null, no_null, nan, ordered, descending)
 
     def _ordinals(self, values: Sequence[Raw], *, up: bool) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         if self._numbers is not None:
@@ -267,7 +268,11 @@ def _flags(zone: Zone) -> Int64Array:
     return flags
 
 
-def _zone_of(low: npt.NDArray[Any], high: npt.NDArray[Any], flags: Int64Array, ordered: bool) -> Zone:
+def _order(zone: Zone) -> int:
+    return 1 if zone.ordered else -1 if zone.descending else 0
+
+
+def _zone_of(low: npt.NDArray[Any], high: npt.NDArray[Any], flags: Int64Array, order: int) -> Zone:
     return Zone(
         low,
         high,
@@ -275,7 +280,8 @@ def _zone_of(low: npt.NDArray[Any], high: npt.NDArray[Any], flags: Int64Array, o
         (flags & _ALL_NULL) > 0,
         (flags & _NO_NULL) > 0,
         (flags & _NAN) > 0,
-        ordered,
+        ordered=order == 1,
+        descending=order == -1,
     )
 
 

@@ -78,6 +78,17 @@ def test_bounds_tell_apart(tmp_path: Path) -> None:
     assert np.flatnonzero(answers != Match.NEVER).tolist() == [5]
 
 
+def test_descending_pages_are_searched_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"c": [f"{99 - each:02}" for each in range(100)]}), path, max_rows_per_page=10,
+                   write_batch_size=10, write_page_index=True)  # fmt: skip
+    found = zone_maps(describe(str(path)))["c"]
+    assert found.pages.descending
+    assert ZoneMap.from_bytes(found.to_bytes()).pages.descending
+    answers = match(Compare("c", "=", b"55"), Zones(10, {"c": found.pages}))
+    assert np.flatnonzero(answers != Match.NEVER).tolist() == [4]
+
+
 def test_int96_has_no_bounds(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     times = pa.array([datetime.datetime(2020, 1, 1), datetime.datetime(1950, 1, 1)])
