@@ -151,13 +151,18 @@ def test_the_gate_goes_by_its_costs(root: Path, tmp_path: Path) -> None:
     assert len(answers) == 1
 
 
-def test_costs_that_cannot_be_read_are_refused(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "bad.json").write_text('{"local": {"pages": 1}}')
-    with (
-        needlepoint.open(root, costs=str(tmp_path / "bad.json")) as lake,
-        pytest.raises(needlepoint.UsageError, match="calibrate"),
-    ):
-        lake.sql("SELECT * FROM t WHERE sorted = 1")
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[1]", "no", '{"page": 1}', '{"local": {"pages": 1}}', '{"local": {"page": -1}}', '{"local": 5}'][
+        "{}", "[1]", "nothing", '{"page": 1}', '{"local": {"pages": 1}}', '{"local": {"page": -1}}', '{"local": 5}'
+    ],
+)
+def test_costs_that_cannot_be_read_are_refused(root: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(needlepoint.UsageError, match="calibrate"):
+        needlepoint.open(root, costs=str(tmp_path / "bad.json"))
+    with pytest.raises(needlepoint.UsageError, match="No such file"):
+        needlepoint.open(root, costs=str(tmp_path / "missing.json"))
 
 
 # Explain

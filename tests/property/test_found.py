@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import shutil
 from collections.abc import Iterator
@@ -137,6 +138,27 @@ def test_words_that_are_not_columns(root: Path, lake: Lake) -> None:
     assert len(lake.sql("SELECT i FROM t WHERE 1 = 1")) == 2
     ((today,),) = (tuple(row.values()) for row in lake.sql("SELECT current_date FROM t WHERE i = 5").rows())
     assert today != 7
+
+
+def test_what_a_type_has_no_room_for_equals_nothing(root: Path, lake: Lake) -> None:
+    noon = datetime.datetime(2024, 1, 1, 12)
+    write(root, "0.parquet", i=[7], d=[noon.date()], t=pa.array([noon], pa.timestamp("ms")))
+    lake.create_table("t")
+    lake.create_index("t", "i")
+    table = lake.table("t")
+    for keys in ({"i": 7.5}, {"i": np.array([7.999])}, {"i": pa.array([7.5])}, {"i": float("nan")}, {"d": noon},
+                 {"t": noon + datetime.timedelta(microseconds=1)}):  # fmt: skip
+        assert len(table.get(keys)) == 0, keys
+    for keys in ({"i": 7.0}, {"d": noon.date()}, {"d": datetime.datetime(2024, 1, 1)}, {"t": noon},
+                 {"t": np.datetime64("2024-01-01T12:00:00", "s")}):  # fmt: skip
+        assert len(table.get(keys, columns="i")) == 1, keys
+
+
+def test_a_parameter_that_is_not_given_is_an_error(root: Path, lake: Lake) -> None:
+    write(root, "0.parquet", i=[7])
+    lake.create_table("t")
+    with pytest.raises(needlepoint.SqlError):
+        lake.sql("SELECT i FROM t WHERE i = $a")
 
 
 def test_get_takes_what_holds_values(root: Path, lake: Lake) -> None:

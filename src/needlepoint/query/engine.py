@@ -105,6 +105,7 @@ class Engine:
         self._registry = registry
         self._stores = stores
         self._settings = settings
+        Costs.of("", settings.costs)  # costs that cannot be read are refused at once
         self.snapshots = Snapshots(registry, settings.refresh, settings.object_refresh)
         self.cards = Cards(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)

@@ -15,7 +15,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -64,16 +64,22 @@ _REMOTE = Costs(file=2e-3, request=4e-3, byte=15e-9, scan=20e-3, scan_file=15e-3
 
 @functools.cache
 def measured(path: str) -> dict[str, Costs]:
+    """The costs in a file: `{"local": {…}, "remote": {…}}`, where what is not said is as ever."""
+    bases = {"local": Costs(), "remote": _REMOTE}
+    names = {each.name for each in fields(Costs)}
     try:
         found = json.loads(Path(path).expanduser().read_text())
-        return {
-            where: Costs(**found.get(where, asdict(base))) for where, base in (("local", Costs()), ("remote", _REMOTE))
-        }
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        names = ", ".join(each.name for each in fields(Costs))
+        if not isinstance(found, dict) or not found or not found.keys() <= bases.keys():
+            raise ValueError("it must have 'local' or 'remote', and nothing else")
+        for where, given in found.items():
+            if not isinstance(given, dict) or not given.keys() <= names:
+                raise ValueError(f"'{where}' has other names than {', '.join(sorted(names))}")
+            if not all(isinstance(seconds, int | float) and seconds >= 0 for seconds in given.values()):
+                raise ValueError(f"'{where}' has something that is not a number of seconds")
+        return {where: replace(base, **found.get(where, {})) for where, base in bases.items()}
+    except (OSError, ValueError) as error:
         raise UsageError(
-            f"the costs in '{path}' cannot be read: {error}.",
-            hint=f"benchmarks/calibrate.py writes such a file: 'local' and 'remote', each with {names}.",
+            f"the costs in '{path}' cannot be read: {error}.", hint="benchmarks/calibrate.py writes such a file."
         ) from None
 
 

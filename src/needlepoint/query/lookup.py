@@ -6,10 +6,14 @@ question goes to the engine as SQL, so that there is one answer.
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,6 +39,7 @@ class Lookup:
     ) -> Result:
         if not keys:
             raise UsageError("get needs at least one key.", hint="For example get(product_id=384209819).")
+        columns = [columns] if isinstance(columns, str) else columns
         for column in columns or ():
             if list(columns or ()).count(column) > 1:
                 raise UsageError(f"column '{column}' is asked for twice.", hint="Name each column once.")
@@ -93,13 +98,27 @@ def _values(table: Table, column: str, value: Any) -> pa.Array:
     elif isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         several = [value]
     else:
-        several = value.tolist() if hasattr(value, "tolist") else list(value)  # numpy's numbers become Python's
+        several = list(value)
+    several = [each.item() if isinstance(each, np.generic) else each for each in several]
     try:
-        return pa.array([each for each in several if each is not None], field.type)
+        return pa.array([each for each in several if each is not None and _fits(each, field.type)], field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UsageError(
             f"{value!r} is not a value of column '{column}', which is {field.type}.", hint=str(error)
         ) from None
+
+
+def _fits(value: Any, type: pa.DataType) -> bool:
+    """Whether Arrow takes the value as it is. It would cut off what the type has no room for, and find another value;
+    7.5 equals no integer."""
+    if pa.types.is_integer(type) and isinstance(value, float | decimal.Decimal):
+        return math.isfinite(value) and value == int(value)
+    if isinstance(value, datetime.datetime):
+        if pa.types.is_date32(type):
+            return value.time() == datetime.time()
+        if pa.types.is_timestamp(type):
+            return value.microsecond % {"s": 1_000_000, "ms": 1_000}.get(type.unit, 1) == 0
+    return True
 
 
 def _ordered(rows: pa.Table, column: str, values: pa.Array) -> pa.Table:

@@ -164,7 +164,7 @@ class _Converter:
             try:
                 operands = expression.rex_call_operands()
             except Exception:
-                self._mentions.update(self._types)  # whatever it names
+                self._mentions.update(list(self._types))  # whatever it names
                 return
             for operand in operands:
                 self._note_columns(operand)
