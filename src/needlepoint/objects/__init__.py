@@ -4,6 +4,7 @@ Everything above asks for ranges and never for positions of a shared cursor, so 
 local file and by an object store.
 
     base       what an open object is, and what tells one version of it from the next
+    cursor     an open object as a Python file
     ranges     many wanted ranges become few requests
     local      files
     remote     objects in S3, through obstore: the only importer of it
@@ -12,6 +13,7 @@ local file and by an object store.
 """
 
 from needlepoint.objects.base import Identity, OpenObject, is_url
+from needlepoint.objects.cursor import Cursor
 from needlepoint.objects.local import LocalFile
 from needlepoint.objects.opening import as_source, concurrently, identify, identify_all, open_object
 from needlepoint.objects.ranges import LOCAL_GAP, REMOTE_GAP, coalesce
@@ -19,6 +21,7 @@ from needlepoint.objects.ranges import LOCAL_GAP, REMOTE_GAP, coalesce
 __all__ = [
     "LOCAL_GAP",
     "REMOTE_GAP",
+    "Cursor",
     "Identity",
     "LocalFile",
     "OpenObject",

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from needlepoint.objects.base import Identity, OpenObject, is_url
+from needlepoint.objects.cursor import Cursor
 from needlepoint.objects.local import LocalFile, identify_file
 
 Item = TypeVar("Item")
@@ -49,9 +50,7 @@ def _identity_or_none(path: str) -> Identity | None:
 def as_source(path: str, identity: Identity | None = None) -> str | io.RawIOBase:
     """What readers of Parquet take: the path of a local file, an open Python file of an object."""
     if is_url(path):
-        from needlepoint.objects.remote import Cursor, RemoteObject
-
-        return Cursor(RemoteObject(path, identity))
+        return Cursor(open_object(path, identity))
     return path
 
 

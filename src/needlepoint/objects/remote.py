@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import io
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -216,33 +215,4 @@ class RemoteObject:
             raise changed(self.path, self.identity, found)
         if len(data) != part[1] - part[0]:
             raise too_short(self.path, self.size, part[0], part[1] - part[0])
-        return data
-
-
-class Cursor(io.RawIOBase):
-    """An open object as a Python file, for readers that want one."""
-
-    def __init__(self, source: RemoteObject) -> None:
-        self._source = source
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._source.size}[whence]
-        self._position = base + offset
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        left = max(0, self._source.size - self._position)
-        length = left if size is None or size < 0 else min(size, left)
-        data = self._source.read(self._position, length)
-        self._position += length
         return data

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 from pyarrow._parquet import ParquetReader
 
-from needlepoint.objects import OpenObject
+from needlepoint.objects import Cursor, OpenObject
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.parquet.take import take
@@ -31,7 +30,7 @@ def read_whole(
     positions = rows + shift[np.searchsorted(groups, group_of_row)]
     fields = sorted((card.find(name) for name in dict.fromkeys(columns)), key=lambda each: each.first_leaf)
     reader = ParquetReader()
-    reader.open(pa.PythonFile(_Stream(file), mode="r"), pre_buffer=False, arrow_extensions_enabled=True)
+    reader.open(pa.PythonFile(Cursor(file), mode="r"), pre_buffer=False, arrow_extensions_enabled=True)
     leaves = [leaf for each in fields for leaf in range(each.first_leaf, each.last_leaf)]
     # One thread: the file is read through Python.
     table = reader.read_row_groups(groups.tolist(), column_indices=leaves, use_threads=False)
@@ -39,31 +38,3 @@ def read_whole(
         raise pa.ArrowInvalid(f"{table.num_rows} rows where the footer has {counts.sum()}")
     arrays = {each.name: take(column, positions) for each, column in zip(fields, table.columns, strict=True)}
     return arrays, len(groups)
-
-
-class _Stream(io.RawIOBase):
-    """The bytes of a file for pyarrow, which wants a cursor."""
-
-    def __init__(self, file: OpenObject) -> None:
-        self._file = file
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = (0, self._position, self._file.size)[whence]
-        self._position = base + offset
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(0, self._file.size - self._position)
-        data = self._file.read(self._position, left if size < 0 else min(size, left))
-        self._position += len(data)
-        return data
