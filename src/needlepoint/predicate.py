@@ -235,6 +235,30 @@ class StartsWith:
 
 
 @dataclass(frozen=True, slots=True)
+class Like:
+    """The text holds these pieces, in this order and apart: what `LIKE`, `contains` and regular expressions ask at
+    least. `LIKE 'da_ry%cow'` has the pieces "da", "ry" and "cow", begins with the first and ends with the last.
+
+    With `fold`, letters of either case are alike. TRUE where the pattern matches, and perhaps in other places: so it
+    never stands alone below a NOT.
+    """
+
+    column: str
+    pieces: tuple[str, ...]
+    starts: bool = False
+    ends: bool = False
+    fold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TextMatch:
+    """`text_match(column, 'query')`."""
+
+    column: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     child: Predicate
 
@@ -249,7 +273,7 @@ class Or:
     children: tuple[Predicate, ...]
 
 
-Leaf = Compare | In | Between | IsNull | IsNotNull | StartsWith
+Leaf = Compare | In | Between | IsNull | IsNotNull | StartsWith | Like | TextMatch
 Predicate = Unknown | Constant | Leaf | Not | And | Or
 
 
@@ -340,6 +364,8 @@ def _match_leaf(leaf: Leaf, zone: Zone) -> Answers:
             never, always = below[0] | above[0], below[1] & above[1] & ~zone.nan
         case StartsWith(_, prefix):
             never, always = _starts_with(prefix, zone)
+        case Like() | TextMatch():
+            never = always = np.zeros(len(zone.known), np.bool_)  # but NULL matches nothing
     return _pick(never=never & zone.known | zone.all_null, always=always & zone.known & zone.no_null)
 
 

@@ -1,0 +1,126 @@
+"""What an index kind is: a way to make a small payload of some columns of a file, and to answer from it.
+
+    build   a file's columns  ──►  payload (bytes)          once a file, when it is indexed
+    open    payload           ──►  FileIndex                kept in memory while it is asked
+    find    conditions        ──►  rows that can match      never too few
+
+A payload lies in the lake's store (external) or inside the Parquet file itself (embedded); a kind does not know which.
+Kinds are found by name through the entry point group `needlepoint.indexes`; docs/custom-index.md builds one.
+
+The key index is not such a kind: it is one store for all files of a table (key.py, stores/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from needlepoint.access import Rows
+from needlepoint.parquet.page_index import Int64Array
+from needlepoint.predicate import Leaf, Not
+
+Options = Mapping[str, Any]
+"""Of one index, as they were given with CREATE INDEX; what JSON can hold."""
+
+Condition = Leaf | Not
+"""A leaf, or NOT directly above one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What an index is built from: some columns of one file.
+
+    `row_group_rows` and `page_rows` are edges: the first row of each row group, or of each page of a column, and the
+    number of rows at the end. `batches()` reads the columns, with the table's names and types, a part at a time and in
+    order; a column that the file lacks comes as NULLs. It can be called again. `memory` bounds what a build may hold,
+    and `scratch` is an empty directory for what it needs on disk meanwhile.
+    """
+
+    fields: tuple[pa.Field, ...]
+    options: Options
+    rows: int
+    row_group_rows: Int64Array
+    page_rows: Mapping[str, Int64Array]
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+    memory: int
+    scratch: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A payload, and how many entries (values, words, bits set …) it has, for `status` to show."""
+
+    payload: bytes
+    entries: int
+
+
+class Stored(Protocol):
+    """A payload where it lies, read when it is needed."""
+
+    @property
+    def checksum(self) -> str:
+        """Of its bytes: the same content has the same."""
+        ...
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self) -> bytes:
+        """The payload; IndexDamaged when it is not what was written."""
+        ...
+
+    def directory(self, unpack: Callable[[bytes, Path], None]) -> Path:
+        """Where `unpack(payload, directory)` has put the payload's files. That is done once for each content, by
+        whichever process comes first; the directory stays until the cache is swept."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows of the file outside of which the conditions are not TRUE, and a few words about how that is known.
+
+    None: the index cannot say, or would take longer to than a scan; then all rows can match.
+    """
+
+    rows: Rows | None
+    why: str = ""
+
+
+class FileIndex(Protocol):
+    """An open payload. Asked by several threads at the same time."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes it holds, about."""
+        ...
+
+    def find(self, conditions: Sequence[Condition], seconds: float) -> Answer:
+        """Rows for which all of the conditions, each about one of the index's columns, can be TRUE.
+
+        A scan of the file takes about so many `seconds`: who needs longer answers None. Conditions it does not
+        understand are passed over.
+        """
+        ...
+
+
+class IndexKind(Protocol):
+    """Payloads of another `version` are built anew."""
+
+    name: str
+    version: int
+
+    def check(self, table: str, fields: Sequence[pa.Field], options: Options) -> None:
+        """Raise NotIndexable for columns, or UsageError for options, that the kind cannot take."""
+        ...
+
+    def build(self, source: Source) -> Built:
+        """A pure function of the source. NotIndexable refuses a file, with the reason."""
+        ...
+
+    def open(self, stored: Stored, fields: Sequence[pa.Field], options: Options) -> FileIndex:
+        """IndexDamaged when the payload is not one of this kind: its bytes are not to be trusted."""
+        ...
