@@ -27,9 +27,12 @@ from needlepoint.indexer.build import (
     build,
     capacity,
 )
+from needlepoint.indexer.payloads import PayloadTask
 from needlepoint.indexer.worker import build_in_process
+from needlepoint.indexes.kinds import kind
 from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
+from needlepoint.stores.packs import PackStore
 from needlepoint.tables.definitions import File, Index, Table
 from needlepoint.tables.discovery import discover_schema, read_schemas
 from needlepoint.tables.registry import Registry
@@ -64,12 +67,14 @@ class Indexer:
         self,
         registry: Registry,
         stores: Callable[[Index], KeyStore],
+        packs: Callable[[Index], PackStore],
         scratch: Path,
         settings: Settings,
         progress: Progress = no_progress,
     ) -> None:
         self._registry = registry
         self._stores = stores
+        self._packs = packs
         self._scratch = scratch
         self._settings = settings
         self._progress = progress
@@ -136,10 +141,22 @@ class Indexer:
         return indexed + more, tuple(dict.fromkeys((*failures, *other_failures)))
 
     def _mend(self, index: Index) -> None:
+        if index.kind != "key":
+            self._mend_payloads(index)
+            return
         try:
             self._stores(index).refresh(self._registry.runs(index))
         except IndexDamaged:
             self._begin_anew(index)
+
+    def _mend_payloads(self, index: Index) -> None:
+        """Payloads whose pack is lost, or that another version wrote, are made again."""
+        places = self._registry.places(index)
+        lost = self._packs(index).missing({place.pack for place in places.values() if place.pack})
+        version = kind(index.kind).version
+        stale = [id for id, place in places.items() if place.pack in lost or place.version != version]
+        if stale:
+            self._registry.forget_entries(index, stale)
 
     def _begin_anew(self, index: Index) -> None:
         """An index that lost entries is emptied and built again; until then, queries scan."""
@@ -158,7 +175,14 @@ class Indexer:
         """Neighbouring files together, as many as fill one run: fewer runs make faster lookups."""
         lacking = frozenset[int]().union(*(file.indexes for file in missing))
         index_tasks = tuple(
-            IndexTask(i.id, i.column, table.schema.field(i.column).type) for i in indexes if i.id in lacking
+            IndexTask(i.id, i.column, table.schema.field(i.column).type, i.embed)
+            for i in indexes
+            if i.id in lacking and i.kind == "key"
+        )
+        payload_tasks = tuple(
+            PayloadTask(i.id, i.kind, tuple(table.schema.field(name) for name in i.columns), i.options, i.embed)
+            for i in indexes
+            if i.id in lacking and i.kind != "key"
         )
         memory = self._settings.index_memory
         most_rows = min((capacity(memory, index_tasks, index) for index in index_tasks), default=1 << 60)
@@ -170,11 +194,11 @@ class Indexer:
         for file in missing:
             size = rows.get(file.file_id) or 0
             if group and (held + size > most_rows or len(group) >= (CARDS_PER_TASK if not index_tasks else 4096)):
-                yield Task(tuple(group), index_tasks, str(scratch / str(number)), memory)
+                yield Task(tuple(group), index_tasks, payload_tasks, str(scratch / str(number)), memory)
                 group, held, number = [], 0, number + 1
             group.append(file)
             held += size
-        yield Task(tuple(group), index_tasks, str(scratch / str(number)), memory)
+        yield Task(tuple(group), index_tasks, payload_tasks, str(scratch / str(number)), memory)
 
     def _run(
         self, tasks: Sequence[Task], indexes: dict[int, Index], rows: int
@@ -211,6 +235,9 @@ class Indexer:
         out to be damaged and was begun anew: then other files lack it."""
         begun_anew = False
         for index_id, index in indexes.items():
+            packs = [Path(pack.path) for pack in artifact.packs if pack.index_id == index_id]
+            if packs:
+                self._packs(index).ingest(packs)
             runs = [Path(run.path) for run in artifact.runs if run.index_id == index_id]
             try:
                 if runs:

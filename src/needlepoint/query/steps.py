@@ -39,6 +39,7 @@ from needlepoint.predicate import (
 )
 from needlepoint.query.explain import IndexUse, StepReport
 from needlepoint.query.gate import touched
+from needlepoint.query.index_lookup import by_index
 from needlepoint.query.key_lookup import by_key
 from needlepoint.query.question import Question
 from needlepoint.tables.definitions import File
@@ -244,4 +245,4 @@ class _Pages:
         return np.concatenate(starts), np.concatenate(stops), Zone.joined(zones)
 
 
-STEPS: tuple[Step, ...] = (by_partition, by_zone, by_key, by_row_group, by_bloom, by_page)
+STEPS: tuple[Step, ...] = (by_partition, by_zone, by_key, by_row_group, by_bloom, by_page, by_index)
