@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from needlepoint.objects import OpenObject
 from needlepoint.parquet import thrift
-from needlepoint.parquet.bloom_filter import HEADER_WINDOW, decode_header
+from needlepoint.parquet.bloom_filter import filter_sizes
 from needlepoint.parquet.footer import MAGIC, ColumnChunk, FileMetadata
 from needlepoint.parquet.thrift import ThriftError
 
@@ -86,26 +86,6 @@ def _distinct(file: OpenObject, text: bytes) -> EmbeddedIndex:
     return EmbeddedIndex("distinct", None, offset, length if fits else None)
 
 
-def bloom_sizes(file: OpenObject, chunks: Iterable[ColumnChunk]) -> dict[int, int]:
-    """Offset of each bloom filter -> its length, from its header where the footer does not give it."""
-    sizes: dict[int, int] = {}
-    unknown: list[int] = []
-    for chunk in chunks:
-        offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
-        if offset is None or not 0 < offset < file.size:
-            continue
-        if length is None:
-            unknown.append(offset)
-        else:
-            sizes[offset] = length
-    windows = file.read_ranges([(at, min(HEADER_WINDOW, file.size - at)) for at in unknown]) if unknown else []
-    for offset, data in zip(unknown, windows, strict=True):
-        header = decode_header(data)
-        if header is not None:
-            sizes[offset] = header.length + header.num_bytes
-    return sizes
-
-
 def segments(
     file: OpenObject, metadata: FileMetadata, dictionaries: Iterable[tuple[int, int]], parts: Iterable[EmbeddedIndex]
 ) -> tuple[Segment, ...]:
@@ -116,7 +96,7 @@ def segments(
     for chunk in chunks:
         known += _index("column index", chunk.column_index_offset, chunk.column_index_length)
         known += _index("offset index", chunk.offset_index_offset, chunk.offset_index_length)
-    known += [Segment("bloom filter", offset, offset + size) for offset, size in bloom_sizes(file, chunks).items()]
+    known += [Segment("bloom filter", offset, offset + size) for offset, size in filter_sizes(file, chunks).items()]
     for part in parts:
         known += _index("embedded index", part.offset, part.length)
     known.append(Segment("footer", file.size - 8 - len(metadata.raw), file.size))
