@@ -34,6 +34,9 @@ COMMANDS = (
     "explain",
     "inspect",
     "status",
+    "verify",
+    "rebuild",
+    "sweep",
     "ingest",
     "indexer",
 )

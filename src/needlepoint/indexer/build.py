@@ -11,7 +11,7 @@ import itertools
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +20,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged, NeedlepointError, NotParquet, ObjectStoreError, PayloadDamaged
-from needlepoint.indexer.payloads import Pack, Packs, PayloadFile, PayloadTask, find_payloads, plain_array
+from needlepoint.indexer.payloads import (
+    Pack,
+    Packs,
+    PayloadFile,
+    PayloadTask,
+    carried_places,
+    find_payloads,
+    plain_array,
+)
 from needlepoint.indexes import key_payload
 from needlepoint.indexes.bloom import filtered_columns
 from needlepoint.indexes.key import encode, key_bytes
-from needlepoint.indexes.zone import zone_maps
 from needlepoint.indexes.key_payload import KeysAndRows
+from needlepoint.indexes.zone import zone_maps
 from needlepoint.objects import Identity, as_source, concurrently, identify, is_url, open_object
 from needlepoint.parquet.build import Description, describe
 from needlepoint.parquet.embed import Payload
@@ -77,9 +85,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
+    """With `index_id`, only that index could not be made of the file."""
+
     path: str
     reason: str
     file_id: int | None = None
+    index_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,15 +216,33 @@ def _index_file(
             parts.append((keys, rows))
         if writer.task.embed and _carried(description, writer.task) is None:
             kept.append(key_payload.payload(writer.task.column, writer.task.type, parts))
-    wanted = [each for each in task.payloads if each.index_id in file.indexes]
-    found = find_payloads(PayloadFile(file.path, file.identity, description, task.memory), wanted, packs, kept)
+    payload_file = PayloadFile(file.path, file.identity, description, task.memory)
+    found = find_payloads(payload_file, file.indexes, task.payloads, packs, kept)
     # An object was read under the condition that it is this version.
     identity = found.description.card.identity
     if not identity.etag and identify(file.path) != identity:
         raise FileChanged(file.path, "changed while it was read", hint="Run sync again.")
-    card, zones = found.description.card, zone_maps(found.description)
-    artifact = FileArtifact(
-        file_id=file.file_id,
+    artifact = replace(
+        _described(file.file_id, found.description),
+        entries={**entries, **found.entries},
+        places=found.places,
+        identity=None if identity == file.identity else identity,
+    )
+    return artifact, [Failure(file.path, why, index_id=index_id) for index_id, why in found.refused.items()]
+
+
+def described_again(file_id: int, path: str, identity: Identity, tasks: Sequence[PayloadTask]) -> FileArtifact:
+    """Of a file that was changed and has the same rows: places of embedded payloads can be others now."""
+    description = describe(path, identity)
+    if description.card.identity != identity:
+        raise FileChanged(path, "changed while it was rewritten", hint="Run sync again.")
+    return replace(_described(file_id, description), places=carried_places(description, tasks), identity=identity)
+
+
+def _described(file_id: int, description: Description) -> FileArtifact:
+    card, zones = description.card, zone_maps(description)
+    return FileArtifact(
+        file_id=file_id,
         rows=card.num_rows,
         row_groups=card.num_row_groups,
         pages=len(card.pages.offset),
@@ -221,11 +250,7 @@ def _index_file(
         bounds={column: zone.file_bounds() for column, zone in zones.items()},
         zones={column: zone.to_bytes() for column, zone in zones.items()},
         blooms=filtered_columns(card),
-        entries=entries | found.entries,
-        places=found.places,
-        identity=None if identity == file.identity else identity,
     )
-    return artifact, [Failure(file.path, reason) for reason in found.refused]
 
 
 def _carried(description: Description, index: IndexTask) -> Embedded | None:

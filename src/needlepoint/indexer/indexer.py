@@ -26,10 +26,12 @@ from needlepoint.indexer.build import (
     Task,
     build,
     capacity,
+    described_again,
 )
 from needlepoint.indexer.payloads import PayloadTask
 from needlepoint.indexer.worker import build_in_process
 from needlepoint.indexes.kinds import kind
+from needlepoint.objects import Identity
 from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
@@ -147,7 +149,7 @@ class Indexer:
         try:
             self._stores(index).refresh(self._registry.runs(index))
         except IndexDamaged:
-            self._begin_anew(index)
+            self.begin_anew(index)
 
     def _mend_payloads(self, index: Index) -> None:
         """Payloads whose pack is lost, or that another version wrote, are made again."""
@@ -158,11 +160,30 @@ class Indexer:
         if stale:
             self._registry.forget_entries(index, stale)
 
-    def _begin_anew(self, index: Index) -> None:
+    def begin_anew(self, index: Index) -> None:
         """An index that lost entries is emptied and built again; until then, queries scan."""
         self._registry.forget_entries(index)
+        if index.kind != "key":
+            self._packs(index).destroy()
+            return
         self._stores(index).destroy()
         self._stores(index).ingest([])
+
+    def rewrite(self, table: Table, change: Callable[[str, Identity], Identity]) -> None:
+        """Change files of a table in a way that leaves their rows as they are: what was indexed stays so.
+
+        `change` is given path and identity of a file, and returns its identity afterwards.
+        """
+        embedded = [each for each in self._registry.indexes(table) if each.embed]
+        tasks = _payload_tasks(table, [each for each in embedded if each.kind != "key"])
+        files = [file for file in self._registry.files(table) if file.id is not None]
+        self._progress("rewriting", 0, len(files))
+        for done, file in enumerate(files, 1):
+            path = f"{table.location}/{file.path}"
+            identity = change(path, file.identity)
+            if identity != file.identity and file.id is not None:
+                self._registry.commit_artifacts([described_again(file.id, path, identity, tasks)], [])
+            self._progress("rewriting", done, len(files))
 
     def _tasks(
         self,
@@ -179,11 +200,9 @@ class Indexer:
             for i in indexes
             if i.id in lacking and i.kind == "key"
         )
-        payload_tasks = tuple(
-            PayloadTask(i.id, i.kind, tuple(table.schema.field(name) for name in i.columns), i.options, i.embed)
-            for i in indexes
-            if i.id in lacking and i.kind != "key"
-        )
+        others = [i for i in indexes if i.kind != "key"]
+        # What one embeds moves what others have embedded.
+        payload_tasks = _payload_tasks(table, [i for i in others if i.id in lacking or i.embed])
         memory = self._settings.index_memory
         most_rows = min((capacity(memory, index_tasks, index) for index in index_tasks), default=1 << 60)
         wanted = sum(rows.get(file.file_id) or 0 for file in missing)
@@ -243,7 +262,7 @@ class Indexer:
                 if runs:
                     self._stores(index).ingest(runs)
             except IndexDamaged:
-                self._begin_anew(index)
+                self.begin_anew(index)
                 self._stores(index).ingest([run for run in runs if run.exists()])
                 begun_anew = True
         self._registry.commit_artifacts(artifact.files, [(run.index_id, run.name) for run in artifact.runs])
@@ -269,3 +288,10 @@ class Indexer:
         for left in self._scratch.glob("*"):
             if left.stat().st_mtime < time.time() - older_than:
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def _payload_tasks(table: Table, indexes: Sequence[Index]) -> tuple[PayloadTask, ...]:
+    return tuple(
+        PayloadTask(i.id, i.kind, tuple(table.schema.field(name) for name in i.columns), i.options, i.embed)
+        for i in indexes
+    )

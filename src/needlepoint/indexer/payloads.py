@@ -1,8 +1,8 @@
 """Payloads of one file for the index kinds of `indexes/`: taken from the file where it carries them, else built.
 
-    embedded index, declared as embedded    its place in the file is all there is to know
-    embedded index, declared as external    its bytes are copied into a pack, and no data page is read
-    no such index in the file               the columns are read and the payload is built
+embedded index, declared as embedded    its place in the file is all there is to know
+embedded index, declared as external    its bytes are copied into a pack, and no data page is read
+no such index in the file               the columns are read and the payload is built
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,11 +24,11 @@ from needlepoint.indexes.kinds import kind
 from needlepoint.objects import Identity, as_source, open_object
 from needlepoint.parquet.build import Description, describe
 from needlepoint.parquet.card import FileCard
-from needlepoint.parquet.embed import Payload, embed, place
+from needlepoint.parquet.embed import Payload, embed, place, remove
 from needlepoint.parquet.embedded import Embedded, read_payload
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.stores.packs import PackWriter
-from needlepoint.tables.definitions import Place
+from needlepoint.tables.definitions import Index, Place
 
 BATCH_ROWS = 1 << 16
 
@@ -89,7 +89,7 @@ class Found:
     places: Mapping[int, Place]
     entries: Mapping[int, int]
     description: Description
-    refused: tuple[str, ...] = ()
+    refused: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,21 @@ class PayloadFile:
 
 
 def find_payloads(
-    file: PayloadFile, tasks: Sequence[PayloadTask], packs: Packs, more: Sequence[Payload] = ()
+    file: PayloadFile,
+    lacking: frozenset[int],
+    tasks: Sequence[PayloadTask],
+    packs: Packs,
+    more: Sequence[Payload],
 ) -> Found:
-    """What each of the indexes knows of the file, built where the file does not carry it. `more` is embedded too."""
+    """What the indexes that lack the file know of it, built where the file does not carry it. `more` is embedded too.
+
+    Of the other tasks, which are of embedded indexes, the places are told again when the file was written to.
+    """
     places: dict[int, Place] = {}
     entries: dict[int, int] = {}
     made: dict[int, Payload] = {}
-    refused: list[str] = []
-    for task in tasks:
+    refused: dict[int, str] = {}
+    for task in (each for each in tasks if each.index_id in lacking):
         carried = _carried_by(file.description, task)
         if carried is not None and task.embed:
             places[task.index_id], entries[task.index_id] = _place(carried), _entries(carried)
@@ -119,7 +126,7 @@ def find_payloads(
             found = _copied(file, carried) if carried is not None else None
             built = found or _built(file, task, packs.scratch)
         except NotIndexable as error:
-            refused.append(f"index on {', '.join(task.columns)}: {error}")
+            refused[task.index_id] = f"{file.path}: {error}"
             entries[task.index_id] = 0
             continue
         entries[task.index_id] = built.entries
@@ -132,11 +139,23 @@ def find_payloads(
     if made or more:
         identity = embed(file.path, [*made.values(), *more], identity=file.identity)
         description = describe(file.path, identity)
-    for task in tasks:
-        carried = _carried_by(description, task) if task.index_id in made else None
-        if carried is not None:
-            places[task.index_id] = _place(carried)
-    return Found(places, entries, description, tuple(refused))
+        places |= carried_places(description, tasks)
+    return Found(places, entries, description, refused)
+
+
+def carried_places(description: Description, tasks: Sequence[PayloadTask]) -> dict[int, Place]:
+    """Where the embedded ones of the indexes lie in a file."""
+    found = {task.index_id: _carried_by(description, task) for task in tasks if task.embed}
+    return {index_id: _place(entry) for index_id, entry in found.items() if entry is not None}
+
+
+def strip_index(index: Index) -> Callable[[str, Identity], Identity]:
+    """What takes an embedded index out of a file."""
+
+    def strip(path: str, identity: Identity) -> Identity:
+        return remove(path, lambda entry: (entry.kind, entry.columns) == (index.kind, index.columns), identity=identity)
+
+    return strip
 
 
 # An embedded index names the options it was built by, which must be the same for it to be used, and its entries.

@@ -86,17 +86,15 @@ class _Tally:
         return [self._use(index, index in usable) for index in self._indexes.values()]
 
     def _use(self, index: Index, asked: bool) -> IndexUse:
-        name = index.name
-        whys = [f"{why} ({count} files)" if count > 1 else why for why, count in self.silent[name].most_common(3) if why]
+        name, shown = index.name, index.shown_columns
+        silent = self.silent[name].most_common(3)
+        whys = [f"{why} ({count} files)" if count > 1 else why for why, count in silent if why]
         if self.answered[name]:
             files = f"{self.answered[name]} {'file' if self.answered[name] == 1 else 'files'}"
-            why = "; ".join([f"{self.rows[name]:,} rows of {files} can match", *whys])
-        elif whys:
-            why = "; ".join(whys)
-        else:
-            shown = index.shown_columns
-            why = f"column {shown} is asked for in a way it cannot answer" if asked else f"column {shown} is not asked for"
-        return IndexUse(name, index.kind, index.shown_columns, self.answered[name] > 0, why)
+            whys.insert(0, f"{self.rows[name]:,} rows of {files} can match")
+        if not whys:
+            whys.append(f"column {shown} is {'asked for in a way it cannot answer' if asked else 'not asked for'}")
+        return IndexUse(name, index.kind, shown, self.answered[name] > 0, "; ".join(whys))
 
 
 class _Asked:
@@ -123,15 +121,16 @@ class _Asked:
                 return Rows.of([])
             case Unknown() | Constant():
                 return None
-        return self._conditions([predicate])
+            case _:
+                return self._conditions([predicate])
 
     def _all_of(self, children: Sequence[Predicate]) -> Rows | None:
-        conditions = [child for child in children if _is_condition(child)]
-        others = [self.rows(child) for child in children if not _is_condition(child)]
+        conditions = [child for child in children if not isinstance(child, And | Or | Constant | Unknown)]
+        others = [self.rows(child) for child in children if isinstance(child, Or | Constant)]
         known = [rows for rows in (self._conditions(conditions), *others) if rows is not None]
         return reduce(Rows.__and__, known) if known else None
 
-    def _conditions(self, conditions: Sequence[Predicate]) -> Rows | None:
+    def _conditions(self, conditions: Sequence[Condition]) -> Rows | None:
         found: Rows | None = None
         for index in self._indexes:
             wanted = [each for each in conditions if _column(each) in index.columns]
@@ -152,9 +151,7 @@ class _Asked:
         if place is None:
             return Answer(None, "not made for this file: sync said why")
         try:
-            opened = question.file_indexes.get(
-                question.snapshot.table, question.prepared.types, index, file, place
-            )
+            opened = question.file_indexes.get(question.snapshot.table, question.prepared.types, index, file, place)
             answer = opened.find(conditions, self._seconds)
         except (NeedlepointError, OSError) as error:
             return Answer(None, f"cannot be read, so the files are scanned: {error}")
@@ -170,11 +167,5 @@ def _flattened(children: Sequence[Predicate]) -> list[Predicate]:
     return flat
 
 
-def _is_condition(predicate: Predicate) -> bool:
-    return not isinstance(predicate, And | Or | Constant | Unknown)
-
-
-def _column(condition: Predicate) -> str:
+def _column(condition: Condition) -> str:
     return next(leaves(condition)).column
-
-

@@ -43,7 +43,9 @@ def write(
                 hint="Leave partition_by out: the table knows.",
             )
         partition_by = known.partitions
-        indexed = tuple(index.column for index in lake.registry.indexes(known) if index.column in df.columns)
+        # Columns of few distinct values, which other kinds are for, are small with a dictionary.
+        looked_up = [index for index in lake.registry.indexes(known) if index.kind in ("key", "text")]
+        indexed = tuple(index.column for index in looked_up if index.column in df.columns)
     else:
         indexed = ()
     layout = layout or Layout()
