@@ -228,7 +228,7 @@ def replace_object(file: OpenObject, pieces: Sequence[bytes | tuple[int, int]]) 
     S3 appends to nothing, and obstore has no request that copies a part of an object inside the store: the bytes that
     stay are read, under the condition that they are of the version opened, and sent again, a few parts in memory at
     once. A small object is sent with the condition that it replaces that version. For an upload in parts there is no
-    such condition; the version is asked for just before its last part.
+    such condition; the version is asked for just before it is completed.
     """
     bucket, key = split_url(file.path)
     store = store_of(bucket)
@@ -236,12 +236,7 @@ def replace_object(file: OpenObject, pieces: Sequence[bytes | tuple[int, int]]) 
     try:
         attributes = obstore.get(store, key, options={"head": True}).attributes
         if size > LARGEST_PUT or not _put_whole(store, key, file, pieces, attributes):
-            # Not the driver's own parts of whatever the iterator gives, which are of 5 MiB.
-            part = max(PUT_PART, size // MOST_PARTS)
-            obstore.put(
-                store, key, _sent(file, pieces, part), attributes=attributes, use_multipart=True, chunk_size=part,
-                max_concurrency=4,
-            )  # fmt: skip
+            _put_parts(store, key, file, pieces, max(PUT_PART, size // MOST_PARTS), attributes)
     except NeedlepointError:
         raise
     except PreconditionError:
@@ -271,16 +266,25 @@ def _put_whole(
     return True
 
 
-def _sent(file: OpenObject, pieces: Sequence[bytes | tuple[int, int]], part: int) -> Iterator[bytes]:
-    """The bytes of the pieces in order; the last ones when the object still is the one that is replaced."""
-    for number, piece in enumerate(pieces):
-        if number == len(pieces) - 1:
-            current = identify_object(file.path)
-            if current != file.identity:
-                raise changed(file.path, file.identity, current)
+def _put_parts(
+    store: S3Store,
+    key: str,
+    file: OpenObject,
+    pieces: Sequence[bytes | tuple[int, int]],
+    part: int,
+    attributes: Attributes,
+) -> None:
+    # Only closing completes the upload: after an error it is not closed, and the parts that were sent stay hidden until
+    # the bucket's rule for uploads that were given up removes them.
+    upload = obstore.open_writer(store, key, attributes=attributes, buffer_size=part, max_concurrency=4)
+    for piece in pieces:
         if isinstance(piece, bytes):
-            yield piece
+            upload.write(piece)
             continue
         offset, length = piece
         for start in range(offset, offset + length, part):
-            yield file.read(start, min(part, offset + length - start))
+            upload.write(file.read(start, min(part, offset + length - start)))
+    current = identify_object(file.path)
+    if current != file.identity:
+        raise changed(file.path, file.identity, current)
+    upload.close()
