@@ -25,7 +25,7 @@ from needlepoint.objects import Identity, as_source, open_object
 from needlepoint.parquet.build import Description, describe
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.embed import Payload, embed, place, remove
-from needlepoint.parquet.embedded import Embedded, read_payload
+from needlepoint.parquet.embedded import Embedded, is_intact, read_payload
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.stores.packs import PackWriter
 from needlepoint.tables.definitions import Index, Place
@@ -119,7 +119,7 @@ def find_payloads(
     refused: dict[int, str] = {}
     for task in (each for each in tasks if each.index_id in lacking):
         carried = _carried_by(file.description, task)
-        if carried is not None and task.embed:
+        if carried is not None and task.embed and _is_sound(file, carried):
             places[task.index_id], entries[task.index_id] = _place(carried), _entries(carried)
             continue
         try:
@@ -173,6 +173,12 @@ def _carried_by(description: Description, task: PayloadTask) -> Embedded | None:
 def _entries(carried: Embedded) -> int:
     found = carried.options.get(_ENTRIES)
     return found if type(found) is int else 0
+
+
+def _is_sound(file: PayloadFile, carried: Embedded) -> bool:
+    with open_object(file.path, file.identity) as opened:
+        opened.check_unchanged(file.identity)
+        return is_intact(opened, carried)
 
 
 def _copied(file: PayloadFile, carried: Embedded) -> Built | None:
