@@ -155,7 +155,7 @@ def _probe(file: OpenObject, card: FileCard, chunks: Sequence[int], hashes: Hash
     headers = [_header_place(card, chunk, bitset) for chunk, bitset in unseen]
     offsets = np.array([bitset.offset for _, _, bitset in bitsets], np.int64)
     counts = np.array([bitset.blocks for _, _, bitset in bitsets], np.uint64)
-    places = offsets[:, None] + _block_numbers(hashes, counts) * BLOCK
+    places = offsets[:, None] + block_numbers(hashes, counts) * BLOCK
     found, blocks = _read(file, headers, places)
     for (chunk, bitset), data in zip(unseen, found, strict=True):
         card.filters[chunk] = bitset if _agrees(decode_header(data), bitset, len(data)) else None
@@ -207,10 +207,10 @@ def _find_headers(file: OpenObject, card: FileCard, chunks: Sequence[int]) -> No
             card.filters[chunk] = Bitset(offset + header.length, header.num_bytes // BLOCK)
 
 
-def _block_numbers(hashes: Hashes, counts: Hashes) -> Int64Array:
+def block_numbers(hashes: Hashes, counts: Hashes) -> Int64Array:
     """For each filter of so many blocks and each hash the block: the upper half of the hash, scaled.
 
-    >>> _block_numbers(np.array([0, 2**63, 2**64 - 1], np.uint64), np.array([10], np.uint64)).tolist()
+    >>> block_numbers(np.array([0, 2**63, 2**64 - 1], np.uint64), np.array([10], np.uint64)).tolist()
     [[0, 5, 9]]
     """
     return (((hashes >> np.uint64(32)) * counts[:, None]) >> np.uint64(32)).astype(np.int64)
