@@ -200,7 +200,7 @@ def _count(result: Result) -> None:
         TAKEN["predicate first"] += table.sifted_files > 0
         TAKEN["row groups left out"] += any(step.step == "by_row_group" and _narrowed(step) for step in table.steps)
         TAKEN["pages left out"] += any(step.step == "by_page" and _narrowed(step) for step in table.steps)
-        TAKEN["bloom filters"] += any(index.kind == "bloom" and "in the files" in index.index for index in table.indexes)
+        TAKEN["bloom filters"] += any(index.index.endswith("in the files") for index in table.indexes)
         for kind in ("distinct", "bloom", "text"):
             TAKEN[f"{kind} used"] += any(index.kind == kind and index.used for index in table.indexes)
         TAKEN["both ways"] += table.page_read_files > 0 and table.scanned_files > 0

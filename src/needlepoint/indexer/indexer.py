@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from needlepoint.errors import StoreError
+from needlepoint.errors import FileChanged, StoreError
 from needlepoint.indexer.build import (
     Artifact,
     Failure,
@@ -180,7 +180,10 @@ class Indexer:
         self._progress("rewriting", 0, len(files))
         for done, file in enumerate(files, 1):
             path = f"{table.location}/{file.path}"
-            identity = change(path, file.identity)
+            try:
+                identity = change(path, file.identity)
+            except (FileChanged, FileNotFoundError):
+                continue  # the next sync sees what it is now
             if identity != file.identity and file.id is not None:
                 self._registry.commit_artifacts([described_again(file.id, path, identity, tasks)], [])
             self._progress("rewriting", done, len(files))
