@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -302,6 +302,16 @@ class Lake:
             return publishing.staging_directory(self.store, table)
         except OSError as error:
             raise StoreError(f"{self.store} cannot be written: {error}.", hint="Check its permissions.") from error
+
+    def finisher(self, table: str) -> Callable[[str], int] | None:
+        """What embeds the table's indexes into a staged file and returns its size; None when there is nothing to embed.
+
+        It can be pickled and run in other processes, on the file at the path it is given. Who publishes files that were
+        not finished loses nothing: the indexer embeds what they lack.
+        """
+        if table not in self.registry.table_names():
+            return None
+        return self.indexer.finisher(self.registry.table(table))
 
     def publish(self, table: str, staged: Sequence[StagedFile], staging: Path, batch: str | None = None) -> Batch:
         """Add staged files to a table, which is made if there is none; one batch id is one batch, ever."""

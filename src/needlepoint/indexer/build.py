@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -209,12 +210,14 @@ def _index_file(
         entries[index_id] = 0
         if writer.task.column not in card.arrow_schema.names:
             continue  # an older file without this column: all its values are NULL
+        carried = _carried_keys(file, description, writer.task)
         parts = []
-        for keys, rows in _carried_keys(file, description, writer.task) or _keys(file, writer.task):
+        for keys, rows in _keys(file, writer.task) if carried is None else carried:
             writer.add(_entries(keys, rows, file.file_id))
             entries[index_id] += len(rows)
-            parts.append((keys, rows))
-        if writer.task.embed and _carried(description, writer.task) is None:
+            if writer.task.embed and carried is None:
+                parts.append((keys, rows))
+        if writer.task.embed and carried is None:
             kept.append(key_payload.payload(writer.task.column, writer.task.type, parts))
     payload_file = PayloadFile(file.path, file.identity, description, task.memory)
     found = find_payloads(payload_file, file.indexes, task.payloads, packs, kept)
@@ -229,6 +232,25 @@ def _index_file(
         identity=None if identity == file.identity else identity,
     )
     return artifact, [Failure(file.path, why, index_id=index_id) for index_id, why in found.refused.items()]
+
+
+def finish_file(keys: Sequence[IndexTask], payloads: Sequence[PayloadTask], memory: int, path: str) -> int:
+    """Embed what is to be embedded into a file that nobody reads yet. Returns its size then.
+
+    What cannot be made of it is left out: whoever indexes the file will say so.
+    """
+    description = describe(path)
+    identity = description.card.identity
+    file = FileTask(0, path, identity, frozenset())
+    kept = [
+        key_payload.payload(index.column, index.type, list(_keys(file, index)))
+        for index in keys
+        if index.column in description.card.arrow_schema.names
+    ]
+    with tempfile.TemporaryDirectory() as scratch:
+        wanted = frozenset(each.index_id for each in payloads)
+        payload_file = PayloadFile(path, identity, description, memory)
+        return find_payloads(payload_file, wanted, payloads, Packs(Path(scratch)), kept).description.card.identity.size
 
 
 def described_again(file_id: int, path: str, identity: Identity, tasks: Sequence[PayloadTask]) -> FileArtifact:

@@ -7,6 +7,7 @@ changes nothing but the time at which a file becomes fast.
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 import time
@@ -27,6 +28,7 @@ from needlepoint.indexer.build import (
     build,
     capacity,
     described_again,
+    finish_file,
 )
 from needlepoint.indexer.payloads import PayloadTask
 from needlepoint.indexer.worker import build_in_process
@@ -115,6 +117,15 @@ class Indexer:
         prefix = f"{table.location}/"
         return table, {e.path.removeprefix(prefix): Failure(e.path, str(e)) for e in found.unreadable}
 
+    def finisher(self, table: Table) -> Callable[[str], int] | None:
+        """What embeds the table's indexes into a file at a path; None when there is nothing to embed."""
+        embedded = [index for index in self._registry.indexes(table) if index.embed]
+        if not embedded:
+            return None
+        keys = tuple(_index_task(table, index) for index in embedded if index.kind == "key")
+        payloads = _payload_tasks(table, [index for index in embedded if index.kind != "key"])
+        return functools.partial(finish_file, keys, payloads, self._settings.index_memory)
+
     def catch_up(self, table: Table, only: frozenset[str] | None = None) -> tuple[int, tuple[Failure, ...]]:
         """Build and commit what is missing for the listed files. Returns how many files, and what failed."""
         indexes = self._registry.indexes(table)
@@ -198,11 +209,7 @@ class Indexer:
     ) -> Iterator[Task]:
         """Neighbouring files together, as many as fill one run: fewer runs make faster lookups."""
         lacking = frozenset[int]().union(*(file.indexes for file in missing))
-        index_tasks = tuple(
-            IndexTask(i.id, i.column, table.schema.field(i.column).type, i.embed)
-            for i in indexes
-            if i.id in lacking and i.kind == "key"
-        )
+        index_tasks = tuple(_index_task(table, i) for i in indexes if i.id in lacking and i.kind == "key")
         others = [i for i in indexes if i.kind != "key"]
         # What one embeds moves what others have embedded.
         payload_tasks = _payload_tasks(table, [i for i in others if i.id in lacking or i.embed])
@@ -291,6 +298,10 @@ class Indexer:
         for left in self._scratch.glob("*"):
             if left.stat().st_mtime < time.time() - older_than:
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def _index_task(table: Table, index: Index) -> IndexTask:
+    return IndexTask(index.id, index.column, table.schema.field(index.column).type, index.embed)
 
 
 def _payload_tasks(table: Table, indexes: Sequence[Index]) -> tuple[PayloadTask, ...]:

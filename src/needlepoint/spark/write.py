@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from needlepoint.errors import UsageError
+from needlepoint.spark.finish import finish
 from needlepoint.spark.stage import Layout, stage
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ def write(
         staged = stage(
             df, staging, partition_by=partition_by or (), layout=layout, files_per_partition=files_per_partition
         )
+        finisher = lake.finisher(table)
+        if finisher is not None:
+            staged = finish(df.sparkSession, staged, finisher)
         return lake.publish(table, staged, staging, batch)
     except BaseException:
         if not _begun(lake, table, str(staging)):
