@@ -293,6 +293,23 @@ class Lake:
             publishing.recover(self.registry, self.queue, self.registry.table(name))
         return [self.indexer.sync(name) for name in names]
 
+    def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:
+        """Add the format's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
+        and sync it. Files without one of the columns do without its filter."""
+        found = self.registry.table(table)
+        for column in bloom:
+            found.field(column)
+            if column in found.partitions:
+                raise NotIndexable(f"column '{column}' of table '{table}' is a partition column.")
+        done: list[Retrofitted] = []
+        try:
+            for path in list_files(found.location).files:
+                with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                    done.append(_retrofit(f"{found.location}/{path}", page_index, bloom))
+        finally:
+            self.sync(table)
+        return done
+
     def staging(self, table: str) -> Path:
         """A fresh directory for one batch; `publish` takes it from there."""
         check_name("a table", table)
@@ -424,6 +441,13 @@ class Lake:
 
     def _index_bytes(self, index: Index) -> int:
         return self._key_store(index).size() if index.kind == "key" else self.registry.payload_bytes(index)
+
+
+def _retrofit(path: str, page_index: bool, bloom: Sequence[str]) -> Retrofitted:
+    try:
+        return retrofit(path, page_index, bloom)
+    except UnknownName as error:
+        return _retrofit(path, page_index, [column for column in bloom if column != error.name])
 
 
 def _index_name(table: str, column: str, kind: str) -> str:

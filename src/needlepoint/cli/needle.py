@@ -33,6 +33,7 @@ COMMANDS = (
     "sql",
     "explain",
     "inspect",
+    "retrofit",
     "status",
     "verify",
     "rebuild",

@@ -69,7 +69,12 @@ def replace(file: OpenObject, pieces: Sequence[Piece]) -> Identity:
 
 def _locked(path: str) -> LocalFile:
     while True:
-        file = LocalFile(os.path.realpath(path))  # the file a link leads to is replaced, not the link
+        try:
+            file = LocalFile(os.path.realpath(path))  # the file a link leads to is replaced, not the link
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise FileError(path, (error.strerror or str(error)).lower(), hint="Check its permissions.") from error
         if fcntl is None:
             return file
         try:

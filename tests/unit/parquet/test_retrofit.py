@@ -6,7 +6,6 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.columns import ROWS, flat
 
 from needlepoint.errors import FileChanged, NotIndexable, NotParquet, UnknownName
 from needlepoint.objects import OpenObject, identify, open_object
@@ -28,46 +28,7 @@ from needlepoint.parquet.footer import FileMetadata, read_footer
 from needlepoint.parquet.page_bounds import ASCENDING, DESCENDING, LONGEST, UNORDERED, raised, shortened
 from needlepoint.parquet.retrofit import retrofit
 
-ROWS = 2000
 PAGES = {"write_batch_size": 50, "max_rows_per_page": 100, "row_group_size": 700}
-
-
-def flat() -> pa.Table:
-    random = np.random.default_rng(1)
-    numbers = random.integers(-(2**31), 2**31, ROWS)
-    holes = [n % 5 == 0 or 300 <= n < 500 for n in range(ROWS)]  # pages of NULLs among them
-
-    def column(values: Any, type: pa.DataType) -> pa.Array:
-        return pa.array([None if hole else value for hole, value in zip(holes, values, strict=True)], type)
-
-    ordered = range(ROWS)
-    return pa.table(
-        {
-            "int8": column((numbers % 256 - 128).tolist(), pa.int8()),
-            "int32": column(numbers.tolist(), pa.int32()),
-            "int64": pa.array(ordered, pa.int64()),
-            "down": pa.array([-number for number in ordered], pa.int64()),
-            "uint32": column((numbers % 2**32).tolist(), pa.uint32()),
-            "uint64": column([int(number) % 2**64 for number in numbers], pa.uint64()),
-            "bool": column([number % 2 == 0 for number in ordered], pa.bool_()),
-            "float": column((numbers / 7).tolist(), pa.float32()),
-            "double": column((numbers / 7).tolist(), pa.float64()),
-            "half": column(np.float16(numbers / 2**20).tolist(), pa.float16()),
-            "zeros": pa.array([(0.0, -0.0)[number % 2] for number in ordered], pa.float64()),
-            "string": column([f"text {number}" for number in numbers], pa.string()),
-            "long": column([f"{'é' * 60}{number}" for number in numbers], pa.large_string()),
-            "binary": column([struct.pack("<q", number) for number in numbers], pa.binary()),
-            "fixed": column([struct.pack("<q", number) for number in numbers], pa.binary(8)),
-            "date": column((numbers % 9999).tolist(), pa.date32()),
-            "timestamp": column([int(number) * 1000 for number in numbers], pa.timestamp("us")),
-            "seconds": column(numbers.tolist(), pa.timestamp("s")),
-            "time": column([int(number) % 86_400_000 for number in numbers], pa.time32("ms")),
-            "decimal9": column([Decimal(int(n)).scaleb(-2) for n in numbers % 10**6 - 5 * 10**5], pa.decimal128(9, 2)),
-            "decimal38": column([Decimal(int(number)).scaleb(-5) for number in numbers], pa.decimal128(38, 5)),
-            "dictionary": column([f"word {number % 30}" for number in numbers], pa.string()).dictionary_encode(),
-            "nulls": pa.nulls(ROWS, pa.int64()),
-        }
-    )
 
 
 def nested() -> pa.Table:
