@@ -230,21 +230,6 @@ class Lake:
         if strip and index.embed:
             self.indexer.rewrite(table, strip_index(index))
 
-    def retrofit(self, table: str, *, page_index: bool = False, bloom: Sequence[str] = ()) -> list[Retrofitted]:
-        """Give files that lack them the page index and bloom filters of the Parquet format, for every reader."""
-        found = self.registry.table(table)
-        for column in bloom:
-            found.field(column)
-        self.sync(table)
-        made: list[Retrofitted] = []
-
-        def change(path: str, identity: Identity) -> Identity:
-            made.append(retrofit(path, page_index, bloom, identity))
-            return made[-1].identity
-
-        self.indexer.rewrite(found, change)
-        return made
-
     def verify(self, table: str, samples: int = 20, seed: int | None = None) -> VerifyReport:
         """Compare what the indexes of a table answer with what a scan answers, for sampled values of each."""
         return verify(self.engine, self.registry.table(table), samples, seed)
@@ -301,13 +286,14 @@ class Lake:
             found.field(column)
             if column in found.partitions:
                 raise NotIndexable(f"column '{column}' of table '{table}' is a partition column.")
+        self.sync(table)
         done: list[Retrofitted] = []
-        try:
-            for path in list_files(found.location).files:
-                with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
-                    done.append(_retrofit(f"{found.location}/{path}", page_index, bloom))
-        finally:
-            self.sync(table)
+
+        def change(path: str, identity: Identity) -> Identity:
+            done.append(_retrofit(path, page_index, bloom, identity))
+            return done[-1].identity
+
+        self.indexer.rewrite(found, change)
         return done
 
     def staging(self, table: str) -> Path:
@@ -443,11 +429,11 @@ class Lake:
         return self._key_store(index).size() if index.kind == "key" else self.registry.payload_bytes(index)
 
 
-def _retrofit(path: str, page_index: bool, bloom: Sequence[str]) -> Retrofitted:
+def _retrofit(path: str, page_index: bool, bloom: Sequence[str], identity: Identity) -> Retrofitted:
     try:
-        return retrofit(path, page_index, bloom)
+        return retrofit(path, page_index, bloom, identity)
     except UnknownName as error:
-        return _retrofit(path, page_index, [column for column in bloom if column != error.name])
+        return _retrofit(path, page_index, [column for column in bloom if column != error.name], identity)
 
 
 def _index_name(table: str, column: str, kind: str) -> str:

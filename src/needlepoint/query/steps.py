@@ -26,10 +26,12 @@ from needlepoint.predicate import (
     Constant,
     In,
     Leaf,
+    Like,
     Match,
     Not,
     Or,
     Predicate,
+    TextMatch,
     Unknown,
     Zone,
     Zones,
@@ -71,7 +73,8 @@ def by_zone(plan: AccessPlan, question: Question) -> AccessPlan:
 
 
 def _asked(question: Question) -> list[str]:
-    return list({leaf.column: None for leaf in leaves(question.predicate)})
+    # Bounds say nothing of what is inside a text: not worth loading.
+    return list({leaf.column: None for leaf in leaves(question.predicate) if not isinstance(leaf, Like | TextMatch)})
 
 
 def _by_zones(plan: AccessPlan, question: Question, zones: Zones) -> AccessPlan:
