@@ -53,17 +53,20 @@ def _ask_all(
 ) -> AccessPlan:
     predicate = without_not(question.predicate)
 
-    def ask(at: int) -> tuple[Rows | None, bool]:
-        asked = _Asked(question, question.snapshot.files[at], indexes, tally)
-        return asked.rows(predicate), asked.exact
+    def ask(at: int) -> tuple[Rows | None, _Asked]:
+        asked = _Asked(question, question.snapshot.files[at], indexes)
+        return asked.rows(predicate), asked
 
     remote = is_url(question.snapshot.table.location)
     found = concurrently(ask, positions) if remote else [ask(at) for at in positions]
-    rows = {at: (each, exact) for at, (each, exact) in zip(positions, found, strict=True) if each is not None}
-    exact = np.zeros(len(plan.states), np.bool_)
-    exact[[at for at, (_, is_exact) in rows.items() if is_exact]] = True
-    plan = plan.only(exact, {at: each for at, (each, _) in rows.items()}) if exact.any() else plan
-    return plan.narrowed({at: each for at, (each, is_exact) in rows.items() if not is_exact})
+    exact, named, rough = np.zeros(len(plan.states), np.bool_), dict[int, Rows](), dict[int, Rows]()
+    for at, (rows, asked) in zip(positions, found, strict=True):
+        for index, answer in asked.answers:
+            tally.note(index, answer)
+        if rows is not None:
+            exact[at] = asked.exact
+            (named if asked.exact else rough)[at] = rows
+    return (plan.only(exact, named) if named else plan).narrowed(rough)
 
 
 class _Tally:
@@ -100,13 +103,16 @@ class _Tally:
 class _Asked:
     """One file's indexes, asked for one predicate."""
 
-    def __init__(self, question: Question, file: File, indexes: Sequence[Index], tally: _Tally) -> None:
+    def __init__(self, question: Question, file: File, indexes: Sequence[Index]) -> None:
         self._question = question
         self._file = file
         self._indexes = indexes
-        self._tally = tally
         self._seconds = question.scan_seconds(file)
-        self.exact = False
+        self.answers: list[tuple[Index, Answer]] = []
+
+    @property
+    def exact(self) -> bool:
+        return any(answer.exact for _, answer in self.answers)
 
     def rows(self, predicate: Predicate) -> Rows | None:
         """Rows outside of which the predicate is not TRUE; None is all of them."""
@@ -137,10 +143,9 @@ class _Asked:
             if not wanted or (found is not None and not found.count):
                 continue
             answer = self._ask(index, wanted)
-            self._tally.note(index, answer)
+            self.answers.append((index, answer))
             if answer.rows is not None:
                 found = answer.rows if found is None else found & answer.rows
-                self.exact |= answer.exact
         return found
 
     def _ask(self, index: Index, conditions: Sequence[Condition]) -> Answer:
