@@ -6,7 +6,7 @@ does. What no index can say is "all rows".
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import reduce
 
@@ -30,11 +30,12 @@ def by_index(plan: AccessPlan, question: Question) -> AccessPlan:
     asked = {leaf.column for leaf in leaves(question.predicate)}
     indexes = [index for index in question.snapshot.indexes if index.kind != "key"]
     usable = [index for index in indexes if asked & set(index.columns)]
-    tally = _Tally({index.name: index for index in indexes})
+    tally = _Tally()
     files = question.snapshot.files
     positions = [at for at in _worth_asking(plan) if _has_any(files[at], usable)] if usable else []
     narrowed = _ask_all(plan, question, usable, positions, tally) if positions else plan
-    question.indexes += tally.uses(usable)
+    unasked = "other indexes leave few rows" if usable and not positions else ""
+    question.indexes += [tally.use(index, index in usable, unasked) for index in indexes]
     return narrowed
 
 
@@ -72,11 +73,10 @@ def _ask_all(
 class _Tally:
     """What the indexes said of all files together."""
 
-    def __init__(self, indexes: dict[str, Index]) -> None:
-        self._indexes = indexes
+    def __init__(self) -> None:
         self.answered: Counter[str] = Counter()
         self.rows: Counter[str] = Counter()
-        self.silent: dict[str, Counter[str]] = {name: Counter() for name in indexes}
+        self.silent: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def note(self, index: Index, answer: Answer) -> None:
         if answer.rows is None:
@@ -85,10 +85,7 @@ class _Tally:
             self.answered[index.name] += 1
             self.rows[index.name] += answer.rows.count
 
-    def uses(self, usable: Sequence[Index]) -> list[IndexUse]:
-        return [self._use(index, index in usable) for index in self._indexes.values()]
-
-    def _use(self, index: Index, asked: bool) -> IndexUse:
+    def use(self, index: Index, usable: bool, unasked: str) -> IndexUse:
         name, shown = index.name, index.shown_columns
         silent = self.silent[name].most_common(3)
         whys = [f"{why} ({count} files)" if count > 1 else why for why, count in silent if why]
@@ -96,7 +93,8 @@ class _Tally:
             files = f"{self.answered[name]} {'file' if self.answered[name] == 1 else 'files'}"
             whys.insert(0, f"{self.rows[name]:,} rows of {files} can match")
         if not whys:
-            whys.append(f"column {shown} is {'asked for in a way it cannot answer' if asked else 'not asked for'}")
+            silence = unasked or f"column {shown} is asked for in a way it cannot answer"
+            whys.append(silence if usable else f"column {shown} is not asked for")
         return IndexUse(name, index.kind, shown, self.answered[name] > 0, "; ".join(whys))
 
 
