@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from needlepoint.parquet import thrift
-from needlepoint.parquet.bloom_filter import BLOCK, Hashes, block_numbers, hash_values, mask
+from needlepoint.parquet.bloom_filter import BLOCK, Hashes, filled, hash_values
 
 # One in a hundred values that are not there is taken to be; the default of most writers.
 FALSE_POSITIVES = 0.01
@@ -27,12 +27,7 @@ _P4, _P5 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
 def build_filter(values: pa.ChunkedArray) -> bytes:
     """Header and bitset of a filter with the distinct values of a column, as they are stored; NULLs are left out."""
     hashes = hash_array(pc.unique(values).drop_null())
-    blocks = np.zeros((filter_bytes(len(hashes)) // BLOCK, 8), np.uint32)
-    numbers = block_numbers(hashes, np.array([len(blocks)], np.uint64))[0]
-    order = np.argsort(numbers, kind="stable")
-    if len(order):
-        taken, starts = np.unique(numbers[order], return_index=True)
-        blocks[taken] = np.bitwise_or.reduceat(mask(hashes[order]), starts)
+    blocks = filled(hashes, filter_bytes(len(hashes)) // BLOCK)
     return _header(blocks.nbytes) + blocks.astype("<u4").tobytes()
 
 
