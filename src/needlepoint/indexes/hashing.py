@@ -7,6 +7,8 @@ cost a row read too many.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -35,6 +37,18 @@ def hash_values(values: pa.LargeBinaryArray) -> Words:
         tails = _word(data, starts[long] + lengths[long] - 8, np.full(len(long), 8))
         hashes[long] = _mix((hashes[long] ^ tails) * _MULTIPLIER)
     return hashes
+
+
+def hash_integers(numbers: npt.NDArray[np.int64]) -> Words:
+    return _mix(numbers.view(np.uint64) * _MULTIPLIER + _MULTIPLIER)
+
+
+def hash_together(hashes: Sequence[Words]) -> Words:
+    """One hash for the values of several columns, in this order."""
+    found = hashes[0]
+    for more in hashes[1:]:
+        found = _mix((found * _MULTIPLIER) ^ more)
+    return found
 
 
 def leading_bytes(values: pa.LargeBinaryArray) -> Words:

@@ -22,6 +22,7 @@ import xxhash
 from needlepoint.objects import LOCAL_GAP, OpenObject
 from needlepoint.parquet import thrift
 from needlepoint.parquet.card import ABSENT, FileCard
+from needlepoint.parquet.footer import ColumnChunk
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.parquet.thrift import Struct, ThriftError
 
@@ -104,6 +105,43 @@ def mask(hashes: Hashes) -> npt.NDArray[np.uint32]:
     return bits
 
 
+def filter_sizes(file: OpenObject, chunks: Iterable[ColumnChunk]) -> dict[int, int]:
+    """Offset of each bloom filter -> its length, from its header where the footer does not give it."""
+    sizes: dict[int, int] = {}
+    unknown: list[int] = []
+    for chunk in chunks:
+        offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
+        if offset is None or not 0 < offset < file.size:
+            continue
+        if length is None:
+            unknown.append(offset)
+        else:
+            sizes[offset] = length
+    windows = file.read_ranges([(at, min(HEADER_WINDOW, file.size - at)) for at in unknown]) if unknown else []
+    for offset, data in zip(unknown, windows, strict=True):
+        header = decode_header(data)
+        if header is not None:
+            sizes[offset] = header.length + header.num_bytes
+    return sizes
+
+
+def filled(hashes: Hashes, blocks: int) -> npt.NDArray[np.uint32]:
+    """The words of a filter of so many blocks that holds these hashes.
+
+    >>> some = hash_values([b"a", b"b"])
+    >>> contains(filled(some, 3)[block_numbers(some, np.array([3], np.uint64))[0]], some)
+    array([ True,  True])
+    """
+    words = np.zeros((blocks, len(_SALT)), np.uint32)
+    for first in range(0, len(hashes), _PAIRS_AT_ONCE):
+        part = hashes[first : first + _PAIRS_AT_ONCE]
+        numbers = block_numbers(part, np.array([blocks], np.uint64))[0]
+        order = np.argsort(numbers)
+        places, starts = np.unique(numbers[order], return_index=True)
+        words[places] |= np.bitwise_or.reduceat(mask(part[order]), starts, axis=0)
+    return words
+
+
 def has_filters(card: FileCard, leaf: int, row_groups: Sequence[int]) -> bool:
     """Whether asking can be of use, without reading anything."""
     return any(_bitset(card, card.chunk_index(leaf, group)) is not None for group in row_groups)
@@ -134,7 +172,7 @@ def _probe(file: OpenObject, card: FileCard, chunks: Sequence[int], hashes: Hash
     headers = [_header_place(card, chunk, bitset) for chunk, bitset in unseen]
     offsets = np.array([bitset.offset for _, _, bitset in bitsets], np.int64)
     counts = np.array([bitset.blocks for _, _, bitset in bitsets], np.uint64)
-    places = offsets[:, None] + _block_numbers(hashes, counts) * BLOCK
+    places = offsets[:, None] + block_numbers(hashes, counts) * BLOCK
     found, blocks = _read(file, headers, places)
     for (chunk, bitset), data in zip(unseen, found, strict=True):
         card.filters[chunk] = bitset if _agrees(decode_header(data), bitset, len(data)) else None
@@ -186,10 +224,10 @@ def _find_headers(file: OpenObject, card: FileCard, chunks: Sequence[int]) -> No
             card.filters[chunk] = Bitset(offset + header.length, header.num_bytes // BLOCK)
 
 
-def _block_numbers(hashes: Hashes, counts: Hashes) -> Int64Array:
+def block_numbers(hashes: Hashes, counts: Hashes) -> Int64Array:
     """For each filter of so many blocks and each hash the block: the upper half of the hash, scaled.
 
-    >>> _block_numbers(np.array([0, 2**63, 2**64 - 1], np.uint64), np.array([10], np.uint64)).tolist()
+    >>> block_numbers(np.array([0, 2**63, 2**64 - 1], np.uint64), np.array([10], np.uint64)).tolist()
     [[0, 5, 9]]
     """
     return (((hashes >> np.uint64(32)) * counts[:, None]) >> np.uint64(32)).astype(np.int64)

@@ -26,6 +26,9 @@ _LENGTH = struct.Struct("<I")
 _WIDTHS = ("<i1", "<i2", "<i4", "<i8")
 # Level 1 of zstd: half the size of the numbers at the speed of the disk.
 _CODEC_LEVEL = 1
+_UNREADABLE = (
+    struct.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError, MemoryError, RecursionError,
+)  # fmt: skip
 
 
 class CardCorrupt(ValueError):
@@ -45,7 +48,14 @@ def pack(header: Mapping[str, Any], arrays: Sequence[Int64Array], blobs: Sequenc
     return _PREFIX.pack(MAGIC, VERSION, zlib.crc32(body), len(payload)) + body
 
 
-def unpack(data: bytes) -> tuple[dict[str, Any], list[Int64Array], list[bytes]]:
+def unpacked_size(data: bytes) -> int:
+    """Of what `pack` made, without the prefix."""
+    size: int = _PREFIX.unpack_from(data)[3]
+    return size
+
+
+def unpack(data: bytes, most: int | None = None) -> tuple[dict[str, Any], list[Int64Array], list[bytes]]:
+    """What `pack` was given; CardCorrupt for other bytes, and for those that decompressed would be more than `most`."""
     if len(data) < _PREFIX.size:
         raise CardCorrupt(f"a card of {len(data)} bytes")
     magic, version, checksum, size = _PREFIX.unpack_from(data)
@@ -54,12 +64,23 @@ def unpack(data: bytes) -> tuple[dict[str, Any], list[Int64Array], list[bytes]]:
         raise CardCorrupt(f"not a card of version {VERSION}: {data[:5]!r}")
     if zlib.crc32(body) != checksum:
         raise CardCorrupt("the checksum of the card does not match")
+    if most is not None and size > most:
+        raise CardCorrupt(f"{len(data)} bytes that would become {size}")
     try:
         payload: bytes = pa.Codec("zstd").decompress(body, decompressed_size=size, asbytes=True)
         (length,) = _LENGTH.unpack_from(payload)
         header = json.loads(payload[4 : 4 + length])
         return _sections(header, payload, 4 + length)
-    except (struct.error, ValueError, KeyError, TypeError, OSError, MemoryError) as error:
+    except (
+        struct.error,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OSError,
+        MemoryError,
+        RecursionError,
+    ) as error:
         raise CardCorrupt(f"the card cannot be read: {error}") from error
 
 

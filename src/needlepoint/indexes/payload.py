@@ -1,0 +1,45 @@
+"""How payloads of value indexes are stored: as cards are (parquet/card_format.py), with the kind and its version in the
+header. What comes back from bytes that are something else is IndexDamaged, and nothing larger than they can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from needlepoint.errors import NotIndexable
+from needlepoint.parquet import card_format
+from needlepoint.parquet.page_index import Int64Array
+from needlepoint.stores.base import IndexDamaged
+
+# What a payload may grow to when it is decompressed: as much as any of moderate size, then in proportion.
+_MOST_BASE, _MOST_RATIO = 32 << 20, 64
+
+
+def pack(
+    kind: str, version: int, header: Mapping[str, Any], arrays: Sequence[Int64Array], blobs: Sequence[bytes]
+) -> bytes:
+    """NotIndexable for what would be refused when it is read."""
+    data = card_format.pack({"kind": kind, "version": version, **header}, arrays, blobs)
+    if card_format.unpacked_size(data) > _most(data):
+        raise NotIndexable(f"a payload of {card_format.unpacked_size(data):,} bytes is too large for a {kind} index.")
+    return data
+
+
+def unpack(kind: str, version: int, data: bytes) -> tuple[dict[str, Any], list[Int64Array], list[bytes]]:
+    """What `pack` was given."""
+    try:
+        header, arrays, blobs = card_format.unpack(data, most=_most(data))
+    except ValueError as error:
+        raise damaged(kind, str(error)) from error
+    if header.get("kind") != kind or header.get("version") != version:
+        raise damaged(kind, f"it is version {header.get('version')} of '{header.get('kind')}', not {version}")
+    return header, arrays, blobs
+
+
+def _most(data: bytes) -> int:
+    """To which a payload may be decompressed."""
+    return _MOST_BASE + _MOST_RATIO * len(data)
+
+
+def damaged(kind: str, problem: str) -> IndexDamaged:
+    return IndexDamaged(f"a payload of a {kind} index cannot be read: {problem}.", hint="`sync` builds it again.")
