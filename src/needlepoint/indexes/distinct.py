@@ -21,7 +21,7 @@ from needlepoint.errors import NotIndexable, UsageError
 from needlepoint.indexes import idx1
 from needlepoint.indexes.base import Built, FileIndex, Options, Source, Stored
 from needlepoint.indexes.distinct_index import NAME, VERSION, DistinctIndex
-from needlepoint.indexes.values import Family, is_nan, require_family, stored_values
+from needlepoint.indexes.values import Family, ascending_once, is_nan, require_family, stored_values
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.stores.base import IndexDamaged
 from needlepoint.tables.schemas import plain
@@ -140,7 +140,7 @@ class _Collector:
         encoded = column.dictionary_encode()
         numbers = np.append(self._numbers(encoded.dictionary), _NULL)
         which = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy()
-        self.places.append(np.unique((numbers[which] << _PAGE_BITS) | pages))
+        self.places.append(ascending_once((numbers[which] << _PAGE_BITS) | pages))
         if sum(map(len, self.places)) > 2 * MOST_PLACES:
             self._merge()
 
@@ -173,10 +173,10 @@ class _Collector:
 
     def _merge(self) -> Int64Array:
         """Each place once, and not too many of them."""
-        merged = np.unique(np.concatenate([np.zeros(0, np.int64), *self.places]))
+        merged = ascending_once(np.concatenate([np.zeros(0, np.int64), *self.places]))
         while len(merged) > MOST_PLACES and int((merged & _PAGE).max()) > 0:
             self.shift += 1
-            merged = np.unique((merged & ~_PAGE) | ((merged & _PAGE) >> 1))
+            merged = ascending_once((merged & ~_PAGE) | ((merged & _PAGE) >> 1))
         self.places = [merged]
         return merged
 
