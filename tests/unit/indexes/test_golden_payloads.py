@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.unit.indexes.asking import Held, numbers
 
 from needlepoint.indexes.bloom_index import BloomKind
 from needlepoint.indexes.distinct import DistinctKind
 from needlepoint.predicate import Compare, IsNull
 from needlepoint.tables.schemas import ordinal
-from tests.unit.indexes.asking import Held, numbers
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 ROWS = 60
