@@ -10,7 +10,8 @@
     │   └── BadEvent            a message that is no event (tables/events.py)
     ├── FileError               one Parquet file is the trouble; `path` names it
     │   ├── NotParquet          not a Parquet file, truncated or corrupt
-    │   └── FileChanged         the file is no longer the one that was planned for
+    │   ├── FileChanged         the file is no longer the one that was planned for
+    │   └── PayloadDamaged      an embedded index is not the one that was embedded; the data is not concerned
     ├── StoreError              the store or queue cannot be read or written
     │   ├── ObjectStoreError    an object store refuses or does not answer; `where` names the bucket or object
     │   └── IndexDamaged        an index lost entries (stores/base.py); queries scan, sync rebuilds it
@@ -86,6 +87,10 @@ class NotParquet(FileError):
 
 class FileChanged(FileError):
     """The file is no longer the one that was planned for; planning again sees the new one."""
+
+
+class PayloadDamaged(FileError):
+    """An index embedded in a file does not match its checksum, or cannot be unpacked. The file's data may be well."""
 
 
 class StoreError(NeedlepointError):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,16 +15,24 @@ import pyarrow as pa
 from needlepoint.errors import NameTaken, NotIndexable, StoreError, UnknownName, UsageError
 from needlepoint.indexer.follow import Handled, follow
 from needlepoint.indexer.indexer import Indexer, Progress, SyncReport, no_progress
-from needlepoint.indexes.key import key_bytes
-from needlepoint.objects import is_url
+from needlepoint.indexer.payloads import strip_index
+from needlepoint.indexes import kinds
+from needlepoint.indexes.key import check_key_index, key_bytes
+from needlepoint.indexes.stored import Unpacked
+from needlepoint.objects import Identity, is_url
 from needlepoint.parquet.caches import ByteCache
+from needlepoint.parquet.retrofit import Retrofitted, retrofit
 from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
+from needlepoint.query.file_indexes import FileIndexes
 from needlepoint.query.lookup import Lookup
 from needlepoint.query.result import Result
 from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, ShowIndexes, parse
+from needlepoint.query.verify import VerifyReport, verify
 from needlepoint.settings import Settings
+from needlepoint.status import CacheStatus, IndexStatus, Status, SweepReport, TableStatus
 from needlepoint.stores.base import KeyStore
+from needlepoint.stores.packs import PackStore
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables import publishing
 from needlepoint.tables.definitions import Batch, Index, Table, check_name
@@ -36,53 +43,6 @@ from needlepoint.tables.registry import Registry
 from needlepoint.tables.staged import StagedFile
 
 STORE = ".needlepoint"
-
-
-@dataclass(frozen=True, slots=True)
-class IndexStatus:
-    name: str
-    table: str
-    column: str
-    kind: str
-    files: int
-    entries: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TableStatus:
-    """`indexed` files have everything that is declared; `unknown` ones lie in the directory, not in the registry."""
-
-    name: str
-    location: str
-    partitions: tuple[str, ...]
-    files: int
-    rows: int
-    bytes: int
-    indexed: int
-    unknown: int
-    indexes: tuple[IndexStatus, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    root: str
-    tables: tuple[TableStatus, ...]
-    waiting_events: int
-    events_set_aside: int
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStatus:
-    """What a cache of this process holds and was asked for."""
-
-    name: str
-    entries: int
-    bytes: int
-    limit: int
-    hits: int
-    misses: int
-    evictions: int
 
 
 class LakeTable:
@@ -134,8 +94,11 @@ class Lake:
         self.queue = LocalQueue(self.store)
         self._stores: dict[int, KeyStore] = {}
         self._lock = threading.Lock()
-        self.indexer = Indexer(self.registry, self._key_store, self.store / "scratch", settings, progress)
-        self.engine = Engine(self.registry, self._key_store, settings)
+        self._unpacked = Unpacked(self.store / "unpacked", settings.unpacked_bytes)
+        file_indexes = FileIndexes(self._pack_store, self._unpacked, settings.index_bytes)
+        scratch = self.store / "scratch"
+        self.indexer = Indexer(self.registry, self._key_store, self._pack_store, scratch, settings, progress)
+        self.engine = Engine(self.registry, self._key_store, file_indexes, settings)
         self._lookup = Lookup(self.engine)
 
     def __enter__(self) -> Lake:
@@ -199,31 +162,99 @@ class Lake:
     # Indexes
 
     def create_index(
-        self, table: str, column: str, kind: str = "key", *, name: str | None = None, build: bool = True
+        self,
+        table: str,
+        column: str | Sequence[str],
+        kind: str = "key",
+        *,
+        embed: bool = False,
+        name: str | None = None,
+        build: bool = True,
+        **options: Any,
     ) -> str:
-        """Declare an index and build it for the files there are; `build=False` leaves that to the next sync."""
+        """Declare an index and build it for the files there are; `build=False` leaves that to the next sync.
+
+        With `embed`, what it knows of a file is put into the file itself, which every other reader goes on reading.
+        docs/indexes.md lists the kinds and their options.
+        """
         found = self.registry.table(table)
-        field = found.field(column)
-        if kind != "key":
-            raise UnknownName("index kind", kind, ["key"])
-        if column in found.partitions:
-            raise NotIndexable(
-                f"column '{column}' of table '{table}' is a partition column.",
-                hint="Partitions are pruned without an index.",
-            )
-        key_bytes(field.type, column, table)
-        index = self.registry.create_index(found, name or _index_name(table, column, kind), column, kind)
-        self._key_store(index).ingest([])  # an index without entries is there, and empty
+        columns = (column,) if isinstance(column, str) else tuple(column)
+        fields = [found.field(each) for each in columns]
+        if len(set(columns)) != len(columns) or not columns:
+            raise UsageError(f"an index on {', '.join(columns) or 'no column'}.", hint="Name each column once.")
+        for each in found.partitions:
+            if each in columns:
+                raise NotIndexable(
+                    f"column '{each}' of table '{table}' is a partition column.",
+                    hint="Partitions are pruned without an index.",
+                )
+        if kind == "key":
+            check_key_index(table, fields, options)
+        else:
+            kinds.kind(kind).check(table, fields, options)
+        chosen = name or _index_name(table, "_".join(columns), kind)
+        index = self.registry.create_index(found, chosen, columns, kind, embed=embed, options=options)
+        if kind == "key":
+            self._key_store(index).ingest([])  # an index without entries is there, and empty
         if build:
-            self.sync(table)
+            self.build_index(index.name)
         return index.name
 
-    def drop_index(self, name: str) -> None:
+    def build_index(self, name: str) -> list[SyncReport]:
+        """Build what an index lacks. One that cannot be made of some file is dropped, and NotIndexable says why."""
+        index = self.registry.index(name)
+        table = next(table for table in self.registry.tables() if table.id == index.table_id)
+        reports = self.sync(table.name)
+        for failure in (each for report in reports for each in report.failures if each.index_id == index.id):
+            self.drop_index(name)
+            raise NotIndexable(failure.reason)
+        return reports
+
+    def rebuild(self, table: str, index: str | None = None) -> list[SyncReport]:
+        """Build the external indexes of a table, or one of them, again: from the indexes embedded in its files where
+        there are any, without reading their data."""
+        found = self.registry.table(table)
+        indexes = [each for each in self.registry.indexes(found) if index is None or each.name == index]
+        if not indexes:
+            raise UnknownName("index", index or "", [each.name for each in self.registry.indexes(found)])
+        for each in indexes:
+            self.indexer.begin_anew(each)
+        return self.sync(table)
+
+    def drop_index(self, name: str, *, strip: bool = False) -> None:
+        """Forget an index. What it embedded stays in the files, which costs room and nothing else; with `strip` it is
+        taken out of them."""
+        index = self.registry.index(name)
+        table = next(table for table in self.registry.tables() if table.id == index.table_id)
         self._destroy(self.registry.drop_index(name))
+        if strip and index.embed:
+            self.indexer.rewrite(table, strip_index(index))
+
+    def verify(self, table: str, samples: int = 20, seed: int | None = None) -> VerifyReport:
+        """Compare what the indexes of a table answer with what a scan answers, for sampled values of each."""
+        return verify(self.engine, self.registry.table(table), samples, seed)
+
+    def sweep(self) -> SweepReport:
+        """Remove what nothing refers to any more: packs of payloads, unpacked text indexes, staging, scratch."""
+        packs: dict[int, set[str]] = {}
+        for index_id, pack in self.registry.packs():
+            packs.setdefault(index_id, set()).add(pack)
+        freed = 0
+        for directory in (self.store / "indexes").glob("*"):
+            if directory.name.isdigit():
+                freed += PackStore(directory).sweep(packs.get(int(directory.name), set()))
+        staging = publishing.sweep_staging(self.store, self.registry)
+        return SweepReport(freed, self._unpacked.sweep(), len(staging))
 
     def _destroy(self, index: Index) -> None:
-        self._key_store_of(index, 8).destroy()
-        self._stores.pop(index.id, None)
+        if index.kind == "key":
+            self._key_store_of(index, 8).destroy()
+            self._stores.pop(index.id, None)
+        else:
+            self._pack_store(index).destroy()
+
+    def _pack_store(self, index: Index) -> PackStore:
+        return PackStore(self.store / "indexes" / str(index.id))
 
     def _key_store(self, index: Index) -> KeyStore:
         with self._lock:
@@ -247,6 +278,24 @@ class Lake:
             publishing.recover(self.registry, self.queue, self.registry.table(name))
         return [self.indexer.sync(name) for name in names]
 
+    def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:
+        """Add the format's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
+        and sync it. Files without one of the columns do without its filter."""
+        found = self.registry.table(table)
+        for column in bloom:
+            found.field(column)
+            if column in found.partitions:
+                raise NotIndexable(f"column '{column}' of table '{table}' is a partition column.")
+        self.sync(table)
+        done: list[Retrofitted] = []
+
+        def change(path: str, identity: Identity) -> Identity:
+            done.append(_retrofit(path, page_index, bloom, identity))
+            return done[-1].identity
+
+        self.indexer.rewrite(found, change)
+        return done
+
     def staging(self, table: str) -> Path:
         """A fresh directory for one batch; `publish` takes it from there."""
         check_name("a table", table)
@@ -256,6 +305,16 @@ class Lake:
             return publishing.staging_directory(self.store, table)
         except OSError as error:
             raise StoreError(f"{self.store} cannot be written: {error}.", hint="Check its permissions.") from error
+
+    def finisher(self, table: str) -> Callable[[str], int] | None:
+        """What embeds the table's indexes into a staged file and returns its size; None when there is nothing to embed.
+
+        It can be pickled and run in other processes, on the file at the path it is given. Who publishes files that were
+        not finished loses nothing: the indexer embeds what they lack.
+        """
+        if table not in self.registry.table_names():
+            return None
+        return self.indexer.finisher(self.registry.table(table))
 
     def publish(self, table: str, staged: Sequence[StagedFile], staging: Path, batch: str | None = None) -> Batch:
         """Add staged files to a table, which is made if there is none; one batch id is one batch, ever."""
@@ -297,8 +356,8 @@ class Lake:
     def sql(self, query: str, parameters: Mapping[str, Any] | None = None) -> Result:
         """Any query DataFusion runs, with `$name` for parameters; and CREATE / DROP INDEX or VIEW, SHOW INDEXES."""
         match parse(query):
-            case CreateIndex(table, column, kind, name):
-                return _answer("index", [self.create_index(table, column, kind, name=name)])
+            case CreateIndex(table, columns, kind, name, options):
+                return _answer("index", [self.create_index(table, columns, kind, **{"name": name, **options})])
             case DropIndex(name):
                 self.drop_index(name)
                 return _answer("dropped", [name])
@@ -325,9 +384,9 @@ class Lake:
     def _show_indexes(self, table: str | None) -> Result:
         tables = self.status().tables if table is None else [self._table_status(self.registry.table(table))]
         rows = [index for found in tables for index in found.indexes]
-        names = ("name", "table", "column", "kind", "files", "entries", "bytes")
+        names = ("name", "table", "column", "kind", "embedded", "files", "entries", "bytes")
         columns = {name: [getattr(row, name) for row in rows] for name in names}
-        types = [pa.string()] * 4 + [pa.int64()] * 3
+        types = [pa.string()] * 4 + [pa.bool_()] + [pa.int64()] * 3
         return Result(pa.table(columns, pa.schema(list(zip(names, types, strict=True)))), _nothing_read())
 
     def status(self) -> Status:
@@ -335,10 +394,11 @@ class Lake:
         return Status(str(self.root), tables, self.queue.waiting(), len(self.queue.aside()))
 
     def caches(self) -> tuple[CacheStatus, ...]:
-        """The caches of this process: cards, zone maps, decoded dictionaries and small pages."""
+        """The caches of this process: cards, zone maps, decoded dictionaries, small pages and open indexes of files."""
         engine = self.engine
         held: dict[str, ByteCache[Any]] = {"cards": engine.cards.cards, "zone maps": engine.cards.zones,
-                "dictionaries": engine.caches.dictionaries, "pages": engine.caches.pages}  # fmt: skip
+                "dictionaries": engine.caches.dictionaries, "pages": engine.caches.pages,
+                "open indexes": engine.file_indexes.open}  # fmt: skip
         return tuple(
             CacheStatus(name, len(c), c.bytes, c.limit, c.hits, c.misses, c.evictions) for name, c in held.items()
         )
@@ -347,7 +407,9 @@ class Lake:
         snapshot = self.engine.snapshots.current(table.name)
         wanted = {index.id for index in snapshot.indexes}
         indexes = tuple(
-            IndexStatus(i.name, table.name, i.column, i.kind, *self.registry.entries(i), self._key_store(i).size())
+            IndexStatus(
+                i.name, table.name, i.shown_columns, i.kind, i.embed, *self.registry.entries(i), self._index_bytes(i)
+            )
             for i in snapshot.indexes
         )
         complete = sum(file.has_card and wanted <= file.indexed for file in snapshot.files)
@@ -362,6 +424,16 @@ class Lake:
             snapshot.unknown,
             indexes,
         )
+
+    def _index_bytes(self, index: Index) -> int:
+        return self._key_store(index).size() if index.kind == "key" else self.registry.payload_bytes(index)
+
+
+def _retrofit(path: str, page_index: bool, bloom: Sequence[str], identity: Identity) -> Retrofitted:
+    try:
+        return retrofit(path, page_index, bloom, identity)
+    except UnknownName as error:
+        return _retrofit(path, page_index, [column for column in bloom if column != error.name], identity)
 
 
 def _index_name(table: str, column: str, kind: str) -> str:

@@ -462,3 +462,20 @@ def test_no_parquet_under_a_prefix(tmp_path: Path, bucket: Bucket) -> None:
         for place in ("gs://bucket/t", "s3a://bucket/t", "s3://", "s3://bucket//t", "s3://bucket/../t"):
             with pytest.raises(UsageError):
                 lake.create_table("t", place)
+
+
+@pytest.mark.parametrize("embed", [False, True], ids=["external", "embedded"])
+def test_indexes_of_single_objects(tmp_path: Path, bucket: Bucket, embed: bool) -> None:
+    with product_lake(tmp_path, bucket) as lake:
+        lake.create_index("product", "price", kind="bloom", embed=embed)
+        lake.create_index("product", "title", kind="distinct", embed=embed)
+        wanted = lake.sql("SELECT price, title FROM product WHERE product_id = 1234").rows()[0]
+        for column in ("price", "title"):
+            query = f"SELECT product_id FROM product WHERE {column} = {wanted[column]!r} ORDER BY 1"
+            found = lake.sql(query)
+            assert found.to_arrow().equals(lake.engine.sql(query, use_indexes=False).to_arrow())
+            (use,) = [use for use in found.report.tables[0].indexes if use.column == column]
+            assert use.used, use.why
+        status = lake.status().tables[0]
+        assert (status.indexed, status.unknown) == (status.files, 0)
+        assert lake.sync("product")[0].indexed == 0

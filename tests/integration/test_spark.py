@@ -122,3 +122,27 @@ def test_a_failing_job_leaves_nothing(lake, spark) -> None:
         needle_spark.write(spark.range(10), lake, "numbers", partition_by=["id"])
     assert lake.sql("SELECT count(*) AS c FROM numbers").rows() == [{"c": 10}]
     assert list((lake.store / "stage" / "numbers").iterdir()) == []
+
+
+def test_what_is_embedded_is_in_the_files_before_they_are_published(lake, spark) -> None:
+    frame = products(spark, 3000, batch=0, batches=2)
+    needle_spark.write(frame, lake, "product", partition_by=["partner"], files_per_partition=1)
+    lake.create_index("product", "title", kind="distinct", embed=True, most_values=100_000)
+    lake.create_index("product", "product_id", embed=True)
+    needle_spark.write(products(spark, 3000, batch=1, batches=2), lake, "product", files_per_partition=1)
+    new = [path for path in (lake.root / "product").rglob("*.parquet") if _kinds(path) == {"distinct", "key"}]
+    assert len(new) == len(list((lake.root / "product").rglob("*.parquet")))
+    before = {path: path.stat().st_mtime_ns for path in new}
+    list(lake.follow_events(once=True))
+    assert {path: path.stat().st_mtime_ns for path in new} == before  # the indexer had nothing to add
+    assert lake.status().tables[0].indexed == len(new)
+    assert spark.read.parquet(str(lake.root / "product")).count() == 3000
+    title = lake.sql(f"SELECT title FROM product WHERE product_id = {product_id_of(2999)}").rows()[0]["title"]
+    quoted = title.replace("'", "''")
+    found = lake.sql(f"SELECT product_id FROM product WHERE title = '{quoted}'")
+    assert product_id_of(2999) in [row["product_id"] for row in found.rows()]
+
+
+def _kinds(path: Path) -> set[str]:
+    indexes = json.loads(pq.read_metadata(path).metadata.get(b"needlepoint.indexes", b"[]"))
+    return {index["kind"] for index in indexes}

@@ -112,6 +112,8 @@ def _of_strings(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql]) -> Sql:
         "coalesce({0}, {1}) = {1}",
         "{0} || 'x' = {1} || 'x'",
         "starts_with({0}, {1})",
+        "contains({0}, {1})",
+        "strpos({0}, {1}) > 0",
         "concat({0}, '') = {1}",
         "left({0}, 2) = {1}",
         "substr({0}, 1, 3) = {1}",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.strategies import DataObject
-from tests.property.generated import TableSpec, tables
+from hypothesis.strategies import DataObject, SearchStrategy
+from tests.property.generated import Column, TableSpec, tables
 from tests.property.predicates import values
 from tests.property.queries import queries, selections
 from tests.property.worlds import World, world
@@ -16,12 +16,19 @@ QUESTIONS = 12
 ACCESS = st.sampled_from([{}, {"access": "pages"}, {"access": "pages", "costs": ""}])
 
 
+def index_kinds(column: Column) -> SearchStrategy[list[str]]:
+    """Mostly one, of a kind that the column can have."""
+    kinds = ["key", "distinct", "bloom"] if column.kind.indexed else []
+    kinds += []  # ["text", "text"] if column.kind.text else []
+    return st.lists(st.sampled_from(kinds), max_size=2, unique=True) if kinds else st.just([])
+
+
 def make_indexes(lake: World, data: DataObject) -> None:
     if data.draw(st.integers(0, 2), label="indexes") == 0:
         return  # bounds and filters have to do
     for number, column in enumerate(lake.spec.columns):
-        if column.kind.indexed and data.draw(st.integers(0, 3), label=f"index {column.name}"):
-            lake.lake.create_index("t", column.name, name=f"ix{number}")
+        for kind in data.draw(index_kinds(column), label=f"index {column.name}"):
+            lake.create_index(column, kind, data.draw(st.booleans(), label="embed"), f"ix{number}_{kind}")
 
 
 @given(tables(), st.data())

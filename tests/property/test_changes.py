@@ -14,10 +14,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.strategies import DataObject
-from tests.property.generated import FileSpec, TableSpec, files, tables
+from tests.property.generated import Column, FileSpec, TableSpec, files, tables
 from tests.property.kinds import same
 from tests.property.predicates import values
 from tests.property.queries import Query, queries
+from tests.property.test_answers import index_kinds
 from tests.property.worlds import TAKEN, World, world
 
 from needlepoint.errors import StoreError
@@ -32,11 +33,11 @@ class Changes(RuleBasedStateMachine):
     def begin(self, spec: TableSpec) -> None:
         self.open = world(spec)
         self.made = self.open.__enter__()
-        self.indexes: dict[str, str] = {}
+        self.indexes: dict[str, tuple[str, str]] = {}
         self.batches: dict[str, list[FileSpec]] = {}
         self.count = 0
         self.damaged = False
-        self.create_index_on("id")
+        self.create_index_on(spec.columns[0])
 
     def teardown(self) -> None:
         if self.made is not None:
@@ -99,23 +100,24 @@ class Changes(RuleBasedStateMachine):
 
     @rule(data=st.data(), build=st.booleans())
     def create_index(self, data: DataObject, build: bool) -> None:
-        possible = [column.name for column in self.it.spec.columns if column.kind.indexed]
-        column = data.draw(st.sampled_from(possible))
-        if column not in self.indexes.values():
-            self.create_index_on(column, build)
+        column = data.draw(st.sampled_from([column for column in self.it.spec.columns if column.kind.indexed]))
+        for kind in data.draw(index_kinds(column)):
+            if (column.name, kind) not in self.indexes.values():
+                self.create_index_on(column, kind, data.draw(st.booleans()), build)
 
-    def create_index_on(self, column: str, build: bool = True) -> None:
+    def create_index_on(self, column: Column, kind: str = "key", embed: bool = False, build: bool = True) -> None:
         self.count += 1
         name = f"ix{self.count}"
-        self.indexes[name] = column
+        self.indexes[name] = (column.name, kind)
         with self.refusing_damage():
-            self.it.lake.create_index("t", column, name=name, build=build)
+            self.it.create_index(column, kind, embed, name, build)
 
     @precondition(lambda self: self.made and self.indexes)
-    @rule(data=st.data())
-    def drop_index(self, data: DataObject) -> None:
+    @rule(data=st.data(), strip=st.booleans())
+    def drop_index(self, data: DataObject, strip: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.indexes)))
-        self.it.lake.drop_index(name)
+        self.sync()
+        self.it.lake.drop_index(name, strip=strip)
         del self.indexes[name]
 
     @rule()
@@ -132,7 +134,7 @@ class Changes(RuleBasedStateMachine):
     @precondition(lambda self: self.made and self.indexes)
     @rule(
         seed=st.integers(0, 2**16),
-        what=st.sampled_from(["*.sst", "MANIFEST*", "CURRENT", "*"]),
+        what=st.sampled_from(["*.sst", "MANIFEST*", "CURRENT", "*.pack", "*"]),
         how=st.sampled_from(["remove", "truncate", "overwrite"]),
         while_open=st.booleans(),
     )

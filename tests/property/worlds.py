@@ -20,7 +20,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from tests.property.generated import FileSpec, TableSpec, rows_of, write
+from tests.property.generated import Column, FileSpec, TableSpec, rows_of, write
 from tests.property.queries import Query
 
 import needlepoint
@@ -93,6 +93,14 @@ class World:
             self._write(file, path)
             staged.append(StagedFile(str(path), file.directory, path.stat().st_size, file.rows))
         self.lake.publish("t", staged, staging, batch)
+
+    # Indexes
+
+    def create_index(self, column: Column, kind: str, embed: bool, name: str, build: bool = True) -> None:
+        """Of a kind that suits the column; values are so few that any number of them is let through."""
+        options = {"most_values": 1_000_000} if kind == "distinct" else {}
+        self.lake.create_index("t", column.name, kind, embed=embed, name=name, build=build, **options)
+        TAKEN[f"{kind} indexes"] += 1
 
     # Questions
 
@@ -192,7 +200,9 @@ def _count(result: Result) -> None:
         TAKEN["predicate first"] += table.sifted_files > 0
         TAKEN["row groups left out"] += any(step.step == "by_row_group" and _narrowed(step) for step in table.steps)
         TAKEN["pages left out"] += any(step.step == "by_page" and _narrowed(step) for step in table.steps)
-        TAKEN["bloom filters"] += any(index.kind == "bloom" for index in table.indexes)
+        TAKEN["bloom filters"] += any(index.index.endswith("in the files") for index in table.indexes)
+        for kind in ("distinct", "bloom", "text"):
+            TAKEN[f"{kind} used"] += any(index.kind == kind and index.used for index in table.indexes)
         TAKEN["both ways"] += table.page_read_files > 0 and table.scanned_files > 0
         TAKEN["files skipped"] += table.files.read < (table.files.total or 0)
         TAKEN["indexes used"] += any(index.used for index in table.indexes)

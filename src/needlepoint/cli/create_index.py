@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from typing import Any
 
 import click
 
@@ -12,27 +14,40 @@ from needlepoint.cli.sync import exit_with_failures
 
 @click.command("create-index")
 @click.argument("table")
-@click.argument("column")
-@click.option("--kind", default="key", show_default=True, help="The kind of index: key (value -> rows).")
+@click.argument("columns", nargs=-1, required=True, metavar="COLUMN…")
+@click.option("--kind", default="key", show_default=True, help="key, distinct, bloom, text, or one you installed.")
+@click.option("--embed", is_flag=True, help="Keep it inside the Parquet files.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the kind; several times.")
 @click.option("--name", help="The index's name.  [default: TABLE_COLUMN_KIND]")
 @click.option("--no-build", is_flag=True, help="Only declare it: the next sync builds it.")
 @common_options
-def command(table: str, column: str, kind: str, name: str | None, no_build: bool) -> None:
+def command(
+    table: str,
+    columns: tuple[str, ...],
+    kind: str,
+    embed: bool,
+    options: tuple[str, ...],
+    name: str | None,
+    no_build: bool,
+) -> None:
     """Declare an index and build it for the files there are.
 
-    Files that come later are indexed by `needle sync` or `needle indexer`.
+    Files that come later are indexed by `needle sync` or `needle indexer`. docs/indexes.md says what each kind is for.
 
     \b
     Examples:
       needle create-index product product_id
+      needle create-index product title --kind text --embed
+      needle create-index product brand --kind distinct --option most_values=50000
       needle create-index product upc --name product_upc --no-build
     """
     from needlepoint.cli.screen import count, duration
 
     started = time.perf_counter()
     with open_lake() as lake:
-        made = lake.create_index(table, column, kind, name=name, build=False)
-        reports = [] if no_build else lake.sync(table)
+        chosen = dict(map(_option, options))
+        made = lake.create_index(table, columns, kind, embed=embed, name=name, build=False, **chosen)
+        reports = [] if no_build else lake.build_index(made)
         status = next(index for each in lake.status().tables for index in each.indexes if index.name == made)
     if no_build:
         click.echo(f"index {made} is declared; `needle sync {table}` builds it")
@@ -41,3 +56,16 @@ def command(table: str, column: str, kind: str, name: str | None, no_build: bool
     took = duration(time.perf_counter() - started)
     click.echo(f"index {made}: {entries} of {count(status.files, 'file')} in {took}")
     exit_with_failures(reports)
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """`most_values=500` is a number, `tokenizer=trigram` a text, `NAME` alone is true."""
+    name, given, value = text.partition("=")
+    if not name.isidentifier() or name in ("embed", "name", "build"):
+        raise click.BadParameter(f"'{text}' is not NAME=VALUE.", param_hint="--option")
+    if not given:
+        return name, True
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

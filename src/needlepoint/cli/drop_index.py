@@ -9,14 +9,16 @@ from needlepoint.cli.options import common_options, open_lake
 
 @click.command("drop-index", short_help="Drop an index; answers stay the same.")
 @click.argument("name")
+@click.option("--strip", is_flag=True, help="Take what it embedded out of the Parquet files, too.")
 @common_options
-def command(name: str) -> None:
+def command(name: str, strip: bool) -> None:
     """Drop an index. Queries give the same answers without it, later.
 
     \b
-    Example:
+    Examples:
       needle drop-index product_product_id_key
+      needle drop-index product_title_text --strip
     """
     with open_lake() as lake:
-        lake.drop_index(name)
+        lake.drop_index(name, strip=strip)
     click.echo(f"index {name} is dropped")

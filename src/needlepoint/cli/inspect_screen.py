@@ -120,9 +120,13 @@ def _show_keys(console: Console, anatomy: Anatomy) -> None:
     keys = ", ".join(f"{on_one_line(each.key)} ({size(each.bytes)})" for each in anatomy.key_values)
     console.print(f"keys: {keys or 'none'}")
     for index in anatomy.indexes:
-        column = "" if index.column is None else f" of {on_one_line(index.column)}"
+        columns = f" of {', '.join(map(on_one_line, index.columns))}" if index.columns else ""
         length = "" if index.length is None else f", {size(index.length)} at {index.offset:,}"
-        console.print(f"embedded index: {on_one_line(index.kind)}{column}{length}")
+        unpacked = "" if index.size is None or index.codec == "none" else f", {size(index.size)} unpacked"
+        version = "" if index.version is None else f", version {index.version}"
+        verdict = f": not used, {index.problem}" if index.problem else ": valid" if index.version is not None else ""
+        details = f"{columns}{version}{length}{unpacked}{verdict}"
+        console.print(f"embedded index: {on_one_line(index.kind)}{details}")
 
 
 def _show_advice(console: Console, anatomy: Anatomy) -> None:

@@ -33,7 +33,11 @@ COMMANDS = (
     "sql",
     "explain",
     "inspect",
+    "retrofit",
     "status",
+    "verify",
+    "rebuild",
+    "sweep",
     "ingest",
     "indexer",
 )

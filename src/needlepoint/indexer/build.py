@@ -1,4 +1,4 @@
-"""Files become artifacts: a card, bounds, and for each key index sorted runs of entries.
+"""Files become artifacts: a card, bounds, for each key index sorted runs of entries, and payloads of other kinds.
 
 A pure function of the files, run in worker processes. What it holds in memory is bounded by a setting: entries are
 collected over row groups and files until the memory is used, sorted, and written as one run; then the next run begins.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +20,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from needlepoint.errors import FileChanged, NeedlepointError, NotParquet, ObjectStoreError
+from needlepoint.errors import FileChanged, NeedlepointError, NotParquet, ObjectStoreError, PayloadDamaged
+from needlepoint.indexer.payloads import (
+    Pack,
+    Packs,
+    PayloadFile,
+    PayloadTask,
+    carried_places,
+    find_payloads,
+    plain_array,
+)
+from needlepoint.indexes import key_payload
 from needlepoint.indexes.bloom import filtered_columns
 from needlepoint.indexes.key import encode, key_bytes
+from needlepoint.indexes.key_payload import KeysAndRows
 from needlepoint.indexes.zone import zone_maps
-from needlepoint.objects import Identity, as_source, concurrently, identify, is_url
+from needlepoint.objects import Identity, as_source, concurrently, identify, is_url, open_object
 from needlepoint.parquet.build import Description, describe
+from needlepoint.parquet.embed import Payload
+from needlepoint.parquet.embedded import Embedded, read_payload
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables.registry import FileArtifact
 
@@ -51,9 +65,12 @@ class FileTask:
 
 @dataclass(frozen=True, slots=True)
 class IndexTask:
+    """A key index. With `embed` its keys of each file are kept in the file too, from where it can be built again."""
+
     index_id: int
     column: str
     type: pa.DataType
+    embed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +79,19 @@ class Task:
 
     files: tuple[FileTask, ...]
     indexes: tuple[IndexTask, ...]
+    payloads: tuple[PayloadTask, ...]
     scratch: str
     memory: int
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
+    """With `index_id`, only that index could not be made of the file."""
+
     path: str
     reason: str
     file_id: int | None = None
+    index_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +109,7 @@ class Artifact:
 
     files: tuple[FileArtifact, ...]
     runs: tuple[Run, ...]
+    packs: tuple[Pack, ...]
     failures: tuple[Failure, ...]
 
 
@@ -126,10 +148,14 @@ def build(task: Task) -> Artifact:
     writers = {
         index.index_id: _RunWriter(index, scratch, capacity(task.memory, task.indexes, index)) for index in task.indexes
     }
-    files, failures = [], []
+    packs = Packs(scratch)
+    files: list[FileArtifact] = []
+    failures: list[Failure] = []
     for file, description in _descriptions(task.files):
         try:
-            files.append(_index_file(file, description(), writers))
+            artifact, refused = _index_file(file, description(), writers, task, packs)
+            files.append(artifact)
+            failures += refused
         except ObjectStoreError:
             raise  # the next file would fare no better
         except NeedlepointError as error:
@@ -139,7 +165,7 @@ def build(task: Task) -> Artifact:
     for writer in writers.values():
         writer.flush()
     runs = tuple(itertools.chain.from_iterable(writer.runs for writer in writers.values()))
-    return Artifact(tuple(files), runs, tuple(failures))
+    return Artifact(tuple(files), runs, packs.close(), tuple(failures))
 
 
 def capacity(memory: int, indexes: Sequence[IndexTask], index: IndexTask) -> int:
@@ -168,27 +194,77 @@ def _promised(file: FileTask) -> Callable[[], Description]:
     return future.result
 
 
-def _index_file(file: FileTask, description: Description, writers: dict[int, _RunWriter]) -> FileArtifact:
+def _index_file(
+    file: FileTask, description: Description, writers: dict[int, _RunWriter], task: Task, packs: Packs
+) -> tuple[FileArtifact, list[Failure]]:
+    """The artifact, and which indexes could not be made of it alone."""
     card = description.card
     if card.identity != file.identity:
         raise FileChanged(file.path, "changed since it was listed", hint="Run sync again.")
     if card.num_rows >= 1 << 32:
         raise NotParquet(file.path, f"has {card.num_rows} rows, more than 2^32", hint="Split it into smaller files.")
     entries = {}
-    for index_id in sorted(file.indexes):
+    kept: list[Payload] = []
+    for index_id in sorted(file.indexes & writers.keys()):
         writer = writers[index_id]
         entries[index_id] = 0
         if writer.task.column not in card.arrow_schema.names:
             continue  # an older file without this column: all its values are NULL
-        for keys, rows in _keys(file, writer.task):
+        carried = _carried_keys(file, description, writer.task)
+        parts = []
+        for keys, rows in _keys(file, writer.task) if carried is None else carried:
             writer.add(_entries(keys, rows, file.file_id))
             entries[index_id] += len(rows)
+            if writer.task.embed and carried is None:
+                parts.append((keys, rows))
+        if writer.task.embed and carried is None:
+            kept.append(key_payload.payload(writer.task.column, writer.task.type, parts))
+    payload_file = PayloadFile(file.path, file.identity, description, task.memory)
+    found = find_payloads(payload_file, file.indexes, task.payloads, packs, kept)
     # An object was read under the condition that it is this version.
-    if not file.identity.etag and identify(file.path) != file.identity:
+    identity = found.description.card.identity
+    if not identity.etag and identify(file.path) != identity:
         raise FileChanged(file.path, "changed while it was read", hint="Run sync again.")
-    zones = zone_maps(description)
+    artifact = replace(
+        _described(file.file_id, found.description),
+        entries={**entries, **found.entries},
+        places=found.places,
+        identity=None if identity == file.identity else identity,
+    )
+    return artifact, [Failure(file.path, why, index_id=index_id) for index_id, why in found.refused.items()]
+
+
+def finish_file(keys: Sequence[IndexTask], payloads: Sequence[PayloadTask], memory: int, path: str) -> int:
+    """Embed what is to be embedded into a file that nobody reads yet. Returns its size then.
+
+    What cannot be made of it is left out: whoever indexes the file will say so.
+    """
+    description = describe(path)
+    identity = description.card.identity
+    file = FileTask(0, path, identity, frozenset())
+    kept = [
+        key_payload.payload(index.column, index.type, list(_keys(file, index)))
+        for index in keys
+        if index.column in description.card.arrow_schema.names
+    ]
+    with tempfile.TemporaryDirectory() as scratch:
+        wanted = frozenset(each.index_id for each in payloads)
+        payload_file = PayloadFile(path, identity, description, memory)
+        return find_payloads(payload_file, wanted, payloads, Packs(Path(scratch)), kept).description.card.identity.size
+
+
+def described_again(file_id: int, path: str, identity: Identity, tasks: Sequence[PayloadTask]) -> FileArtifact:
+    """Of a file that was changed and has the same rows: places of embedded payloads can be others now."""
+    description = describe(path, identity)
+    if description.card.identity != identity:
+        raise FileChanged(path, "changed while it was rewritten", hint="Run sync again.")
+    return replace(_described(file_id, description), places=carried_places(description, tasks), identity=identity)
+
+
+def _described(file_id: int, description: Description) -> FileArtifact:
+    card, zones = description.card, zone_maps(description)
     return FileArtifact(
-        file_id=file.file_id,
+        file_id=file_id,
         rows=card.num_rows,
         row_groups=card.num_row_groups,
         pages=len(card.pages.offset),
@@ -196,11 +272,28 @@ def _index_file(file: FileTask, description: Description, writers: dict[int, _Ru
         bounds={column: zone.file_bounds() for column, zone in zones.items()},
         zones={column: zone.to_bytes() for column, zone in zones.items()},
         blooms=filtered_columns(card),
-        entries=entries,
     )
 
 
-def _keys(file: FileTask, index: IndexTask) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
+def _carried(description: Description, index: IndexTask) -> Embedded | None:
+    found = description.embedded.find("key", index.column)
+    return found if found is not None and key_payload.fits(found, index.type) else None
+
+
+def _carried_keys(file: FileTask, description: Description, index: IndexTask) -> list[KeysAndRows] | None:
+    """Keys and row numbers that the file itself carries, sparing its data pages; None when it does not."""
+    found = _carried(description, index)
+    if found is None:
+        return None
+    try:
+        with open_object(file.path, file.identity) as opened:
+            opened.check_unchanged(file.identity)
+            return key_payload.read(read_payload(opened, found), index.type, description.card.num_rows)
+    except PayloadDamaged:
+        return None
+
+
+def _keys(file: FileTask, index: IndexTask) -> Iterator[KeysAndRows]:
     """Keys and row numbers of all values that are not NULL, a batch at a time."""
     first = 0
     read_ahead = REMOTE_READ_AHEAD if is_url(file.path) else READ_AHEAD
@@ -208,7 +301,7 @@ def _keys(file: FileTask, index: IndexTask) -> Iterator[tuple[npt.NDArray[np.uin
         source = as_source(file.path, file.identity)
         with pq.ParquetFile(source, pre_buffer=False, buffer_size=read_ahead) as opened:
             for batch in opened.iter_batches(BATCH_ROWS, columns=[index.column], use_threads=False):
-                values = _plain_array(batch.column(0), index.type)
+                values = plain_array(batch.column(0), index.type)
                 rows = np.arange(first, first + len(values))
                 first += len(values)
                 if values.null_count:
@@ -218,12 +311,6 @@ def _keys(file: FileTask, index: IndexTask) -> Iterator[tuple[npt.NDArray[np.uin
                     yield encode(values), rows
     except (pa.ArrowException, OSError) as error:
         raise NotParquet(file.path, f"column '{index.column}' cannot be read: {error}") from error
-
-
-def _plain_array(values: pa.Array, type: pa.DataType) -> pa.Array:
-    if isinstance(values, pa.ExtensionArray):
-        values = values.storage
-    return values if values.type.equals(type) else values.cast(type)
 
 
 def _entries(keys: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], file_id: int) -> npt.NDArray[np.uint8]:

@@ -7,6 +7,7 @@ changes nothing but the time at which a file becomes fast.
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 import time
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from needlepoint.errors import StoreError
+from needlepoint.errors import FileChanged, StoreError
 from needlepoint.indexer.build import (
     Artifact,
     Failure,
@@ -26,10 +27,16 @@ from needlepoint.indexer.build import (
     Task,
     build,
     capacity,
+    described_again,
+    finish_file,
 )
+from needlepoint.indexer.payloads import PayloadTask
 from needlepoint.indexer.worker import build_in_process
+from needlepoint.indexes.kinds import kind
+from needlepoint.objects import Identity
 from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
+from needlepoint.stores.packs import PackStore
 from needlepoint.tables.definitions import File, Index, Table
 from needlepoint.tables.discovery import discover_schema, read_schemas
 from needlepoint.tables.registry import Registry
@@ -64,12 +71,14 @@ class Indexer:
         self,
         registry: Registry,
         stores: Callable[[Index], KeyStore],
+        packs: Callable[[Index], PackStore],
         scratch: Path,
         settings: Settings,
         progress: Progress = no_progress,
     ) -> None:
         self._registry = registry
         self._stores = stores
+        self._packs = packs
         self._scratch = scratch
         self._settings = settings
         self._progress = progress
@@ -108,6 +117,15 @@ class Indexer:
         prefix = f"{table.location}/"
         return table, {e.path.removeprefix(prefix): Failure(e.path, str(e)) for e in found.unreadable}
 
+    def finisher(self, table: Table) -> Callable[[str], int] | None:
+        """What embeds the table's indexes into a file at a path; None when there is nothing to embed."""
+        embedded = [index for index in self._registry.indexes(table) if index.embed]
+        if not embedded:
+            return None
+        keys = tuple(_index_task(table, index) for index in embedded if index.kind == "key")
+        payloads = _payload_tasks(table, [index for index in embedded if index.kind != "key"])
+        return functools.partial(finish_file, keys, payloads, self._settings.index_memory)
+
     def catch_up(self, table: Table, only: frozenset[str] | None = None) -> tuple[int, tuple[Failure, ...]]:
         """Build and commit what is missing for the listed files. Returns how many files, and what failed."""
         indexes = self._registry.indexes(table)
@@ -136,16 +154,50 @@ class Indexer:
         return indexed + more, tuple(dict.fromkeys((*failures, *other_failures)))
 
     def _mend(self, index: Index) -> None:
+        if index.kind != "key":
+            self._mend_payloads(index)
+            return
         try:
             self._stores(index).refresh(self._registry.runs(index))
         except IndexDamaged:
-            self._begin_anew(index)
+            self.begin_anew(index)
 
-    def _begin_anew(self, index: Index) -> None:
+    def _mend_payloads(self, index: Index) -> None:
+        """Payloads whose pack is lost, or that another version wrote, are made again."""
+        places = self._registry.places(index)
+        lost = self._packs(index).missing({place.pack for place in places.values() if place.pack})
+        version = kind(index.kind).version
+        stale = [id for id, place in places.items() if place.pack in lost or place.version != version]
+        if stale:
+            self._registry.forget_entries(index, stale)
+
+    def begin_anew(self, index: Index) -> None:
         """An index that lost entries is emptied and built again; until then, queries scan."""
         self._registry.forget_entries(index)
+        if index.kind != "key":
+            self._packs(index).destroy()
+            return
         self._stores(index).destroy()
         self._stores(index).ingest([])
+
+    def rewrite(self, table: Table, change: Callable[[str, Identity], Identity]) -> None:
+        """Change files of a table in a way that leaves their rows as they are: what was indexed stays so.
+
+        `change` is given path and identity of a file, and returns its identity afterwards.
+        """
+        embedded = [each for each in self._registry.indexes(table) if each.embed]
+        tasks = _payload_tasks(table, [each for each in embedded if each.kind != "key"])
+        files = [file for file in self._registry.files(table) if file.id is not None]
+        self._progress("rewriting", 0, len(files))
+        for done, file in enumerate(files, 1):
+            path = f"{table.location}/{file.path}"
+            try:
+                identity = change(path, file.identity)
+            except (FileChanged, FileNotFoundError):
+                continue  # the next sync sees what it is now
+            if identity != file.identity and file.id is not None:
+                self._registry.commit_artifacts([described_again(file.id, path, identity, tasks)], [])
+            self._progress("rewriting", done, len(files))
 
     def _tasks(
         self,
@@ -157,9 +209,10 @@ class Indexer:
     ) -> Iterator[Task]:
         """Neighbouring files together, as many as fill one run: fewer runs make faster lookups."""
         lacking = frozenset[int]().union(*(file.indexes for file in missing))
-        index_tasks = tuple(
-            IndexTask(i.id, i.column, table.schema.field(i.column).type) for i in indexes if i.id in lacking
-        )
+        index_tasks = tuple(_index_task(table, i) for i in indexes if i.id in lacking and i.kind == "key")
+        others = [i for i in indexes if i.kind != "key"]
+        # What one embeds moves what others have embedded.
+        payload_tasks = _payload_tasks(table, [i for i in others if i.id in lacking or i.embed])
         memory = self._settings.index_memory
         most_rows = min((capacity(memory, index_tasks, index) for index in index_tasks), default=1 << 60)
         wanted = sum(rows.get(file.file_id) or 0 for file in missing)
@@ -170,11 +223,11 @@ class Indexer:
         for file in missing:
             size = rows.get(file.file_id) or 0
             if group and (held + size > most_rows or len(group) >= (CARDS_PER_TASK if not index_tasks else 4096)):
-                yield Task(tuple(group), index_tasks, str(scratch / str(number)), memory)
+                yield Task(tuple(group), index_tasks, payload_tasks, str(scratch / str(number)), memory)
                 group, held, number = [], 0, number + 1
             group.append(file)
             held += size
-        yield Task(tuple(group), index_tasks, str(scratch / str(number)), memory)
+        yield Task(tuple(group), index_tasks, payload_tasks, str(scratch / str(number)), memory)
 
     def _run(
         self, tasks: Sequence[Task], indexes: dict[int, Index], rows: int
@@ -211,12 +264,15 @@ class Indexer:
         out to be damaged and was begun anew: then other files lack it."""
         begun_anew = False
         for index_id, index in indexes.items():
+            packs = [Path(pack.path) for pack in artifact.packs if pack.index_id == index_id]
+            if packs:
+                self._packs(index).ingest(packs)
             runs = [Path(run.path) for run in artifact.runs if run.index_id == index_id]
             try:
                 if runs:
                     self._stores(index).ingest(runs)
             except IndexDamaged:
-                self._begin_anew(index)
+                self.begin_anew(index)
                 self._stores(index).ingest([run for run in runs if run.exists()])
                 begun_anew = True
         self._registry.commit_artifacts(artifact.files, [(run.index_id, run.name) for run in artifact.runs])
@@ -242,3 +298,14 @@ class Indexer:
         for left in self._scratch.glob("*"):
             if left.stat().st_mtime < time.time() - older_than:
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def _index_task(table: Table, index: Index) -> IndexTask:
+    return IndexTask(index.id, index.column, table.schema.field(index.column).type, index.embed)
+
+
+def _payload_tasks(table: Table, indexes: Sequence[Index]) -> tuple[PayloadTask, ...]:
+    return tuple(
+        PayloadTask(i.id, i.kind, tuple(table.schema.field(name) for name in i.columns), i.options, i.embed)
+        for i in indexes
+    )

@@ -83,11 +83,13 @@ class Stored(Protocol):
 class Answer:
     """Rows of the file outside of which the conditions are not TRUE, and a few words about how that is known.
 
-    None: the index cannot say, or would take longer to than a scan; then all rows can match.
+    None: the index cannot say, or would take longer to than a scan; then all rows can match. `exact`: nearly all of the
+    rows match, so a reader fetches all their columns at once; else it looks at the columns of the conditions first.
     """
 
     rows: Rows | None
     why: str = ""
+    exact: bool = False
 
 
 class FileIndex(Protocol):

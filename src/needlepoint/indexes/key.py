@@ -16,7 +16,7 @@ index evaluates the predicate again on what was read. NULLs are not in the index
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from needlepoint.errors import NotIndexable
+from needlepoint.errors import NotIndexable, UsageError
 from needlepoint.indexes.hashing import hash_values, leading_bytes
 from needlepoint.predicate import Ordinal
 
@@ -33,6 +33,15 @@ Keys = npt.NDArray[np.uint8]
 
 _SIGN = np.uint64(1 << 63)
 _NAN_KEY = b"\xff" * 8
+
+
+def check_key_index(table: str, fields: Sequence[pa.Field], options: Mapping[str, Any]) -> None:
+    """Refuse what a key index cannot be made of."""
+    if len(fields) != 1:
+        raise NotIndexable("a key index has one column.", hint="A bloom index can have several.")
+    if options:
+        raise UsageError(f"a key index has no option '{next(iter(options))}'.", hint="docs/indexes.md lists them.")
+    key_bytes(fields[0].type, fields[0].name, table)
 
 
 def key_bytes(type: pa.DataType, column: str = "", table: str = "") -> int:

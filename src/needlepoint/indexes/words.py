@@ -14,7 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 # Letters of the same case folding that lower-casing leaves apart (Unicode CaseFolding.txt, status C and S).
-_FOLDED = dict(zip("ſµͅιϐϵϑϴϰϖϱςϕᲀᲁᲂᲃᲄᲅᲆᲇᲈẛ", "sμιιβεθθκπρσφвдосттъѣꙋṡ", strict=True))
+# Three are written by number: editors that normalise text would put others in their place.
+_FOLDED = dict(
+    zip(
+        "ſµͅ\u1fbe\u1fd3\u1fe3ϐϵϑϴϰϖϱςϕᲀᲁᲂᲃᲄᲅᲆᲇᲈẛ",
+        "sμιιΐΰβεθθκπρσφвдосттъѣꙋṡ",
+        strict=True,
+    )
+)
 _ODD = f"[{''.join(_FOLDED)}]"
 _BETWEEN = r"[^\p{L}\p{M}\p{N}]+"
 

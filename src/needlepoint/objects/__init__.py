@@ -10,6 +10,7 @@ local file and by an object store.
     remote     objects in S3, through obstore: the only importer of it
     failures   what an object store refuses, in our words
     opening    a path or URL becomes one or the other
+    replacing  a new version in the place of the old one
 """
 
 from needlepoint.objects.base import Identity, OpenObject, is_url
@@ -17,6 +18,7 @@ from needlepoint.objects.cursor import Cursor
 from needlepoint.objects.local import LocalFile
 from needlepoint.objects.opening import as_source, concurrently, identify, identify_all, open_object
 from needlepoint.objects.ranges import LOCAL_GAP, REMOTE_GAP, coalesce
+from needlepoint.objects.replacing import Piece, open_to_replace, replace
 
 __all__ = [
     "LOCAL_GAP",
@@ -25,6 +27,7 @@ __all__ = [
     "Identity",
     "LocalFile",
     "OpenObject",
+    "Piece",
     "as_source",
     "coalesce",
     "concurrently",
@@ -32,4 +35,6 @@ __all__ = [
     "identify_all",
     "is_url",
     "open_object",
+    "open_to_replace",
+    "replace",
 ]

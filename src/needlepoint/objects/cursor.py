@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import io
 import os
+from typing import Protocol
 
-from needlepoint.objects.base import OpenObject
+
+class Source(Protocol):
+    """What can be read by range; an open object is one."""
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self, offset: int, length: int) -> bytes: ...
 
 
 class Cursor(io.RawIOBase):
-    def __init__(self, source: OpenObject) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
         self._position = 0
 

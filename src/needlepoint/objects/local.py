@@ -19,12 +19,12 @@ def identify_file(path: str) -> Identity:
 class LocalFile:
     """One open file. Counts what is asked of it: `requests` and `bytes_requested`."""
 
-    __slots__ = ("_descriptor", "bytes_requested", "identity", "path", "requests")
+    __slots__ = ("bytes_requested", "descriptor", "identity", "path", "requests")
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        self.identity = self._current()
+        self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self.identity = self.current()
         self.requests = 0
         self.bytes_requested = 0
 
@@ -37,16 +37,17 @@ class LocalFile:
         self.close()
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
     @property
     def size(self) -> int:
         return self.identity.size
 
-    def _current(self) -> Identity:
-        found = os.fstat(self._descriptor)
+    def current(self) -> Identity:
+        """The identity of the open file now."""
+        found = os.fstat(self.descriptor)
         return Identity(found.st_size, found.st_mtime_ns)
 
     def check_unchanged(self, identity: Identity) -> None:
@@ -55,7 +56,7 @@ class LocalFile:
         A file replaced by a rename is not noticed through an open descriptor, and need not be: the bytes read
         are those of the old file, all of them.
         """
-        current = self._current()
+        current = self.current()
         if current != identity:
             raise changed(self.path, identity, current)
 
@@ -65,14 +66,14 @@ class LocalFile:
             raise too_short(self.path, self.size, offset, length)
         self.requests += 1
         self.bytes_requested += length
-        data = os.pread(self._descriptor, length, offset)
+        data = os.pread(self.descriptor, length, offset)
         if len(data) == length:
             return data
         # One call returns at most 2 GiB, and less when a signal arrives.
         parts = [data]
         done = len(data)
         while done < length:
-            data = os.pread(self._descriptor, length - done, offset + done)
+            data = os.pread(self.descriptor, length - done, offset + done)
             if not data:
                 raise too_short(self.path, self.size, offset, length)
             parts.append(data)

@@ -17,16 +17,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 import obstore
-from obstore.exceptions import BaseError, PreconditionError
+from obstore.exceptions import BaseError, NotSupportedError, PreconditionError
 from obstore.store import S3Store
 
-from needlepoint.errors import UsageError
-from needlepoint.objects.base import Identity, changed, too_short
+from needlepoint.errors import NeedlepointError, UsageError
+from needlepoint.objects.base import Identity, OpenObject, changed, too_short
 from needlepoint.objects.failures import object_store_error
 from needlepoint.objects.ranges import REMOTE_GAP, Block, coalesce, cut, split
 
 if TYPE_CHECKING:
-    from obstore import GetOptions, ObjectMeta
+    from obstore import Attributes, GetOptions, ObjectMeta
     from obstore.store import RetryConfig
 
 SCHEME = "s3://"
@@ -35,6 +35,10 @@ REQUESTS_AT_ONCE = 32
 # The end of a Parquet file is asked for more than once: as its footer, and for the page indexes in front of it.
 LONGEST_TAIL = 1 << 20
 LIST_PAGE = 1000  # the most that one list request returns
+# An object up to this size is replaced by one request, which carries a condition; a larger one in parts.
+LARGEST_PUT = 64 << 20
+PUT_PART = 16 << 20
+MOST_PARTS = 9000  # S3 takes 10,000
 
 _RETRIES: RetryConfig = {
     "max_retries": 5,
@@ -216,3 +220,71 @@ class RemoteObject:
         if len(data) != part[1] - part[0]:
             raise too_short(self.path, self.size, part[0], part[1] - part[0])
         return data
+
+
+def replace_object(file: OpenObject, pieces: Sequence[bytes | tuple[int, int]]) -> Identity:
+    """Put what the pieces make in the place of an open object; the new identity.
+
+    S3 appends to nothing, and obstore has no request that copies a part of an object inside the store: the bytes that
+    stay are read, under the condition that they are of the version opened, and sent again, a few parts in memory at
+    once. A small object is sent with the condition that it replaces that version. For an upload in parts there is no
+    such condition; the version is asked for just before it is completed.
+    """
+    bucket, key = split_url(file.path)
+    store = store_of(bucket)
+    size = sum(len(piece) if isinstance(piece, bytes) else piece[1] for piece in pieces)
+    try:
+        attributes = obstore.get(store, key, options={"head": True}).attributes
+        if size > LARGEST_PUT or not _put_whole(store, key, file, pieces, attributes):
+            _put_parts(store, key, file, pieces, max(PUT_PART, size // MOST_PARTS), attributes)
+    except NeedlepointError:
+        raise
+    except PreconditionError:
+        raise changed(file.path, file.identity) from None
+    except (BaseError, OSError, ValueError) as error:
+        _refuse(file.path, error)
+    return identify_object(file.path)
+
+
+def _put_whole(
+    store: S3Store, key: str, file: OpenObject, pieces: Sequence[bytes | tuple[int, int]], attributes: Attributes
+) -> bool:
+    """Whether it was done; a store that does not know conditions does nothing."""
+    if not file.identity.etag:
+        return False
+    data = b"".join(piece if isinstance(piece, bytes) else file.read(*piece) for piece in pieces)
+    try:
+        obstore.put(
+            store, key, data, attributes=attributes, mode={"e_tag": f'"{file.identity.etag}"'}, use_multipart=False
+        )
+    except NotSupportedError:
+        return False
+    except BaseError as error:
+        if "NotImplemented" in str(error):
+            return False
+        raise
+    return True
+
+
+def _put_parts(
+    store: S3Store,
+    key: str,
+    file: OpenObject,
+    pieces: Sequence[bytes | tuple[int, int]],
+    part: int,
+    attributes: Attributes,
+) -> None:
+    # Only closing completes the upload: after an error it is not closed, and the parts that were sent stay hidden until
+    # the bucket's rule for uploads that were given up removes them.
+    upload = obstore.open_writer(store, key, attributes=attributes, buffer_size=part, max_concurrency=4)
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            upload.write(piece)
+            continue
+        offset, length = piece
+        for start in range(offset, offset + length, part):
+            upload.write(file.read(start, min(part, offset + length - start)))
+    current = identify_object(file.path)
+    if current != file.identity:
+        raise changed(file.path, file.identity, current)
+    upload.close()

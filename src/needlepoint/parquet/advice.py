@@ -45,7 +45,8 @@ def no_page_index(anatomy: Anatomy) -> Advice | None:
     chunk = max(column.compressed // column.chunks for column in columns)
     return Advice(
         f"no page index: one row costs a whole column chunk, {_size(chunk)} at worst",
-        "pyarrow: write_page_index=True. Spark 3.2 and later writes it always. Or rewrite the file.",
+        "`needle retrofit FILE --page-index` adds it. pyarrow: write_page_index=True. "
+        "Spark 3.2 and later writes it always.",
         _names(columns),
     )
 

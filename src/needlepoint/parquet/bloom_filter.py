@@ -22,6 +22,7 @@ import xxhash
 from needlepoint.objects import LOCAL_GAP, OpenObject
 from needlepoint.parquet import thrift
 from needlepoint.parquet.card import ABSENT, FileCard
+from needlepoint.parquet.footer import ColumnChunk
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.parquet.thrift import Struct, ThriftError
 
@@ -102,6 +103,26 @@ def mask(hashes: Hashes) -> npt.NDArray[np.uint32]:
     keys = (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     bits: npt.NDArray[np.uint32] = np.uint32(1) << ((keys[..., None] * _SALT) >> np.uint32(27))
     return bits
+
+
+def filter_sizes(file: OpenObject, chunks: Iterable[ColumnChunk]) -> dict[int, int]:
+    """Offset of each bloom filter -> its length, from its header where the footer does not give it."""
+    sizes: dict[int, int] = {}
+    unknown: list[int] = []
+    for chunk in chunks:
+        offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
+        if offset is None or not 0 < offset < file.size:
+            continue
+        if length is None:
+            unknown.append(offset)
+        else:
+            sizes[offset] = length
+    windows = file.read_ranges([(at, min(HEADER_WINDOW, file.size - at)) for at in unknown]) if unknown else []
+    for offset, data in zip(unknown, windows, strict=True):
+        header = decode_header(data)
+        if header is not None:
+            sizes[offset] = header.length + header.num_bytes
+    return sizes
 
 
 def filled(hashes: Hashes, blocks: int) -> npt.NDArray[np.uint32]:

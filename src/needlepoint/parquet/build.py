@@ -16,6 +16,7 @@ from needlepoint.errors import NotParquet
 from needlepoint.objects import Identity, OpenObject, open_object
 from needlepoint.parquet import assembly, card, page_headers
 from needlepoint.parquet.card import ABSENT, ChunkTable, Field, FileCard, PageTable
+from needlepoint.parquet.embedded import Listed, embedded
 from needlepoint.parquet.footer import (
     ColumnChunk,
     FileMetadata,
@@ -47,10 +48,12 @@ _DICTIONARY_HEADER = 100  # bytes at most; as in parquet-cpp
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A card, and for each of its chunks the bounds of its pages, None where the file gives none."""
+    """A card, for each of its chunks the bounds of its pages, None where the file gives none, and the indexes that are
+    embedded in the file."""
 
     card: FileCard
     page_bounds: tuple[ColumnIndex | None, ...]
+    embedded: Listed
 
 
 def build_card(path: str, identity: Identity | None = None) -> FileCard:
@@ -74,7 +77,8 @@ def describe(path: str, identity: Identity | None = None) -> Description:
         _walk_headers(file, metadata, chunks, ends, indexes, bounds)
         _forget_bounds_of_unknown_order(metadata, chunks, bounds)
         file.check_unchanged(file.identity)
-        return Description(_card(file, metadata, columns, chunks, ends, indexes), tuple(bounds))
+        found = _card(file, metadata, columns, chunks, ends, indexes)
+        return Description(found, tuple(bounds), embedded(file, metadata))
 
 
 def _check_places(file: OpenObject, chunks: list[ColumnChunk]) -> None:

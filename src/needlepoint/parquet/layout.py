@@ -9,21 +9,21 @@ each column chunk), or unknown.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from needlepoint.objects import OpenObject
 from needlepoint.parquet import thrift
-from needlepoint.parquet.bloom_filter import HEADER_WINDOW, decode_header
+from needlepoint.parquet.bloom_filter import filter_sizes
+from needlepoint.parquet.embedded import Embedded, embedded, is_intact
 from needlepoint.parquet.footer import MAGIC, ColumnChunk, FileMetadata
 from needlepoint.parquet.thrift import ThriftError
 
 KINDS = ("dictionary", "data", "column index", "offset index", "bloom filter", "embedded index", "footer")
 WASTE = ("padding", "dead footer", "metadata copy", "unknown")
 
-# footer keys that tell of indexes in the file: ours, and the one of the distinct-index articles
-INDEXES, DISTINCT_OFFSET = b"needlepoint.indexes", b"distinct_index_offset"
+# the footer key of the distinct-index articles
+DISTINCT_OFFSET = b"distinct_index_offset"
 _DISTINCT_MAGIC = b"IDX1"
 
 # Of so many gaps, the largest, the bytes are looked at; of each so many.
@@ -45,65 +45,53 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedIndex:
-    """An index inside the file, as the footer tells of it; `offset` and `length` are absent where it does not."""
+    """An index inside the file, as the footer tells of it; what it does not tell is None.
+
+    `problem` says why the index is of no use, None that it describes the file and is what was embedded; of a foreign
+    one that is not known.
+    """
 
     kind: str
-    column: str | None
-    offset: int | None
-    length: int | None
+    columns: tuple[str, ...] = ()
+    offset: int | None = None
+    length: int | None = None
+    size: int | None = None
+    codec: str | None = None
+    version: int | None = None
+    problem: str | None = None
 
 
 def embedded_indexes(file: OpenObject, metadata: FileMetadata) -> tuple[EmbeddedIndex, ...]:
-    """What the footer says; whether an index fits the data is not checked."""
-    keys = dict(metadata.key_value)
-    found: list[EmbeddedIndex] = []
-    try:
-        listed = json.loads(keys.get(INDEXES) or b"[]")
-    except ValueError:
-        listed = []
-    for entry in listed if isinstance(listed, list) else []:
-        if isinstance(entry, dict):
-            column = entry.get("column")
-            place = _number(entry.get("offset")), _number(entry.get("length"))
-            found.append(EmbeddedIndex(str(entry.get("kind")), None if column is None else str(column), *place))
-    if keys.get(DISTINCT_OFFSET):
-        found.append(_distinct(file, keys[DISTINCT_OFFSET] or b""))
+    """Those that describe the file, those that do not, and the one of the distinct-index articles."""
+    listed = embedded(file, metadata)
+    found = [_checked(file, entry) for entry in listed.entries]
+    found += [EmbeddedIndex(what, problem=why) for what, why in listed.ignored]
+    offset = dict(metadata.key_value).get(DISTINCT_OFFSET)
+    if offset:
+        found.append(_distinct(file, offset))
     return tuple(found)
 
 
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and value >= 0 else None
+def _checked(file: OpenObject, entry: Embedded) -> EmbeddedIndex:
+    problem = None if is_intact(file, entry) else "does not match its checksum"
+    return EmbeddedIndex(
+        entry.kind, entry.columns, entry.offset, entry.length, entry.size, entry.codec, entry.version, problem
+    )
 
 
 def _distinct(file: OpenObject, text: bytes) -> EmbeddedIndex:
     # IDX1, length of the values (8 bytes, little-endian), the values
     offset = int(text) if text.isdigit() and len(text) < 19 else None
     if offset is None or offset + 12 > file.size:
-        return EmbeddedIndex("distinct", None, offset, None)
+        return EmbeddedIndex("distinct", offset=offset, problem="lies outside the file")
     head = file.read(offset, 12)
     length = 12 + int.from_bytes(head[4:], "little")
     fits = head[:4] == _DISTINCT_MAGIC and offset + length <= file.size
-    return EmbeddedIndex("distinct", None, offset, length if fits else None)
-
-
-def bloom_sizes(file: OpenObject, chunks: Iterable[ColumnChunk]) -> dict[int, int]:
-    """Offset of each bloom filter -> its length, from its header where the footer does not give it."""
-    sizes: dict[int, int] = {}
-    unknown: list[int] = []
-    for chunk in chunks:
-        offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
-        if offset is None or not 0 < offset < file.size:
-            continue
-        if length is None:
-            unknown.append(offset)
-        else:
-            sizes[offset] = length
-    windows = file.read_ranges([(at, min(HEADER_WINDOW, file.size - at)) for at in unknown]) if unknown else []
-    for offset, data in zip(unknown, windows, strict=True):
-        header = decode_header(data)
-        if header is not None:
-            sizes[offset] = header.length + header.num_bytes
-    return sizes
+    return (
+        EmbeddedIndex("distinct", offset=offset, length=length)
+        if fits
+        else EmbeddedIndex("distinct", offset=offset, problem="is not there")
+    )
 
 
 def segments(
@@ -116,9 +104,10 @@ def segments(
     for chunk in chunks:
         known += _index("column index", chunk.column_index_offset, chunk.column_index_length)
         known += _index("offset index", chunk.offset_index_offset, chunk.offset_index_length)
-    known += [Segment("bloom filter", offset, offset + size) for offset, size in bloom_sizes(file, chunks).items()]
+    known += [Segment("bloom filter", offset, offset + size) for offset, size in filter_sizes(file, chunks).items()]
     for part in parts:
-        known += _index("embedded index", part.offset, part.length)
+        if part.problem is None:
+            known += _index("embedded index", part.offset, part.length)
     known.append(Segment("footer", file.size - 8 - len(metadata.raw), file.size))
     return _joined(_with_gaps(file, known))
 

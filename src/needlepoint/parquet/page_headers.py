@@ -119,10 +119,14 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """What the headers said: the pages, and their bounds when every header has some."""
+    """What the headers said: the pages, and their bounds when every header has some.
+
+    `joined` when a page of these is several pages of the file.
+    """
 
     pages: OffsetIndex
     bounds: ColumnIndex | None
+    joined: bool = False
 
 
 def walk(file: OpenObject, chunks: Sequence[Chunk]) -> list[Walked | None]:
@@ -164,8 +168,8 @@ class _Walk:
     """One chunk on its way: it wants `wanted` bytes at `position`, where a header begins; 0 when it is done."""
 
     __slots__ = (
-        "_bounds", "_chunk", "_failed", "_first_rows", "_headers", "_offsets", "_rows", "_rows_before", "_sizes",
-        "_values", "_window", "position", "wanted",
+        "_bounds", "_chunk", "_failed", "_first_rows", "_headers", "_joined", "_offsets", "_rows", "_rows_before",
+        "_sizes", "_values", "_window", "position", "wanted",
     )  # fmt: skip
 
     def __init__(self, chunk: Chunk) -> None:
@@ -176,7 +180,7 @@ class _Walk:
         # Number of values, of nulls, minimum and maximum of each page; None once a page lacks bounds.
         self._bounds: list[tuple[int, int | None, bytes | None, bytes | None]] | None = []
         self._rows = self._values = self._headers = 0
-        self._failed = False
+        self._failed = self._joined = False
         self.position = chunk.start
         size = chunk.end - chunk.start
         self._window = size if size <= SMALL_CHUNK else WINDOW
@@ -254,6 +258,7 @@ class _Walk:
         if self._offsets and (not begins or rows == 0 or self._first_rows[-1] == self._rows):
             self._sizes[-1] = end - self._offsets[-1]
             self._bounds = None
+            self._joined = True
         else:
             self._offsets.append(self.position)
             self._sizes.append(end - self.position)
@@ -294,7 +299,7 @@ class _Walk:
         pages = OffsetIndex(*arrays)
         if not is_plausible(pages, num_rows=chunk.num_rows, start=chunk.start, end=chunk.end):
             return None
-        return Walked(pages, self._column_index())
+        return Walked(pages, self._column_index(), self._joined)
 
     def _column_index(self) -> ColumnIndex | None:
         if self._bounds is None:

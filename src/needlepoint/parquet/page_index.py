@@ -90,6 +90,35 @@ def decode_column_index(data: bytes) -> ColumnIndex:
     return index
 
 
+def encode_offset_index(index: OffsetIndex) -> bytes:
+    """What `decode_offset_index` reads."""
+    locations = []
+    for offset, size, row in zip(
+        index.offset.tolist(), index.compressed_page_size.tolist(), index.first_row_index.tolist(), strict=True
+    ):
+        location = thrift.Writer()
+        location.integer64(1, offset)
+        location.integer32(2, size)
+        location.integer64(3, row)
+        locations.append(location.finish())
+    writer = thrift.Writer()
+    writer.structs(1, locations)
+    return writer.finish()
+
+
+def encode_column_index(index: ColumnIndex) -> bytes:
+    """What `decode_column_index` reads."""
+    writer = thrift.Writer()
+    # In a list a boolean is a byte: 1 true, 2 false.
+    writer.elements(1, thrift.TRUE, [b"\1" if null else b"\2" for null in index.null_pages.tolist()])
+    writer.binaries(2, list(index.min_values))
+    writer.binaries(3, list(index.max_values))
+    writer.integer32(4, index.boundary_order)
+    if index.null_counts is not None:
+        writer.integers(5, index.null_counts.tolist(), thrift.I64)
+    return writer.finish()
+
+
 def is_plausible(index: OffsetIndex, *, num_rows: int, start: int, end: int) -> bool:
     """Whether the index can be the one of a chunk with these rows at these bytes `[start, end)`.
 

@@ -17,7 +17,8 @@ whatever the bytes are, the reader ends, uses memory in proportion to them, and 
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -161,6 +162,70 @@ def parse(data: bytes, position: int = 0, field: int = 0) -> Struct:
         return _read_struct(data, position, 0, field)
     except (IndexError, struct.error) as error:
         raise Truncated("the bytes end inside a value") from error
+
+
+class Span(NamedTuple):
+    """A field of a struct where it lies: its header at `[start, value)`, its value at `[value, end)`."""
+
+    field: int
+    kind: int
+    start: int
+    value: int
+    end: int
+
+
+def spans(data: bytes, position: int = 0) -> tuple[list[Span], int]:
+    """Where the fields of the struct at `position` lie, in their order, and where the struct ends."""
+    found: list[Span] = []
+    field = 0
+    try:
+        while data[position]:
+            start = position
+            kind = data[position] & 0x0F
+            position += 1
+            if data[start] >> 4:
+                field += data[start] >> 4
+            else:
+                number, position = _read_varint(data, position)
+                field = (number >> 1) ^ -(number & 1)
+            value = position
+            if kind not in (TRUE, FALSE):
+                _, position = _read_value(data, position, kind, 0)
+            found.append(Span(field, kind, start, value, position))
+    except (IndexError, struct.error) as error:
+        raise Truncated("the bytes end inside a value") from error
+    return found, position + 1
+
+
+def rewrite(data: bytes, position: int, fields: Mapping[int, tuple[int, bytes] | None]) -> bytes:
+    """The struct at `position` with these fields, each of a kind and an encoded value, or without those that are None.
+
+    All other bytes stay as they are, but for the header of a field that follows on another one than before, since
+    headers count from the field before them.
+
+    >>> writer = Writer()
+    >>> writer.integer32(1, 7)
+    >>> writer.binary(4, b"name")
+    >>> changed = rewrite(writer.finish(), 0, {2: (BINARY, b"\\x01x"), 4: None})
+    >>> parse(changed).binary(2), 4 in parse(changed)
+    (b'x', False)
+    """
+    writer = Writer()
+    left = {field: value for field, value in fields.items() if value is not None}
+    before = 0  # the field before, in the bytes as they are
+    found, _ = spans(data, position)
+    for span in found:
+        for field in sorted(left):
+            if field < span.field:
+                writer.raw(field, *left.pop(field))
+        if span.field not in fields:
+            writer.copied(span, before, data)
+        elif span.field in left:
+            writer.raw(span.field, *left.pop(span.field))
+        before = span.field
+    for field in sorted(left):
+        writer.raw(field, *left[field])
+    return writer.finish()
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
@@ -444,6 +509,14 @@ class Writer:
         """A field whose value is encoded already."""
         self._header(field, kind)
         self._bytes += value
+
+    def copied(self, span: Span, before: int, data: bytes) -> None:
+        """A field as it is in `data`, where it follows on the field `before`."""
+        if before == self._last:
+            self._bytes += data[span.start : span.end]
+            self._last = span.field
+        else:
+            self.raw(span.field, span.kind, data[span.value : span.end])
 
     def begin(self, field: int) -> None:
         """Begin a struct in the field."""

@@ -38,6 +38,7 @@ from needlepoint.query.cards import Cards
 from needlepoint.query.catalog import Care
 from needlepoint.query.explain import Report, TableReport
 from needlepoint.query.failures import clear_error
+from needlepoint.query.file_indexes import FileIndexes
 from needlepoint.query.gate import Costs, Native
 from needlepoint.query.native import NativeScans, metrics
 from needlepoint.query.page_reads import read_matching, read_pages
@@ -100,10 +101,12 @@ class Engine:
         self,
         registry: Registry,
         stores: Callable[[Index], KeyStore],
+        file_indexes: FileIndexes,
         settings: Settings,
     ) -> None:
         self._registry = registry
         self._stores = stores
+        self.file_indexes = file_indexes
         self._settings = settings
         Costs.of("", settings.costs)  # costs that cannot be read are refused at once
         self.snapshots = Snapshots(registry, settings.refresh, settings.object_refresh)
@@ -277,6 +280,7 @@ class Engine:
             self._settings.range_limit,
             request.columns,
             costs,
+            self.file_indexes,
         )
         plan = AccessPlan.scan_all(len(snapshot.files))
         if use_indexes:

@@ -199,7 +199,7 @@ class _KeyLookup:
         return float((share * question.prepared.file_rows).sum()) > MANY_TIMES * question.range_limit
 
     def _report(self, index: Index, used: bool, why: str) -> None:
-        self._question.indexes.append(IndexUse(index.name, index.kind, index.column, used, why))
+        self._question.indexes.append(IndexUse(index.name, index.kind, index.shown_columns, used, why))
 
     def disbelieve(self, why: str) -> None:
         for position, use in enumerate(self._question.indexes):

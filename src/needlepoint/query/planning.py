@@ -22,6 +22,7 @@ from needlepoint.predicate import (
     In,
     IsNotNull,
     IsNull,
+    Like,
     Not,
     Or,
     Ordinal,
@@ -29,11 +30,13 @@ from needlepoint.predicate import (
     StartsWith,
     Unknown,
 )
-from needlepoint.query import monotone
+from needlepoint.query import monotone, patterns
 from needlepoint.tables.schemas import ordinal
 
 _SCAN_LINE = re.compile(r"^ *TableScan: (?:\w+\.)*(\w+)", re.MULTILINE)
 _SWAPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_PREFIX = re.compile(r"[^%_\\]+%", re.DOTALL)
+_PATTERNED = {"~", "~*", "~~", "~~*"}
 _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
@@ -177,6 +180,8 @@ class _Converter:
                 return self._in_list(expression)
             case "Like":
                 return self._like(expression)
+            case "ScalarFunction":
+                return self._text_function(expression)
             case "Not":
                 harmless = self._harmless.copy()
                 child = self._convert(expression.rex_call_operands()[0])
@@ -211,6 +216,8 @@ class _Converter:
         if operator in ("AND", "OR"):
             both = (self._convert(left), self._convert(right))
             return And(both) if operator == "AND" else _any_of(both)
+        if operator in _PATTERNED:
+            return self._patterned(left, operator, right)
         if left.variant_name() == "Literal":
             left, right, operator = right, left, _SWAPPED.get(operator, "")
         if right.variant_name() != "Literal":
@@ -248,6 +255,8 @@ class _Converter:
             return Unknown()
         operands = left.rex_call_operands()
         name = "cast" if variant == "Cast" else left.rex_call_operator()
+        if name == "strpos":
+            return self._found_at(operands, operator, values)
         fixed = [None if each.variant_name() != "Literal" else each.python_value().as_py() for each in operands]
         place = 1 if name == "date_trunc" else 0
         column = self._column(operands[place]) if len(operands) > place else None
@@ -266,6 +275,17 @@ class _Converter:
             return Unknown()
         asked = monotone.Asked(column, interval)
         return asked.compare(operator, values[0]) if len(values) == 1 else asked.one_of(values)
+
+    def _found_at(self, operands: list[Any], operator: str, places: tuple[Ordinal, ...]) -> Predicate:
+        """Comparisons of the place where one text begins in another: from 1, and 0 where it does not."""
+        column, text = self._text_column(operands[0]), _text(operands[1])
+        if column is None or not text:
+            return Unknown()
+        lowest = {">": 0, ">=": 1, "<>": 0, "=": 1, "IN": 1}.get(operator)
+        exact = operator != "<>" or places == (0,)
+        if lowest is None or not exact or any(isinstance(place, bytes) or place < lowest for place in places):
+            return Unknown()
+        return _holds(column, patterns.of_text(text, starts=operator == "=" and places == (1,)))
 
     def _in_list(self, expression: Any) -> Predicate:
         left, *items = expression.rex_call_operands()
@@ -287,22 +307,66 @@ class _Converter:
         return found
 
     def _like(self, expression: Any) -> Predicate:
-        operator = expression.rex_call_operator()
-        if operator not in ("like", "not like") or expression.to_variant().escape_char() is not None:
-            return Unknown()
         left, right = expression.rex_call_operands()
-        column = self._column(left)
-        if column is None or right.variant_name() != "Literal" or not right.python_value().is_valid:
+        escape = expression.to_variant().escape_char()
+        if escape not in (None, "\\"):  # DataFusion 55 refuses it
             return Unknown()
-        pattern = str(right.python_value().as_py())
-        end = min((pattern.find(special) for special in "%_\\" if special in pattern), default=len(pattern))
-        prefix = pattern[:end].encode()
-        if not prefix or not pa.types.is_string(self._types[column]):
+        return self._patterned(left, expression.rex_call_operator(), right)
+
+    def _patterned(self, left: Any, operator: str, right: Any) -> Predicate:
+        """A text and a pattern, by LIKE or a regular expression."""
+        column, pattern = self._text_column(left), _text(right)
+        if column is None or pattern is None:
             return Unknown()
-        starts = StartsWith(column, prefix)
-        if operator == "not like":
-            return Not(starts) if pattern[end:] == "%" else Unknown()
-        return starts if pattern[end:] == "%" else And((starts, Unknown()))
+        match operator:
+            case "like" | "~~":
+                return _holds(column, patterns.of_like(pattern))
+            case "ilike" | "~~*":
+                return _holds(column, patterns.of_like(pattern, fold=True))
+            case "not like" if _PREFIX.fullmatch(pattern):
+                return Not(StartsWith(column, pattern[:-1].encode()))
+            case "~" | "~*":
+                return _holds(column, patterns.of_regex(pattern, "i" if operator == "~*" else ""))
+        return Unknown()
+
+    def _text_function(self, expression: Any) -> Predicate:
+        """Functions of texts that are TRUE or not."""
+        name, operands = expression.rex_call_operator(), expression.rex_call_operands()
+        column, texts = self._text_column(operands[0]) if operands else None, list(map(_text, operands[1:]))
+        if column is None or not texts or None in texts:
+            return Unknown()
+        asked, *flags = (text or "" for text in texts)
+        match name:
+            case "contains":
+                return _holds(column, patterns.of_text(asked))
+            case "starts_with":
+                return _holds(column, patterns.of_text(asked, starts=True))
+            case "ends_with":
+                return _holds(column, patterns.of_text(asked, ends=True))
+            case "regexp_like":
+                return _holds(column, patterns.of_regex(asked, "".join(flags)))
+        return Unknown()
+
+    def _text_column(self, expression: Any) -> str | None:
+        column = self._column(expression)
+        return column if column is not None and pa.types.is_string(self._types[column]) else None
+
+
+def _text(expression: Any) -> str | None:
+    if expression.variant_name() != "Literal":
+        return None
+    value = expression.python_value().as_py()
+    return value if isinstance(value, str) else None
+
+
+def _holds(column: str, pieces: patterns.Pieces | None) -> Predicate:
+    """What a pattern asks at least. Bounds and keys know beginnings, indexes of words the rest."""
+    if pieces is None:
+        return Unknown()
+    like = Like(column, pieces.texts, pieces.starts, pieces.ends, pieces.fold)
+    if pieces.starts and not pieces.fold:
+        return And((StartsWith(column, pieces.texts[0].encode()), like, Unknown()))
+    return And((like, Unknown()))
 
 
 def _or_false(predicate: Predicate) -> Predicate:

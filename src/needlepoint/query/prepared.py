@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from needlepoint.predicate import Bounds, Zone, Zones
-from needlepoint.tables.definitions import Index
+from needlepoint.tables.definitions import Index, Place
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.schemas import ordinal
 from needlepoint.tables.snapshots import Snapshot
@@ -28,6 +28,7 @@ class Prepared:
     lookups: dict[tuple[str, ...], bool] = field(default_factory=dict)  # columns, and whether they are that in SQL
     _zones: dict[str, Zone] = field(default_factory=dict)
     _coverage: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    _places: dict[int, dict[int, Place]] = field(default_factory=dict)
 
     @cached_property
     def types(self) -> Mapping[str, pa.DataType]:
@@ -49,6 +50,12 @@ class Prepared:
         if index.id not in self._coverage:
             self._coverage[index.id] = np.array([index.id in file.indexed for file in self.snapshot.files], np.bool_)
         return self._coverage[index.id]
+
+    def places(self, index: Index) -> Mapping[int, Place]:
+        """Where the payloads of an index lie, by file id."""
+        if index.id not in self._places:
+            self._places[index.id] = self.registry.places(index)
+        return self._places[index.id]
 
     def partition_zones(self, columns: Iterable[str]) -> Zones:
         return self.zones(name for name in columns if name in self.snapshot.table.partitions)

@@ -9,10 +9,11 @@ from needlepoint.parquet.pages import ReadStats
 from needlepoint.predicate import Predicate
 from needlepoint.query.cards import Cards
 from needlepoint.query.explain import IndexUse, StepReport
+from needlepoint.query.file_indexes import FileIndexes
 from needlepoint.query.gate import Costs
 from needlepoint.query.prepared import Prepared
 from needlepoint.stores.base import KeyStore
-from needlepoint.tables.definitions import Index
+from needlepoint.tables.definitions import File, Index
 from needlepoint.tables.snapshots import Snapshot
 
 
@@ -27,6 +28,7 @@ class Question:
     range_limit: int
     columns: frozenset[str]
     costs: Costs
+    file_indexes: FileIndexes
     steps: list[StepReport] = field(default_factory=list)
     indexes: list[IndexUse] = field(default_factory=list)
     spent: list[ReadStats] = field(default_factory=list)
@@ -34,3 +36,8 @@ class Question:
     @property
     def snapshot(self) -> Snapshot:
         return self.prepared.snapshot
+
+    def scan_seconds(self, file: File) -> float:
+        """What a native scan of the file takes, about: of its columns, those that are asked for."""
+        share = len(self.columns) / max(1, len(self.snapshot.table.data_columns))
+        return self.costs.scan_file + file.identity.size * min(1.0, share) * self.costs.scan_byte

@@ -11,6 +11,7 @@ Only a first look: what this tree cannot express passes, and the query evaluates
 from __future__ import annotations
 
 import decimal
+import re
 from collections.abc import Iterator
 from functools import reduce
 from typing import Any
@@ -20,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from needlepoint.indexes.words import folded, folded_text
 from needlepoint.predicate import (
     And,
     Compare,
@@ -28,6 +30,7 @@ from needlepoint.predicate import (
     IsNotNull,
     IsNull,
     Leaf,
+    Like,
     Not,
     Or,
     Ordinal,
@@ -128,9 +131,21 @@ def _leaf(table: pa.Table, leaf: Leaf) -> Any:
                 return pc.if_else(column.is_valid(), found, None)
             case StartsWith(_, prefix) if pa.types.is_string(column.type):
                 return pc.starts_with(column, prefix.decode())
+            case Like() if pa.types.is_string(column.type):
+                return _holds(column, leaf)
     except (pa.ArrowException, ValueError, OverflowError, TypeError):
         return None  # a value that the column's type cannot hold
     return None
+
+
+def _holds(column: pa.ChunkedArray, like: Like) -> Any:
+    """Whether each text has the pieces, in order and apart."""
+    pieces = list(map(folded_text, like.pieces)) if like.fold else like.pieces
+    texts = folded(column) if like.fold else column
+    if len(pieces) == 1 and not (like.starts or like.ends):
+        return pc.match_substring(texts, pieces[0])
+    pattern = ".*".join(map(re.escape, pieces))
+    return pc.match_substring_regex(texts, f"(?s){'^' if like.starts else ''}{pattern}{'$' if like.ends else ''}")
 
 
 def _scalar(value: Ordinal, type: pa.DataType) -> pa.Scalar:

@@ -1,7 +1,9 @@
 """The statements beyond queries: indexes and views have CREATE, DROP and SHOW.
 
 >>> parse("CREATE INDEX ON product USING key (product_id)")
-CreateIndex(table='product', column='product_id', kind='key', name=None)
+CreateIndex(table='product', columns=('product_id',), kind='key', name=None, options={})
+>>> parse("CREATE INDEX ON product USING text (title) WITH (embed = true, tokenizer = 'trigram')").options
+{'embed': True, 'tokenizer': 'trigram'}
 >>> parse("SHOW INDEXES")
 ShowIndexes()
 >>> parse("SELECT 1") is None
@@ -10,15 +12,22 @@ True
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from needlepoint.errors import SqlError
 
 _WORD = r'(?:[A-Za-z_]\w*|"(?:[^"]|"")+")'
 _CREATE_INDEX = re.compile(
-    rf"CREATE\s+INDEX(?:\s+(?!ON\b)({_WORD}))?\s+ON\s+({_WORD})(?:\s+USING\s+({_WORD}))?\s*\(\s*({_WORD})\s*\)",
-    re.IGNORECASE,
+    rf"CREATE\s+INDEX(?:\s+(?!ON\b)({_WORD}))?\s+ON\s+({_WORD})(?:\s+USING\s+({_WORD}))?"
+    rf"\s*\(\s*({_WORD}(?:\s*,\s*{_WORD})*)\s*\)(?:\s*WITH\s*\((.*)\))?",
+    re.IGNORECASE | re.DOTALL,
+)
+_OPTION = re.compile(
+    rf"\s*({_WORD})(?:\s*=\s*(true|false|'(?:[^']|'')*'|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?))?\s*(?:,|$)", re.IGNORECASE
 )
 _DROP_INDEX = re.compile(rf"DROP\s+INDEX\s+({_WORD})", re.IGNORECASE)
 _SHOW_INDEXES = re.compile(rf"SHOW\s+INDEXES(?:\s+(?:FROM|ON)\s+({_WORD}))?", re.IGNORECASE)
@@ -30,9 +39,10 @@ _STARTS = re.compile(r"(CREATE|DROP)\s+(INDEX|VIEW)\b|SHOW\s+INDEXES\b", re.IGNO
 @dataclass(frozen=True, slots=True)
 class CreateIndex:
     table: str
-    column: str
+    columns: tuple[str, ...]
     kind: str = "key"
     name: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,7 @@ class DropView:
 Statement = CreateIndex | DropIndex | ShowIndexes | CreateView | DropView
 
 _FORMS = {
-    "INDEX": "CREATE INDEX [name] ON table USING key (column), or DROP INDEX name",
+    "INDEX": "CREATE INDEX [name] ON table USING kind (column, …) [WITH (option = value, …)], or DROP INDEX name",
     "VIEW": "CREATE VIEW name AS SELECT …, or DROP VIEW name",
 }
 
@@ -74,8 +84,9 @@ def parse(sql: str) -> Statement | None:
     if start is None:
         return None
     if found := _CREATE_INDEX.fullmatch(text):
-        name, table, kind, column = (_unquoted(word) if word else None for word in found.groups())
-        return CreateIndex(table or "", column or "", kind or "key", name)
+        name, table, kind = (_unquoted(word) if word else None for word in found.groups()[:3])
+        columns = tuple(_unquoted(word) for word in re.findall(_WORD, found[4]))
+        return CreateIndex(table or "", columns, kind or "key", name, _options(found[5] or ""))
     if found := _DROP_INDEX.fullmatch(text):
         return DropIndex(_unquoted(found[1]))
     if found := _SHOW_INDEXES.fullmatch(text):
@@ -86,6 +97,25 @@ def parse(sql: str) -> Statement | None:
         return DropView(_unquoted(found[1]))
     form = _FORMS.get((start[2] or "INDEX").upper(), "")
     raise SqlError(f"'{' '.join(text.split())[:80]}' is not understood.", hint=f"The form is: {form}.")
+
+
+def _options(text: str) -> dict[str, Any]:
+    """`embed, tokenizer = 'trigram'`: an option without a value is true."""
+    found: dict[str, Any] = {}
+    position = 0
+    while text[position:].strip():
+        option = _OPTION.match(text, position)
+        if option is None:
+            raise SqlError(
+                f"'{text[position:].strip()[:40]}' is no option of an index.", hint="The form is: WITH (embed = true)."
+            )
+        value = option[2]
+        if value is not None and value.startswith("'"):
+            found[_unquoted(option[1])] = value[1:-1].replace("''", "'")
+        else:
+            found[_unquoted(option[1])] = True if value is None else json.loads(value.lower())
+        position = option.end()
+    return found
 
 
 def quoted(name: str) -> str:

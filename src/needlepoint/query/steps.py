@@ -26,10 +26,12 @@ from needlepoint.predicate import (
     Constant,
     In,
     Leaf,
+    Like,
     Match,
     Not,
     Or,
     Predicate,
+    TextMatch,
     Unknown,
     Zone,
     Zones,
@@ -39,6 +41,7 @@ from needlepoint.predicate import (
 )
 from needlepoint.query.explain import IndexUse, StepReport
 from needlepoint.query.gate import touched
+from needlepoint.query.index_lookup import by_index
 from needlepoint.query.key_lookup import by_key
 from needlepoint.query.question import Question
 from needlepoint.tables.definitions import File
@@ -70,7 +73,8 @@ def by_zone(plan: AccessPlan, question: Question) -> AccessPlan:
 
 
 def _asked(question: Question) -> list[str]:
-    return list({leaf.column: None for leaf in leaves(question.predicate)})
+    # Bounds say nothing of what is inside a text: not worth loading.
+    return list({leaf.column: None for leaf in leaves(question.predicate) if not isinstance(leaf, Like | TextMatch)})
 
 
 def _by_zones(plan: AccessPlan, question: Question, zones: Zones) -> AccessPlan:
@@ -244,4 +248,4 @@ class _Pages:
         return np.concatenate(starts), np.concatenate(stops), Zone.joined(zones)
 
 
-STEPS: tuple[Step, ...] = (by_partition, by_zone, by_key, by_row_group, by_bloom, by_page)
+STEPS: tuple[Step, ...] = (by_partition, by_zone, by_key, by_row_group, by_bloom, by_page, by_index)

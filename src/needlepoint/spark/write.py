@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from needlepoint.errors import UsageError
+from needlepoint.spark.finish import finish
 from needlepoint.spark.stage import Layout, stage
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ def write(
                 hint="Leave partition_by out: the table knows.",
             )
         partition_by = known.partitions
-        indexed = tuple(index.column for index in lake.registry.indexes(known) if index.column in df.columns)
+        # Columns of few distinct values, which other kinds are for, are small with a dictionary.
+        looked_up = [index for index in lake.registry.indexes(known) if index.kind in ("key", "text")]
+        indexed = tuple(index.column for index in looked_up if index.column in df.columns)
     else:
         indexed = ()
     layout = layout or Layout()
@@ -54,6 +57,9 @@ def write(
         staged = stage(
             df, staging, partition_by=partition_by or (), layout=layout, files_per_partition=files_per_partition
         )
+        finisher = lake.finisher(table)
+        if finisher is not None:
+            staged = finish(df.sparkSession, staged, finisher)
         return lake.publish(table, staged, staging, batch)
     except BaseException:
         if not _begun(lake, table, str(staging)):

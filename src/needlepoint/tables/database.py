@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ class Database:
     `write` is one transaction: all of it is durable when it returns, or none of it happened.
     """
 
-    def __init__(self, path: Path, statements: str, version: int) -> None:
+    def __init__(self, path: Path, statements: str, version: int, upgrades: Mapping[int, str] | None = None) -> None:
+        """`upgrades` are the statements that lead from each older version to the one after it."""
         self.path = path
         self._lock = threading.RLock()
         with self._errors():
@@ -28,7 +29,7 @@ class Database:
             self._use_write_ahead_log()
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("PRAGMA foreign_keys = ON")
-            self._create(statements, version)
+            self._create(statements, version, upgrades or {})
 
     def _use_write_ahead_log(self) -> None:
         # SQLite does not wait here while another process opens the same new database.
@@ -41,23 +42,25 @@ class Database:
                     raise
                 time.sleep(0.05)
 
-    def _create(self, statements: str, version: int) -> None:
+    def _create(self, statements: str, version: int, upgrades: Mapping[int, str]) -> None:
         if self._version() == version:
             return
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             found = self._version()  # another process may have made it while this one waited
-            if found not in (0, version):
+            if found not in (0, version, *upgrades):
                 raise StoreError(
                     f"{self.path} has format {found}; this version of Needlepoint reads format {version}.",
                     hint="Use the version of Needlepoint that wrote it, or remove .needlepoint and sync again.",
                 )
-            if found == 0:
-                for statement in statements.split(";"):
-                    self._connection.execute(statement)
-                self._connection.execute(f"PRAGMA user_version = {version}")
-        finally:
-            self._connection.execute("COMMIT")
+            due = [statements] if found == 0 else [upgrades[each] for each in range(found, version)]
+            for statement in ";".join(due).split(";"):
+                self._connection.execute(statement)
+            self._connection.execute(f"PRAGMA user_version = {version}")
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
 
     def _version(self) -> int:
         return int(self._connection.execute("PRAGMA user_version").fetchone()[0])

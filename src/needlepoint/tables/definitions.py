@@ -44,11 +44,40 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Index:
+    """`embed`: what it knows of a file lies in the file itself. `options` is a JSON object."""
+
     id: int
     table_id: int
     name: str
-    column: str
+    columns: tuple[str, ...]
     kind: str
+    embed: bool = False
+    options: str = "{}"
+
+    @property
+    def column(self) -> str:
+        """The only one, or the first."""
+        return self.columns[0]
+
+    @property
+    def shown_columns(self) -> str:
+        return ", ".join(self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an index's payload for one file lies: in a pack of the store, or, without one, in the file itself.
+
+    `length` bytes are stored, `size` when unpacked; the checksum is of the stored ones.
+    """
+
+    pack: str
+    offset: int
+    length: int
+    codec: str
+    size: int
+    checksum: str
+    version: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,59 +21,15 @@ from needlepoint.errors import NameTaken, StoreError, UnknownName
 from needlepoint.objects import Identity, is_url
 from needlepoint.predicate import Bounds, Ordinal
 from needlepoint.tables.database import Database
-from needlepoint.tables.definitions import Batch, File, Index, Move, Table, check_name
+from needlepoint.tables.definitions import Batch, File, Index, Move, Place, Table, check_name
+from needlepoint.tables.registry_format import FORMAT, STATEMENTS, UPGRADES
 from needlepoint.tables.schemas import unify
-
-FORMAT = 2
-
-_STATEMENTS = """
-CREATE TABLE sequence (value INTEGER NOT NULL);
-INSERT INTO sequence VALUES (1);
-CREATE TABLE tables (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
-    location TEXT NOT NULL, schema BLOB NOT NULL, partitions TEXT NOT NULL);
-CREATE TABLE views (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, query TEXT NOT NULL);
-CREATE TABLE indexes (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
-    name TEXT NOT NULL UNIQUE, column_name TEXT NOT NULL, kind TEXT NOT NULL);
-CREATE TABLE files (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
-    path TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, etag TEXT NOT NULL,
-    rows INTEGER, row_groups INTEGER, pages INTEGER, blooms TEXT, problem TEXT,
-    UNIQUE (table_id, path));
-CREATE TABLE cards (
-    file_id INTEGER PRIMARY KEY REFERENCES files ON DELETE CASCADE, card BLOB NOT NULL);
-CREATE TABLE bounds (
-    table_id INTEGER NOT NULL, column_name TEXT NOT NULL,
-    file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
-    low, high, nulls INTEGER, rows INTEGER NOT NULL, nan INTEGER NOT NULL,
-    PRIMARY KEY (table_id, column_name, file_id)) WITHOUT ROWID;
-CREATE INDEX bounds_by_file ON bounds (file_id);
-CREATE TABLE zones (
-    file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
-    column_name TEXT NOT NULL, zones BLOB NOT NULL,
-    PRIMARY KEY (file_id, column_name));
-CREATE TABLE indexed (
-    file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
-    index_id INTEGER NOT NULL REFERENCES indexes ON DELETE CASCADE,
-    entries INTEGER NOT NULL,
-    PRIMARY KEY (file_id, index_id)) WITHOUT ROWID;
-CREATE TABLE runs (
-    index_id INTEGER NOT NULL REFERENCES indexes ON DELETE CASCADE, name TEXT NOT NULL,
-    PRIMARY KEY (index_id, name)) WITHOUT ROWID;
-CREATE TABLE batches (
-    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
-    batch TEXT NOT NULL, state TEXT NOT NULL, staging TEXT NOT NULL, moves TEXT NOT NULL,
-    PRIMARY KEY (table_id, batch)) WITHOUT ROWID;
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class FileArtifact:
-    """What indexing found out about one file; committed as a whole."""
+    """What indexing found out about one file; committed as a whole. `places` are those of payloads, by index;
+    `identity` is the file's after something was embedded in it, else None."""
 
     file_id: int
     rows: int
@@ -83,12 +40,14 @@ class FileArtifact:
     zones: Mapping[str, bytes] = field(default_factory=dict)
     blooms: tuple[str, ...] = ()
     entries: Mapping[int, int] = field(default_factory=dict)
+    places: Mapping[int, Place] = field(default_factory=dict)
+    identity: Identity | None = None
 
 
 class Registry:
     def __init__(self, directory: Path, root: Path) -> None:
         self._root = root
-        self._database = Database(directory / "registry.db", _STATEMENTS, FORMAT)
+        self._database = Database(directory / "registry.db", STATEMENTS, FORMAT, UPGRADES)
 
     def close(self) -> None:
         self._database.close()
@@ -185,10 +144,10 @@ class Registry:
     # Indexes
 
     def indexes(self, table: Table | None = None) -> list[Index]:
-        columns = "SELECT id, table_id, name, column_name, kind FROM indexes"
+        columns = "SELECT id, table_id, name, column_name, columns, kind, embed, options FROM indexes"
         if table is None:
-            return [Index(*row) for row in self._database.read(f"{columns} ORDER BY name")]
-        return [Index(*row) for row in self._database.read(f"{columns} WHERE table_id = ? ORDER BY name", table.id)]
+            return [_index(row) for row in self._database.read(f"{columns} ORDER BY name")]
+        return [_index(row) for row in self._database.read(f"{columns} WHERE table_id = ? ORDER BY name", table.id)]
 
     def index(self, name: str) -> Index:
         known = {index.name: index for index in self.indexes()}
@@ -196,18 +155,30 @@ class Registry:
             raise UnknownName("index", name, known)
         return known[name]
 
-    def create_index(self, table: Table, name: str, column: str, kind: str) -> Index:
+    def create_index(
+        self,
+        table: Table,
+        name: str,
+        columns: Sequence[str],
+        kind: str,
+        *,
+        embed: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> Index:
         check_name("an index", name)
+        several = json.dumps(list(columns)) if len(columns) > 1 else None
+        shown = several or columns[0]
         with self._change() as connection:
             clash = "SELECT name FROM indexes WHERE name = ? OR (table_id = ? AND column_name = ? AND kind = ?)"
-            for (taken,) in connection.execute(clash, (name, table.id, column, kind)).fetchall():
+            for (taken,) in connection.execute(clash, (name, table.id, shown, kind)).fetchall():
                 raise NameTaken(
                     f"there is an index '{taken}' already.",
                     hint=f"DROP INDEX {taken} removes it; sync fills it.",
                 )
             connection.execute(
-                "INSERT INTO indexes (table_id, name, column_name, kind) VALUES (?, ?, ?, ?)",
-                (table.id, name, column, kind),
+                """INSERT INTO indexes (table_id, name, column_name, columns, kind, embed, options)
+                   VALUES (?, ?, ?, ?, ?, ?, ?)""",
+                (table.id, name, shown, several, kind, embed, json.dumps(dict(options or {}), sort_keys=True)),
             )
         return self.index(name)
 
@@ -278,9 +249,28 @@ class Registry:
         """The names of all runs whose entries the index must hold."""
         return [name for (name,) in self._database.read("SELECT name FROM runs WHERE index_id = ?", index.id)]
 
-    def forget_entries(self, index: Index) -> None:
-        """No file counts as indexed by this index any more."""
+    def places(self, index: Index) -> dict[int, Place]:
+        """Where the payloads of an index lie, by file id."""
+        query = "SELECT file_id, pack, offset, length, codec, size, checksum, version FROM payloads WHERE index_id = ?"
+        return {file_id: Place(*row) for file_id, *row in self._database.read(query, index.id)}
+
+    def packs(self) -> set[tuple[int, str]]:
+        """Indexes and names of all packs that hold a payload."""
+        return set(self._database.read("SELECT DISTINCT index_id, pack FROM payloads WHERE pack <> ''"))
+
+    def payload_bytes(self, index: Index) -> int:
+        query = "SELECT coalesce(sum(length), 0) FROM payloads WHERE index_id = ?"
+        return int(self._database.read(query, index.id)[0][0])
+
+    def forget_entries(self, index: Index, file_ids: Sequence[int] | None = None) -> None:
+        """No file, or none of these, counts as indexed by this index any more."""
         with self._change() as connection:
+            if file_ids is not None:
+                pairs = [(index.id, id) for id in file_ids]
+                connection.executemany("DELETE FROM payloads WHERE index_id = ? AND file_id = ?", pairs)
+                connection.executemany("DELETE FROM indexed WHERE index_id = ? AND file_id = ?", pairs)
+                return
+            connection.execute("DELETE FROM payloads WHERE index_id = ?", (index.id,))
             connection.execute("DELETE FROM runs WHERE index_id = ?", (index.id,))
             connection.execute("DELETE FROM indexed WHERE index_id = ?", (index.id,))
 
@@ -313,6 +303,16 @@ class Registry:
                     [(artifact.file_id, column, zones) for column, zones in artifact.zones.items()],
                 )
                 connection.execute("INSERT OR REPLACE INTO cards VALUES (?, ?)", (artifact.file_id, artifact.card))
+                if artifact.identity is not None:
+                    identity = artifact.identity
+                    connection.execute(
+                        "UPDATE files SET size = ?, mtime_ns = ?, etag = ? WHERE id = ?",
+                        (identity.size, identity.mtime_ns, identity.etag, artifact.file_id),
+                    )
+                connection.executemany(
+                    "INSERT OR REPLACE INTO payloads SELECT ?, id, ?, ?, ?, ?, ?, ?, ? FROM indexes WHERE id = ?",
+                    [(artifact.file_id, *astuple(place), index_id) for index_id, place in artifact.places.items()],
+                )
                 # An index that was dropped meanwhile has no row to refer to.
                 connection.executemany(
                     "INSERT OR REPLACE INTO indexed SELECT ?, id, ? FROM indexes WHERE id = ?",
@@ -381,6 +381,12 @@ def _insert_files(connection: sqlite3.Connection, table_id: int, files: Sequence
         )
         if (cursor.lastrowid or 0) >= 1 << 32:
             raise StoreError("the registry has used all 2^32 file ids.", hint="Rebuild it: remove .needlepoint.")
+
+
+def _index(row: tuple[Any, ...]) -> Index:
+    id, table_id, name, column, several, kind, embed, options = row
+    columns = (column,) if several is None else tuple(json.loads(several))
+    return Index(id, table_id, name, columns, kind, bool(embed), options)
 
 
 def _data_columns(schema: pa.Schema, table: Table) -> pa.Schema:

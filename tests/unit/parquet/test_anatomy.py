@@ -12,6 +12,7 @@ import pytest
 from needlepoint.errors import FileError, NotParquet, UnknownName
 from needlepoint.parquet.advice import RULES
 from needlepoint.parquet.anatomy import Anatomy, inspect, inspect_pages
+from needlepoint.parquet.embed import Payload, embed
 from needlepoint.parquet.layout import WASTE, EmbeddedIndex, Segment
 
 Lake = Callable[[str], str]
@@ -139,19 +140,35 @@ def test_gaps_dead_footers_and_embedded_indexes(lake: Lake, tmp_path: Path) -> N
     with path.open("wb") as sink, pq.ParquetWriter(sink, table.schema) as writer:
         writer.write_table(table)
         offset = sink.tell()
-        sink.write(blob + b"another")
-        entry = {"kind": "distinct", "column": "id", "offset": offset + len(blob), "length": 7}
-        writer.add_key_value_metadata(
-            {"distinct_index_offset": str(offset), "needlepoint.indexes": json.dumps([entry, "nonsense"])}
-        )
+        sink.write(blob)
+        writer.add_key_value_metadata({"distinct_index_offset": str(offset)})
+    embed(str(path), [Payload("key", ("id",), 3, b"abc" * 1000), Payload("text", (), 1, b"")])
     anatomy = inspect(str(path))
-    assert anatomy.indexes == (
-        EmbeddedIndex("distinct", "id", offset + len(blob), 7),
-        EmbeddedIndex("distinct", None, offset, len(blob)),
+    foreign = EmbeddedIndex("distinct", (), offset, len(blob))
+    key, text, last = anatomy.indexes
+    assert (key.kind, key.columns, key.version, key.size, key.codec, key.problem) == (
+        "key",
+        ("id",),
+        3,
+        3000,
+        "zstd",
+        None,
     )
-    assert Segment("embedded index", offset, offset + len(blob) + 7) in anatomy.segments
+    assert (text.size, text.length, text.problem) == (0, 4, None)
+    assert last == foreign
+    assert Segment("embedded index", offset, offset + len(blob) + (key.length or 0) + 4) in anatomy.segments
     assert anatomy.wasted == 0
     assert "distinct_index_offset" in [each.key for each in anatomy.key_values]
+
+    data = bytearray(path.read_bytes())
+    data[(key.offset or 0) + 6] ^= 1
+    path.write_bytes(data)
+    assert [each.problem for each in inspect(str(path)).indexes] == ["does not match its checksum", None, None]
+    keys = dict(pq.read_metadata(path).metadata)
+    pq.write_table(pa.table({"id": [4]}).replace_schema_metadata(keys), path)
+    problems = [each.problem or "" for each in inspect(str(path)).indexes]
+    assert problems[0].startswith("describes other data")
+    assert problems[2] == "is not there"
 
 
 @pytest.mark.parametrize("value", ["[", "{}", '[{"offset": -1, "length": "x"}]', '[{"offset": 1e400}]'])

@@ -95,6 +95,7 @@ def test_flat_pages_and_their_bounds(walked: Walker) -> None:
     start = 4 + len(page(3, b"dictionary", kind=DICTIONARY_PAGE))
     assert found.pages.offset.tolist()[:2] == [start, start + len(first)]
     assert found.pages.first_row_index.tolist() == [0, 10, 15]
+    assert not found.joined
     assert found.bounds.null_pages.tolist() == [False, True, False]
     assert found.bounds.null_counts.tolist() == [2, 5, 0]
     assert found.bounds.min_values == (b"a", b"", b"") and found.bounds.max_values == (b"c", b"", b"d")
@@ -116,6 +117,7 @@ def test_records_that_go_on_in_the_next_page(walked: Walker) -> None:
     assert found is not None and found.bounds is None
     assert found.pages.first_row_index.tolist() == [0, 3]
     assert found.pages.compressed_page_size.tolist()[0] == sum(map(len, pages[:3]))
+    assert found.joined
 
 
 def test_pages_of_no_rows(walked: Walker) -> None:
@@ -123,6 +125,7 @@ def test_pages_of_no_rows(walked: Walker) -> None:
     assert found is not None
     assert found.pages.first_row_index.tolist() == [0, 3]
     assert found.pages.offset.tolist()[0] == 4
+    assert found.joined
 
 
 def test_version_2(walked: Walker) -> None:

@@ -4,7 +4,20 @@ import datafusion
 import pyarrow as pa
 import pytest
 
-from needlepoint.predicate import And, Compare, Constant, In, IsNotNull, IsNull, Not, Or, Predicate, StartsWith, Unknown
+from needlepoint.predicate import (
+    And,
+    Compare,
+    Constant,
+    In,
+    IsNotNull,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+)
 from needlepoint.query.planning import requests
 
 DAY = 86_400_000_000
@@ -34,6 +47,13 @@ def context() -> datafusion.SessionContext:
     return context
 
 
+def holds(*pieces: str, starts: bool = False, ends: bool = False, fold: bool = False) -> Predicate:
+    like = Like("s", pieces, starts, ends, fold)
+    return (
+        And((StartsWith("s", pieces[0].encode()), like, Unknown())) if starts and not fold else And((like, Unknown()))
+    )
+
+
 def ask(context: datafusion.SessionContext, query: str):
     plan = context.sql(query).optimized_logical_plan()
     types = {field.name: field.type for field in SCHEMA}
@@ -49,12 +69,49 @@ def ask(context: datafusion.SessionContext, query: str):
         ("id IN (1, 2, 3, 4, 5)", In("id", (1, 2, 3, 4, 5))),
         ("id NOT IN (1, 2, 3, 4)", Not(In("id", (1, 2, 3, 4)))),
         ("s = 'ü'", Compare("s", "=", "ü".encode())),
-        ("s LIKE 'ab%'", StartsWith("s", b"ab")),
-        ("s LIKE 'ab%c'", And((StartsWith("s", b"ab"), Unknown()))),
-        ("s LIKE 'a_b'", And((StartsWith("s", b"a"), Unknown()))),
-        ("s LIKE 'a\\%b%'", And((StartsWith("s", b"a"), Unknown()))),
-        ("s LIKE '%ab'", Unknown()),
-        ("s ILIKE 'ab%'", Unknown()),
+        ("s LIKE 'ab%'", holds("ab", starts=True)),
+        ("s LIKE 'ab%c'", holds("ab", "c", starts=True, ends=True)),
+        ("s LIKE 'a_b'", holds("a", "b", starts=True, ends=True)),
+        ("s LIKE 'a\\%b%'", holds("a%b", starts=True)),
+        ("s LIKE '%ab'", holds("ab", ends=True)),
+        ("s LIKE '%a\\\\b_%c%'", holds("a\\b", "c")),
+        ("s LIKE '%ab%' ESCAPE '\\'", holds("ab")),
+        ("s LIKE '%ab%' ESCAPE '!'", Unknown()),
+        ("s LIKE '_%'", Unknown()),
+        ("s ~~ '%ab%'", holds("ab")),
+        ("s ILIKE 'ab%'", holds("ab", starts=True, fold=True)),
+        ("s ILIKE 'Ab'", holds("Ab", starts=True, ends=True, fold=True)),
+        ("s ILIKE '%aİb%'", holds("a", "b", fold=True)),
+        ("s ~~* '%ab%'", holds("ab", fold=True)),
+        ("starts_with(s, 'a_b')", holds("a_b", starts=True)),
+        ("ends_with(s, 'ab')", holds("ab", ends=True)),
+        ("contains(s, 'a%b')", holds("a%b")),
+        ("contains(s, '')", Unknown()),
+        ("contains(s, upper('b'))", holds("B")),
+        ("contains('ab', s)", Unknown()),
+        ("NOT contains(s, 'ab')", Not(holds("ab"))),
+        ("strpos(s, 'ab') > 0", holds("ab")),
+        ("0 < position('ab' IN s)", holds("ab")),
+        ("instr(s, 'ab') >= 1", holds("ab")),
+        ("strpos(s, 'ab') <> 0", holds("ab")),
+        ("strpos(s, 'ab') = 1", holds("ab", starts=True)),
+        ("strpos(s, 'ab') IN (1, 2, 3, 4)", holds("ab")),
+        ("strpos(s, 'ab') >= 0", Unknown()),
+        ("strpos(s, 'ab') <> 1", Unknown()),
+        ("strpos(s, 'ab') = 0", Unknown()),
+        ("strpos(s, 'ab') < 5", Unknown()),
+        ("strpos(s, '') > 0", Unknown()),
+        ("s ~ 'a.b'", holds("a", "b")),
+        ("s ~* 'a.b'", holds("a", "b", fold=True)),
+        ("s ~ '^ab'", holds("ab", starts=True)),
+        ("s ~ '^ab.*c$'", holds("ab", "c", starts=True, ends=True)),
+        ("regexp_like(s, '^a.b', 'im')", holds("a", "b", fold=True)),
+        ("regexp_like(s, 'a b', 'x')", Unknown()),
+        ("s !~ 'a.b'", Unknown()),
+        ("lower(s) LIKE '%ab%'", Unknown()),
+        ("CAST(bin AS VARCHAR) LIKE '%ab%'", Unknown()),
+        ("s NOT LIKE '%ab%'", Unknown()),
+        ("s NOT ILIKE 'ab%'", Unknown()),
         ("s NOT LIKE 'ab%'", Not(StartsWith("s", b"ab"))),
         ("s NOT LIKE 'a%b'", Unknown()),
         ("left(s, 2) = 'ab'", And((StartsWith("s", b"ab"), Unknown()))),

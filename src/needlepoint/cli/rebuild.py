@@ -1,0 +1,34 @@
+"""`needle rebuild`"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.sync import exit_with_failures
+
+
+@click.command("rebuild", short_help="Build the indexes of a table again.")
+@click.argument("table")
+@click.option("--index", help="Only this one.")
+@common_options
+def command(table: str, index: str | None) -> None:
+    """Build the indexes of a table again.
+
+    Where the files carry embedded indexes, those are taken, and no data is read.
+
+    \b
+    Examples:
+      needle rebuild product
+      needle rebuild product --index product_title_text
+    """
+    from needlepoint.cli.screen import count, duration
+
+    started = time.perf_counter()
+    with open_lake() as lake:
+        reports = lake.rebuild(table, index)
+    indexed = sum(report.indexed for report in reports)
+    click.echo(f"{table}: {count(indexed, 'file')} indexed again in {duration(time.perf_counter() - started)}")
+    exit_with_failures(reports)

@@ -1,0 +1,44 @@
+"""`needle verify`"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from needlepoint.cli.options import common_options, open_lake
+
+
+@click.command("verify", short_help="Compare what indexes answer with what a scan answers.")
+@click.argument("table", required=False)
+@click.option("--samples", default=20, show_default=True, type=click.IntRange(1, 1000), help="Values of each index.")
+@click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@common_options
+def command(table: str | None, samples: int, format: str) -> None:
+    """Compare what the indexes of a table answer with what a scan answers, for sampled values of each.
+
+    Differences are named, and the exit code is 1. Without TABLE all tables of the lake.
+
+    \b
+    Examples:
+      needle verify
+      needle verify product --samples 100
+    """
+    from needlepoint.cli.screen import count
+
+    with open_lake() as lake:
+        reports = [lake.verify(name, samples) for name in ([table] if table else lake.tables())]
+    if format == "json":
+        click.echo(json.dumps([asdict(report) for report in reports], indent=2))
+    for report in reports if format == "table" else ():
+        indexes = len({check.index for check in report.checks})
+        click.echo(f"{report.table}: {count(len(report.checks), 'question')} to {count(indexes, 'index')}")
+        for check in report.differences:
+            click.echo(
+                f"error: index {check.index} ({check.kind}): {check.indexed:,} rows for {check.condition}, "
+                f"a scan finds {check.scanned:,}; `needle rebuild {report.table}` makes it anew",
+                err=True,
+            )
+    if any(report.differences for report in reports):
+        click.get_current_context().exit(1)

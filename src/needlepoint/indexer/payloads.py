@@ -1,0 +1,253 @@
+"""Payloads of one file for the index kinds of `indexes/`: taken from the file where it carries them, else built.
+
+embedded index, declared as embedded    its place in the file is all there is to know
+embedded index, declared as external    its bytes are copied into a pack, and no data page is read
+no such index in the file               the columns are read and the payload is built
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from needlepoint.errors import NotIndexable, NotParquet, PayloadDamaged
+from needlepoint.indexes.base import Built, Source
+from needlepoint.indexes.kinds import kind
+from needlepoint.objects import Identity, as_source, open_object
+from needlepoint.parquet.build import Description, describe
+from needlepoint.parquet.card import FileCard
+from needlepoint.parquet.embed import Payload, embed, place, remove
+from needlepoint.parquet.embedded import Embedded, is_intact, read_payload
+from needlepoint.parquet.page_index import Int64Array
+from needlepoint.stores.packs import PackWriter
+from needlepoint.tables.definitions import Index, Place
+
+BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadTask:
+    """An index whose payloads are to be made. `options` is its JSON."""
+
+    index_id: int
+    kind: str
+    fields: tuple[pa.Field, ...]
+    options: str
+    embed: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """A pack that was written, to be taken into the store."""
+
+    index_id: int
+    path: str
+
+
+@dataclass(slots=True)
+class Packs:
+    """The packs of one task, one for each external index that has something to keep."""
+
+    scratch: Path
+    writers: dict[int, PackWriter] = field(default_factory=dict)
+
+    def add(self, task: PayloadTask, version: int, data: bytes) -> Place:
+        writer = self.writers.get(task.index_id)
+        if writer is None:
+            writer = self.writers[task.index_id] = PackWriter(self.scratch)
+        payload = Payload(task.kind, task.columns, version, data)
+        (entry,), (stored,) = place([payload], writer.position, "")
+        writer.add(stored)
+        return _place(entry, writer.name)
+
+    def close(self) -> tuple[Pack, ...]:
+        for writer in self.writers.values():
+            writer.close()
+        return tuple(Pack(index_id, str(writer.path)) for index_id, writer in self.writers.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Places and numbers of entries, by index; the description is another one when the file was written to.
+
+    `refused` says which indexes cannot be made of this file. They have no place, and the file counts as indexed all the
+    same: nothing is gained by trying again, and a query takes all its rows.
+    """
+
+    places: Mapping[int, Place]
+    entries: Mapping[int, int]
+    description: Description
+    refused: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadFile:
+    """One file to make payloads of."""
+
+    path: str
+    identity: Identity
+    description: Description
+    memory: int
+
+
+def find_payloads(
+    file: PayloadFile,
+    lacking: frozenset[int],
+    tasks: Sequence[PayloadTask],
+    packs: Packs,
+    more: Sequence[Payload],
+) -> Found:
+    """What the indexes that lack the file know of it, built where the file does not carry it. `more` is embedded too.
+
+    Of the other tasks, which are of embedded indexes, the places are told again when the file was written to.
+    """
+    places: dict[int, Place] = {}
+    entries: dict[int, int] = {}
+    made: dict[int, Payload] = {}
+    refused: dict[int, str] = {}
+    for task in (each for each in tasks if each.index_id in lacking):
+        carried = _carried_by(file.description, task)
+        if carried is not None and task.embed and _is_sound(file, carried):
+            places[task.index_id], entries[task.index_id] = _place(carried), _entries(carried)
+            continue
+        try:
+            found = _copied(file, carried) if carried is not None else None
+            built = found or _built(file, task, packs.scratch)
+        except NotIndexable as error:
+            refused[task.index_id] = f"{file.path}: {error}"
+            entries[task.index_id] = 0
+            continue
+        entries[task.index_id] = built.entries
+        if task.embed:
+            options = {_DECLARED: json.loads(task.options), _ENTRIES: built.entries}
+            made[task.index_id] = Payload(task.kind, task.columns, kind(task.kind).version, built.payload, options)
+        else:
+            places[task.index_id] = packs.add(task, kind(task.kind).version, built.payload)
+    description = file.description
+    if made or more:
+        identity = embed(file.path, [*made.values(), *more], identity=file.identity)
+        description = describe(file.path, identity)
+        places |= carried_places(description, tasks)
+    return Found(places, entries, description, refused)
+
+
+def carried_places(description: Description, tasks: Sequence[PayloadTask]) -> dict[int, Place]:
+    """Where the embedded ones of the indexes lie in a file."""
+    found = {task.index_id: _carried_by(description, task) for task in tasks if task.embed}
+    return {index_id: _place(entry) for index_id, entry in found.items() if entry is not None}
+
+
+def strip_index(index: Index) -> Callable[[str, Identity], Identity]:
+    """What takes an embedded index out of a file."""
+
+    def strip(path: str, identity: Identity) -> Identity:
+        return remove(path, lambda entry: (entry.kind, entry.columns) == (index.kind, index.columns), identity=identity)
+
+    return strip
+
+
+# An embedded index names the options it was built by, which must be the same for it to be used, and its entries.
+_DECLARED, _ENTRIES = "declared", "entries"
+
+
+def _carried_by(description: Description, task: PayloadTask) -> Embedded | None:
+    """The index in the file that is what the task would build."""
+    found = description.embedded.find(task.kind, *task.columns)
+    if found is None or found.options.get(_DECLARED) != json.loads(task.options):
+        return None
+    return found if found.version == kind(task.kind).version else None
+
+
+def _entries(carried: Embedded) -> int:
+    found = carried.options.get(_ENTRIES)
+    return found if type(found) is int else 0
+
+
+def _is_sound(file: PayloadFile, carried: Embedded) -> bool:
+    with open_object(file.path, file.identity) as opened:
+        opened.check_unchanged(file.identity)
+        return is_intact(opened, carried)
+
+
+def _copied(file: PayloadFile, carried: Embedded) -> Built | None:
+    """What the file carries; None when its bytes are damaged."""
+    try:
+        with open_object(file.path, file.identity) as opened:
+            opened.check_unchanged(file.identity)
+            return Built(read_payload(opened, carried), _entries(carried))
+    except PayloadDamaged:
+        return None
+
+
+def _built(file: PayloadFile, task: PayloadTask, scratch: Path) -> Built:
+    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+        return kind(task.kind).build(_source(file, task, Path(directory)))
+
+
+def _place(entry: Embedded, pack: str = "") -> Place:
+    return Place(pack, entry.offset, entry.length, entry.codec, entry.size, entry.checksum, entry.version)
+
+
+def _source(file: PayloadFile, task: PayloadTask, scratch: Path) -> Source:
+    card = file.description.card
+    return Source(
+        fields=task.fields,
+        options=json.loads(task.options),
+        rows=card.num_rows,
+        row_group_rows=card.row_group_rows,
+        page_rows={name: _page_rows(card, name) for name in task.columns},
+        batches=lambda: _batches(file, task.fields),
+        memory=file.memory,
+        scratch=scratch,
+    )
+
+
+def _page_rows(card: FileCard, column: str) -> Int64Array:
+    """The first rows of a column's pages, counted through the file, and the number of rows at the end."""
+    if not card.has(column):
+        return np.array([0, card.num_rows], np.int64)
+    leaf = card.find(column).first_leaf
+    return np.unique(np.append(card.pages.first_row[card.leaf_pages(leaf)], card.num_rows))
+
+
+def _batches(file: PayloadFile, fields: tuple[pa.Field, ...]) -> Iterator[pa.RecordBatch]:
+    schema = pa.schema(fields)
+    card = file.description.card
+    present = [each.name for each in fields if card.has(each.name)]
+    if not present:
+        for start in range(0, card.num_rows, BATCH_ROWS):
+            count = min(BATCH_ROWS, card.num_rows - start)
+            yield pa.RecordBatch.from_arrays([pa.nulls(count, each.type) for each in fields], schema=schema)
+        return
+    try:
+        with pq.ParquetFile(as_source(file.path, file.identity), pre_buffer=False, buffer_size=1 << 20) as opened:
+            for batch in opened.iter_batches(BATCH_ROWS, columns=present, use_threads=False):
+                arrays = [
+                    plain_array(batch.column(each.name), each.type)
+                    if each.name in present
+                    else pa.nulls(batch.num_rows, each.type)
+                    for each in fields
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    except (pa.ArrowException, OSError) as error:
+        names = ", ".join(itertools.islice(present, 5))
+        raise NotParquet(file.path, f"columns {names} cannot be read: {error}") from error
+
+
+def plain_array(values: pa.Array, type: pa.DataType) -> pa.Array:
+    """Of the table's type, whatever the file calls it."""
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    return values if values.type.equals(type) else values.cast(type)

@@ -1,0 +1,107 @@
+"""Payloads where they lie, and the directories that some of them are unpacked into."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from needlepoint.errors import StoreError
+from needlepoint.objects import Identity, open_object
+from needlepoint.parquet.embedded import Embedded, read_payload
+
+# What was used a moment ago is not swept: another process may be about to open it.
+JUST_USED = 60.0
+
+
+class Unpacked:
+    """Payloads unpacked on disk, by content: processes that share the directory unpack each only once.
+
+    Past `limit` bytes those used longest ago go. What a process has open it keeps, as files do that are deleted.
+    """
+
+    def __init__(self, directory: Path, limit: int) -> None:
+        self._directory = directory
+        self._limit = limit
+        self._lock = threading.Lock()
+
+    def get(self, checksum: str, make: Callable[[Path], None]) -> Path:
+        """The directory of this content; `make` fills it if there is none."""
+        place = self._directory / checksum
+        with self._lock:
+            if place.is_dir():
+                os.utime(place)
+                return place
+            try:
+                self._make(place, make)
+            except OSError as error:
+                raise StoreError(
+                    f"{self._directory} cannot be written: {error}.", hint="Check its permissions and room."
+                ) from error
+            self.sweep()
+        return place
+
+    def _make(self, place: Path, make: Callable[[Path], None]) -> None:
+        beside = self._directory / f".{uuid.uuid4().hex}"
+        beside.mkdir(parents=True)
+        try:
+            make(beside)
+            for path in beside.iterdir():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            beside.rename(place)
+        except OSError:
+            if not place.is_dir():
+                raise  # else another process was quicker
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+    def sweep(self, everything: bool = False) -> int:
+        """Remove what is beyond the limit, and what killed processes left. Returns the bytes that are free again."""
+        freed = 0
+        found = []
+        for place in self._directory.iterdir() if self._directory.is_dir() else ():
+            try:
+                used, size = place.stat().st_mtime, sum(path.stat().st_size for path in place.iterdir())
+            except FileNotFoundError:
+                continue  # another process sweeps too
+            found.append((used, size, place))
+        held, now = sum(size for _, size, _ in found), time.time()
+        for used, size, place in sorted(found):
+            left_over = place.name.startswith(".") and used < now - 3600
+            if left_over or ((everything or held > self._limit) and used < now - (0 if everything else JUST_USED)):
+                shutil.rmtree(place, ignore_errors=True)
+                held, freed = held - size, freed + size
+        return freed
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPayload:
+    """A payload in a pack, or, with the file's `identity`, embedded in a Parquet file."""
+
+    path: str
+    identity: Identity | None
+    entry: Embedded
+    cache: Unpacked
+
+    @property
+    def checksum(self) -> str:
+        return self.entry.checksum
+
+    @property
+    def size(self) -> int:
+        return self.entry.size
+
+    def read(self) -> bytes:
+        with open_object(self.path, self.identity) as file:
+            if self.identity is not None:
+                file.check_unchanged(self.identity)
+            return read_payload(file, self.entry)
+
+    def directory(self, unpack: Callable[[bytes, Path], None]) -> Path:
+        return self.cache.get(self.checksum, lambda place: unpack(self.read(), place))

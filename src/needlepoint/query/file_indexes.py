@@ -1,0 +1,38 @@
+"""Open indexes of single files, the most recently used ones up to a number of bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from needlepoint.indexes.base import FileIndex
+from needlepoint.indexes.kinds import kind
+from needlepoint.indexes.stored import StoredPayload, Unpacked
+from needlepoint.parquet.caches import ByteCache
+from needlepoint.parquet.embedded import Embedded
+from needlepoint.stores.packs import PackStore
+from needlepoint.tables.definitions import File, Index, Place, Table
+
+
+class FileIndexes:
+    def __init__(self, packs: Callable[[Index], PackStore], unpacked: Unpacked, most_bytes: int) -> None:
+        self._packs = packs
+        self._unpacked = unpacked
+        self.open: ByteCache[FileIndex] = ByteCache(most_bytes)
+
+    def get(self, table: Table, types: Mapping[str, pa.DataType], index: Index, file: File, place: Place) -> FileIndex:
+        """Opened when it is first asked for; errors of the store, the file and the kind are the caller's to report."""
+        key = (index.id, file.id, place.checksum)
+        held = self.open.get(key)
+        if held is not None:
+            return held
+        entry = Embedded(index.kind, index.columns, place.version, place.offset, place.length, place.codec, place.size,
+                         place.checksum, "")  # fmt: skip
+        path = str(self._packs(index).path(place.pack)) if place.pack else f"{table.location}/{file.path}"
+        stored = StoredPayload(path, None if place.pack else file.identity, entry, self._unpacked)
+        fields = [pa.field(name, types[name]) for name in index.columns]
+        opened = kind(index.kind).open(stored, fields, json.loads(index.options))
+        self.open.put(key, opened, opened.memory)
+        return opened

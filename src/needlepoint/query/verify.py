@@ -1,0 +1,137 @@
+"""Whether indexes tell the truth: what they answer beside what a scan answers, for sampled values of each.
+
+Every predicate is evaluated again on the rows an index names, so an index that is wrong can only lose rows. Counting
+them tells: one scan counts for all samples of an index, and the index is asked for each.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from needlepoint.errors import FileChanged
+from needlepoint.objects import as_source
+from needlepoint.query.engine import Engine
+from needlepoint.query.statements import quoted
+from needlepoint.tables.definitions import Index, Table
+from needlepoint.tables.snapshots import Snapshot
+
+FILES_SAMPLED = 8
+# Parts of texts that are looked for have so many letters.
+SHORTEST, LONGEST = 3, 24
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How many rows a condition has by the index, and how many by a scan."""
+
+    index: str
+    kind: str
+    condition: str
+    indexed: int
+    scanned: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    table: str
+    checks: tuple[Check, ...]
+
+    @property
+    def differences(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.indexed != check.scanned)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A condition with its parameters; `shown` has their values in it."""
+
+    condition: str
+    parameters: Mapping[str, Any]
+    shown: str
+
+
+def verify(engine: Engine, table: Table, samples: int, seed: int | None) -> VerifyReport:
+    snapshot = engine.prepare(table.name).snapshot
+    chance = random.Random(seed)
+    checks: list[Check] = []
+    for index in snapshot.indexes:
+        rows = _sampled_rows(snapshot, index, samples, chance)
+        wanted = [sample for number, row in enumerate(rows) for sample in _conditions(index, row, number, chance)]
+        checks += _compared(engine, table, index, wanted)
+    return VerifyReport(table.name, tuple(checks))
+
+
+def _compared(engine: Engine, table: Table, index: Index, samples: Sequence[_Sample]) -> Iterator[Check]:
+    if not samples:
+        return
+    name = quoted(table.name)
+    counts = ", ".join(f"count(*) FILTER (WHERE {sample.condition})" for sample in samples)
+    parameters = {name: value for sample in samples for name, value in sample.parameters.items()}
+    scanned = engine.sql(f"SELECT {counts} FROM {name}", parameters, use_indexes=False).to_arrow()
+    for number, sample in enumerate(samples):
+        query = f"SELECT count(*) FROM {name} WHERE {sample.condition}"
+        indexed, expected = _count(engine, query, sample, True), int(scanned.column(number)[0].as_py())
+        if indexed != expected:
+            # The table may have changed since the scan: both again, one right after the other.
+            indexed, expected = _count(engine, query, sample, True), _count(engine, query, sample, False)
+        yield Check(index.name, index.kind, sample.shown, indexed, expected)
+
+
+def _count(engine: Engine, query: str, sample: _Sample, use_indexes: bool) -> int:
+    answer = engine.sql(query, sample.parameters, use_indexes=use_indexes).to_arrow()
+    return int(answer.column(0)[0].as_py())
+
+
+def _sampled_rows(snapshot: Snapshot, index: Index, samples: int, chance: random.Random) -> list[dict[str, pa.Scalar]]:
+    """The index's columns in some rows of some row groups of some files."""
+    files = [file for file in snapshot.files if index.id in file.indexed]
+    rows: list[dict[str, pa.Scalar]] = []
+    chosen = chance.sample(files, min(FILES_SAMPLED, len(files)))
+    for file in chosen:
+        path = f"{snapshot.table.location}/{file.path}"
+        try:
+            with pq.ParquetFile(as_source(path, file.identity)) as opened:
+                present = [name for name in index.columns if name in opened.schema_arrow.names]
+                groups = opened.metadata.num_row_groups
+                if len(present) < len(index.columns) or not groups:
+                    continue
+                table = opened.read_row_group(chance.randrange(groups), columns=present)
+        except FileNotFoundError:
+            raise FileChanged(path, "is gone", hint="Run sync, then verify again.") from None
+        for _ in range(-(-samples // len(chosen)) if table.num_rows else 0):
+            at = chance.randrange(table.num_rows)
+            found = {name: _plain(table.column(name)[at], snapshot.table.schema.field(name).type) for name in present}
+            if all(value.is_valid for value in found.values()):
+                rows.append(found)
+    return rows[:samples]
+
+
+def _plain(value: pa.Scalar, type: pa.DataType) -> pa.Scalar:
+    return pa.array([value.as_py()]).cast(type)[0] if not value.type.equals(type) else value
+
+
+def _conditions(index: Index, row: Mapping[str, pa.Scalar], number: int, chance: random.Random) -> Iterator[_Sample]:
+    names = {column: f"s{number}_{place}" for place, column in enumerate(row)}
+    yield _Sample(
+        " AND ".join(f"{quoted(column)} = ${name}" for column, name in names.items()),
+        {names[column]: value for column, value in row.items()},
+        " AND ".join(f"{column} = {_shown(value)}" for column, value in row.items()),
+    )
+    text = row[index.column].as_py()
+    if index.kind == "text" and isinstance(text, str) and text:
+        start = chance.randrange(max(1, len(text) - SHORTEST + 1))
+        part = text[start : start + chance.randint(SHORTEST, LONGEST)]
+        pattern = "%" + part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+        literal = "'" + pattern.replace("'", "''") + "'"
+        yield _Sample(f"{quoted(index.column)} LIKE {literal}", {}, f"{index.column} LIKE {literal}")
+
+
+def _shown(value: pa.Scalar) -> str:
+    text = repr(value.as_py())
+    return text if len(text) <= 60 else f"{text[:57]}…"

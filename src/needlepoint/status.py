@@ -1,0 +1,64 @@
+"""What `status` and `caches` tell of a lake, as frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """`bytes` are those on disk; of an embedded index, those inside the files."""
+
+    name: str
+    table: str
+    column: str
+    kind: str
+    embedded: bool
+    files: int
+    entries: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """`indexed` files have everything that is declared; `unknown` ones lie in the directory, not in the registry."""
+
+    name: str
+    location: str
+    partitions: tuple[str, ...]
+    files: int
+    rows: int
+    bytes: int
+    indexed: int
+    unknown: int
+    indexes: tuple[IndexStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    root: str
+    tables: tuple[TableStatus, ...]
+    waiting_events: int
+    events_set_aside: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatus:
+    """What a cache of this process holds and was asked for."""
+
+    name: str
+    entries: int
+    bytes: int
+    limit: int
+    hits: int
+    misses: int
+    evictions: int
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """Bytes that are free again, and staging directories that are gone."""
+
+    pack_bytes: int
+    unpacked_bytes: int
+    staging: int

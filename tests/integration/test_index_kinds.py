@@ -1,0 +1,297 @@
+"""Indexes of single files, external and embedded: declared, built, asked, carried, lost, verified and rebuilt."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.lakes import write
+
+import needlepoint
+from needlepoint import NotIndexable, UnknownName, UsageError
+
+FILES, ROWS = 4, 3000
+BRANDS = ["acme", "Globex", "umbrella, inc", "hooli\nlabs", "", "initech"]
+
+
+def brand_lake(root: Path, files: int = FILES) -> Path:
+    """`root/item`: brands in runs of 100 rows, so that values have pages; file 3 alone has 'rare'."""
+    for number in range(files):
+        random = np.random.default_rng(number)
+        brands: list[str | None] = [BRANDS[(row // 100 + number) % len(BRANDS)] for row in range(ROWS)]
+        if number == 3:
+            brands[1234] = "rare"
+        brands[7] = None
+        table = pa.table(
+            {
+                "id": np.arange(number * ROWS, (number + 1) * ROWS),
+                "brand": brands,
+                "code": random.integers(0, 1_000_000, ROWS),
+                "title": [f"dairy cow {row % 13}" if row % 50 == 0 else f"goat {row}" for row in range(ROWS)],
+            }
+        )
+        write(table, root / "item" / f"f{number}.parquet")
+    return root / "item"
+
+
+@pytest.fixture(params=[False, True], ids=["external", "embedded"])
+def embed(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def opened(root: Path) -> needlepoint.Lake:
+    brand_lake(root)
+    lake = needlepoint.open(root, refresh=0)
+    lake.create_table("item")
+    return lake
+
+
+def use(report: object, kind: str) -> object:
+    return next(use for table in report.tables for use in table.indexes if use.kind == kind)  # type: ignore[attr-defined]
+
+
+def same(lake: needlepoint.Lake, condition: str) -> int:
+    """The rows of a condition, which are the same without indexes."""
+    query = f"SELECT id, brand, code, title FROM item WHERE {condition} ORDER BY id"
+    indexed = lake.sql(query).to_arrow()
+    assert indexed.equals(lake.engine.sql(query, use_indexes=False).to_arrow()), condition
+    return indexed.num_rows
+
+
+def test_distinct_values_rule_out_files_and_pages(tmp_path: Path, embed: bool) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "brand", kind="distinct", embed=embed)
+        assert same(lake, "brand = 'rare'") == 1
+        found = lake.sql("SELECT id FROM item WHERE brand = 'rare'")
+        assert found.report.tables[0].files.read == 1
+        assert found.report.tables[0].rows.read == 100  # one page
+        assert use(found.report, "distinct").used
+        assert lake.sql("SELECT id FROM item WHERE brand = 'nowhere'").report.tables[0].bytes.read == 0
+        for condition in (
+            "brand = 'hooli\nlabs'", "brand = ''", "brand IN ('rare', 'acme')", "brand <> 'acme'", "brand IS NULL",
+            "brand NOT IN ('acme', 'Globex')", "brand LIKE '%, inc'", "brand > 'h'", "NOT (brand = 'rare')",
+            "brand = 'rare' OR brand IS NULL", "brand = 'rare' AND title LIKE '%goat%'",
+        ):  # fmt: skip
+            assert same(lake, condition)
+
+
+def test_bloom_filters_rule_out_files(tmp_path: Path, embed: bool) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "code", kind="bloom", embed=embed)
+        lake.create_index("item", ["brand", "code"], kind="bloom", embed=embed)
+        row = lake.sql("SELECT brand, code FROM item WHERE id = 3456").rows()[0]
+        found = lake.sql(f"SELECT id FROM item WHERE code = {row['code']}")
+        assert {"id": 3456} in found.rows()
+        assert use(found.report, "bloom").used
+        assert found.report.tables[0].files.read < FILES
+        assert same(lake, f"code = {row['code']} AND brand = '{row['brand']}'")
+        assert same(lake, f"code IN ({row['code']}, 3)")
+        assert [index.column for index in lake.status().tables[0].indexes] == ["brand, code", "code"]
+
+
+def test_other_readers_read_files_with_embedded_indexes(tmp_path: Path) -> None:
+    expected = pq.read_table(brand_lake(tmp_path / "plain")).sort_by("id")
+    with opened(tmp_path / "lake") as lake:
+        lake.create_index("item", "brand", kind="distinct", embed=True)
+        lake.create_index("item", "code", kind="bloom", embed=True)
+        lake.create_index("item", "id", embed=True)
+    assert pq.read_table(tmp_path / "lake/item").sort_by("id").equals(expected)
+
+
+def test_embedding_keeps_what_is_indexed(tmp_path: Path) -> None:
+    """Files get another size and time; their key entries and places of other embedded indexes stay right."""
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "id")
+        lake.create_index("item", "brand", kind="distinct", embed=True)
+        lake.create_index("item", "code", kind="bloom", embed=True)
+        status = lake.status().tables[0]
+        assert (status.indexed, status.unknown) == (FILES, 0)
+        found = lake.sql("SELECT title FROM item WHERE id = 77")
+        assert found.report.tables[0].rows.read == 1
+        assert lake.sync("item")[0].indexed == 0
+        lake.drop_index("item_brand_distinct", strip=True)
+        code = lake.sql("SELECT code FROM item WHERE id = 5000").rows()[0]["code"]
+        assert use(lake.sql(f"SELECT id FROM item WHERE code = {code}").report, "bloom").used
+        assert lake.status().tables[0].unknown == 0
+
+
+def test_files_bring_their_indexes_into_another_lake(tmp_path: Path) -> None:
+    with opened(tmp_path / "first") as lake:
+        lake.create_index("item", "brand", kind="distinct", embed=True)
+        lake.create_index("item", "id", embed=True)
+    shutil.copytree(tmp_path / "first/item", tmp_path / "second/item")
+    before = {path.name: path.stat().st_size for path in (tmp_path / "second/item").iterdir()}
+    spoil_data(tmp_path / "second/item", ["id", "brand"])
+    with needlepoint.open(tmp_path / "second") as lake:
+        lake.create_table("item")
+        lake.create_index("item", "brand", kind="distinct")  # external: copied out of the files
+        lake.create_index("item", "id")
+        assert {path.name: path.stat().st_size for path in (tmp_path / "second/item").iterdir()} == before
+        assert lake.status().tables[0].indexed == FILES
+        assert lake.explain("SELECT title FROM item WHERE brand = 'rare'").tables[0].files.read == 1
+        assert lake.explain("SELECT title FROM item WHERE id = 4321").tables[0].rows.read == 1
+
+
+def spoil_data(directory: Path, columns: list[str]) -> None:
+    """The data pages of these columns become unreadable: whoever reads one fails."""
+    for path in directory.glob("*.parquet"):
+        metadata = pq.read_metadata(path)
+        data = bytearray(path.read_bytes())
+        for group in range(metadata.num_row_groups):
+            for place in range(metadata.num_columns):
+                chunk = metadata.row_group(group).column(place)
+                if chunk.path_in_schema in columns:
+                    start = chunk.data_page_offset
+                    data[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+        path.write_bytes(data)
+
+
+def test_rebuilding_from_embedded_indexes_reads_no_data(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "brand", kind="distinct", embed=True)
+        lake.create_index("item", "id", embed=True)
+        lake.sync()
+    spoil_data(tmp_path / "item", ["id", "brand"])
+    shutil.rmtree(tmp_path / ".needlepoint")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("item")
+        lake.create_index("item", "brand", kind="distinct", embed=True)
+        lake.create_index("item", "id", embed=True)
+        assert lake.rebuild("item")[0].failures == ()
+        assert lake.status().tables[0].indexed == FILES
+        assert lake.explain("SELECT title FROM item WHERE id = 3050").tables[0].rows.read == 1
+
+
+def test_an_index_that_lost_its_pack_costs_time_only(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "brand", kind="distinct")
+        for pack in (tmp_path / ".needlepoint/indexes").rglob("*.pack"):
+            pack.unlink()
+        assert same(lake, "brand = 'rare'") == 1
+        assert not use(lake.explain("SELECT id FROM item WHERE brand = 'rare'"), "distinct").used
+        assert lake.sync("item")[0].indexed == FILES
+        assert use(lake.explain("SELECT id FROM item WHERE brand = 'rare'"), "distinct").used
+
+
+def test_a_damaged_payload_costs_time_only(tmp_path: Path, embed: bool) -> None:
+    with opened(tmp_path) as lake:
+        name = lake.create_index("item", "brand", kind="distinct", embed=embed)
+        index = lake.registry.index(name)
+        for id, place in lake.registry.places(index).items():
+            file = next(file for file in lake.registry.files(lake.registry.table("item")) if file.id == id)
+            path = tmp_path / "item" / file.path
+            if place.pack:
+                path = tmp_path / ".needlepoint/indexes" / str(index.id) / place.pack
+            times = (path.stat().st_atime_ns, path.stat().st_mtime_ns)
+            data = bytearray(path.read_bytes())
+            data[place.offset + place.length // 2] ^= 0xFF
+            path.write_bytes(data)
+            os.utime(path, ns=times)
+        assert same(lake, "brand = 'rare'") == 1
+        report = lake.explain("SELECT id FROM item WHERE brand = 'rare'")
+        assert not use(report, "distinct").used
+        assert "cannot be read" in use(report, "distinct").why
+        assert lake.verify("item", samples=5).differences == ()
+        lake.rebuild("item")
+        assert use(lake.explain("SELECT id FROM item WHERE brand = 'rare'"), "distinct").used
+
+
+def test_verify_names_an_index_that_lies(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "brand", kind="distinct")
+        lake.create_index("item", "id")
+        report = lake.verify("item", samples=10, seed=1)
+        assert report.differences == ()
+        assert {check.index for check in report.checks} == {"item_brand_distinct", "item_id_key"}
+        # The payload of one file is taken for that of another, which has other brands.
+        index = lake.registry.index("item_brand_distinct")
+        places = lake.registry.places(index)
+        last, first = max(places), min(places)
+        with sqlite3.connect(tmp_path / ".needlepoint/registry.db") as connection:
+            connection.execute(
+                "UPDATE payloads SET offset = ?, length = ?, size = ?, checksum = ? WHERE file_id = ?",
+                (places[first].offset, places[first].length, places[first].size, places[first].checksum, last),
+            )
+            connection.execute("UPDATE sequence SET value = value + 1")
+        connection.close()
+        lied = lake.verify("item", samples=60, seed=1).differences
+        assert lied
+        assert all(check.index == "item_brand_distinct" and check.indexed < check.scanned for check in lied)
+
+
+def test_too_many_values_are_refused_with_the_figure(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        with pytest.raises(NotIndexable, match=r"3,?000"):
+            lake.create_index("item", "id", kind="distinct", most_values=100)
+        assert lake.status().tables[0].indexes == ()
+        lake.create_index("item", "id", kind="distinct", most_values=5000)
+
+
+def test_a_later_file_with_too_many_values_is_scanned(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "brand", kind="distinct", most_values=10)
+        many = pa.table({"id": np.arange(90_000, 91_000), "brand": [f"b{n}" for n in range(1000)]})
+        write(many, tmp_path / "item/many.parquet")
+        report = lake.sync("item")[0]
+        assert "many.parquet" in report.failures[0].reason
+        assert lake.sync("item")[0].failures == ()  # it is not tried again
+        assert same(lake, "brand = 'b77'") == 1
+        assert same(lake, "brand = 'rare'") == 1
+
+
+def test_what_cannot_be_declared(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        with pytest.raises(UnknownName, match="distinct"):
+            lake.create_index("item", "brand", kind="distinkt")
+        with pytest.raises(UsageError):
+            lake.create_index("item", "brand", kind="distinct", colour="red")
+        with pytest.raises(UsageError):
+            lake.create_index("item", ["brand", "brand"], kind="bloom")
+        with pytest.raises(NotIndexable, match="one column"):
+            lake.create_index("item", ["brand", "code"])
+        assert lake.status().tables[0].indexes == ()
+
+
+def test_sql_says_the_same(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        lake.sql("CREATE INDEX ON item USING distinct (brand) WITH (embed, most_values = 50)")
+        lake.sql("CREATE INDEX both ON item USING bloom (brand, code)")
+        shown = lake.sql("SHOW INDEXES").rows()
+        assert [(row["name"], row["kind"], row["embedded"]) for row in shown] == [
+            ("both", "bloom", False),
+            ("item_brand_distinct", "distinct", True),
+        ]
+
+
+def test_files_that_come_later_are_embedded_too(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "brand", kind="distinct", embed=True)
+        table = pq.read_table(tmp_path / "item/f0.parquet").replace_schema_metadata(None)
+        write(table, tmp_path / "item/f9.parquet")
+        before = (tmp_path / "item/f9.parquet").stat().st_size
+        lake.sync()
+        assert (tmp_path / "item/f9.parquet").stat().st_size > before
+        assert lake.status().tables[0].indexed == FILES + 1
+
+
+def test_sweeping_removes_packs_of_files_that_are_gone(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "brand", kind="distinct")
+        for path in (tmp_path / "item").iterdir():
+            path.unlink()
+        write(pa.table({"id": [1], "brand": ["new"], "code": [1], "title": ["t"]}), tmp_path / "item/new.parquet")
+        lake.sync()
+        packs = list((tmp_path / ".needlepoint/indexes").rglob("*.pack"))
+        assert len(packs) == 2
+        for pack in packs:
+            os.utime(pack, (time.time() - 2 * 24 * 3600,) * 2)
+        assert lake.sweep().pack_bytes > 0
+        assert same(lake, "brand = 'new'") == 1
+        assert len(list((tmp_path / ".needlepoint/indexes").rglob("*.pack"))) == 1
