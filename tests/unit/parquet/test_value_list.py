@@ -1,4 +1,4 @@
-"""Lists of values as DataFusion's example writes and reads them, and what is made of those that others wrote."""
+"""Lists of values as DataFusion's example writes and reads them, in payloads and in files."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.indexes.asking import Held, built, numbers, source_of
+from tests.unit.indexes.asking import Held, built, source_of
 
 from needlepoint.errors import NotIndexable
 from needlepoint.indexes.distinct import DistinctKind
 from needlepoint.indexes.distinct_index import DistinctIndex
-from needlepoint.indexes.idx1 import ListedValues, from_idx1, read_idx1, split, to_idx1
 from needlepoint.objects import LocalFile
+from needlepoint.parquet.anatomy import inspect
+from needlepoint.parquet.embed import EmbeddingWriter, Payload, embed, remove
 from needlepoint.parquet.footer import read_footer
-from needlepoint.predicate import Compare, In, IsNull, Not, StartsWith
+from needlepoint.parquet.retrofit import retrofit
+from needlepoint.parquet.value_list import decode_values, encode_values, read_list
+from needlepoint.predicate import Compare
 from needlepoint.stores.base import IndexDamaged
 
 KIND = DistinctKind()
@@ -56,7 +59,7 @@ def write_example_file(path: Path, columns: dict[str, list[Any]], listed: list[s
 
 def read(path: Path) -> bytes | None:
     with LocalFile(str(path)) as file:
-        return read_idx1(file, read_footer(file))
+        return read_list(file, read_footer(file))
 
 
 lines = st.text(st.characters(codec="utf-8"), max_size=5).filter(lambda text: "\n" not in text and text[-1:] != "\r")
@@ -65,39 +68,10 @@ lines = st.text(st.characters(codec="utf-8"), max_size=5).filter(lambda text: "\
 @settings(deadline=None)
 @given(st.sets(lines, max_size=6))
 def test_the_example_reads_what_is_written(values: set[str]) -> None:
-    data = to_idx1(values)
+    data = encode_values(values)
     assert as_the_example_reads(data) == values
-    assert set(from_idx1(data)) == (values or {""})
-
-
-@settings(deadline=None)
-@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=5), unique=True, max_size=6), st.data())
-def test_no_value_that_the_example_wrote_is_missed(values: list[str], data: st.DataObject) -> None:
-    index = ListedValues.of(from_idx1(as_the_example_writes(values)))
-    for value in values:
-        asked = value.encode()
-        prefix = value[: data.draw(st.integers(0, len(value)))].encode()
-        others = [other for other in values if other != value]
-        for condition in (Compare("c", "=", asked), In("c", (b"?", asked)), StartsWith("c", prefix), IsNull("c")):
-            assert index.find([condition], 1.0).rows is None
-        if others:
-            assert index.find([Compare("c", "<>", asked)], 1.0).rows is None
-            assert index.find([Not(Compare("c", "=", asked))], 1.0).rows is None
-
-
-def test_values_that_are_not_there_rule_a_file_out() -> None:
-    index = ListedValues.of(["foo", "bar"])
-    for condition in (Compare("c", "=", b"baz"), In("c", (b"baz", b"qux")), In("c", ()), StartsWith("c", b"q")):
-        assert not numbers(index.find([condition], 1.0).rows, 10)
-    for maybe in (
-        Compare("c", "=", b"a\nb"),
-        Compare("c", ">", b"x"),
-        Compare("c", "<>", b"foo"),
-        Compare("c", "=", 5),
-    ):
-        assert index.find([maybe], 1.0).rows is None
-    assert not numbers(ListedValues.of(["foo"]).find([Compare("c", "<>", b"foo")], 1.0).rows, 10)
-    assert index.memory > 0
+    assert set(decode_values(data)[0]) == (values or {""})
+    assert set(decode_values(as_the_example_writes(list(values)))[0]) == (values or {""})
 
 
 @pytest.mark.parametrize("value", ["a\nb", "\n", "a\r"])
@@ -117,7 +91,8 @@ def test_a_payload_for_both() -> None:
     index = built(KIND, source)
     assert isinstance(index, DistinctIndex)
     assert str(index.find([Compare("c", "=", b"foo")], 1.0).rows) == "0-2, 4-6"
-    assert isinstance(KIND.open(Held(to_idx1(["foo"])), source.fields, {}), ListedValues)
+    with pytest.raises(IndexDamaged):
+        KIND.open(Held(encode_values(["foo"])), source.fields, {})
 
 
 def test_the_list_in_a_file_is_found(tmp_path: Path) -> None:
@@ -161,24 +136,75 @@ def test_a_file_without_a_list(tmp_path: Path) -> None:
     assert read(tmp_path / "b.parquet") is None
 
 
-def test_a_list_is_adopted_only_for_the_column_it_is_of() -> None:
-    columns = {"category": pa.array(["foo", None, "bar"]), "other": pa.array(["x", "foo", "bar"])}
-    block = as_the_example_writes(["bar", "foo"])
-    adopted = KIND.adopt(block, source_of({"category": columns["category"]}))
-    assert adopted is not None
-    assert (adopted.payload, adopted.entries) == (block, 2)
-    assert KIND.adopt(block, source_of({"other": columns["other"]})) is None
-    assert KIND.adopt(block, source_of({"n": pa.array([1])})) is None
-    assert KIND.adopt(block, source_of({"category": pa.array(["foo\nbar"])})) is None
-    assert KIND.adopt(block[:-1], source_of({"category": columns["category"]})) is None
-    assert KIND.adopt(block, source_of({"category": pa.array([], pa.string())})) is not None
-
-
 @pytest.mark.parametrize("data", [b"", b"IDX", b"IDX2" + bytes(8), b"IDX1" + bytes(7), b"IDX1\xff" + bytes(7) + b"a"])
 def test_damage(data: bytes) -> None:
-    with pytest.raises(IndexDamaged):
-        split(data)
-    with pytest.raises(IndexDamaged):
-        from_idx1(b"IDX1\x01" + bytes(7) + b"\xff")
-    with pytest.raises(IndexDamaged):
-        from_idx1(to_idx1(["a"]) + b"more")
+    with pytest.raises(ValueError, match="list of"):
+        decode_values(data)
+    with pytest.raises(ValueError, match="decode"):
+        decode_values(b"IDX1\x01" + bytes(7) + b"\xff")
+
+
+def key_of(path: Path) -> str | None:
+    found = (pq.read_metadata(path).metadata or {}).get(b"distinct_index_offset")
+    return None if found is None else found.decode()
+
+
+def listed(path: Path) -> set[str]:
+    """What the example reads out of a file."""
+    return as_the_example_reads(path.read_bytes()[int(key_of(path) or "-1") :])
+
+
+def payload_of(values: list[str], column: str = "c", compat: bool = True) -> Payload:
+    options = {"compat": "datafusion"} if compat else {}
+    return Payload("distinct", (column,), 1, KIND.build(source_of({column: pa.array(values)}, options=options)).payload)
+
+
+def test_the_footer_points_at_the_list_wherever_it_goes(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"c": ["foo", "bar"], "d": [1, 2]}), path)
+    before = path.read_bytes()
+    embed(str(path), [Payload("other", ("d",), 1, b"first" * 100)])
+    embed(str(path), [payload_of(["foo", "bar"] * 600)])
+    assert listed(path) == {"foo", "bar"}
+    remove(str(path), lambda entry: entry.kind == "other")  # the list moves up
+    assert listed(path) == {"foo", "bar"}
+    retrofit(str(path))
+    assert listed(path) == {"foo", "bar"}
+    embed(str(path), [Payload("other", ("d",), 1, b"again" * 100)])
+    assert listed(path) == {"foo", "bar"}
+    embed(str(path), [payload_of(["foo", "bar", "baz"])])
+    assert listed(path) == {"foo", "bar", "baz"}
+    embed(str(path), [payload_of(["foo", "bar"], compat=False)])
+    assert key_of(path) is None
+    embed(str(path), [payload_of(["foo", "bar"])])
+    remove(str(path), lambda entry: True)
+    assert key_of(path) is None
+    pq.write_table(pa.table({"c": ["foo", "bar"], "d": [1, 2]}), path)
+    embed(str(path), [payload_of(["foo", "bar"])])
+    remove(str(path), lambda entry: True)
+    assert path.read_bytes() == before
+
+
+def test_a_list_that_another_writer_left_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    offset = write_example_file(path, {"category": ["foo", "bar"], "c": ["x", "y"]}, ["foo", "bar"])
+    embed(str(path), [payload_of(["x", "y"])])
+    assert (key_of(path), listed(path)) == (str(offset), {"foo", "bar"})
+    remove(str(path), lambda entry: True)
+    assert (key_of(path), listed(path)) == (str(offset), {"foo", "bar"})
+    # A key that was copied leads to nowhere.
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({"distinct_index_offset": "7"}), path)
+    embed(str(path), [payload_of(["x", "y"])])
+    assert listed(path) == {"x", "y"}
+
+
+def test_a_new_file_with_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"c": ["foo", "bar"]})
+    with EmbeddingWriter(path, table.schema) as writer:
+        writer.write_table(table)
+        writer.add(payload_of(["foo", "bar"]))
+    assert listed(path) == {"foo", "bar"}
+    assert [(index.kind, index.problem) for index in inspect(str(path)).indexes] == [("distinct", None)]
+    assert pq.read_table(path).equals(table)
