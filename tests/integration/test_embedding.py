@@ -6,6 +6,7 @@ import datetime
 import os
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datafusion import SessionContext
-from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, s3_server
+from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, parquet, s3_server
 
 from needlepoint.errors import FileChanged, ObjectStoreError
 from needlepoint.objects import identify, open_object, remote
 from needlepoint.parquet.embed import EmbeddingWriter, Payload, embed, embedded, read_payload, remove
 from needlepoint.parquet.footer import read_footer
+from needlepoint.parquet.retrofit import retrofit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -258,6 +260,20 @@ def put_file(bucket: Bucket) -> str:
     """Larger than a part."""
     bucket.put_table("file.parquet", pa.table({"id": range(800_000)}), compression="none")
     return bucket.url("file.parquet")
+
+
+def test_an_object_is_retrofitted(bucket: Bucket) -> None:
+    bucket.put("file.parquet", parquet(flat(), write_page_index=False))
+    url = bucket.url("file.parquet")
+    embed(url, PAYLOADS)
+    done = retrofit(url, bloom=["id"])
+    assert (done.offset_indexes, done.column_indexes, done.bloom_filters) == (6, 6, 1)
+    assert done.identity == identify(url)
+    assert pq.read_table(BytesIO(stored(bucket, "file.parquet"))).equals(flat())
+    with open_object(url) as file:
+        metadata = read_footer(file)
+        assert len(embedded(file, metadata).entries) == len(PAYLOADS)
+        assert all(chunk.offset_index_offset for chunk in metadata.row_groups[0].columns)
 
 
 def test_an_object_of_another_version_is_refused(bucket: Bucket) -> None:

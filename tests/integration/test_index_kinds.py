@@ -295,3 +295,40 @@ def test_sweeping_removes_packs_of_files_that_are_gone(tmp_path: Path) -> None:
         assert lake.sweep().pack_bytes > 0
         assert same(lake, "brand = 'new'") == 1
         assert len(list((tmp_path / ".needlepoint/indexes").rglob("*.pack"))) == 1
+
+
+TITLES = [
+    "Dairy Cow", "dairy cow", "nondairy cowboy", "the dairy  cow", "dairy, cow", "airy co", "DAIRY COW!", "cow dairy",
+    None, "", "50% dairy_cow", "Σίσυφος", "σίσυφοσ", "straße", "牛乳と牛", "e\u0301cole", "x" * 70_000, "goat\ncheese",
+]  # fmt: skip
+PATTERNS = [
+    "title LIKE '%dairy cow%'", "title LIKE '%airy co%'", "title LIKE 'dairy%'", "title LIKE '%cow'", "title LIKE ''",
+    "title ILIKE '%DAIRY cow%'", "title LIKE '%50\\%%'", "title LIKE '%dairy_cow%'", "title LIKE '%'",
+    "title NOT LIKE '%dairy%'", "contains(title, 'y c')", "strpos(title, 'cow') > 0", "title ~ 'dairy.*cow'",
+    "title ~* 'DAIRY'", "title = 'Dairy Cow'", "title IN ('airy co', 'straße')", "title LIKE '%牛%'",
+    "title ILIKE '%ΣΊΣΥΦΟΣ%'", "title LIKE '%xxxx%'", "title LIKE '%e\u0301%'", "title LIKE '%goat\ncheese%'",
+    "title LIKE '%dairy cow%' AND id < 4000", "title LIKE '%dairy cow%' OR id = 7", "title LIKE '%nowhere at all%'",
+    "text_match(title, 'dairy cow')", "text_match(title, '\"dairy cow\" -boy')", "text_match(title, 'cow*')",
+    "text_match(title, 'darry~1')", "NOT text_match(title, 'cow')",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tokenizer", ["word", "trigram"])
+def test_text_search_is_exactly_sqls(tmp_path: Path, embed: bool, tokenizer: str) -> None:
+    for number in range(3):
+        titles = [TITLES[(row + number) % len(TITLES)] if row % 7 == 0 else f"filler {row}" for row in range(ROWS)]
+        table = pa.table({"id": np.arange(number * ROWS, (number + 1) * ROWS), "title": pa.array(titles, pa.string())})
+        write(table, tmp_path / "item" / f"f{number}.parquet")
+    with needlepoint.open(tmp_path, refresh=0, access="pages") as lake:
+        lake.create_table("item")
+        lake.create_index("item", "title", kind="text", embed=embed, tokenizer=tokenizer)
+        used = 0
+        for condition in PATTERNS:
+            query = f"SELECT id, title FROM item WHERE {condition} ORDER BY id"
+            found = lake.sql(query)
+            assert found.to_arrow().equals(lake.engine.sql(query, use_indexes=False).to_arrow()), condition
+            used += use(found.report, "text").used
+        assert used > len(PATTERNS) / 2
+        nothing = lake.sql("SELECT id FROM item WHERE title LIKE '%nowhere at all%'")
+        assert nothing.report.tables[0].bytes.read == 0
+        assert lake.verify("item", samples=10, seed=3).differences == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -177,6 +178,56 @@ def test_datafusion_counts_the_same_for_every_type(tmp_path: Path, column: str) 
     expected = counts(before, column, read.type, values)
     assert counts(after, column, read.type, values) == expected
     assert all(equal > 0 for equal, *_ in expected)
+
+
+def test_datafusion_finds_the_same_beside_nan(tmp_path: Path) -> None:
+    """A row group with a NaN has no bounds of pages, its neighbours have."""
+    before, after = tmp_path / "before.parquet", tmp_path / "after.parquet"
+    values = [math.nan if number in (5, 950) else number / 10 for number in range(3000)]
+    pq.write_table(pa.table({"f": values}), before, row_group_size=1000, write_batch_size=50, max_rows_per_page=100)
+    shutil.copy(before, after)
+    assert retrofit(str(after), bloom=["f"]).column_indexes == 2
+    wanted = [0.1, 94.9, 150.0, 299.9, math.nan]
+    assert counts(before, "f", pa.float64(), wanted) == counts(after, "f", pa.float64(), wanted)
+
+
+SPARK_READS = ("int8", "int32", "down", "bool", "float", "zeros", "string", "long", "binary", "date", "timestamp",
+               "decimal9", "decimal38", "dictionary", "nulls")  # fmt: skip
+
+
+@pytest.mark.spark
+def test_spark_counts_the_same_for_every_type(tmp_path: Path, spark: SparkSession) -> None:
+    from pyspark.sql import functions
+
+    before, after = tmp_path / "before.parquet", tmp_path / "after.parquet"
+    pq.write_table(flat().select(SPARK_READS), before, row_group_size=700, write_batch_size=50, max_rows_per_page=100)
+    shutil.copy(before, after)
+    retrofit(str(after), bloom=[name for name in SPARK_READS if name != "bool"])
+    for name in SPARK_READS:
+        value = next((each for each in flat().column(name).to_pylist()[1200:] if each is not None), 7)
+        column = functions.col(name)
+        for predicate in (column == functions.lit(value), column < functions.lit(value)):
+            found = [spark.read.parquet(str(path)).where(predicate).count() for path in (before, after)]
+            assert found[0] == found[1], (name, value)
+            assert found[0] or name in ("nulls", "zeros", "bool"), (name, value)
+
+
+@pytest.mark.spark
+def test_spark_reads_fewer_rows(files: tuple[Path, Path], spark: SparkSession) -> None:
+    def rows_of_scan(path: Path, predicate: str) -> int:
+        plan = spark.read.parquet(str(path)).where(predicate).select("title")._jdf.queryExecution().executedPlan()
+        plan.executeCollect()
+        leaf = plan.collectLeaves().apply(0)
+        return int(leaf.metrics().apply("numOutputRows").value())
+
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    try:
+        without, with_index = (rows_of_scan(path, RANGE) for path in files)
+        assert without == ROWS // GROUPS
+        assert with_index < 1000
+        assert [rows_of_scan(path, ABSENT) for path in files] == [ROWS, 0]
+    finally:
+        spark.conf.unset("spark.sql.adaptive.enabled")
 
 
 # The lake and the command

@@ -19,7 +19,7 @@ ACCESS = st.sampled_from([{}, {"access": "pages"}, {"access": "pages", "costs": 
 def index_kinds(column: Column) -> SearchStrategy[list[str]]:
     """Mostly one, of a kind that the column can have."""
     kinds = ["key", "distinct", "bloom"] if column.kind.indexed else []
-    kinds += []  # ["text", "text"] if column.kind.text else []
+    kinds += ["text", "text"] if column.kind.text else []
     return st.lists(st.sampled_from(kinds), max_size=2, unique=True) if kinds else st.just([])
 
 

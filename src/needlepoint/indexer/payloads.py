@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -131,7 +132,7 @@ def find_payloads(
             continue
         entries[task.index_id] = built.entries
         if task.embed:
-            options = {_DECLARED: json.loads(task.options), _ENTRIES: built.entries}
+            options = {**_declared(task), _ENTRIES: built.entries}
             made[task.index_id] = Payload(task.kind, task.columns, kind(task.kind).version, built.payload, options)
         else:
             places[task.index_id] = packs.add(task, kind(task.kind).version, built.payload)
@@ -158,14 +159,18 @@ def strip_index(index: Index) -> Callable[[str, Identity], Identity]:
     return strip
 
 
-# An embedded index names the options it was built by, which must be the same for it to be used, and its entries.
-_DECLARED, _ENTRIES = "declared", "entries"
+_ENTRIES = "entries"
+
+
+def _declared(task: PayloadTask) -> dict[str, Any]:
+    """What an embedded index was built by, which must be the same for it to be used."""
+    return {"declared": json.loads(task.options), "types": [str(each.type) for each in task.fields]}
 
 
 def _carried_by(description: Description, task: PayloadTask) -> Embedded | None:
     """The index in the file that is what the task would build."""
     found = description.embedded.find(task.kind, *task.columns)
-    if found is None or found.options.get(_DECLARED) != json.loads(task.options):
+    if found is None or {**found.options, **_declared(task)} != found.options:
         return None
     return found if found.version == kind(task.kind).version else None
 

@@ -4,13 +4,14 @@
 
 Whoever reads sees the old version or the new one, entirely: a file is written beside its place, synced and renamed, an
 object becomes visible when its upload is complete. A writer that dies leaves the old version, and perhaps a hidden file
-beside it, which the next one removes.
+beside it, which the next process that replaces this file removes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -127,9 +128,15 @@ def _sweep(place: Path) -> None:
     if fcntl is None:
         return
     prefix = f".{place.name}."
-    for name in os.listdir(place.parent):  # noqa: PTH208
-        if name.startswith(prefix) and name.endswith(SUFFIX) and len(name) == len(prefix) + 16 + len(SUFFIX):
+    for name in _leftovers(str(place.parent)):
+        if name.startswith(prefix) and len(name) == len(prefix) + 16 + len(SUFFIX):
             (place.parent / name).unlink(missing_ok=True)
+
+
+@functools.lru_cache(64)
+def _leftovers(directory: str) -> tuple[str, ...]:
+    """Looked for once in a process: of a directory with many files each one would list all others again."""
+    return tuple(name for name in os.listdir(directory) if name.endswith(SUFFIX))  # noqa: PTH208
 
 
 def _write(target: int, data: bytes) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from needlepoint import objects
-from needlepoint.errors import NotIndexable, UnknownName
+from needlepoint.errors import NotIndexable, NotParquet, UnknownName
 from needlepoint.objects import Identity, OpenObject, Piece, open_to_replace
 from needlepoint.parquet import bloom_build, embed, footer_edit, page_headers
 from needlepoint.parquet.embedded import INDEXES, embedded
@@ -218,7 +218,7 @@ class _Work:
             if not wants_filter and not wants_bounds:
                 continue
             if reader is None:
-                reader = PhysicalColumns(self.file, self.metadata)
+                reader = self._reader()
             try:
                 values = reader.read(*name)
             except (pa.ArrowException, OSError) as error:
@@ -231,6 +231,14 @@ class _Work:
                 known = replace(known, bloom_filter=bloom_build.build_filter(values))
             if known != _Added():
                 self.added[name] = known
+
+    def _reader(self) -> PhysicalColumns:
+        try:
+            return PhysicalColumns(self.file, self.metadata)
+        except (pa.ArrowException, OSError) as error:
+            raise NotParquet(
+                self.file.path, f"pyarrow cannot read it: {error}", hint="Write the file again."
+            ) from error
 
     def _wants_bounds(self, name: tuple[int, int], chunk: ColumnChunk) -> bool:
         if name not in self._pages or chunk.column_index_offset is not None:

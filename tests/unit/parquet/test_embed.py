@@ -362,8 +362,14 @@ def test_the_fingerprint_is_of_the_data(tmp_path: Path) -> None:
     assert usual not in others
 
 
-def test_encrypted_and_broken_files_are_refused(tmp_path: Path) -> None:
+def test_encrypted_and_broken_files_are_refused(tmp_path: Path, path: Path) -> None:
+    whole = path.read_bytes()
+    path.unlink()
+    length = int.from_bytes(whole[-8:-4], "little")
+    # FileMetaData.encryption_algorithm, in a footer that itself is not encrypted
+    signed = thrift.rewrite(whole[-8 - length : -8], 0, {8: (thrift.STRUCT, b"\0")})
     for name, content, problem in (
+        ("columns", whole[: -8 - length] + footer_edit.tail(signed), "the file is encrypted"),
         ("encrypted", b"PARE" + bytes(100) + (50).to_bytes(4, "little") + b"PARE", "encrypted"),
         ("truncated", b"PAR1" + bytes(100), "truncated"),
         ("other", b"a,b,c\n" * 10, "not a Parquet file"),

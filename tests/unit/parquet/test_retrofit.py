@@ -18,14 +18,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.columns import ROWS, flat
 
-from needlepoint.errors import FileChanged, NotIndexable, NotParquet, UnknownName
+from needlepoint.errors import FileChanged, NeedlepointError, NotIndexable, NotParquet, UnknownName
 from needlepoint.objects import OpenObject, identify, open_object
-from needlepoint.parquet import bloom_filter, page_headers
+from needlepoint.parquet import bloom_filter, page_headers, thrift
 from needlepoint.parquet.bloom_build import build_filter, hash_array
 from needlepoint.parquet.build import Description, describe
 from needlepoint.parquet.embed import Payload, embed, embedded, read_payload, remove
-from needlepoint.parquet.footer import FileMetadata, read_footer
-from needlepoint.parquet.page_bounds import ASCENDING, DESCENDING, LONGEST, UNORDERED, raised, shortened
+from needlepoint.parquet.footer import FileMetadata, SchemaElement, read_footer
+from needlepoint.parquet.page_bounds import (
+    ASCENDING,
+    DESCENDING,
+    LONGEST,
+    UNORDERED,
+    Order,
+    order_of,
+    raised,
+    shortened,
+)
 from needlepoint.parquet.retrofit import retrofit
 
 PAGES = {"write_batch_size": 50, "max_rows_per_page": 100, "row_group_size": 700}
@@ -267,6 +276,33 @@ def test_refusals(tmp_path: Path) -> None:
         retrofit(str(path))
 
 
+def read_or_error(path: Path) -> object:
+    try:
+        return pq.read_table(path).to_pydict()
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_flipped_bytes_are_errors_of_ours_or_make_no_difference(tmp_path: Path, dictionary: bool) -> None:
+    path = tmp_path / "file.parquet"
+    table = flat().select(["int64", "string", "decimal38", "half"]).slice(0, 600)
+    pq.write_table(table, path, write_batch_size=50, max_rows_per_page=100, use_dictionary=dictionary)
+    good = path.read_bytes()
+    random = np.random.default_rng(7)
+    for place in random.integers(4, len(good), 250).tolist():
+        bad = bytearray(good)
+        bad[place] ^= 1 << int(random.integers(8))
+        path.write_bytes(bad)
+        before = read_or_error(path)
+        try:
+            done = retrofit(str(path), bloom=["int64", "string"])
+        except NeedlepointError:
+            assert path.read_bytes() == bad
+            continue
+        assert str(read_or_error(path)) == str(before), (place, done)
+
+
 @pytest.mark.parametrize("rows", [0, 1])
 def test_small_files(tmp_path: Path, rows: int) -> None:
     path = tmp_path / "file.parquet"
@@ -369,3 +405,49 @@ def test_cut_bounds_are_bounds(value: bytes, text: bool) -> None:
             return
         low.decode()
         high.decode()
+
+
+# Orders
+
+
+def element(physical: int, *, converted: int | None = None, logical: int | None = None, signed: bool = True) -> Any:
+    writer = thrift.Writer()
+    writer.integer32(1, physical)
+    writer.binary(4, b"name")
+    if converted is not None:
+        writer.integer32(6, converted)
+    if logical is not None:
+        writer.begin(10)
+        writer.begin(logical)
+        if logical == 10:
+            writer.raw(1, thrift.BYTE, b"\x20")
+            writer.boolean(2, signed)
+        writer.end()
+        writer.end()
+    return SchemaElement("name", physical, 2 if physical == 7 else None, 0, 0, writer.finish())
+
+
+@pytest.mark.parametrize(
+    ("physical", "annotation", "order"),
+    [
+        (0, {}, Order.SIGNED),
+        (1, {"converted": 13}, Order.UNSIGNED),
+        (1, {"logical": 10, "signed": False}, Order.UNSIGNED),
+        (2, {"logical": 10}, Order.SIGNED),
+        (2, {"logical": 8}, Order.SIGNED),
+        (3, {}, None),
+        (5, {}, Order.FLOAT),
+        (6, {}, Order.BYTES),
+        (6, {"converted": 0}, Order.TEXT),
+        (6, {"logical": 13}, Order.BYTES),
+        (6, {"converted": 5}, None),  # a decimal of variable length
+        (6, {"logical": 17}, None),  # GEOMETRY
+        (6, {"logical": 99}, None),
+        (7, {"logical": 5}, Order.DECIMAL),
+        (7, {"logical": 14}, Order.BYTES),
+        (7, {"logical": 15}, Order.HALF),
+        (7, {"converted": 21}, None),  # INTERVAL
+    ],
+)
+def test_orders_of_types(physical: int, annotation: dict[str, Any], order: Order | None) -> None:
+    assert order_of(element(physical, **annotation)) == order

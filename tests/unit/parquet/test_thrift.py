@@ -160,3 +160,47 @@ def test_kinds_parquet_does_not_use_are_passed_over() -> None:
 
 def test_doubles_are_little_endian() -> None:
     assert encode({1: 1.5}) == b"\x17" + struct.pack("<d", 1.5) + b"\0"
+
+
+fields = st.lists(
+    st.tuples(st.integers(1, 300), st.sampled_from(["integer64", "binary", "boolean"]), st.binary(max_size=5)),
+    unique_by=lambda field: field[0],
+)
+
+
+def written(some: list[tuple[int, str, bytes]]) -> bytes:
+    """The fields in the order given, which need not be ascending."""
+    writer = thrift.Writer()
+    for field, kind, value in some:
+        if kind == "integer64":
+            writer.integer64(field, len(value) - 3)
+        elif kind == "boolean":
+            writer.boolean(field, len(value) % 2 == 0)
+        else:
+            writer.binary(field, value)
+    return writer.finish()
+
+
+@given(
+    fields, st.dictionaries(st.integers(1, 300), st.none() | st.binary(max_size=3), max_size=3), st.binary(max_size=3)
+)
+def test_a_rewritten_struct_differs_in_the_fields_asked_for(
+    some: list[tuple[int, str, bytes]], change: dict[int, bytes | None], around: bytes
+) -> None:
+    data = around + written(some) + around
+    assert thrift.rewrite(data, len(around), {}) == written(some)
+    edits = {
+        field: None if value is None else (thrift.BINARY, bytes([len(value)]) + value)
+        for field, value in change.items()
+    }
+    found = thrift.rewrite(data, len(around), edits)
+    parsed, spans = thrift.parse(found), thrift.spans(found)[0]
+    assert parsed.end == len(found)
+    kept = {field for field, _, _ in some} - {field for field, value in change.items() if value is None}
+    assert {span.field for span in spans} == kept | {field for field, value in change.items() if value is not None}
+    original = thrift.parse(written(some))
+    for field, _, _ in some:
+        if field not in change:
+            assert parsed._fields[field] == original._fields[field]
+    for field, value in change.items():
+        assert value is None or parsed.binary(field) == value

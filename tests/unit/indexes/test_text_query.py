@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from needlepoint.errors import SqlError
+from needlepoint.indexes.text_candidates import candidates, statistics
+from needlepoint.indexes.text_evaluation import Statistics, bm25, evaluate, near
+from needlepoint.indexes.text_query import AllOf, AnyOf, Fuzzy, Not, Phrase, Prefix, Query, Term, Word, parse, terms
+from needlepoint.indexes.words import words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Dairy", Word("dairy")),
+        ("dairy cow", AllOf((Word("dairy"), Word("cow")))),
+        ("dairy AND cow", AllOf((Word("dairy"), Word("cow")))),
+        ("dairy OR cow goat", AnyOf((Word("dairy"), AllOf((Word("cow"), Word("goat")))))),
+        ("(dairy OR cow) goat", AllOf((AnyOf((Word("dairy"), Word("cow"))), Word("goat")))),
+        ("-dairy", Not(Word("dairy"))),
+        ("+dairy -cow", AllOf((Word("dairy"), Not(Word("cow"))))),
+        ("dairy NOT cow", AllOf((Word("dairy"), Not(Word("cow"))))),
+        ("dairy AND NOT -(cow)", AllOf((Word("dairy"), Not(Not(Word("cow")))))),
+        ('"Ice  cream!"', Phrase(("ice", "cream"))),
+        ('"ice"~3', Word("ice")),
+        ('"ice cream"~3', Phrase(("ice", "cream"), 3)),
+        ("e-mail", Phrase(("e", "mail"))),
+        ("dair*", Prefix("dair")),
+        ("DAIRY~", Fuzzy("dairy", 1)),
+        ("dairy~2", Fuzzy("dairy", 2)),
+        ("dairy~0", Word("dairy")),
+        ('"AND"', Word("and")),
+        ("and or not", AllOf((Word("and"), Word("or"), Word("not")))),
+        ('a"b c"d(e)', AllOf((Word("a"), Phrase(("b", "c")), Word("d"), Word("e")))),
+        ("ſTRASSE", Word("strasse")),
+    ],
+)
+def test_grammar(text: str, expected: Query) -> None:
+    assert parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it is empty"),
+        ("  ", "it is empty"),
+        ('"ice', "the phrase at 1 is not closed"),
+        ("(a (b)", "the parenthesis at 1 is not closed"),
+        ("a)", "nothing is open that ')' at 2 could close"),
+        ("a OR", "a word is missing at the end"),
+        ("AND a", "a word is missing before 'AND' at 1"),
+        ("a AND OR b", "a word is missing before 'OR' at 7"),
+        ("()", "a word is missing before ')' at 2"),
+        ("NOT", "a word is missing at the end"),
+        ("a & b", "'&' at 3 has no letter and no digit"),
+        ('a ""', "'' at 3 has no letter and no digit"),
+        ("a -", "'-' at 3 has no letter"),
+        ("*", "* or ~ is not at the end of '*' at 1"),
+        ("da*ry", "* or ~ is not at the end"),
+        ("dairy~3", "'dairy~3' at 1 is too fuzzy"),
+        ("x" * 101 + "~1", "is too fuzzy"),
+        ("e-mail*", "is several words, and * is for one"),
+        ('"a b"~', "a number is missing after ~"),
+        ("(" * 60 + "a" + ")" * 60, "parts, or"),
+        ("NOT " * 60 + "a", "parts, or"),
+        ("a " * 600, "parts, or"),
+        ('"' + "a " * 600 + '" b', "parts, or"),
+        ("a" * 20_000, "20,000 characters"),
+    ],
+)
+def test_errors_name_the_place(text: str, problem: str) -> None:
+    with pytest.raises(SqlError) as raised:
+        parse(text)
+    assert problem in str(raised.value)
+
+
+@settings(deadline=None)
+@given(st.text('ab"()-+~*12 ANDORNOT&é', max_size=30))
+def test_anything_is_a_query_or_refused(text: str) -> None:
+    try:
+        evaluate(parse(text), pa.array(["a", None]))
+    except SqlError as error:
+        assert "text query" in str(error)
+
+
+# A reference by letters and loops.
+
+
+@functools.cache
+def taken_apart(text: str) -> list[str]:
+    return words(pa.array([text]))[0].as_py()
+
+
+def edits(left: str, right: str) -> int:
+    table = {(i, -1): i + 1 for i in range(-1, len(left))} | {(-1, j): j + 1 for j in range(-1, len(right))}
+    for i, a in enumerate(left):
+        for j, b in enumerate(right):
+            table[i, j] = min(table[i - 1, j] + 1, table[i, j - 1] + 1, table[i - 1, j - 1] + (a != b))
+            if i and j and a == right[j - 1] and left[i - 1] == b:
+                table[i, j] = min(table[i, j], table[i - 2, j - 2] + 1)
+    return table[len(left) - 1, len(right) - 1]
+
+
+def fits(word: str, term: Term) -> bool:
+    match term:
+        case Word(text):
+            return word == text
+        case Prefix(text):
+            return word.startswith(text)
+        case Fuzzy(text, distance):
+            return edits(word, text) <= distance
+
+
+def has_phrase(found: Sequence[str], phrase: Sequence[str], slop: int) -> bool:
+    def nearest(start: int, left: Sequence[str]) -> list[int]:
+        """Where the last word can be."""
+        if not left:
+            return [start]
+        following = [at for at in range(start + 1, len(found)) if found[at] == left[0]]
+        return [end for at in following for end in nearest(at, left[1:])]
+
+    starts = [at for at, word in enumerate(found) if word == phrase[0]]
+    return any(end - start - len(phrase) + 1 <= slop for start in starts for end in nearest(start, phrase[1:]))
+
+
+def matches(query: Query, found: list[str]) -> bool:
+    match query:
+        case AllOf(parts):
+            return all(matches(part, found) for part in parts)
+        case AnyOf(parts):
+            return any(matches(part, found) for part in parts)
+        case Not(part):
+            return not matches(part, found)
+        case Phrase(phrase, slop):
+            return has_phrase(found, phrase, slop)
+        case term:
+            return any(fits(word, term) for word in found)
+
+
+def naive_scores(query: Query, texts: list[str | None]) -> list[float]:
+    lists = [taken_apart(text) for text in texts if text is not None]
+    average = sum(map(len, lists)) / max(len(lists), 1)
+    scores = []
+    for text in texts:
+        found, total = [] if text is None else taken_apart(text), 0.0
+        for term in terms(query):
+            frequency = sum(any(fits(word, term) for word in each) for each in lists)
+            times = sum(fits(word, term) for word in found)
+            if times:
+                idf = math.log(1 + (len(lists) - frequency + 0.5) / (frequency + 0.5))
+                total += idf * times * 2.2 / (times + 1.2 * (0.25 + 0.75 * len(found) / average))
+        scores.append(total)
+    return scores
+
+
+WORDS = ["cow", "Cow", "cows", "goat", "dairy", "diary", "a", "b", "ab", "ba", "é", "É", "ſo", "so"]
+some_texts = st.lists(
+    st.none() | st.lists(st.sampled_from([*WORDS, "-", "a-b"]), max_size=7).map(" ".join), min_size=1, max_size=12
+)
+letters = st.sampled_from([*WORDS, "co", "d"]).map(lambda word: taken_apart(word)[0])
+leaf_queries = (
+    st.builds(Word, letters)
+    | st.builds(Word, letters)
+    | st.builds(Prefix, letters)
+    | st.builds(Fuzzy, letters, st.integers(1, 2))
+    | st.builds(Phrase, st.lists(letters, min_size=2, max_size=3).map(tuple), st.integers(0, 2))
+)
+some_queries = st.recursive(
+    leaf_queries,
+    lambda inner: (
+        st.builds(Not, inner)
+        | st.builds(AllOf, st.lists(inner, min_size=2, max_size=3).map(tuple))
+        | st.builds(AnyOf, st.lists(inner, min_size=2, max_size=3).map(tuple))
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(some_queries, some_texts)
+def test_evaluation_is_as_a_loop_over_words_says(query: Query, texts: list[str | None]) -> None:
+    expected = [None if text is None else matches(query, taken_apart(text)) for text in texts]
+    assert evaluate(query, pa.array(texts, pa.string())).to_pylist() == expected
+    assert evaluate(query, pa.array(["x", *texts], pa.string_view())[1:]).to_pylist() == expected
+    half = len(texts) // 2
+    chunked = pa.chunked_array([texts[:half], texts[half:]], pa.large_string())
+    assert evaluate(query, chunked).to_pylist() == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(some_queries, some_texts, st.integers(0, 12))
+def test_scores_are_as_the_formula_says(query: Query, texts: list[str | None], cut: int) -> None:
+    array, wanted = pa.array(texts, pa.string()), terms(query)
+    whole = Statistics.of(array, wanted)
+    assert Statistics.of(array[:cut], wanted) + Statistics.of(array[cut:], wanted) == whole
+    scores = bm25(query, array, whole)
+    assert scores == pytest.approx(naive_scores(query, texts))
+    parts = np.concatenate([bm25(query, array[:cut], whole), bm25(query, array[cut:], whole)])
+    assert (parts == scores).all(), "a score does not depend on the batch"
+
+
+@settings(deadline=None)
+@given(st.lists(st.text("abcé", max_size=6), min_size=1, max_size=20), st.text("abcé", min_size=1, max_size=6))
+def test_edits_are_counted_as_one_by_one(found: list[str], text: str) -> None:
+    for distance in (1, 2):
+        expected = [edits(word, text) <= distance for word in found]
+        assert near(pa.array(found), text, distance).tolist() == expected
+
+
+class Inverted:
+    """An index of words, as text indexes are. It does not describe its `odd` rows, and of phrases and fuzzy words it
+    gives rows too many."""
+
+    def __init__(self, texts: list[str | None], odd: list[int]) -> None:
+        self.odd = np.array(odd, np.int64)
+        self._rows = [None if text is None else taken_apart(text) for text in texts]
+        self.texts = sum(found is not None for found in self._rows)
+        self.total_words = sum(len(found or ()) for found in self._rows)
+
+    def _where(self, term: Term) -> np.ndarray:
+        found = [row for row, each in enumerate(self._rows) if each and any(fits(word, term) for word in each)]
+        return np.union1d(np.array(found, np.int64), self.odd)
+
+    def rows_with(self, word: str) -> np.ndarray:
+        return self._where(Word(word))
+
+    def rows_with_prefix(self, prefix: str) -> np.ndarray:
+        return self._where(Prefix(prefix))
+
+    def rows_with_phrase(self, words: Sequence[str]) -> np.ndarray:
+        return self._where(Word(words[0]))
+
+    def rows_with_fuzzy(self, word: str, distance: int) -> np.ndarray | None:
+        return None if distance == 2 else self._where(Fuzzy(word, 2))
+
+    def document_frequency(self, word: str) -> int:
+        return len(self.rows_with(word))
+
+
+@settings(max_examples=300, deadline=None)
+@given(some_queries, some_texts, st.data())
+def test_candidates_are_never_too_few(query: Query, texts: list[str | None], data: st.DataObject) -> None:
+    odd = data.draw(st.lists(st.integers(0, len(texts) - 1), unique=True, max_size=3).map(sorted))
+    # An index knows nothing of what stands in an odd row.
+    index = Inverted([None if row in odd else text for row, text in enumerate(texts)], odd)
+    rows = candidates(query, index)
+    matching = {row for row, text in enumerate(texts) if text is not None and matches(query, taken_apart(text))}
+    if rows is not None:
+        assert rows.dtype == np.int64
+        assert rows.tolist() == sorted(set(rows.tolist()))
+        assert matching <= set(rows.tolist())
+
+
+def test_candidates_of_words_are_exact_and_exclude() -> None:
+    index = Inverted(["dairy cow", "dairy goat", "cow", None, "dairy cow goat"], [])
+    for text, expected in [("dairy -cow", [1]), ("dairy (cow OR goat) -goa*", [0]), ("dairy -(cow goat)", [0, 1])]:
+        assert candidates(parse(text), index).tolist() == expected  # type: ignore[union-attr]
+    assert candidates(parse("-cow"), index) is None
+    assert candidates(parse("dairy OR -cow"), index) is None
+    assert candidates(parse('dairy -"cow goat"'), index).tolist() == [0, 1, 4]  # type: ignore[union-attr]
+
+
+@settings(deadline=None)
+@given(some_texts, st.lists(letters, min_size=1, max_size=3))
+def test_statistics_of_an_index_are_those_of_the_texts(texts: list[str | None], found: list[str]) -> None:
+    wanted = [*map(Word, found), Prefix(found[0])]
+    assert statistics(Inverted(texts, []), wanted) == Statistics.of(pa.array(texts, pa.string()), wanted)
+    assert statistics(Inverted(texts, [0]), wanted) is None
