@@ -19,16 +19,18 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import datafusion
+import numpy as np
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, NeedlepointError, SqlError
+from needlepoint.indexes.text_statistics import WordIndex
 from needlepoint.objects.failures import is_by_object_store
 from needlepoint.parquet.build import build_card
 from needlepoint.parquet.caches import Caches
@@ -38,7 +40,7 @@ from needlepoint.query.cards import Cards
 from needlepoint.query.catalog import Care
 from needlepoint.query.explain import Report, TableReport
 from needlepoint.query.failures import clear_error
-from needlepoint.query.file_indexes import FileIndexes
+from needlepoint.query.file_indexes import FileIndexes, words_of
 from needlepoint.query.gate import Costs, Native
 from needlepoint.query.native import NativeScans, metrics
 from needlepoint.query.page_reads import read_matching, read_pages
@@ -271,9 +273,14 @@ class Engine:
         return _Planned({name: found}, {name: reading}, {name: question}, [], lookup.schema, care, context, [])
 
     def narrow(
-        self, prepared: Prepared, request: Request, use_indexes: bool = True, pushdown: bool = True
+        self,
+        prepared: Prepared,
+        request: Request,
+        use_indexes: bool = True,
+        pushdown: bool = True,
+        positions: Sequence[int] | None = None,
     ) -> tuple[Reading, Question]:
-        """Decide what is read of one table, given whether DataFusion filters while it scans."""
+        """Decide what is read of a table, or of some of its files, given whether DataFusion filters while it scans."""
         snapshot = prepared.snapshot
         costs = Costs.of(snapshot.table.location, self._settings.costs)
         question = Question(
@@ -285,8 +292,11 @@ class Engine:
             request.columns,
             costs,
             self.file_indexes,
+            self._settings.access == "pages",
         )
         plan = AccessPlan.scan_all(len(snapshot.files))
+        if positions is not None:
+            plan = plan.without(~np.isin(np.arange(len(snapshot.files)), positions))
         if use_indexes:
             plan = narrow(plan, question)
         reading = Reading(snapshot, request.columns, request.predicate, plan, costs, request.opaque)
@@ -347,13 +357,17 @@ class Engine:
         if not planned.scores:
             yield
             return
-        statistics = counted(planned.scores, planned.prepared, self._texts)
+        statistics = counted(planned.scores, planned.prepared, self)
         with self._scoring_contexts.lent(planned.care, statistics) as planned.context:
             yield
 
-    def _texts(self, prepared: Prepared, column: str) -> Iterator[pa.Array]:
-        """A column of all rows."""
-        reading, _ = self.narrow(prepared, everything([column]), use_indexes=False)
+    def words(self, prepared: Prepared, column: str, position: int) -> WordIndex | None:
+        """The index of a file's words, if there is one that can be read."""
+        return words_of(self.file_indexes, prepared, column, position)
+
+    def read(self, prepared: Prepared, column: str, positions: Sequence[int]) -> Iterator[pa.Array]:
+        """A column of all rows of these files."""
+        reading, _ = self.narrow(prepared, everything([column]), use_indexes=False, positions=positions)
         frame = as_frame(reading, None, self._natives, self._contexts(_care_for([reading])))
         for batch in frame.select(datafusion.col(quoted(column))).execute_stream():
             yield batch.to_pyarrow().column(0)

@@ -8,10 +8,10 @@ lend       a context whose function `score` knows the counts, to one query at a 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import datafusion
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow as pa
 from needlepoint.errors import SqlError
 from needlepoint.indexes.text_evaluation import Statistics
 from needlepoint.indexes.text_query import Term, parse, terms
+from needlepoint.indexes.text_statistics import WordIndex, statistics
 from needlepoint.query import catalog
 from needlepoint.query.catalog import Care
 from needlepoint.query.prepared import Prepared
@@ -174,19 +175,34 @@ def _projected(expressions: Iterable[Any], plan: Any, relation: str | None, name
 # Count
 
 
-def statistics_of(
-    prepared: Prepared, column: str, wanted: Iterable[Term], texts: Callable[[Prepared, str], Iterator[pa.Array]]
-) -> Statistics:
-    """Over all rows of the snapshot, kept with it; `texts` reads the column.
+class Texts(Protocol):
+    """A text column of a snapshot's files."""
 
-    A file whose words an index knows need not be read: `text_candidates.statistics` gives its share.
-    """
+    def words(self, prepared: Prepared, column: str, position: int) -> WordIndex | None:
+        """The index of a file's words, if it has one."""
+        ...
+
+    def read(self, prepared: Prepared, column: str, positions: Sequence[int]) -> Iterator[pa.Array]:
+        """The texts of these files."""
+        ...
+
+
+def statistics_of(prepared: Prepared, column: str, wanted: Iterable[Term], texts: Texts) -> Statistics:
+    """Over all rows of the snapshot, kept with it. A file whose words an index knows is not read."""
     held = prepared.texts.get(column)
     missing = [term for term in wanted if held is None or term not in held.frequencies]
     if held is not None and not missing:
         return held
     found = Statistics(0, 0, dict.fromkeys(missing, 0))
-    for some in texts(prepared, column):
+    unknown: list[int] = []
+    for position in range(len(prepared.snapshot.files)):
+        index = texts.words(prepared, column, position)
+        share = None if index is None else statistics(index, missing)
+        if share is None:
+            unknown.append(position)
+        else:
+            found += share
+    for some in texts.read(prepared, column, unknown) if unknown else ():
         found += Statistics.of(some, missing)
     known = held.frequencies if held is not None and len(held.frequencies) < MOST_TERMS_KEPT else {}
     held = Statistics(found.texts, found.words, {**known, **found.frequencies})
@@ -225,7 +241,7 @@ class Contexts:
 def counted(
     wanted: Iterable[Score],
     prepared: Mapping[str, Prepared],
-    texts: Callable[[Prepared, str], Iterator[pa.Array]],
+    texts: Texts,
 ) -> dict[str, Statistics]:
     """The statistics that the scores of a query need, by its text. Terms of one column are counted together."""
     columns: dict[tuple[str, str], list[Score]] = {}
