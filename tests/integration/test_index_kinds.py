@@ -332,3 +332,15 @@ def test_text_search_is_exactly_sqls(tmp_path: Path, embed: bool, tokenizer: str
         nothing = lake.sql("SELECT id FROM item WHERE title LIKE '%nowhere at all%'")
         assert nothing.report.tables[0].bytes.read == 0
         assert lake.verify("item", samples=10, seed=3).differences == ()
+
+
+def test_what_is_known_of_a_file_changes_when_an_index_is_put_into_it(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        assert same(lake, "brand = 'rare'") == 1
+        lake.create_index("item", "id")
+        assert same(lake, "id = 77") == 1
+        lake.create_index("item", "brand", kind="distinct", embed=True)
+        assert same(lake, "brand = 'rare'") == 1
+        assert same(lake, "id = 77") == 1
+        lake.drop_index("item_brand_distinct", strip=True)
+        assert same(lake, "brand = 'rare' OR id = 77") == 2
