@@ -15,6 +15,7 @@ table would say little, and there is none.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -87,11 +88,15 @@ class PairTable:
         """How often the one word directly follows the other in all texts; None: not known."""
         if len(self._powers) == 0:
             return None
-        data = np.frombuffer(f"{left} {right}".encode(), np.uint8)
-        middle = len(left.encode())
-        hashes = _hashes(data, np.array([0, middle + 1]), np.array([middle, len(data)]))
-        power = int(self._powers[int(_pairs(hashes)[0]) & (len(self._powers) - 1)])
+        power = int(self._powers[_bucket(left, right) & (len(self._powers) - 1)])
         return round(2 ** ((power - 1) / 4)) if power else 0
+
+
+@functools.lru_cache(maxsize=1024)
+def _bucket(left: str, right: str) -> int:
+    data = np.frombuffer(f"{left} {right}".encode(), np.uint8)
+    middle = len(left.encode())
+    return int(_pairs(_hashes(data, np.array([0, middle + 1]), np.array([middle, len(data)])))[0])
 
 
 def _bounds(data: Bytes, edges: Places) -> tuple[Places, Places]:

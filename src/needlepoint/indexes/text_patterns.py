@@ -13,6 +13,7 @@ a longer word and the last perhaps as the beginning of one, unless something els
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -105,6 +106,7 @@ WORDS: Tokenizer = _words
 TRIGRAMS: Tokenizer = _trigrams
 
 
+@functools.lru_cache(maxsize=256)  # a query asks the same of each file
 def wanted(condition: Condition, tokenizer: Tokenizer, certain: Certain = None) -> list[Runs] | None:
     """Texts for which the condition is TRUE have all runs of at least one of these. None: any text can be one.
 

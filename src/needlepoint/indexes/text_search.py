@@ -133,9 +133,10 @@ class Search:
         kept = [first, *(part for part in others if part.seconds < worth and part.expected < self.rows / 2)]
         if len(kept) == 1:
             return first
+        by_chance = math.prod(part.expected / self.rows for part in kept[1:])
         return Sought(
             lambda tantivy, schema: _boolean(tantivy, schema, tantivy.Occur.Must, kept),
-            first.expected,
+            first.expected * max(by_chance, 0.1),
             min(part.most for part in kept),
             sum(part.seconds for part in kept),
         )

@@ -248,6 +248,8 @@ def test_rows_are_right_in_many_parts(tmp_path: Path, tokenizer: str, monkeypatc
     assert len(index.description.parts) > 3 and sum(index.description.parts) == 20_000
     for row in (4_321, 19_998, 19_999):
         assert row in (found(index, Like("t", (f"row{row} of",))) or [])
+    if tokenizer == "word":
+        assert index.document_frequency("cows") == sum(text is not None for text in texts)
     assert {row for row in range(39, 20_000, 40) if row % 97} <= set(found(index, Like("t", ("x" * 39,))) or [])
 
 
