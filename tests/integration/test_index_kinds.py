@@ -351,9 +351,9 @@ def test_scores_are_the_same_with_an_index_and_read_no_more_texts(tmp_path: Path
         expected = lake.sql(query).to_arrow()
         lake.create_index("item", "title", kind="text", embed=embed)
         assert lake.sql(query).to_arrow().equals(expected)
-        spoil_data(tmp_path / "item", ["title"])
         snapshot = lake.engine.prepare("item")
         snapshot.texts.clear()
+        spoil_data(tmp_path / "item", ["title"])
         assert len(statistics_of(snapshot, "title", terms(parse("dairy")), lake.engine).frequencies) == 1
 
 
@@ -379,3 +379,15 @@ def test_unpacked_indexes_are_bounded(tmp_path: Path) -> None:
         os.utime(place, (time.time() - 1000 + number,) * 2)
     unpacked.get("content4", make)
     assert sorted(path.name for path in (tmp_path / "unpacked").iterdir()) == ["content3", "content4"]
+
+
+def test_what_is_known_of_a_file_changes_when_an_index_is_put_into_it(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        assert same(lake, "brand = 'rare'") == 1
+        lake.create_index("item", "id")
+        assert same(lake, "id = 77") == 1
+        lake.create_index("item", "brand", kind="distinct", embed=True)
+        assert same(lake, "brand = 'rare'") == 1
+        assert same(lake, "id = 77") == 1
+        lake.drop_index("item_brand_distinct", strip=True)
+        assert same(lake, "brand = 'rare' OR id = 77") == 2

@@ -26,7 +26,8 @@ class Cards:
         if file.id is None or not file.has_card:
             return None
         held = self.cards.get(file.id)
-        if held is not None:
+        # A file that an index was put into keeps its id.
+        if held is not None and held.identity == file.identity:
             return held
         stored = self._registry.card(file.id)
         if stored is None:
