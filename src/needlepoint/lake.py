@@ -170,7 +170,7 @@ class Lake:
                 hint="Name the directory that holds them, or write some first with `needle ingest`.",
             )
         found = discover_table(place, paths)
-        self.registry.create_table(name, place, found.schema, found.partitions)
+        self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
         self.indexer.sync(name)
         return LakeTable(self, name)
 
@@ -201,7 +201,7 @@ class Lake:
     def create_index(
         self, table: str, column: str, kind: str = "key", *, name: str | None = None, build: bool = True
     ) -> str:
-        """Declare an index and build it for the files there are; `build=False` leaves that to the next sync."""
+        """Declare an index and build it for the files there are; `build=False` leaves it to the next sync or event."""
         found = self.registry.table(table)
         field = found.field(column)
         if kind != "key":
@@ -225,6 +225,15 @@ class Lake:
         self._key_store_of(index, 8).destroy()
         self._stores.pop(index.id, None)
 
+    def _sweep_indexes(self) -> None:
+        """Indexes that began anew under another id leave their entries behind, and so does a drop that was killed."""
+        # In this order: an index is in the registry before it has a directory.
+        there = [int(path.name) for path in (self.store / "indexes").glob("*") if path.name.isdecimal()]
+        known = {index.id for index in self.registry.indexes()}
+        for id in there:
+            if id not in known:
+                self._destroy(Index(id, 0, "", "", ""))
+
     def _key_store(self, index: Index) -> KeyStore:
         with self._lock:
             if index.id not in self._stores:
@@ -245,7 +254,9 @@ class Lake:
         names = self.tables() if table is None else [self.registry.table(table).name]
         for name in names:
             publishing.recover(self.registry, self.queue, self.registry.table(name))
-        return [self.indexer.sync(name) for name in names]
+        reports = [self.indexer.sync(name) for name in names]
+        self._sweep_indexes()
+        return reports
 
     def staging(self, table: str) -> Path:
         """A fresh directory for one batch; `publish` takes it from there."""
@@ -279,13 +290,14 @@ class Lake:
             found = discover_table(str(staging), paths)
             # Another first batch may be quicker: then this one is a second.
             with contextlib.suppress(NameTaken):
-                return self.registry.create_table(name, str(self.root / name), found.schema, found.partitions)
+                place = str(self.root / name)
+                return self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
         table = self.registry.table(name)
         if staged:
             known = [file.path for file in self.registry.files(table)]
             found = discover_schema(str(staging), read_schemas(str(staging), paths), [*known, *paths], base=table)
-            if not found.schema.equals(table.schema):
-                table = self.registry.widen_schema(table, found.schema)
+            if found.adds_to(table):
+                table = self.registry.widen_schema(table, found.schema, found.mixed)
         return table
 
     def follow_events(self, *, once: bool = False) -> Iterator[Handled]:

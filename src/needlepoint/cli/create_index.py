@@ -15,7 +15,7 @@ from needlepoint.cli.sync import exit_with_failures
 @click.argument("column")
 @click.option("--kind", default="key", show_default=True, help="The kind of index: key (value -> rows).")
 @click.option("--name", help="The index's name.  [default: TABLE_COLUMN_KIND]")
-@click.option("--no-build", is_flag=True, help="Only declare it: the next sync builds it.")
+@click.option("--no-build", is_flag=True, help="Only declare it: the next sync or event builds it.")
 @common_options
 def command(table: str, column: str, kind: str, name: str | None, no_build: bool) -> None:
     """Declare an index and build it for the files there are.

@@ -27,6 +27,7 @@ from needlepoint.objects import Identity, as_source, concurrently, identify, is_
 from needlepoint.parquet.build import Description, describe
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables.registry import FileArtifact
+from needlepoint.tables.schemas import plain, scale, unit_of
 
 BATCH_ROWS = 1 << 16
 # An entry is held as collected, as sorted, and as its sort order at the same time.
@@ -187,6 +188,7 @@ def _index_file(file: FileTask, description: Description, writers: dict[int, _Ru
     if not file.identity.etag and identify(file.path) != file.identity:
         raise FileChanged(file.path, "changed while it was read", hint="Run sync again.")
     zones = zone_maps(description)
+    units = {column: unit_of(plain(card.arrow_schema.field(column).type)) for column in zones}
     return FileArtifact(
         file_id=file.file_id,
         rows=card.num_rows,
@@ -195,6 +197,7 @@ def _index_file(file: FileTask, description: Description, writers: dict[int, _Ru
         card=card.to_bytes(),
         bounds={column: zone.file_bounds() for column, zone in zones.items()},
         zones={column: zone.to_bytes() for column, zone in zones.items()},
+        units={column: unit for column, unit in units.items() if unit is not None},
         blooms=filtered_columns(card),
         entries=entries,
     )
@@ -223,7 +226,23 @@ def _keys(file: FileTask, index: IndexTask) -> Iterator[tuple[npt.NDArray[np.uin
 def _plain_array(values: pa.Array, type: pa.DataType) -> pa.Array:
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
-    return values if values.type.equals(type) else values.cast(type)
+    if values.type.equals(type):
+        return values
+    try:
+        return values.cast(type)
+    except pa.ArrowInvalid:
+        factor = scale(unit_of(values.type), type)
+        if factor is None or factor == 1:
+            raise
+        return _clamped(values, factor).cast(type)
+
+
+def _clamped(values: pa.Array, factor: int) -> pa.Array:
+    """In a finer unit, those that it has no room for as the last there are: that costs reading a row too many."""
+    numbers, most = values.cast(pa.int64()).fill_null(0).to_numpy(), (2**63 - 1) // factor
+    scaled = np.clip(numbers, -most, most) * factor
+    scaled[numbers > most], scaled[numbers < -most] = 2**63 - 1, -(2**63)
+    return pa.array(scaled, mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 def _entries(keys: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], file_id: int) -> npt.NDArray[np.uint8]:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from needlepoint.errors import StoreError
 
+Upgrade = Callable[[sqlite3.Connection], None]
+
 
 class Database:
     """One connection, shared by the threads of a process behind a lock.
 
-    `write` is one transaction: all of it is durable when it returns, or none of it happened.
+    `write` is one transaction: all of it is durable when it returns, or none of it happened. `upgrades` make of the
+    format that each has for a key the next one.
     """
 
-    def __init__(self, path: Path, statements: str, version: int) -> None:
+    def __init__(
+        self, path: Path, statements: str, version: int, upgrades: Mapping[int, Upgrade] | None = None
+    ) -> None:
         self.path = path
         self._lock = threading.RLock()
         with self._errors():
@@ -28,7 +33,7 @@ class Database:
             self._use_write_ahead_log()
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("PRAGMA foreign_keys = ON")
-            self._create(statements, version)
+            self._create(statements, version, upgrades or {})
 
     def _use_write_ahead_log(self) -> None:
         # SQLite does not wait here while another process opens the same new database.
@@ -41,12 +46,16 @@ class Database:
                     raise
                 time.sleep(0.05)
 
-    def _create(self, statements: str, version: int) -> None:
+    def _create(self, statements: str, version: int, upgrades: Mapping[int, Upgrade]) -> None:
         if self._version() == version:
             return
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             found = self._version()  # another process may have made it while this one waited
+            while found in upgrades:
+                upgrades[found](self._connection)
+                found += 1
+                self._connection.execute(f"PRAGMA user_version = {found}")
             if found not in (0, version):
                 raise StoreError(
                     f"{self.path} has format {found}; this version of Needlepoint reads format {version}.",

@@ -21,58 +21,14 @@ from needlepoint.objects import Identity, is_url
 from needlepoint.predicate import Bounds, Ordinal
 from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import Batch, File, Index, Move, Table, check_name
-from needlepoint.tables.schemas import unify
-
-FORMAT = 2
-
-_STATEMENTS = """
-CREATE TABLE sequence (value INTEGER NOT NULL);
-INSERT INTO sequence VALUES (1);
-CREATE TABLE tables (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
-    location TEXT NOT NULL, schema BLOB NOT NULL, partitions TEXT NOT NULL);
-CREATE TABLE views (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, query TEXT NOT NULL);
-CREATE TABLE indexes (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
-    name TEXT NOT NULL UNIQUE, column_name TEXT NOT NULL, kind TEXT NOT NULL);
-CREATE TABLE files (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
-    path TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, etag TEXT NOT NULL,
-    rows INTEGER, row_groups INTEGER, pages INTEGER, blooms TEXT, problem TEXT,
-    UNIQUE (table_id, path));
-CREATE TABLE cards (
-    file_id INTEGER PRIMARY KEY REFERENCES files ON DELETE CASCADE, card BLOB NOT NULL);
-CREATE TABLE bounds (
-    table_id INTEGER NOT NULL, column_name TEXT NOT NULL,
-    file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
-    low, high, nulls INTEGER, rows INTEGER NOT NULL, nan INTEGER NOT NULL,
-    PRIMARY KEY (table_id, column_name, file_id)) WITHOUT ROWID;
-CREATE INDEX bounds_by_file ON bounds (file_id);
-CREATE TABLE zones (
-    file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
-    column_name TEXT NOT NULL, zones BLOB NOT NULL,
-    PRIMARY KEY (file_id, column_name));
-CREATE TABLE indexed (
-    file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
-    index_id INTEGER NOT NULL REFERENCES indexes ON DELETE CASCADE,
-    entries INTEGER NOT NULL,
-    PRIMARY KEY (file_id, index_id)) WITHOUT ROWID;
-CREATE TABLE runs (
-    index_id INTEGER NOT NULL REFERENCES indexes ON DELETE CASCADE, name TEXT NOT NULL,
-    PRIMARY KEY (index_id, name)) WITHOUT ROWID;
-CREATE TABLE batches (
-    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
-    batch TEXT NOT NULL, state TEXT NOT NULL, staging TEXT NOT NULL, moves TEXT NOT NULL,
-    PRIMARY KEY (table_id, batch)) WITHOUT ROWID;
-"""
+from needlepoint.tables.registry_format import FORMAT, STATEMENTS, UPGRADES
+from needlepoint.tables.schemas import PER_SECOND, differing, refined, scale, too_far, unify
 
 
 @dataclass(frozen=True, slots=True)
 class FileArtifact:
-    """What indexing found out about one file; committed as a whole."""
+    """What indexing found out about one file; committed as a whole. Bounds and zones are in the file's own units, so
+    they stay right whatever becomes of the table."""
 
     file_id: int
     rows: int
@@ -81,6 +37,7 @@ class FileArtifact:
     card: bytes
     bounds: Mapping[str, Bounds]
     zones: Mapping[str, bytes] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
     blooms: tuple[str, ...] = ()
     entries: Mapping[int, int] = field(default_factory=dict)
 
@@ -88,7 +45,7 @@ class FileArtifact:
 class Registry:
     def __init__(self, directory: Path, root: Path) -> None:
         self._root = root
-        self._database = Database(directory / "registry.db", _STATEMENTS, FORMAT)
+        self._database = Database(directory / "registry.db", STATEMENTS, FORMAT, UPGRADES)
 
     def close(self) -> None:
         self._database.close()
@@ -106,11 +63,11 @@ class Registry:
     # Tables and views
 
     def tables(self) -> list[Table]:
-        rows = self._database.read("SELECT id, name, location, schema, partitions FROM tables ORDER BY name")
+        rows = self._database.read("SELECT id, name, location, schema, partitions, mixed FROM tables ORDER BY name")
         return [self._table(row) for row in rows]
 
     def table(self, name: str) -> Table:
-        query = "SELECT id, name, location, schema, partitions FROM tables WHERE name = ?"
+        query = "SELECT id, name, location, schema, partitions, mixed FROM tables WHERE name = ?"
         found = self._database.read(query, name)
         if not found:
             raise UnknownName("table", name, self.table_names())
@@ -119,11 +76,12 @@ class Registry:
     def table_names(self) -> list[str]:
         return [name for (name,) in self._database.read("SELECT name FROM tables")]
 
-    def _table(self, row: tuple[int, str, str, bytes, str]) -> Table:
-        id, name, location, schema, partitions = row
+    def _table(self, row: tuple[int, str, str, bytes, str, str]) -> Table:
+        id, name, location, schema, partitions, mixed = row
         # An absolute location stays as it is.
         absolute = location if is_url(location) else str(self._root / location)
-        return Table(id, name, absolute, pa.ipc.read_schema(pa.py_buffer(schema)), tuple(json.loads(partitions)))
+        columns = pa.ipc.read_schema(pa.py_buffer(schema))
+        return Table(id, name, absolute, columns, tuple(json.loads(partitions)), frozenset(json.loads(mixed)))
 
     def _stored_location(self, location: str) -> str:
         """Relative inside the lake, so that a lake can be moved as a whole."""
@@ -132,13 +90,26 @@ class Registry:
         path = Path(location)
         return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
 
-    def create_table(self, name: str, location: str, schema: pa.Schema, partitions: Sequence[str]) -> Table:
+    def create_table(
+        self,
+        name: str,
+        location: str,
+        schema: pa.Schema,
+        partitions: Sequence[str],
+        mixed: frozenset[str] = frozenset(),
+    ) -> Table:
         check_name("a table", name)
         with self._change() as connection:
             self._refuse_taken(connection, name)
             connection.execute(
-                "INSERT INTO tables (name, location, schema, partitions) VALUES (?, ?, ?, ?)",
-                (name, self._stored_location(location), _schema_bytes(schema), json.dumps(list(partitions))),
+                "INSERT INTO tables (name, location, schema, partitions, mixed) VALUES (?, ?, ?, ?, ?)",
+                (
+                    name,
+                    self._stored_location(location),
+                    _schema_bytes(schema),
+                    json.dumps(list(partitions)),
+                    json.dumps(sorted(mixed)),
+                ),
             )
         return self.table(name)
 
@@ -150,14 +121,27 @@ class Registry:
                 hint="Choose another name, or drop it: `needle drop-table`, or DROP VIEW.",
             )
 
-    def widen_schema(self, table: Table, schema: pa.Schema) -> Table:
-        """The table has these columns too, and types at least as wide; whatever others add meanwhile stays."""
+    def widen_schema(self, table: Table, schema: pa.Schema, mixed: frozenset[str] = frozenset()) -> Table:
+        """The table has these columns too, and types at least as wide; whatever others add meanwhile stays.
+
+        A finer unit is refused where a file is known to have values that it has no room for. Bounds stay as they are,
+        since they have the files' units. Keys have the table's: an index of the column begins anew, under a new id, so
+        that who knows the coarser unit never asks it, and who builds entries in it commits them to nothing.
+        """
         with self._change() as connection:
-            (stored,) = connection.execute("SELECT schema FROM tables WHERE id = ?", (table.id,)).fetchone()
-            columns = [_data_columns(each, table) for each in (pa.ipc.read_schema(pa.py_buffer(stored)), schema)]
-            data = unify(columns[0], "the table", columns[1], "the new files")
+            query = "SELECT schema, mixed FROM tables WHERE id = ?"
+            stored, known = connection.execute(query, (table.id,)).fetchone()
+            before, new = (_data_columns(each, table) for each in (pa.ipc.read_schema(pa.py_buffer(stored)), schema))
+            data = unify(before, "the table", new, "the new files")
+            for column in sorted(refined(before, data)):
+                _refuse_too_far(connection, table, data.field(column))
+                _begin_anew(connection, table, column)
             merged = pa.schema([*data, *(schema.field(name) for name in table.partitions)])
-            connection.execute("UPDATE tables SET schema = ? WHERE id = ?", (_schema_bytes(merged), table.id))
+            all_mixed = mixed.union(json.loads(known), differing(before, data))
+            connection.execute(
+                "UPDATE tables SET schema = ?, mixed = ? WHERE id = ?",
+                (_schema_bytes(merged), json.dumps(sorted(all_mixed)), table.id),
+            )
         return self.table(table.name)
 
     def drop_table(self, name: str) -> Table:
@@ -253,18 +237,22 @@ class Registry:
         return found[0][0] if found else None
 
     def bounds(self, table: Table, column: str) -> list[tuple[int, Bounds]]:
-        """The bounds of a column in each file that has any, by file id."""
-        query = "SELECT file_id, low, high, nulls, rows, nan FROM bounds WHERE table_id = ? AND column_name = ?"
+        """The bounds of a column in each file that has any, by file id, in the unit of the table as it is given."""
+        query = "SELECT file_id, low, high, nulls, rows, nan, unit FROM bounds WHERE table_id = ? AND column_name = ?"
+        type = table.schema.field(column).type
+        factors = {unit: scale(unit, type) for unit in (None, *PER_SECOND)}
         return [
-            (id, Bounds(_ordinal_of(low), _ordinal_of(high), nulls, rows, bool(nan)))
-            for id, low, high, nulls, rows, nan in self._database.read(query, table.id, column)
+            (id, Bounds(_ordinal_of(low, factor), _ordinal_of(high, factor), nulls, rows, bool(nan)))
+            for id, low, high, nulls, rows, nan, unit in self._database.read(query, table.id, column)
+            if (factor := factors[unit]) is not None
         ]
 
-    def zones(self, file_ids: Sequence[int], column: str) -> dict[int, bytes]:
-        """The stored zone maps of a column, by file id."""
-        query = """SELECT file_id, zones FROM zones WHERE column_name = ?
+    def zones(self, file_ids: Sequence[int], column: str) -> dict[int, tuple[bytes, str | None]]:
+        """The stored zone maps of a column, by file id, and their units."""
+        query = """SELECT file_id, zones, unit FROM zones WHERE column_name = ?
                    AND file_id IN (SELECT value FROM json_each(?))"""
-        return dict(self._database.read(query, column, json.dumps(list(file_ids))))
+        found = self._database.read(query, column, json.dumps(list(file_ids)))
+        return {id: (zones, unit) for id, zones, unit in found}
 
     def replace_files(self, table: Table, added: Sequence[File], removed: Sequence[int]) -> None:
         """One change: the ids of `removed` are gone, `added` are new generations with new ids."""
@@ -275,8 +263,13 @@ class Registry:
             _insert_files(connection, table.id, added)
 
     def runs(self, index: Index) -> list[str]:
-        """The names of all runs whose entries the index must hold."""
-        return [name for (name,) in self._database.read("SELECT name FROM runs WHERE index_id = ?", index.id)]
+        """The names of all runs whose entries the index must hold; UnknownName where it is no more, which is not the
+        same as an index without entries."""
+        query = "SELECT runs.name FROM indexes LEFT JOIN runs ON index_id = id WHERE id = ?"
+        found = self._database.read(query, index.id)
+        if not found:
+            raise UnknownName("index", index.name, [each.name for each in self.indexes()])
+        return [name for (name,) in found if name is not None]
 
     def forget_entries(self, index: Index) -> None:
         """No file counts as indexed by this index any more."""
@@ -305,12 +298,18 @@ class Registry:
                     ),
                 )
                 connection.executemany(
-                    "INSERT OR REPLACE INTO bounds SELECT table_id, ?, id, ?, ?, ?, ?, ? FROM files WHERE id = ?",
-                    [(column, *_bounds_row(known), artifact.file_id) for column, known in artifact.bounds.items()],
+                    "INSERT OR REPLACE INTO bounds SELECT table_id, ?, id, ?, ?, ?, ?, ?, ? FROM files WHERE id = ?",
+                    [
+                        (column, *_bounds_row(known), artifact.units.get(column), artifact.file_id)
+                        for column, known in artifact.bounds.items()
+                    ],
                 )
                 connection.executemany(
-                    "INSERT OR REPLACE INTO zones VALUES (?, ?, ?)",
-                    [(artifact.file_id, column, zones) for column, zones in artifact.zones.items()],
+                    "INSERT OR REPLACE INTO zones VALUES (?, ?, ?, ?)",
+                    [
+                        (artifact.file_id, column, zones, artifact.units.get(column))
+                        for column, zones in artifact.zones.items()
+                    ],
                 )
                 connection.execute("INSERT OR REPLACE INTO cards VALUES (?, ?)", (artifact.file_id, artifact.card))
                 # An index that was dropped meanwhile has no row to refer to.
@@ -409,5 +408,28 @@ def _stored_ordinal(value: Ordinal | None) -> Ordinal | str | None:
     return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
 
 
-def _ordinal_of(value: Ordinal | str | None) -> Ordinal | None:
-    return int(value) if isinstance(value, str) else value
+def _ordinal_of(value: Ordinal | str | None, factor: int) -> Ordinal | None:
+    plain = int(value) if isinstance(value, str) else value
+    return plain * factor if isinstance(plain, int) else plain
+
+
+def _refuse_too_far(connection: sqlite3.Connection, table: Table, column: pa.Field) -> None:
+    """SchemaConflict where the bounds of a file lie outside of what the type can hold."""
+    query = """SELECT path FROM bounds JOIN files ON files.id = file_id
+               WHERE bounds.table_id = ? AND column_name = ? AND unit = ? AND (low < ? OR high > ?) LIMIT 1"""
+    for unit in PER_SECOND:
+        most = (2**63 - 1) // (scale(unit, column.type) or 1)
+        found = connection.execute(query, (table.id, column.name, unit, -most, most)).fetchone()
+        if found is not None:
+            raise too_far(f"{table.location}/{found[0]}", column.name, column.type)
+
+
+def _begin_anew(connection: sqlite3.Connection, table: Table, column: str) -> None:
+    """The indexes of a column have new ids, and no entries."""
+    query = "SELECT name, kind FROM indexes WHERE table_id = ? AND column_name = ?"
+    found = connection.execute(query, (table.id, column)).fetchall()
+    connection.execute("DELETE FROM indexes WHERE table_id = ? AND column_name = ?", (table.id, column))
+    connection.executemany(
+        "INSERT INTO indexes (table_id, name, column_name, kind) VALUES (?, ?, ?, ?)",
+        [(table.id, name, column, kind) for name, kind in found],
+    )
