@@ -30,6 +30,7 @@ from needlepoint.parquet.embedded import Embedded, is_intact, read_payload
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.stores.packs import PackWriter
 from needlepoint.tables.definitions import Index, Place
+from needlepoint.tables.schemas import scale, unit_of
 
 BATCH_ROWS = 1 << 16
 
@@ -255,4 +256,20 @@ def plain_array(values: pa.Array, type: pa.DataType) -> pa.Array:
     """Of the table's type, whatever the file calls it."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
-    return values if values.type.equals(type) else values.cast(type)
+    if values.type.equals(type):
+        return values
+    try:
+        return values.cast(type)
+    except pa.ArrowInvalid:
+        factor = scale(unit_of(values.type), type)
+        if factor is None or factor == 1:
+            raise
+        return _clamped(values, factor).cast(type)
+
+
+def _clamped(values: pa.Array, factor: int) -> pa.Array:
+    """In a finer unit, those that it has no room for as the last there are: that costs reading a row too many."""
+    numbers, most = values.cast(pa.int64()).fill_null(0).to_numpy(), (2**63 - 1) // factor
+    scaled = np.clip(numbers, -most, most) * factor
+    scaled[numbers > most], scaled[numbers < -most] = 2**63 - 1, -(2**63)
+    return pa.array(scaled, mask=values.is_null().to_numpy(zero_copy_only=False))

@@ -12,6 +12,11 @@ Floats need care. Parquet statistics leave NaN out, while SQL orders it above al
 statistics and loses rows (`f > 1` misses NaN, and a column of 0.5 and NaN reads as all 0.5). So queries that touch a
 float column run without collected statistics, and float columns in predicates reach it behind `nanvl(f, f)`, which is
 `f` but tells the pruner nothing.
+
+So do timestamps and times whose files differ in unit. DataFusion casts a file's column to the table's finer unit, then
+moves the cast to the literal and cuts off what the coarser unit has no room for: `t < 1001 ns` becomes `t < 1 us`,
+which loses 1 us. It does so with predicates and with the filters that ORDER BY and min make for themselves. These
+columns reach it behind `greatest(t, t)`.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ from needlepoint.query.failures import clear_error
 from needlepoint.query.file_indexes import FileIndexes, words_of
 from needlepoint.query.gate import Costs, Native
 from needlepoint.query.native import NativeScans, metrics
-from needlepoint.query.page_reads import read_matching, read_pages
+from needlepoint.query.page_reads import check_units, read_matching, read_pages
 from needlepoint.query.planning import Request, everything, requests
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.question import Question
@@ -299,8 +304,9 @@ class Engine:
             plan = plan.without(~np.isin(np.arange(len(snapshot.files)), positions))
         if use_indexes:
             plan = narrow(plan, question)
-        reading = Reading(snapshot, request.columns, request.predicate, plan, costs, request.opaque)
-        asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - request.opaque
+        opaque = request.opaque | (request.columns & snapshot.table.mixed)
+        reading = Reading(snapshot, request.columns, request.predicate, plan, costs, opaque)
+        asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - opaque
         values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
         settle(reading, self.cards, Native(pushdown, asked, values), self._settings.access)
         return reading, question
@@ -436,6 +442,9 @@ def _collected(frame: datafusion.DataFrame, planned: _Planned) -> list[pa.Record
     for reading in planned.readings.values():
         check_present(reading)  # a file that changed or went away meanwhile is reason enough
     text = str(failure)
+    if "Cannot cast" in text:
+        for reading in planned.readings.values():
+            check_units(reading)
     if "parquet" not in text.lower() or is_by_object_store(text) or not isinstance(failure, Exception):
         raise failure
     _name_the_culprit(planned)
