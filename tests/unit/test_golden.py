@@ -18,7 +18,7 @@ from needlepoint.indexes.zone import ZoneMap
 from needlepoint.objects import Identity
 from needlepoint.parquet.card import FileCard
 from needlepoint.predicate import Bounds
-from needlepoint.tables.definitions import File
+from needlepoint.tables.definitions import File, Place
 from needlepoint.tables.registry import FileArtifact, Registry
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -66,7 +66,7 @@ def test_registry_with_units(tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "registry-3.db", tmp_path / "registry.db")
     registry = Registry(tmp_path, tmp_path)
     (table,) = registry.tables()
-    (index,) = registry.indexes(table)
+    both, index = registry.indexes(table)
     coarse, fine = registry.files(table)
     assert (coarse.id, fine.id) == (1, 2)
     assert table.mixed == {"at"}
@@ -74,7 +74,10 @@ def test_registry_with_units(tmp_path: Path) -> None:
     assert dict(registry.bounds(table, "at")) == {1: Bounds(1000, 2000, 0, 10), 2: Bounds(1, 2, 0, 10)}
     zones = (GOLDEN / "zones-id.npfc").read_bytes()
     assert registry.zones([1, 2], "at") == {1: (zones, "us"), 2: (zones, "ns")}
-    assert (coarse.indexed, registry.runs(index), registry.entries(index)) == ({index.id}, ["run"], (1, 10))
+    assert (coarse.indexed, registry.runs(index)) == ({index.id, both.id}, ["run"])
+    assert (registry.entries(index), registry.entries(both)) == ((1, 10), (1, 7))
+    assert (both.columns, both.kind, both.embed, both.options) == (("id", "at"), "bloom", True, '{"fpp": 0.02}')
+    assert registry.places(both) == {1: Place("a.pack", 4, 100, "zstd", 300, "abc", 1)}
     registry.close()
 
 
@@ -92,6 +95,9 @@ def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
         for name in ("bounds", "zones"):
             connection.execute(f"ALTER TABLE {name} DROP COLUMN unit")
         connection.execute("ALTER TABLE tables DROP COLUMN mixed")
+        for name in ("columns", "embed", "options"):
+            connection.execute(f"ALTER TABLE indexes DROP COLUMN {name}")
+        connection.execute("DROP TABLE payloads")
         connection.execute("PRAGMA user_version = 2")
     connection.close()
     registry = Registry(tmp_path, tmp_path)
