@@ -24,6 +24,7 @@ from tests.columns import flat
 import needlepoint
 from needlepoint.cli import main
 from needlepoint.errors import NotIndexable, UnknownName
+from needlepoint.parquet import footer_edit, thrift
 from needlepoint.parquet.anatomy import inspect
 from needlepoint.parquet.retrofit import retrofit
 
@@ -189,6 +190,45 @@ def test_datafusion_finds_the_same_beside_nan(tmp_path: Path) -> None:
     assert retrofit(str(after), bloom=["f"]).column_indexes == 2
     wanted = [0.1, 94.9, 150.0, 299.9, math.nan]
     assert counts(before, "f", pa.float64(), wanted) == counts(after, "f", pa.float64(), wanted)
+
+
+def hide_dictionaries(path: Path) -> None:
+    """The footer as parquet-mr 1.8 to 1.10 write it: the first page is the data page, be it a dictionary."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    raw = data[-8 - length : -8]
+    groups = []
+    for group in thrift.parse(raw).structs(4):
+        chunks = []
+        for chunk in group.structs(1):
+            meta = chunk.struct(3)
+            place = thrift.zigzag(meta.integer(11))
+            hidden = thrift.rewrite(raw, meta.start, {9: (thrift.I64, place), 11: None})
+            chunks.append(thrift.rewrite(raw, chunk.start, {3: (thrift.STRUCT, hidden)}))
+        columns = thrift.list_header(thrift.STRUCT, len(chunks)) + b"".join(chunks)
+        groups.append(thrift.rewrite(raw, group.start, {1: (thrift.LIST, columns)}))
+    listed = thrift.list_header(thrift.STRUCT, len(groups)) + b"".join(groups)
+    path.write_bytes(data[: -8 - length] + footer_edit.tail(thrift.rewrite(raw, 0, {4: (thrift.LIST, listed)})))
+
+
+@pytest.mark.spark
+def test_dictionaries_that_the_footer_does_not_mention(tmp_path: Path, spark: SparkSession) -> None:
+    before, after = tmp_path / "before.parquet", tmp_path / "after.parquet"
+    words = [f"word {number // 100}" for number in range(ROWS)]
+    data = pa.table({"word": words, "title": [f"title {number % 500}" for number in range(ROWS)]})
+    pq.write_table(data, before, row_group_size=ROWS // GROUPS, write_batch_size=200, max_rows_per_page=1000)
+    hide_dictionaries(before)
+    shutil.copy(before, after)
+    assert retrofit(str(after), bloom=["word"]).column_indexes == 2 * GROUPS
+    where = "word = 'word 250'"
+    for path in (before, after):
+        assert pq.read_table(path).equals(data)
+        found = sorted(datafusion_metrics(path, where)[0])
+        assert found == sorted(data.column("title").to_pylist()[25_000:25_100])
+        assert sorted(row.title for row in spark.read.parquet(str(path)).where(where).collect()) == found
+        assert sorted(row[0] for row in duckdb.sql(f"SELECT title FROM '{path}' WHERE {where}").fetchall()) == found
+        assert polars.read_parquet(path).rows() == [*zip(words, data.column("title").to_pylist(), strict=True)]
+    assert datafusion_metrics(after, where)[1]["page_index_pages_pruned"][0] > 5
 
 
 SPARK_READS = ("int8", "int32", "down", "bool", "float", "zeros", "string", "long", "binary", "date", "timestamp",

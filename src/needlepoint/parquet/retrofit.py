@@ -188,12 +188,14 @@ class _Work:
             ],
         )  # fmt: skip
         for (name, chunk), found in zip(lacking, walked, strict=True):
+            # parquet-mr 1.8 to 1.10, of Spark 2, give the place of the dictionary for that of the data pages. Readers
+            # that go by the offset index take what precedes its first page for the dictionary.
             if found is None:
                 self._skip(name[1], "its page headers do not tell where rows begin")
             elif found.joined:
                 self._skip(name[1], "a page begins inside a record, or has no rows")
-            elif found.pages.offset[0] != chunk.data_page_offset:
-                self._skip(name[1], "its dictionary is not where the footer says")
+            elif found.pages.offset[0] != chunk.data_page_offset != chunk.start:
+                self._skip(name[1], "its pages are not where the footer says")
             else:
                 self._pages[name] = found.pages
                 self.added[name] = _Added(offset_index=encode_offset_index(found.pages))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -408,7 +409,9 @@ def test_the_old_file_is_intact_until_the_last_step(
 ) -> None:
     before = path.read_bytes()
     if dead:
-        child = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 dislikes it beside threads
+            child = os.fork()
         if child == 0:
             _break(monkeypatch, step, lambda *_, **__: os._exit(9))
             embed(str(path), [KEY])
