@@ -272,6 +272,9 @@ def test_the_same_texts_make_the_same_payload(tmp_path: Path) -> None:
 
 def test_letters_of_another_unicode_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = KIND.build(text_source(pa.array(["dairy Ωcow", "goat"]), tmp_path / "scratch"))
+    monkeypatch.setattr(text_index, "libraries_in_use", lambda: "others")
+    same = KIND.open(StoredBytes(built.payload, tmp_path / "cache"), [], {})
+    assert same.by_words
     monkeypatch.setattr(text_index, "letters_in_use", lambda: "others")
     index = KIND.open(StoredBytes(built.payload, tmp_path / "cache"), [], {})
     assert found(index, Like("t", ("airy Ωco",))) == [0]
@@ -339,7 +342,7 @@ def test_damaged_bytes_are_noticed(tmp_path: Path) -> None:
 def test_files_stay_in_their_directory(tmp_path: Path, name: str) -> None:
     from needlepoint.indexes.text_payload import Description, pack
 
-    bad = pack(Description("word", "", 0, 0, 0, ()), {name: b"x"})
+    bad = pack(Description("word", "", "", 0, 0, 0, ()), {name: b"x"})
     with pytest.raises(IndexDamaged):
         KIND.open(StoredBytes(bad, tmp_path / "cache"), [], {})
 
