@@ -22,14 +22,11 @@ from needlepoint.access import RowNumbers, Rows
 from needlepoint.errors import UsageError
 from needlepoint.indexes.base import Answer, Condition, Stored
 from needlepoint.indexes.text_build import MARK, TEXT
-from needlepoint.indexes.text_matching import fuzzy, matching
 from needlepoint.indexes.text_pairs import PairTable
-from needlepoint.indexes.text_patterns import TRIGRAMS, WORDS, Piece, Run, Runs, Word, wanted
+from needlepoint.indexes.text_patterns import TRIGRAMS, WORDS, Run, Runs, Word, wanted
 from needlepoint.indexes.text_payload import Description, described, unpack
-from needlepoint.indexes.text_query import parse
 from needlepoint.indexes.text_search import NOWHERE, PER_HIT, PER_OPTION, PER_ROW_READ, Search, Sought, Vocabulary
 from needlepoint.indexes.words import letters_in_use, libraries_in_use
-from needlepoint.predicate import TextMatch
 from needlepoint.stores.base import IndexDamaged
 
 MOST_OPEN = 64  # indexes of a process; each has a thread of tantivy that watches its directory
@@ -118,18 +115,22 @@ class TextIndex:
     def rows_with_fuzzy(self, word: str, distance: int) -> RowNumbers | None:
         """A word that becomes this one with at most `distance` (0 to 2) letters added, left out or changed, or two
         neighbours exchanged."""
-        return self._rows(fuzzy(word, distance, self._search)) if self.by_words else None
+
+        def query(tantivy: Any, schema: Any) -> Any:
+            return tantivy.Query.fuzzy_term_query(schema, TEXT, word, distance=distance, transposition_cost_one=True)
+
+        rows = self.description.rows
+        return self._rows(Sought(query, rows, rows, 0.0)) if self.by_words else None
 
     def find(self, conditions: Sequence[Condition], seconds: float) -> Answer:
-        queries = [condition.query for condition in conditions if isinstance(condition, TextMatch)]
         asked = [wanted(condition, self._tokenizer, self._certain) for condition in conditions]
         understood = [options for options in asked if options is not None]
-        shown = _shown(understood, queries)
+        if not understood:
+            return Answer(None, "nothing that can be asked of words")
+        shown = _shown(understood)
         if sum(map(len, understood)) * PER_OPTION > seconds + PER_OPTION:
             return Answer(None, f"{shown}: a scan is quicker")
-        sought = self._sought(understood, queries)
-        if sought is None:
-            return Answer(None, "nothing that can be asked of words")
+        sought = self._sought(understood)
         if sought.seconds + sought.expected * (PER_HIT + PER_ROW_READ) > seconds:
             return Answer(None, f"{shown}: about {sought.expected:,.0f} rows, a scan is quicker")
         rows = self._rows(sought)
@@ -137,22 +138,15 @@ class TextIndex:
         exact = self._tokenizer is WORDS and all(len(runs) == 1 for options in understood for runs in options)
         return Answer(Rows.of(rows), f"{shown}: {len(rows):,} rows", exact)
 
-    def _sought(self, understood: Sequence[Sequence[Runs]], queries: Sequence[str]) -> Sought | None:
-        """None: all rows can match."""
+    def _sought(self, understood: Sequence[Sequence[Runs]]) -> Sought:
         together = [run for options in understood if len(options) == 1 for run in options[0]]
         parts = [self._search.all_of(together)] if together else []
         for options in understood:
-            if len(options) != 1 and NOWHERE not in parts:
+            if NOWHERE in parts:
+                break
+            if len(options) != 1:
                 parts.append(self._search.any_of(options))
-        for query in queries:
-            found = matching(parse(query), self._search, None if self.by_words else self._inside)
-            if found is not None:
-                parts.append(found)
-        return self._search.both(parts) if parts else None
-
-    def _inside(self, letters: str) -> Run | None:
-        certain = self._certain is None or self._certain(letters)
-        return self._tokenizer(Piece(letters)) if certain else None
+        return self._search.both(parts)
 
     def _rows(self, sought: Sought) -> RowNumbers:
         if sought.most == 0:
@@ -209,7 +203,7 @@ def _vocabulary(path: Path) -> Vocabulary:
     return Vocabulary(words.chunk(0), rows.chunk(0).to_numpy())
 
 
-def _shown(understood: Iterable[Sequence[Runs]], queries: Iterable[str]) -> str:
+def _shown(understood: Iterable[Sequence[Runs]]) -> str:
     runs = dict.fromkeys(run for options in understood for runs in options for run in runs)
-    text = " ".join(f"'{each}'" for each in (*runs, *queries))
+    text = " ".join(f"'{run}'" for run in runs)
     return text if len(text) < 80 else f"{text[:77]}…"
