@@ -133,7 +133,7 @@ class Lake:
                 hint="Name the directory that holds them, or write some first with `needle ingest`.",
             )
         found = discover_table(place, paths)
-        self.registry.create_table(name, place, found.schema, found.partitions)
+        self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
         self.indexer.sync(name)
         return LakeTable(self, name)
 
@@ -172,7 +172,7 @@ class Lake:
         build: bool = True,
         **options: Any,
     ) -> str:
-        """Declare an index and build it for the files there are; `build=False` leaves that to the next sync.
+        """Declare an index and build it for the files there are; `build=False` leaves it to the next sync or event.
 
         With `embed`, what it knows of a file is put into the file itself, which every other reader goes on reading.
         docs/indexes.md lists the kinds and their options.
@@ -256,6 +256,15 @@ class Lake:
     def _pack_store(self, index: Index) -> PackStore:
         return PackStore(self.store / "indexes" / str(index.id))
 
+    def _sweep_indexes(self) -> None:
+        """Indexes that began anew under another id leave their entries behind, and so does a drop that was killed."""
+        # In this order: an index is in the registry before it has a directory.
+        there = [int(path.name) for path in (self.store / "indexes").glob("*") if path.name.isdecimal()]
+        known = {index.id for index in self.registry.indexes()}
+        for id in there:
+            if id not in known:
+                self._destroy(Index(id, 0, "", (), "key"))
+
     def _key_store(self, index: Index) -> KeyStore:
         with self._lock:
             if index.id not in self._stores:
@@ -276,7 +285,9 @@ class Lake:
         names = self.tables() if table is None else [self.registry.table(table).name]
         for name in names:
             publishing.recover(self.registry, self.queue, self.registry.table(name))
-        return [self.indexer.sync(name) for name in names]
+        reports = [self.indexer.sync(name) for name in names]
+        self._sweep_indexes()
+        return reports
 
     def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:
         """Add the format's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
@@ -338,13 +349,14 @@ class Lake:
             found = discover_table(str(staging), paths)
             # Another first batch may be quicker: then this one is a second.
             with contextlib.suppress(NameTaken):
-                return self.registry.create_table(name, str(self.root / name), found.schema, found.partitions)
+                place = str(self.root / name)
+                return self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
         table = self.registry.table(name)
         if staged:
             known = [file.path for file in self.registry.files(table)]
             found = discover_schema(str(staging), read_schemas(str(staging), paths), [*known, *paths], base=table)
-            if not found.schema.equals(table.schema):
-                table = self.registry.widen_schema(table, found.schema)
+            if found.adds_to(table):
+                table = self.registry.widen_schema(table, found.schema, found.mixed)
         return table
 
     def follow_events(self, *, once: bool = False) -> Iterator[Handled]:

@@ -16,6 +16,9 @@ from tests.lakes import write
 
 import needlepoint
 from needlepoint import NotIndexable, UnknownName, UsageError
+from needlepoint.indexes.stored import Unpacked
+from needlepoint.indexes.text_query import parse, terms
+from needlepoint.query.scoring import statistics_of
 
 FILES, ROWS = 4, 3000
 BRANDS = ["acme", "Globex", "umbrella, inc", "hooli\nlabs", "", "initech"]
@@ -329,6 +332,62 @@ def test_text_search_is_exactly_sqls(tmp_path: Path, embed: bool, tokenizer: str
             assert found.to_arrow().equals(lake.engine.sql(query, use_indexes=False).to_arrow()), condition
             used += use(found.report, "text").used
         assert used > len(PATTERNS) / 2
-        nothing = lake.sql("SELECT id FROM item WHERE title LIKE '%nowhere at all%'")
-        assert nothing.report.tables[0].bytes.read == 0
         assert lake.verify("item", samples=10, seed=3).differences == ()
+
+
+@pytest.mark.parametrize("condition", ["title LIKE '%dairy cows%'", "text_match(title, 'cow bell')", "title = 'cow'"])
+def test_text_that_is_nowhere_costs_no_data_page(tmp_path: Path, embed: bool, condition: str) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "title", kind="text", embed=embed)
+        nothing = lake.sql(f"SELECT id FROM item WHERE {condition}")
+        assert nothing.rows() == []
+        assert nothing.report.tables[0].bytes.read == 0
+
+
+def test_scores_are_the_same_with_an_index_and_read_no_more_texts(tmp_path: Path, embed: bool) -> None:
+    query = """SELECT id, score(title, 'dairy "cow 7" goat*') AS s FROM item
+               WHERE text_match(title, '"cow 7"') ORDER BY s DESC, id LIMIT 20"""
+    with opened(tmp_path) as lake:
+        expected = lake.sql(query).to_arrow()
+        lake.create_index("item", "title", kind="text", embed=embed)
+        assert lake.sql(query).to_arrow().equals(expected)
+        snapshot = lake.engine.prepare("item")
+        snapshot.texts.clear()
+        spoil_data(tmp_path / "item", ["title"])
+        assert len(statistics_of(snapshot, "title", terms(parse("dairy")), lake.engine).frequencies) == 1
+
+
+def test_the_second_process_does_not_unpack(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "title", kind="text")
+        assert lake.sql("SELECT id FROM item WHERE title LIKE '%dairy cow 7%'").rows()
+        unpacked = {path: path.stat().st_ino for path in (tmp_path / ".needlepoint/unpacked").rglob("*")}
+    with needlepoint.open(tmp_path) as lake:
+        assert lake.sql("SELECT id FROM item WHERE title LIKE '%dairy cow 7%'").rows()
+        assert {path: path.stat().st_ino for path in (tmp_path / ".needlepoint/unpacked").rglob("*")} == unpacked
+        lake.sweep()
+
+
+def test_unpacked_indexes_are_bounded(tmp_path: Path) -> None:
+    unpacked = Unpacked(tmp_path / "unpacked", limit=250)
+
+    def make(place: Path) -> None:
+        (place / "file").write_bytes(b"x" * 100)
+
+    for number in range(4):
+        place = unpacked.get(f"content{number}", make)
+        os.utime(place, (time.time() - 1000 + number,) * 2)
+    unpacked.get("content4", make)
+    assert sorted(path.name for path in (tmp_path / "unpacked").iterdir()) == ["content3", "content4"]
+
+
+def test_what_is_known_of_a_file_changes_when_an_index_is_put_into_it(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        assert same(lake, "brand = 'rare'") == 1
+        lake.create_index("item", "id")
+        assert same(lake, "id = 77") == 1
+        lake.create_index("item", "brand", kind="distinct", embed=True)
+        assert same(lake, "brand = 'rare'") == 1
+        assert same(lake, "id = 77") == 1
+        lake.drop_index("item_brand_distinct", strip=True)
+        assert same(lake, "brand = 'rare' OR id = 77") == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -190,6 +191,38 @@ def test_explain_analyze_adds_times_and_bytes_as_text_and_json(root: Path) -> No
     assert file["row_groups"][1]["ranges"] == [[7000, 7500]]
 
 
+def test_explain_says_that_ranges_are_without_their_end(lake: Lake) -> None:
+    assert "  access plan, ranges of rows without their end:\n" in str(lake.explain("SELECT * FROM t WHERE sorted = 7"))
+
+
+def test_explain_tells_rows_read_by_page_from_rows_that_a_scan_hands_on(root: Path) -> None:
+    query = "SELECT sorted FROM t WHERE sorted BETWEEN 47100 AND 47300"
+    with needlepoint.open(root, access="pages") as lake:
+        _, report = ask(lake, query)
+        assert (report.rows.read, report.scanned_rows, report.scan_counted) == (PAGE, 0, False)
+        assert "native scan, its filters" not in str(lake.sql(query).report)
+    with needlepoint.open(root, access="scan") as lake:
+        _, report = ask(lake, query)
+        assert (report.rows.read, report.scanned_rows, report.scan_counted) == (201, 201, True)
+        assert re.search(r"rows +201 of 80,000, 201 by native scan, its filters applied\n", str(lake.sql(query).report))
+        # Not run, or not counted for this table alone: all rows of the files.
+        (planned,) = lake.explain(query).tables
+        assert (planned.scanned_rows, planned.scan_counted) == (ROWS, False)
+        assert re.search(r"rows +20,000 of 80,000, 20,000 in files that are scanned\n", str(lake.explain(query)))
+
+
+def test_an_index_asked_the_same_twice_is_shown_once(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"id": range(100), "x": range(100)}), tmp_path / "t/a.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "id", name="by_id")
+        joined = lake.sql("SELECT l.x FROM t l JOIN t r ON l.id = r.id WHERE l.id = 7")
+        assert str(joined.report).count("index by_id") == 1
+        other = lake.sql("SELECT l.x FROM t l JOIN t r ON l.x = r.x WHERE l.id = 7 AND r.id IN (7, 8)")
+        assert str(other.report).count("index by_id") == 2
+
+
 def test_explain_says_why_a_file_is_read_whole(root: Path, tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     pq.write_table(pa.table({"id": [1]}), tmp_path / "t/a.parquet")
@@ -227,7 +260,9 @@ def test_bloom_filters_of_the_files_rule_out_row_groups(tmp_path: Path) -> None:
         lake.create_table("t")
         found, report = ask(lake, "SELECT x FROM t WHERE id = 30001")  # odd: not there, but between the bounds
         assert (found.num_rows, report.files.read) == (0, 0)
-        assert report.bytes.read < 1_000
+        assert report.bytes.read == report.filter_bytes < 1_000
+        again = lake.sql("SELECT x FROM t WHERE id = 30001").report
+        assert f", {again.tables[0].filter_bytes:,} of them for bloom filters" in str(again)
         found, report = ask(lake, "SELECT x FROM t WHERE id IN (30000)")
         assert found.num_rows == 1
         (step,) = [step for step in report.steps if step.step == "by_bloom"]

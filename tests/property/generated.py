@@ -154,6 +154,7 @@ def writers(draw: DrawFn, programs: Sequence[str]) -> Writer:
                 "write_statistics": st.sampled_from([True, True, False]),
                 "store_schema": st.sampled_from([True, True, False]),
                 "bloom_filters": st.booleans(),
+                "int96": st.booleans(),
             }
         ),
         "duckdb": st.fixed_dictionaries(
@@ -224,7 +225,10 @@ def write(rows: pa.Table, path: Path, writer: Writer) -> None:
                 f.name for f in rows.schema if not (pa.types.is_nested(f.type) or f.type in (pa.bool_(), pa.null()))
             ]
             blooms = {name: {"ndv": 50} for name in flat} if wanted else None
-            pq.write_table(rows, path, bloom_filter_options=blooms, **options)
+            # Nanoseconds, as Spark and Impala used to write them: without bounds, and without a zone.
+            times = [field.type for field in rows.schema if pa.types.is_timestamp(field.type)]
+            int96 = options.pop("int96", False) and all(type == pa.timestamp("ns") for type in times)
+            pq.write_table(rows, path, bloom_filter_options=blooms, use_deprecated_int96_timestamps=int96, **options)
         case "polars":
             polars.DataFrame(rows).write_parquet(path, **options)
         case "duckdb":

@@ -20,6 +20,7 @@ _ALL = frozenset({"pyarrow", "duckdb", "polars", "spark"})
 _NOT_SPARK = frozenset({"pyarrow", "duckdb", "polars"})
 _NOT_POLARS = frozenset({"pyarrow", "duckdb"})  # Polars keeps times in nanoseconds and has no fixed-size binary
 _PYARROW = frozenset({"pyarrow"})
+_PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 class Sql(NamedTuple):
@@ -35,7 +36,8 @@ class Sql(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """`writers` make the same Parquet type of it; `narrower` types hold some of its values in older files."""
+    """`writers` make the same Parquet type of it; `narrower` types, or coarser ones, hold some of its values in some
+    files."""
 
     name: str
     type: pa.DataType
@@ -54,7 +56,7 @@ class Kind:
         if pa.types.is_dictionary(wanted):
             return pa.array(values, wanted.value_type).dictionary_encode()
         if pa.types.is_temporal(wanted) and not pa.types.is_date(wanted):
-            return pa.array(values, pa.int64()).cast(wanted)
+            return pa.array(values, pa.int64()).cast(self.type).cast(wanted)
         if isinstance(wanted, pa.BaseExtensionType):
             return pa.ExtensionArray.from_storage(wanted, pa.array(values, wanted.storage_type))
         return pa.array(values, wanted)
@@ -62,6 +64,8 @@ class Kind:
     def fits(self, value: Any, type: pa.DataType) -> bool:
         if value is None:
             return True
+        if pa.types.is_timestamp(type) or pa.types.is_time(type):
+            return value % (_PER_SECOND[self.type.unit] // _PER_SECOND[type.unit]) == 0
         if pa.types.is_floating(type):
             return math.isnan(value) or float(pa.scalar(value, pa.float64()).cast(type, safe=False).as_py()) == value
         low = 0 if pa.types.is_unsigned_integer(type) else -(2 ** (type.bit_width - 1))
@@ -221,6 +225,7 @@ def _microseconds() -> SearchStrategy[int]:
     return (
         st.sampled_from([0, -1, 1, day, day - 1])
         | st.integers(0, 50).map(lambda n: n * day)
+        | st.integers(-3, 3).map(lambda n: n * 1000)
         | st.integers(_FIRST, _LAST)
     )
 
@@ -258,21 +263,26 @@ KINDS = (
     Kind("fixed", pa.binary(16), "BLOB", _sixteen_bytes(), _binary_literal, _PYARROW),
     Kind("uuid", pa.uuid(), "UUID", _sixteen_bytes(), _uuid_literal, _NOT_POLARS),
     Kind("date", pa.date32(), "DATE", _dates(), lambda value: same(f"DATE '{value.isoformat()}'")),
-    Kind("timestamp us", pa.timestamp("us"), "TIMESTAMP", _microseconds(), _microsecond_literal, _NOT_SPARK),
+    Kind("timestamp us", pa.timestamp("us"), "TIMESTAMP", _microseconds(), _microsecond_literal, _NOT_SPARK,
+         narrower=(pa.timestamp("ms"),)),
     Kind(
         "timestamp ns", pa.timestamp("ns"), "TIMESTAMP_NS",
-        st.builds(lambda us, ns: us * 1000 + ns, _microseconds(), st.integers(0, 999)), _nanosecond_literal, _NOT_SPARK,
+        st.builds(lambda us, ns: us * 1000 + ns, _microseconds(), st.just(0) | st.integers(0, 999)),
+        _nanosecond_literal, _NOT_SPARK, narrower=(pa.timestamp("us"), pa.timestamp("ms")),
     ),
     Kind(
         "timestamp us UTC", pa.timestamp("us", "UTC"), "TIMESTAMPTZ", _microseconds(),
         _zoned_literal("Microsecond", 10**6), _NOT_SPARK,
+        narrower=(pa.timestamp("ms", "UTC"), pa.timestamp("us", "Europe/Berlin")),
     ),
     Kind(
         # DuckDB keeps zoned timestamps in microseconds: no finer values, and it cannot write the type.
         "timestamp ns UTC", pa.timestamp("ns", "UTC"), "TIMESTAMPTZ", _microseconds().map(lambda us: us * 1000),
         _zoned_literal("Nanosecond", 10**9), frozenset({"pyarrow", "polars"}),
+        narrower=(pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC"), pa.timestamp("ns", "Europe/Berlin")),
     ),
-    Kind("time", pa.time64("us"), "TIME", st.integers(0, 86_400 * 10**6 - 1), _time_literal, _NOT_POLARS),
+    Kind("time", pa.time64("us"), "TIME", st.integers(0, 86_400 * 10**6 - 1), _time_literal, _NOT_POLARS,
+         narrower=(pa.time32("ms"),)),
     _decimals(9, 2, _ALL),
     _decimals(20, 4, _ALL),
     _decimals(38, 10, _ALL),

@@ -42,6 +42,16 @@ def count(lake: Lake, where: str) -> int:
     return int(lake.sql(f"SELECT i FROM t WHERE {where}").to_arrow().num_rows)
 
 
+# Zero has two signs
+
+
+def test_zeros_of_both_signs_among_many_values(root: Path, lake: Lake) -> None:
+    write(root, "0.parquet", i=[1, 2, 3], f=[-0.0, 0.0, 1.0])
+    lake.create_table("t")
+    for keys in ([0.0, 5.0, 6.0, 7.0], [-0.0, 5.0, 6.0, 7.0], [0.0]):
+        assert {*lake.table("t").get(f=keys).to_arrow()["i"].to_pylist()} == {1, 2}
+
+
 # Bounds of strings and binaries
 
 

@@ -10,13 +10,16 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from needlepoint.errors import StoreError
 from needlepoint.indexes.zone import ZoneMap
+from needlepoint.objects import Identity
 from needlepoint.parquet.card import FileCard
 from needlepoint.predicate import Bounds
-from needlepoint.tables.registry import Registry
+from needlepoint.tables.definitions import File
+from needlepoint.tables.registry import FileArtifact, Registry
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -56,6 +59,48 @@ def test_registry(tmp_path: Path) -> None:
     assert (table.name, file.path, file.rows, file.pages) == ("t", "a.parquet", 10, 20)
     assert dict(registry.bounds(table, "id")) == {file.id: Bounds(0, 9, 0, 10)}
     assert FileCard.from_bytes(registry.card(file.id) or b"").num_rows == 10
+    registry.close()
+
+
+def test_registry_with_units(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / "registry-3.db", tmp_path / "registry.db")
+    registry = Registry(tmp_path, tmp_path)
+    (table,) = registry.tables()
+    (index,) = registry.indexes(table)
+    coarse, fine = registry.files(table)
+    assert (coarse.id, fine.id) == (1, 2)
+    assert table.mixed == {"at"}
+    assert dict(registry.bounds(table, "id")) == {1: Bounds(0, 9, 0, 10), 2: Bounds(10, 19, 0, 10)}
+    assert dict(registry.bounds(table, "at")) == {1: Bounds(1000, 2000, 0, 10), 2: Bounds(1, 2, 0, 10)}
+    zones = (GOLDEN / "zones-id.npfc").read_bytes()
+    assert registry.zones([1, 2], "at") == {1: (zones, "us"), 2: (zones, "ns")}
+    assert (coarse.indexed, registry.runs(index), registry.entries(index)) == ({index.id}, ["run"], (1, 10))
+    registry.close()
+
+
+def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
+    schema = pa.schema([("t", pa.timestamp("us")), ("i", pa.int64())])
+    registry = Registry(tmp_path, tmp_path)
+    table = registry.create_table("t", str(tmp_path / "t"), schema, ())
+    registry.replace_files(table, [File("a.parquet", Identity(1, 2))], ())
+    (file,) = registry.files(table)
+    assert file.id is not None
+    bounds = {"t": Bounds(1, 2, 0, 10), "i": Bounds(1, 2, 0, 10)}
+    registry.commit_artifacts([FileArtifact(file.id, 10, 1, 1, b"", bounds, {"t": b"", "i": b""})], ())
+    registry.close()
+    with sqlite3.connect(tmp_path / "registry.db") as connection:
+        for name in ("bounds", "zones"):
+            connection.execute(f"ALTER TABLE {name} DROP COLUMN unit")
+        connection.execute("ALTER TABLE tables DROP COLUMN mixed")
+        connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    registry = Registry(tmp_path, tmp_path)
+    finer = registry.widen_schema(registry.table("t"), pa.schema([("t", pa.timestamp("ns"))]))
+    assert (finer.schema.field("t").type, finer.mixed) == (pa.timestamp("ns"), {"t"})
+    assert registry.bounds(table, "t") == [(file.id, Bounds(1, 2, 0, 10))]
+    assert registry.bounds(finer, "t") == [(file.id, Bounds(1000, 2000, 0, 10))]
+    assert registry.bounds(finer, "i") == [(file.id, Bounds(1, 2, 0, 10))]
+    assert [registry.zones([file.id], name)[file.id][1] for name in ("t", "i")] == ["us", None]
     registry.close()
 
 

@@ -19,7 +19,7 @@ from needlepoint.cli.sync import exit_with_failures
 @click.option("--embed", is_flag=True, help="Keep it inside the Parquet files.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the kind; several times.")
 @click.option("--name", help="The index's name.  [default: TABLE_COLUMN_KIND]")
-@click.option("--no-build", is_flag=True, help="Only declare it: the next sync builds it.")
+@click.option("--no-build", is_flag=True, help="Only declare it: the next sync or event builds it.")
 @common_options
 def command(
     table: str,

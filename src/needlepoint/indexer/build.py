@@ -41,6 +41,7 @@ from needlepoint.parquet.embed import Payload
 from needlepoint.parquet.embedded import Embedded, read_payload
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables.registry import FileArtifact
+from needlepoint.tables.schemas import plain, unit_of
 
 BATCH_ROWS = 1 << 16
 # An entry is held as collected, as sorted, and as its sort order at the same time.
@@ -263,6 +264,7 @@ def described_again(file_id: int, path: str, identity: Identity, tasks: Sequence
 
 def _described(file_id: int, description: Description) -> FileArtifact:
     card, zones = description.card, zone_maps(description)
+    units = {column: unit_of(plain(card.arrow_schema.field(column).type)) for column in zones}
     return FileArtifact(
         file_id=file_id,
         rows=card.num_rows,
@@ -271,6 +273,7 @@ def _described(file_id: int, description: Description) -> FileArtifact:
         card=card.to_bytes(),
         bounds={column: zone.file_bounds() for column, zone in zones.items()},
         zones={column: zone.to_bytes() for column, zone in zones.items()},
+        units={column: unit for column, unit in units.items() if unit is not None},
         blooms=filtered_columns(card),
     )
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from needlepoint.errors import FileChanged, StoreError
+from needlepoint.errors import FileChanged, StoreError, UnknownName
 from needlepoint.indexer.build import (
     Artifact,
     Failure,
@@ -112,8 +112,8 @@ class Indexer:
             return table, {}
         schemas = read_schemas(table.location, [file.path for file in fresh])
         found = discover_schema(table.location, schemas, paths, base=table)
-        if not found.schema.equals(table.schema):
-            table = self._registry.widen_schema(table, found.schema)
+        if found.adds_to(table):
+            table = self._registry.widen_schema(table, found.schema, found.mixed)
         prefix = f"{table.location}/"
         return table, {e.path.removeprefix(prefix): Failure(e.path, str(e)) for e in found.unreadable}
 
@@ -127,23 +127,31 @@ class Indexer:
         return functools.partial(finish_file, keys, payloads, self._settings.index_memory)
 
     def catch_up(self, table: Table, only: frozenset[str] | None = None) -> tuple[int, tuple[Failure, ...]]:
-        """Build and commit what is missing for the listed files. Returns how many files, and what failed."""
-        indexes = self._registry.indexes(table)
-        for index in indexes:
+        """Build and commit what is missing for the listed files. Returns how many files, and what failed.
+
+        `only` are the paths of those that matter now; an index that has no file yet takes all it can get.
+        """
+        for index in self._registry.indexes(table):
             self._mend(index)
+        with self._registry.snapshot():
+            # An index and the type of its keys belong together: a unit that becomes finer makes another index.
+            table = self._registry.table(table.name)
+            indexes = self._registry.indexes(table)
+            files = self._registry.files(table)
         wanted = frozenset(index.id for index in indexes)
+        empty = wanted.difference(*(file.indexed for file in files))
         missing = [
             FileTask(file.id, f"{table.location}/{file.path}", file.identity, wanted - file.indexed)
-            for file in self._registry.files(table)
+            for file in files
             if file.id is not None
             and (not file.has_card or not wanted <= file.indexed)
-            and (only is None or file.path in only)
+            and (only is None or file.path in only or empty)
         ]
         if not missing:
             return 0, ()
         # Files of one run come in the order of their ids, which makes its entries ascend.
         missing.sort(key=lambda file: file.file_id)
-        rows = {file.id: file.rows for file in self._registry.files(table)}
+        rows = {file.id: file.rows for file in files}
         with self._scratch_directory() as scratch:
             tasks = list(self._tasks(table, indexes, missing, rows, scratch))
             by_id = {index.id: index for index in indexes}
@@ -159,6 +167,8 @@ class Indexer:
             return
         try:
             self._stores(index).refresh(self._registry.runs(index))
+        except UnknownName:
+            return  # dropped meanwhile
         except IndexDamaged:
             self.begin_anew(index)
 

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ from needlepoint.parquet.embedded import Embedded, is_intact, read_payload
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.stores.packs import PackWriter
 from needlepoint.tables.definitions import Index, Place
+from needlepoint.tables.schemas import scale, unit_of
 
 BATCH_ROWS = 1 << 16
 
@@ -131,7 +133,7 @@ def find_payloads(
             continue
         entries[task.index_id] = built.entries
         if task.embed:
-            options = {_DECLARED: json.loads(task.options), _ENTRIES: built.entries}
+            options = {**_declared(task), _ENTRIES: built.entries}
             made[task.index_id] = Payload(task.kind, task.columns, kind(task.kind).version, built.payload, options)
         else:
             places[task.index_id] = packs.add(task, kind(task.kind).version, built.payload)
@@ -158,14 +160,18 @@ def strip_index(index: Index) -> Callable[[str, Identity], Identity]:
     return strip
 
 
-# An embedded index names the options it was built by, which must be the same for it to be used, and its entries.
-_DECLARED, _ENTRIES = "declared", "entries"
+_ENTRIES = "entries"
+
+
+def _declared(task: PayloadTask) -> dict[str, Any]:
+    """What an embedded index was built by, which must be the same for it to be used."""
+    return {"declared": json.loads(task.options), "types": [str(each.type) for each in task.fields]}
 
 
 def _carried_by(description: Description, task: PayloadTask) -> Embedded | None:
     """The index in the file that is what the task would build."""
     found = description.embedded.find(task.kind, *task.columns)
-    if found is None or found.options.get(_DECLARED) != json.loads(task.options):
+    if found is None or {**found.options, **_declared(task)} != found.options:
         return None
     return found if found.version == kind(task.kind).version else None
 
@@ -250,4 +256,20 @@ def plain_array(values: pa.Array, type: pa.DataType) -> pa.Array:
     """Of the table's type, whatever the file calls it."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
-    return values if values.type.equals(type) else values.cast(type)
+    if values.type.equals(type):
+        return values
+    try:
+        return values.cast(type)
+    except pa.ArrowInvalid:
+        factor = scale(unit_of(values.type), type)
+        if factor is None or factor == 1:
+            raise
+        return _clamped(values, factor).cast(type)
+
+
+def _clamped(values: pa.Array, factor: int) -> pa.Array:
+    """In a finer unit, those that it has no room for as the last there are: that costs reading a row too many."""
+    numbers, most = values.cast(pa.int64()).fill_null(0).to_numpy(), (2**63 - 1) // factor
+    scaled = np.clip(numbers, -most, most) * factor
+    scaled[numbers > most], scaled[numbers < -most] = 2**63 - 1, -(2**63)
+    return pa.array(scaled, mask=values.is_null().to_numpy(zero_copy_only=False))

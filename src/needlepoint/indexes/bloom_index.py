@@ -14,6 +14,7 @@ has several row groups, then for each of them. -1 stands for a filter that there
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from needlepoint.errors import NotIndexable, UsageError
 from needlepoint.indexes.base import Answer, Built, Condition, FileIndex, Options, Source, Stored
 from needlepoint.indexes.hashing import Words, hash_integers, hash_together, hash_values
 from needlepoint.indexes.payload import damaged, pack, unpack
-from needlepoint.indexes.values import Family, is_nan, require_family, stored_values
+from needlepoint.indexes.values import Family, ascending_once, is_nan, require_family, stored_values
 from needlepoint.parquet.bloom_filter import BLOCK, Matrix, block_numbers, contains, filled
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.predicate import Compare, In, Ordinal
@@ -85,13 +86,30 @@ def _wrong_answers(options: Options) -> float:
 
 
 def blocks_for(values: int, wrong: float) -> int:
-    """How many blocks of 256 bits make about so many wrong answers with so many values; each sets eight bits.
+    """How many blocks make about so many wrong answers with so many values.
 
     >>> blocks_for(1_000_000, 0.01) * BLOCK, blocks_for(1, 0.01), blocks_for(0, 0.01)
-    (1210208, 1, 0)
+    (1316160, 1, 0)
     """
-    bits = -8 * values / math.log(1 - wrong ** (1 / 8))
-    return min(math.ceil(bits / (8 * BLOCK)), _MOST_BLOCKS)
+    return min(math.ceil(values / _values_in_a_block(wrong)), _MOST_BLOCKS)
+
+
+@functools.cache
+def _values_in_a_block(wrong: float) -> float:
+    """The mean that makes about so many wrong answers.
+
+    Each value sets a bit in each of eight words of 32. Blocks do not get equally many values, but by Poisson's law:
+    the fuller ones make more of the wrong answers than the emptier ones spare.
+    """
+    counts = np.arange(1, 400)
+    all_set = (1 - (31 / 32) ** counts) ** 8
+    log_factorials = np.cumsum(np.log(counts))
+    low, high = 1e-3, 200.0
+    for _ in range(40):
+        mean = (low + high) / 2
+        share = np.exp(counts * math.log(mean) - mean - log_factorials)
+        low, high = (low, mean) if float((share * all_set).sum()) > wrong else (mean, high)
+    return low
 
 
 def _hashed_column(column: pa.Array) -> tuple[Words, npt.NDArray[np.bool_]]:
@@ -106,6 +124,14 @@ def _hashed(values: pa.Array) -> Words:
     if pa.types.is_large_binary(values.type):
         return hash_values(values)
     return hash_integers(values.to_numpy().view(np.int64))
+
+
+# The same question comes for many files.
+@functools.lru_cache(maxsize=64)
+def _hashed_literals(family: Family, values: tuple[Ordinal, ...]) -> Words | None:
+    """The hashes of those that a column can hold; None when one of them cannot be compared."""
+    literals = family.literals(values)
+    return None if literals is None else ascending_once(_hashed(family.array(literals)))
 
 
 @dataclass(slots=True)
@@ -146,7 +172,7 @@ class _Builder:
         while done < count and self.group < len(self.edges) - 1:
             until = min(count, done + int(self.edges[self.group + 1]) - self.rows)
             for which, (hashes, there) in enumerate(sets):
-                self._hold(which, np.unique(hashes[done:until][there[done:until]]))
+                self._hold(which, ascending_once(hashes[done:until][there[done:until]]))
             self.rows += until - done
             done = until
             self._end_groups()
@@ -198,7 +224,7 @@ class _Builder:
 
 
 def _once(hashes: list[Words]) -> Words:
-    return np.unique(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
+    return ascending_once(np.concatenate([np.zeros(0, np.uint64), *hashes]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -271,11 +297,9 @@ class BloomIndex:
             if column not in self.columns:
                 continue
             number = self.columns.index(column)
-            literals = self.families[number].literals(values)
-            if literals is None:
-                continue
-            hashes = np.unique(_hashed(self.families[number].array(literals)))
-            asked[number] = np.intersect1d(asked[number], hashes) if number in asked else hashes
+            hashes = _hashed_literals(self.families[number], tuple(values))
+            if hashes is not None:
+                asked[number] = np.intersect1d(asked[number], hashes) if number in asked else hashes
         return asked
 
     def _holding(self, line: int, hashes: Words) -> npt.NDArray[np.bool_]:

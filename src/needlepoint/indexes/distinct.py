@@ -4,7 +4,8 @@ A column with few values in files with many pages gains most; one with many is r
 as the column. Built vectorised: a batch is encoded as a dictionary, whose values get numbers; numbers and pages of its
 rows become pairs, each once.
 
-With `compat="datafusion"` the list of values as DataFusion's example reads it stands before the payload (idx1.py).
+With `compat="datafusion"` the list of values as DataFusion's example reads it stands before the payload
+(parquet/value_list.py), where the file's footer then points at it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from needlepoint.errors import NotIndexable, UsageError
-from needlepoint.indexes import idx1
 from needlepoint.indexes.base import Built, FileIndex, Options, Source, Stored
 from needlepoint.indexes.distinct_index import NAME, VERSION, DistinctIndex
-from needlepoint.indexes.values import Family, is_nan, require_family, stored_values
+from needlepoint.indexes.payload import damaged
+from needlepoint.indexes.values import Family, ascending_once, is_nan, require_family, stored_values
+from needlepoint.parquet import value_list
 from needlepoint.parquet.page_index import Int64Array
-from needlepoint.stores.base import IndexDamaged
 from needlepoint.tables.schemas import plain
 
 MOST_VALUES = 10_000
@@ -60,32 +61,28 @@ class DistinctKind:
         index = collected.index(text=_is_text(column))
         payload = index.to_bytes()
         if _compatible(source.options):
-            payload = idx1.to_idx1(index.texts(), column.name) + payload
+            payload = _value_list(index, column.name) + payload
         return Built(payload, len(index.values))
 
     def open(self, stored: Stored, fields: Sequence[pa.Field], options: Options) -> FileIndex:
         data = stored.read()
-        if data[:4] == idx1.MAGIC:
-            lines, data = idx1.split(data)
-            if not data:
-                return idx1.ListedValues.of(lines)
+        if data.startswith(value_list.MAGIC):
+            try:
+                _, data = value_list.decode_values(data)
+            except ValueError as error:
+                raise damaged(self.name, str(error)) from error
         return DistinctIndex.from_bytes(data, text=_is_text(fields[0]))
 
-    def adopt(self, block: bytes, source: Source) -> Built | None:
-        """A list that another writer left in the file (`idx1.read_idx1`), as a payload without pages, if all values of
-        the column are in it. It does not say which column it is of, nor is its writer known: None if one is missing."""
-        try:
-            lines = idx1.from_idx1(block)
-        except IndexDamaged:
-            return None
-        if not _is_text(source.fields[0]):
-            return None
-        known = pa.array([line.encode() for line in lines], pa.large_binary())
-        for batch in source.batches():
-            values = pc.unique(stored_values(batch.column(0))).drop_null()
-            if not pc.all(pc.is_in(values, value_set=known), min_count=0).as_py():
-                return None
-        return Built(block, len(lines))
+
+def _value_list(index: DistinctIndex, column: str) -> bytes:
+    try:
+        return value_list.encode_values(index.texts())
+    except ValueError as error:
+        raise NotIndexable(
+            f"column '{column}' holds {str(error)[:40]!r}: a list for DataFusion has a value in each line, so none may "
+            "have a newline or end in a carriage return.",
+            hint="Leave compat away.",
+        ) from error
 
 
 def _is_text(column: pa.Field) -> bool:
@@ -140,7 +137,7 @@ class _Collector:
         encoded = column.dictionary_encode()
         numbers = np.append(self._numbers(encoded.dictionary), _NULL)
         which = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy()
-        self.places.append(np.unique((numbers[which] << _PAGE_BITS) | pages))
+        self.places.append(ascending_once((numbers[which] << _PAGE_BITS) | pages))
         if sum(map(len, self.places)) > 2 * MOST_PLACES:
             self._merge()
 
@@ -173,10 +170,10 @@ class _Collector:
 
     def _merge(self) -> Int64Array:
         """Each place once, and not too many of them."""
-        merged = np.unique(np.concatenate([np.zeros(0, np.int64), *self.places]))
+        merged = ascending_once(np.concatenate([np.zeros(0, np.int64), *self.places]))
         while len(merged) > MOST_PLACES and int((merged & _PAGE).max()) > 0:
             self.shift += 1
-            merged = np.unique((merged & ~_PAGE) | ((merged & _PAGE) >> 1))
+            merged = ascending_once((merged & ~_PAGE) | ((merged & _PAGE) >> 1))
         self.places = [merged]
         return merged
 

@@ -25,8 +25,10 @@ from needlepoint.indexes.text_build import MARK, TEXT
 from needlepoint.indexes.text_pairs import PairTable
 from needlepoint.indexes.text_patterns import TRIGRAMS, WORDS, Run, Runs, Word, wanted
 from needlepoint.indexes.text_payload import Description, described, unpack
+from needlepoint.indexes.text_query import Fuzzy, parse
 from needlepoint.indexes.text_search import NOWHERE, PER_HIT, PER_OPTION, PER_ROW_READ, Search, Sought, Vocabulary
 from needlepoint.indexes.words import letters_in_use, libraries_in_use
+from needlepoint.predicate import TextMatch
 from needlepoint.stores.base import IndexDamaged
 
 MOST_OPEN = 64  # indexes of a process; each has a thread of tantivy that watches its directory
@@ -115,22 +117,23 @@ class TextIndex:
     def rows_with_fuzzy(self, word: str, distance: int) -> RowNumbers | None:
         """A word that becomes this one with at most `distance` (0 to 2) letters added, left out or changed, or two
         neighbours exchanged."""
-
-        def query(tantivy: Any, schema: Any) -> Any:
-            return tantivy.Query.fuzzy_term_query(schema, TEXT, word, distance=distance, transposition_cost_one=True)
-
-        rows = self.description.rows
-        return self._rows(Sought(query, rows, rows, 0.0)) if self.by_words else None
+        return self._rows(self._search.fuzzy(Fuzzy(word, distance))) if self.by_words else None
 
     def find(self, conditions: Sequence[Condition], seconds: float) -> Answer:
         asked = [wanted(condition, self._tokenizer, self._certain) for condition in conditions]
         understood = [options for options in asked if options is not None]
-        if not understood:
+        queries = [each.query for each in conditions if isinstance(each, TextMatch)] if self.by_words else []
+        if not understood and not queries:
             return Answer(None, "nothing that can be asked of words")
-        shown = _shown(understood)
+        shown = " ".join(filter(None, [_shown(understood), *queries]))
         if sum(map(len, understood)) * PER_OPTION > seconds + PER_OPTION:
             return Answer(None, f"{shown}: a scan is quicker")
-        sought = self._sought(understood)
+        parts = [each for query in queries if (each := self._search.matching(parse(query))) is not None]
+        if understood:
+            parts.append(self._sought(understood))
+        if not parts:
+            return Answer(None, f"{shown}: only words that are not to be there")
+        sought = self._search.both(parts)
         if sought.seconds + sought.expected * (PER_HIT + PER_ROW_READ) > seconds:
             return Answer(None, f"{shown}: about {sought.expected:,.0f} rows, a scan is quicker")
         rows = self._rows(sought)

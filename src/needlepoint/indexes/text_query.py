@@ -191,8 +191,9 @@ class _Parser:
         if depth > DEEPEST or self._parts > MOST_PARTS:
             raise self._wrong(f"it has more than {MOST_PARTS} parts, or {DEEPEST} within another.", "Ask for less.")
         if token is None or token.kind in ("AND", "OR", "close"):
-            where = "at the end" if token is None else f"before '{token.text}' at {token.place}"
-            raise self._wrong(f"a word is missing {where}.", f"Operators stand between words. {_QUOTED}")
+            if token is None:
+                raise self._wrong("a word is missing at the end.", "Operators stand between words.")
+            raise self._wrong(f"a word is missing before '{token.text}' at {token.place}.", _QUOTED)
         self._next += 1
         match token.kind:
             case "NOT":

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from needlepoint.indexes import text_query
 from needlepoint.indexes.text_pairs import PairTable
 from needlepoint.indexes.text_patterns import Run, Runs, Word
 from needlepoint.predicate import after
@@ -35,6 +36,7 @@ PER_OPTION = 150e-6  # of IN: what comes before tantivy
 PER_HIT = 0.25e-6
 PER_ROW_READ = 10e-6  # what a reader has to do for a row that was found: a page, about
 
+FEW = 1000  # rows, of which nothing is known beforehand
 MOST_PHRASES = 16
 MOST_COMBINATIONS = 256
 MOST_TRIGRAMS = 8  # the rarest few narrow as well as all
@@ -123,6 +125,61 @@ class Search:
     def one(self, run: Run) -> Sought:
         found = self._run(run, math.inf)
         return NOWHERE if found is None else found
+
+    def matching(self, query: text_query.Query) -> Sought | None:
+        """Rows outside of which a query of `text_match` is not TRUE; None is any row."""
+        match query:
+            case text_query.Word(text):
+                return self.one(Run((Word(text),)))
+            case text_query.Prefix(text):
+                return self.one(Run((Word(text, open_right=True),)))
+            case text_query.Fuzzy():
+                return self.fuzzy(query)
+            case text_query.Phrase(words, 0):
+                return self.one(Run(tuple(map(Word, words))))
+            case text_query.Phrase(words):
+                return self.both([self.one(Run((Word(word),))) for word in words])
+            case text_query.AnyOf(parts):
+                found = [self.matching(part) for part in parts]
+                known = [each for each in found if each is not None]
+                return self.either(known) if len(known) == len(found) else None
+            case text_query.AllOf(parts):
+                return self._all_but(parts)
+            case text_query.Not(text_query.Not(part)):
+                return self.matching(part)
+        return None
+
+    def _all_but(self, parts: Sequence[text_query.Query]) -> Sought | None:
+        known = [each for part in parts if (each := self.matching(part)) is not None]
+        if not known:
+            return None
+        found = self.both(known)
+        # Only of single words and their beginnings the rows are just those that have them.
+        without = [
+            each
+            for part in parts
+            if isinstance(part, text_query.Not) and isinstance(part.part, text_query.Word | text_query.Prefix)
+            if (each := self.matching(part.part)) is not None and each.most
+            if each.seconds < found.expected * PER_ROW_READ
+        ]
+        if not without or not found.most:
+            return found
+
+        def query(tantivy: Any, schema: Any) -> Any:
+            never = [(tantivy.Occur.MustNot, each.query(tantivy, schema)) for each in without]
+            return tantivy.Query.boolean_query([(tantivy.Occur.Must, found.query(tantivy, schema)), *never])
+
+        return replace(found, query=query, seconds=found.seconds + sum(each.seconds for each in without))
+
+    def fuzzy(self, term: text_query.Fuzzy) -> Sought:
+        """Which words are near is for tantivy to find out; rows that have one are taken to be few."""
+
+        def query(tantivy: Any, schema: Any) -> Any:
+            make = tantivy.Query.fuzzy_term_query
+            return make(schema, self.field, term.text, distance=term.distance, transposition_cost_one=True)
+
+        seconds = PER_QUERY + len(self.vocabulary) * PER_WORD_SEEN
+        return Sought(query, min(self.rows, FEW), self.rows, seconds)
 
     def both(self, parts: Sequence[Sought]) -> Sought:
         """All of the parts, but for those that cost more than to read the rows they could exclude."""

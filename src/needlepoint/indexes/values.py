@@ -220,3 +220,11 @@ def joined_binaries(lengths: npt.NDArray[np.int64], data: bytes) -> pa.Array:
         raise ValueError(f"{len(data)} bytes of values where {int(offsets[-1])} were announced")
     buffers: list[Any] = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(lengths), buffers)
+
+
+def ascending_once(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Each number once, in order: what np.unique does, whose hashing of 64-bit numbers takes ten times as long."""
+    ordered = np.sort(numbers)
+    first = np.ones(len(ordered), np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]

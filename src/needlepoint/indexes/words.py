@@ -35,6 +35,8 @@ _LETTERED = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() e
 
 def folded(texts: pa.Array) -> pa.Array:
     """The texts with letters of either case alike. No letter becomes two, or none."""
+    if pc.all(pc.string_is_ascii(texts)).as_py():
+        return pc.ascii_lower(texts)
     lower = pc.utf8_lower(texts)
     if not pc.any(pc.match_substring_regex(lower, _ODD)).as_py():
         return lower

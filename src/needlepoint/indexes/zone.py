@@ -8,7 +8,7 @@ whose low is above their high. What is missing is not known, which every reader 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,8 @@ Raw = bytes | None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZoneMap:
-    """The bounds of one column of one file. `group_rows` and `page_rows` are first rows, then the number of rows."""
+    """The bounds of one column of one file, in the file's unit. `group_rows` and `page_rows` are first rows, then the
+    number of rows."""
 
     group_rows: Int64Array
     groups: Zone
@@ -52,6 +53,12 @@ class ZoneMap:
         if not (groups.known | groups.all_null).all():
             return Bounds(None, None, nulls, rows, nan)
         return Bounds(_plain(groups.low[groups.known].min()), _plain(groups.high[groups.known].max()), nulls, rows, nan)
+
+    def scaled(self, factor: int) -> ZoneMap:
+        """The same bounds in a unit so many times finer."""
+        if factor == 1:
+            return self
+        return replace(self, groups=_scaled(self.groups, factor), pages=_scaled(self.pages, factor))
 
     def to_bytes(self) -> bytes:
         kind, arrays, blobs = _stored([self.groups, self.pages])
@@ -249,6 +256,13 @@ def _shorten(value: bytes, *, up: bool) -> bytes | None:
     if not up:
         return prefix
     return after(prefix)
+
+
+def _scaled(zone: Zone, factor: int) -> Zone:
+    low, high, most = zone.low, zone.high, (2**63 - 1) // factor
+    if len(low) and (low.min() < -most or high.max() > most):
+        low, high = low.astype(object), high.astype(object)
+    return replace(zone, low=low * factor, high=high * factor)
 
 
 def _plain(value: Any) -> Ordinal:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from needlepoint import objects
 from needlepoint.errors import NameTaken, UsageError
 from needlepoint.objects import Identity, OpenObject, Piece, open_to_replace
-from needlepoint.parquet import footer_edit
+from needlepoint.parquet import footer_edit, value_list
 from needlepoint.parquet.bloom_filter import filter_sizes
 from needlepoint.parquet.embedded import (
     INDEXES,
@@ -107,7 +107,9 @@ def _rewrite(
     stay = [entry for entry in kept if entry not in movable]
     moved, position = move(pieces, end, [entry for entry in kept if entry in movable])
     added, blobs = place(payloads, position, fingerprint(metadata))
-    raw = footer_edit.with_key(metadata.raw, INDEXES, entries_json([*stay, *moved, *added]))
+    entries = [*stay, *moved, *added]
+    raw = footer_edit.with_key(metadata.raw, INDEXES, entries_json(entries))
+    raw = with_list(file, metadata, raw, present, entries, payloads)
     pieces += [*blobs, footer_edit.tail(raw)]
     return objects.replace(file, pieces)
 
@@ -187,7 +189,8 @@ def place(payloads: Sequence[Payload], position: int, described: str) -> tuple[l
 
 
 def _packed(data: bytes) -> tuple[str, bytes]:
-    if len(data) >= _SMALL:
+    # A list of values is read where it lies by those who know nothing of codecs.
+    if len(data) >= _SMALL and not data.startswith(value_list.MAGIC):
         packed: bytes = pa.Codec("zstd").compress(data, asbytes=True)
         if len(packed) < 0.9 * len(data):
             return "zstd", packed
@@ -199,6 +202,37 @@ def entries_json(entries: Sequence[Embedded]) -> bytes | None:
     if not entries:
         return None
     return json.dumps([entry.to_dict() for entry in entries], separators=(",", ":")).encode()
+
+
+def with_list(
+    file: OpenObject,
+    metadata: FileMetadata,
+    raw: bytes,
+    present: Sequence[Embedded],
+    entries: Sequence[Embedded],
+    payloads: Sequence[Payload] = (),
+) -> bytes:
+    """The footer with the key of the list of values where that lies now: in a new payload that begins with one, or in
+    the one that it was in. A list that another writer left keeps the key: it may be of another column."""
+    offset = value_list.list_offset(metadata)
+    before = next((entry for entry in present if entry.offset + len(PAYLOAD_MAGIC) == offset), None)
+    if before is None and value_list.read_list(file, metadata) is not None:
+        return raw
+    holder = _list_holder(payloads, entries)
+    if holder is None and before is not None:
+        holder = next((entry for entry in entries if entry.checksum == before.checksum), None)
+    return raw if before is None and holder is None else _with_list_in(raw, holder)
+
+
+def _list_holder(payloads: Sequence[Payload], entries: Sequence[Embedded]) -> Embedded | None:
+    """The entry of the last payload that begins with a list of values: a file has one key for it."""
+    holders = [(each.kind, tuple(each.columns)) for each in payloads if each.data.startswith(value_list.MAGIC)]
+    return next((entry for entry in entries if holders and (entry.kind, entry.columns) == holders[-1]), None)
+
+
+def _with_list_in(raw: bytes, holder: Embedded | None) -> bytes:
+    place = None if holder is None else str(holder.offset + len(PAYLOAD_MAGIC)).encode()
+    return footer_edit.with_key(raw, value_list.FOOTER_KEY, place)
 
 
 class EmbeddingWriter:
@@ -303,6 +337,8 @@ class _Sink(io.RawIOBase):
         entries, blobs = place(payloads, self._position - 8 - length, fingerprint(parse_footer(raw)))
         if entries:
             raw = footer_edit.with_key(raw, INDEXES, entries_json(entries))
+            holder = _list_holder(payloads, entries)
+            raw = raw if holder is None else _with_list_in(raw, holder)
         for part in (before, *blobs, footer_edit.tail(raw)):
             _write_all(self.target, part)
         self.target.flush()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from needlepoint.objects import OpenObject
-from needlepoint.parquet import thrift
+from needlepoint.parquet import thrift, value_list
 from needlepoint.parquet.bloom_filter import filter_sizes
 from needlepoint.parquet.embedded import Embedded, embedded, is_intact
 from needlepoint.parquet.footer import MAGIC, ColumnChunk, FileMetadata
@@ -21,10 +21,6 @@ from needlepoint.parquet.thrift import ThriftError
 
 KINDS = ("dictionary", "data", "column index", "offset index", "bloom filter", "embedded index", "footer")
 WASTE = ("padding", "dead footer", "metadata copy", "unknown")
-
-# the footer key of the distinct-index articles
-DISTINCT_OFFSET = b"distinct_index_offset"
-_DISTINCT_MAGIC = b"IDX1"
 
 # Of so many gaps, the largest, the bytes are looked at; of each so many.
 _GAPS_LOOKED_AT, _BYTES_LOOKED_AT = 1000, 1 << 16
@@ -62,13 +58,15 @@ class EmbeddedIndex:
 
 
 def embedded_indexes(file: OpenObject, metadata: FileMetadata) -> tuple[EmbeddedIndex, ...]:
-    """Those that describe the file, those that do not, and the one of the distinct-index articles."""
+    """Those that describe the file, those that do not, and a list of values that another writer left."""
     listed = embedded(file, metadata)
     found = [_checked(file, entry) for entry in listed.entries]
     found += [EmbeddedIndex(what, problem=why) for what, why in listed.ignored]
-    offset = dict(metadata.key_value).get(DISTINCT_OFFSET)
-    if offset:
-        found.append(_distinct(file, offset))
+    # Ours stands inside of one of them.
+    offset = value_list.list_offset(metadata)
+    ours = any(offset is not None and entry.offset < offset < entry.offset + entry.length for entry in listed.entries)
+    if not ours and value_list.FOOTER_KEY in dict(metadata.key_value):
+        found.append(_value_list(file, metadata))
     return tuple(found)
 
 
@@ -79,19 +77,11 @@ def _checked(file: OpenObject, entry: Embedded) -> EmbeddedIndex:
     )
 
 
-def _distinct(file: OpenObject, text: bytes) -> EmbeddedIndex:
-    # IDX1, length of the values (8 bytes, little-endian), the values
-    offset = int(text) if text.isdigit() and len(text) < 19 else None
-    if offset is None or offset + 12 > file.size:
-        return EmbeddedIndex("distinct", offset=offset, problem="lies outside the file")
-    head = file.read(offset, 12)
-    length = 12 + int.from_bytes(head[4:], "little")
-    fits = head[:4] == _DISTINCT_MAGIC and offset + length <= file.size
-    return (
-        EmbeddedIndex("distinct", offset=offset, length=length)
-        if fits
-        else EmbeddedIndex("distinct", offset=offset, problem="is not there")
-    )
+def _value_list(file: OpenObject, metadata: FileMetadata) -> EmbeddedIndex:
+    offset, block = value_list.list_offset(metadata), value_list.read_list(file, metadata)
+    if block is None:
+        return EmbeddedIndex("distinct", offset=offset, problem="is not there")
+    return EmbeddedIndex("distinct", offset=offset, length=len(block))
 
 
 def segments(

@@ -120,6 +120,7 @@ def _rewrite(file: OpenObject, metadata: FileMetadata, added: dict[tuple[int, in
     if entries:
         stay = [entry for entry in entries if entry not in movable]
         raw = footer_edit.with_key(raw, INDEXES, embed.entries_json([*stay, *moved]))
+        raw = embed.with_list(file, metadata, raw, entries, [*stay, *moved])
     pieces.append(footer_edit.tail(raw))
     return objects.replace(file, pieces), position - end
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from needlepoint.indexes.zone import ZoneMap
 from needlepoint.parquet.caches import ByteCache
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.card_format import CardCorrupt
 from needlepoint.tables.definitions import File
 from needlepoint.tables.registry import Registry
+from needlepoint.tables.schemas import scale, unit_of
 
 # A card in memory takes about this many times its stored size: its arrays are compressed in the store.
 MEMORY_PER_BYTE = 6
@@ -26,7 +29,8 @@ class Cards:
         if file.id is None or not file.has_card:
             return None
         held = self.cards.get(file.id)
-        if held is not None:
+        # A file that an index was put into keeps its id.
+        if held is not None and held.identity == file.identity:
             return held
         stored = self._registry.card(file.id)
         if stored is None:
@@ -40,19 +44,26 @@ class Cards:
         self.cards.put(file.id, card, len(stored) * MEMORY_PER_BYTE)
         return card
 
-    def zone_maps(self, files: Sequence[File], column: str) -> list[ZoneMap | None]:
-        """The zone map of a column in each of the files, None where there is none; one question for all that lack."""
+    def zone_maps(self, files: Sequence[File], column: str, type: pa.DataType) -> list[ZoneMap | None]:
+        """The zone map of a column in each of the files, None where there is none; one question for all that lack.
+
+        Their bounds are ordinals of the type, which the table has for the column.
+        """
+        unit = unit_of(type)
         found: dict[int, ZoneMap | None] = {}
         for file in files:
             if file.id is not None and file.has_card:
-                found[file.id] = self.zones.get((file.id, column))
+                found[file.id] = self.zones.get((file.id, column, unit))
         missing = [id for id, held in found.items() if held is None]
         if missing:
-            for id, stored in self._registry.zones(missing, column).items():
+            for id, (stored, stored_unit) in self._registry.zones(missing, column).items():
+                factor = scale(stored_unit, type)
+                if factor is None:
+                    continue
                 try:
-                    zone_map = ZoneMap.from_bytes(stored)
+                    zone_map = ZoneMap.from_bytes(stored).scaled(factor)
                 except CardCorrupt:
                     continue
                 found[id] = zone_map
-                self.zones.put((id, column), zone_map, len(stored) * MEMORY_PER_BYTE)
+                self.zones.put((id, column, unit), zone_map, len(stored) * MEMORY_PER_BYTE)
         return [None if file.id is None else found.get(file.id) for file in files]

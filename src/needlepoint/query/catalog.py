@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import datafusion
 from datafusion.catalog import CatalogProvider, SchemaProvider
 
+from needlepoint.query import text_functions
+
 CATALOG, SCHEMA = "needle", "lake"
 
 _tables: ContextVar[Mapping[str, datafusion.Table]] = ContextVar("tables")
@@ -71,7 +73,8 @@ class Care:
     footers: bool = True
 
 
-def make_context(care: Care) -> datafusion.SessionContext:
+def make_context(care: Care, known: text_functions.Known | None = None) -> datafusion.SessionContext:
+    """`known` is what scores are made with."""
     pushdown = care.pushdown
     settings = {
         "datafusion.catalog.information_schema": "true",
@@ -87,6 +90,7 @@ def make_context(care: Care) -> datafusion.SessionContext:
     config = datafusion.SessionConfig(settings).with_default_catalog_and_schema(CATALOG, SCHEMA)
     context = datafusion.SessionContext(config)
     context.register_catalog_provider(CATALOG, _Catalog())
+    text_functions.register(context, known or text_functions.Known())
     # A directory listing would otherwise be remembered for ever.
     context.sql("SET datafusion.runtime.list_files_cache_limit = '0'")
     if not care.footers:

@@ -12,6 +12,11 @@ Floats need care. Parquet statistics leave NaN out, while SQL orders it above al
 statistics and loses rows (`f > 1` misses NaN, and a column of 0.5 and NaN reads as all 0.5). So queries that touch a
 float column run without collected statistics, and float columns in predicates reach it behind `nanvl(f, f)`, which is
 `f` but tells the pruner nothing.
+
+So do timestamps and times whose files differ in unit. DataFusion casts a file's column to the table's finer unit, then
+moves the cast to the literal and cuts off what the coarser unit has no room for: `t < 1001 ns` becomes `t < 1 us`,
+which loses 1 us. It does so with predicates and with the filters that ORDER BY and min make for themselves. These
+columns reach it behind `greatest(t, t)`.
 """
 
 from __future__ import annotations
@@ -19,16 +24,18 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import datafusion
+import numpy as np
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, NeedlepointError, SqlError
+from needlepoint.indexes.text_statistics import WordIndex
 from needlepoint.objects.failures import is_by_object_store
 from needlepoint.parquet.build import build_card
 from needlepoint.parquet.caches import Caches
@@ -38,10 +45,10 @@ from needlepoint.query.cards import Cards
 from needlepoint.query.catalog import Care
 from needlepoint.query.explain import Report, TableReport
 from needlepoint.query.failures import clear_error
-from needlepoint.query.file_indexes import FileIndexes
+from needlepoint.query.file_indexes import FileIndexes, words_of
 from needlepoint.query.gate import Costs, Native
 from needlepoint.query.native import NativeScans, metrics
-from needlepoint.query.page_reads import read_matching, read_pages
+from needlepoint.query.page_reads import check_units, read_matching, read_pages
 from needlepoint.query.planning import Request, everything, requests
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.question import Question
@@ -49,7 +56,9 @@ from needlepoint.query.reading import Reading, settle
 from needlepoint.query.reporting import table_report
 from needlepoint.query.result import Result
 from needlepoint.query.scan import as_frame, check_present, empty_batch
+from needlepoint.query.scoring import Contexts, Score, counted, scores
 from needlepoint.query.shortcut import Lookup, recognise
+from needlepoint.query.statements import quoted
 from needlepoint.query.steps import narrow
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
@@ -92,8 +101,21 @@ class _Planned:
     questions: dict[str, Question]
     unscanned: list[Reading]
     schema: pa.Schema
+    care: Care
     context: datafusion.SessionContext
     views: list[tuple[str, str]]
+    scores: tuple[Score, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Understood:
+    """What DataFusion says a query asks of each table, the plan it says so by, the schema of the answer, and what is
+    to be scored."""
+
+    asked: dict[str, Request]
+    drawn: str
+    schema: pa.Schema
+    scores: tuple[Score, ...]
 
 
 class Engine:
@@ -115,6 +137,7 @@ class Engine:
         self._natives = NativeScans()
         self._contexts = functools.cache(catalog.make_context)
         self._context = self._contexts(Care())
+        self._scoring_contexts = Contexts()
         self._prepared: dict[str, Prepared] = {}
         self._fresh_stores: dict[int, int] = {}
         self._names_known: _Names | None = None
@@ -171,15 +194,16 @@ class Engine:
             for reading in planned.readings.values():
                 reading.may_list = may_list
             decided = time.perf_counter()
-            ready = {
-                reading.snapshot.table.name: self._read(reading, planned)
-                for reading in (*planned.readings.values(), *planned.unscanned)
-            }
-            read = time.perf_counter()
-            with self._tables(planned.context, planned.views, ready):
-                frame = self._frame(planned.context, query, parameters)
-                batches = _collected(frame, planned)
-            self._check_files(planned)
+            with self._scoring(planned):
+                ready = {
+                    reading.snapshot.table.name: self._read(reading, planned)
+                    for reading in (*planned.readings.values(), *planned.unscanned)
+                }
+                read = time.perf_counter()
+                with self._tables(planned.context, planned.views, ready):
+                    frame = self._frame(planned.context, query, parameters)
+                    batches = _collected(frame, planned)
+            self._check_files(planned.readings)
             table = _conformed(batches, planned.schema)
             finished = time.perf_counter()
         seconds = {"plan": decided - started, "read": read - decided, "run": finished - read}
@@ -194,19 +218,20 @@ class Engine:
         known = self._known()
         views = _views_named(query, known)
         prepared = {name: self.prepare(name) for name in _tables_named(query, views, known)}
-        asked, drawn, schema = self._understand(query, parameters, views, prepared)
-        pushdown = not plain and _JOIN.search(drawn) is None
+        understood = self._understand(query, parameters, views, prepared)
+        pushdown = not plain and _JOIN.search(understood.drawn) is None
         readings, questions = {}, {}
-        for name, request in asked.items():
+        for name, request in understood.asked.items():
             readings[name], questions[name] = self.narrow(prepared[name], request, use_indexes, pushdown)
         # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
         unscanned = [
             self.narrow(found, everything(found.types), use_indexes=False)[0]
             for name, found in prepared.items()
-            if name not in asked
+            if name not in understood.asked
         ]
-        context = self._context_for(readings.values(), drawn, plain)
-        return _Planned(prepared, readings, questions, unscanned, schema, context, views)
+        care, schema = _care_for(readings.values(), understood.drawn, plain), understood.schema
+        context = self._contexts(care)
+        return _Planned(prepared, readings, questions, unscanned, schema, care, context, views, understood.scores)
 
     def _understand(
         self,
@@ -214,14 +239,13 @@ class Engine:
         parameters: Mapping[str, Any] | None,
         views: list[tuple[str, str]],
         prepared: Mapping[str, Prepared],
-    ) -> tuple[dict[str, Request], str, pa.Schema]:
-        """What DataFusion says a query asks of each table, the plan it says so by, and the schema of the answer."""
+    ) -> _Understood:
         with self._tables(self._context, views, {name: found.stub for name, found in prepared.items()}):
             frame = self._frame(self._context, query, parameters)
             plan = frame.optimized_logical_plan()
             drawn = plan.display_indent()
-            asked = requests(plan, drawn, {name: found.types for name, found in prepared.items()})
-            return asked, drawn, frame.schema()
+            types = {name: found.types for name, found in prepared.items()}
+            return _Understood(requests(plan, drawn, types), drawn, frame.schema(), scores(plan, drawn, types))
 
     def _recognised(self, query: str) -> Lookup | None:
         """The lookup a query is, if DataFusion agrees. It is asked once for each choice of columns: a word that looks
@@ -233,8 +257,8 @@ class Engine:
         prepared = self.prepare(lookup.table)
         shape = (*lookup.schema.names, lookup.column)
         if shape not in prepared.lookups:
-            asked, _, schema = self._understand(query, None, [], {lookup.table: prepared})
-            prepared.lookups[shape] = lookup.agrees(asked.get(lookup.table), schema)
+            understood = self._understand(query, None, [], {lookup.table: prepared})
+            prepared.lookups[shape] = lookup.agrees(understood.asked.get(lookup.table), understood.schema)
         return lookup if prepared.lookups[shape] else None
 
     def _run_lookup(self, lookup: Lookup, planned: _Planned, started: float) -> Result:
@@ -249,27 +273,19 @@ class Engine:
     def _plan_lookup(self, lookup: Lookup, use_indexes: bool = True, plain: bool = False) -> _Planned:
         found, name = self.prepare(lookup.table), lookup.table
         reading, question = self.narrow(found, lookup.request, use_indexes, pushdown=not plain)
-        context = self._context_for([reading], "", plain)
-        return _Planned({name: found}, {name: reading}, {name: question}, [], lookup.schema, context, [])
-
-    def _context_for(self, readings: Iterable[Reading], drawn: str, plain: bool) -> datafusion.SessionContext:
-        """The context that answers a query right; `plain` is without filter pushdown, with which some files cannot be
-        read."""
-        readings = list(readings)
-        remote = any(reading.remote for reading in readings)
-        joins = _JOIN.search(drawn) is not None
-        care = Care(
-            statistics=not (remote or plain or joins or any(map(_has_float, readings))),
-            pushdown=not (plain or joins),
-            hash_joins=_FILTER_OVER_OUTER_JOIN.search(drawn) is None,
-            footers=not remote,
-        )
-        return self._contexts(care)
+        care = _care_for([reading], "", plain)
+        context = self._contexts(care)
+        return _Planned({name: found}, {name: reading}, {name: question}, [], lookup.schema, care, context, [])
 
     def narrow(
-        self, prepared: Prepared, request: Request, use_indexes: bool = True, pushdown: bool = True
+        self,
+        prepared: Prepared,
+        request: Request,
+        use_indexes: bool = True,
+        pushdown: bool = True,
+        positions: Sequence[int] | None = None,
     ) -> tuple[Reading, Question]:
-        """Decide what is read of one table, given whether DataFusion filters while it scans."""
+        """Decide what is read of a table, or of some of its files, given whether DataFusion filters while it scans."""
         snapshot = prepared.snapshot
         costs = Costs.of(snapshot.table.location, self._settings.costs)
         question = Question(
@@ -281,12 +297,16 @@ class Engine:
             request.columns,
             costs,
             self.file_indexes,
+            self._settings.access == "pages",
         )
         plan = AccessPlan.scan_all(len(snapshot.files))
+        if positions is not None:
+            plan = plan.without(~np.isin(np.arange(len(snapshot.files)), positions))
         if use_indexes:
             plan = narrow(plan, question)
-        reading = Reading(snapshot, request.columns, request.predicate, plan, costs, request.opaque)
-        asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - request.opaque
+        opaque = request.opaque | (request.columns & snapshot.table.mixed)
+        reading = Reading(snapshot, request.columns, request.predicate, plan, costs, opaque)
+        asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - opaque
         values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
         settle(reading, self.cards, Native(pushdown, asked, values), self._settings.access)
         return reading, question
@@ -337,10 +357,32 @@ class Engine:
     ) -> datafusion.DataFrame:
         return context.sql_with_options(query, _READ_ONLY, param_values=dict(parameters) if parameters else None)
 
-    def _check_files(self, planned: _Planned) -> None:
+    @contextmanager
+    def _scoring(self, planned: _Planned) -> Iterator[None]:
+        """Inside, the plan's context knows what scores are made with."""
+        if not planned.scores:
+            yield
+            return
+        statistics = counted(planned.scores, planned.prepared, self)
+        with self._scoring_contexts.lent(planned.care, statistics) as planned.context:
+            yield
+
+    def words(self, prepared: Prepared, column: str, position: int) -> WordIndex | None:
+        """The index of a file's words, if there is one that can be read."""
+        return words_of(self.file_indexes, prepared, column, position)
+
+    def read(self, prepared: Prepared, column: str, positions: Sequence[int]) -> Iterator[pa.Array]:
+        """A column of all rows of these files."""
+        reading, _ = self.narrow(prepared, everything([column]), use_indexes=False, positions=positions)
+        frame = as_frame(reading, None, self._natives, self._contexts(_care_for([reading])))
+        for batch in frame.select(datafusion.col(quoted(column))).execute_stream():
+            yield batch.to_pyarrow().column(0)
+        self._check_files({prepared.snapshot.table.name: reading})
+
+    def _check_files(self, readings: Mapping[str, Reading]) -> None:
         """What was scanned must still be there, and a native listing, which sees the directory as it is while it runs,
         must have seen the snapshot."""
-        for name, reading in planned.readings.items():
+        for name, reading in readings.items():
             check_present(reading)
             if reading.listed:
                 self.snapshots.forget()
@@ -400,6 +442,9 @@ def _collected(frame: datafusion.DataFrame, planned: _Planned) -> list[pa.Record
     for reading in planned.readings.values():
         check_present(reading)  # a file that changed or went away meanwhile is reason enough
     text = str(failure)
+    if "Cannot cast" in text:
+        for reading in planned.readings.values():
+            check_units(reading)
     if "parquet" not in text.lower() or is_by_object_store(text) or not isinstance(failure, Exception):
         raise failure
     _name_the_culprit(planned)
@@ -411,6 +456,20 @@ def _name_the_culprit(planned: _Planned) -> None:
     for reading in planned.readings.values():
         for file in sorted(reading.scanned, key=lambda file: file.id is not None):
             build_card(reading.path(file))
+
+
+def _care_for(readings: Iterable[Reading], drawn: str = "", plain: bool = False) -> Care:
+    """What it takes to answer a query right; `plain` is without filter pushdown, with which some files cannot be
+    read."""
+    readings = list(readings)
+    remote = any(reading.remote for reading in readings)
+    joins = _JOIN.search(drawn) is not None
+    return Care(
+        statistics=not (remote or plain or joins or any(map(_has_float, readings))),
+        pushdown=not (plain or joins),
+        hash_joins=_FILTER_OVER_OUTER_JOIN.search(drawn) is None,
+        footers=not remote,
+    )
 
 
 def _has_float(reading: Reading) -> bool:

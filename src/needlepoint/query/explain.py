@@ -44,8 +44,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class GroupAccess:
-    """What is read of one row group: SKIP, SCAN, or ROWS with the first of their ranges; rows count from the file's
-    first. `bar` draws where they lie."""
+    """What is read of one row group: SKIP, SCAN, or ROWS with the first of their ranges, whose ends are not included;
+    rows count from the file's first. `bar` draws where they lie."""
 
     row_group: int
     access: str
@@ -69,7 +69,15 @@ class FileAccess:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """`requests` and `sifted_files` (whose predicate columns were read before the others) are those of page reads."""
+    """`requests` and `sifted_files` (whose predicate columns were read before the others) are those of page reads.
+
+    `rows` are those read by page, matching or not, and `scanned_rows` of native scans: the ones DataFusion handed on,
+    which are fewer than it read where it filters while it scans. `scan_counted` says that it counted them; before a
+    query ran, or where it scans several tables, they are all rows of the files.
+
+    `bytes` can be more than its total, the size of the files: `filter_bytes` of bloom filters, which were asked whether
+    the rest is worth reading, are part of it, and a scan reads what it needs again.
+    """
 
     table: str
     files: Level
@@ -82,6 +90,9 @@ class TableReport:
     page_read_files: int
     row_group_files: int
     scanned_files: int
+    scanned_rows: int
+    scan_counted: bool
+    filter_bytes: int
     sifted_files: int
     steps: tuple[StepReport, ...]
     indexes: tuple[IndexUse, ...]
@@ -130,10 +141,11 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
         ("files", table.files),
         ("row groups", table.row_groups),
         ("pages", table.pages),
-        ("rows", table.rows),
     ]
     lines += [f"  {_bar(level)} {name:<10} {level}" for name, level in levels]
-    lines.append(f"  {_bar(table.bytes)} {'bytes':<10} {table.bytes}" + ("" if executed else " at most"))
+    lines.append(f"  {_bar(table.rows)} {'rows':<10} {table.rows}{_of_scans(table)}")
+    filters = f", {table.filter_bytes:,} of them for bloom filters" if table.filter_bytes else ""
+    lines.append(f"  {_bar(table.bytes)} {'bytes':<10} {table.bytes}{'' if executed else ' at most'}{filters}")
     lines.append(f"  read: {_ways(table)}")
     lines += [f"  read whole: {note}" for note in table.notes]
     narrowing = [
@@ -148,7 +160,7 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
     for use in table.indexes:
         lines.append(f"  index {use.index} ({use.kind}): {'used' if use.used else 'not used'}, {use.why}")
     if table.plan:
-        lines.append("  access plan:")
+        lines.append("  access plan, ranges of rows without their end:")
         for file in table.plan:
             lines += _plan_lines(file)
         more, skipped = table.files.read - len(table.plan), (table.files.total or 0) - table.files.read
@@ -156,6 +168,13 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
             f"    {more:,} more files are read, {skipped:,} are skipped" if more > 0 else f"    {skipped:,} files SKIP"
         )
     return lines
+
+
+def _of_scans(table: TableReport) -> str:
+    if not table.scanned_files:
+        return ""
+    kind = "by native scan, its filters applied" if table.scan_counted else "in files that are scanned"
+    return f", {table.scanned_rows:,} {kind}"
 
 
 def _ways(table: TableReport) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ _NOISE = re.compile(
     r"|This feature is not implemented: |Optimizer rule '\w+' failed caused by )+"
 )
 _NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
+# What one of our functions raised while DataFusion called it.
+_OURS = re.compile(r"""value: SqlError\(("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\), traceback: """)
 _LONGEST = 500
 
 
@@ -38,6 +41,8 @@ def clear_error(query: str, tables: Callable[[], list[str]]) -> Iterator[None]:
 
 
 def translate(text: str, query: str, tables: list[str]) -> NeedlepointError:
+    if found := _OURS.search(text):
+        return SqlError(str(ast.literal_eval(found[1])))
     if found := _MISSING_TABLE.search(text):
         return UnknownName("table", found[1], tables, where=_place(query, found[1]))
     if found := _MISSING_COLUMN.search(text + " "):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import pyarrow as pa
 
+from needlepoint.errors import NeedlepointError
 from needlepoint.indexes.base import FileIndex
 from needlepoint.indexes.kinds import kind
 from needlepoint.indexes.stored import StoredPayload, Unpacked
+from needlepoint.indexes.text_statistics import WordIndex
 from needlepoint.parquet.caches import ByteCache
 from needlepoint.parquet.embedded import Embedded
+from needlepoint.query.prepared import Prepared
 from needlepoint.stores.packs import PackStore
 from needlepoint.tables.definitions import File, Index, Place, Table
 
@@ -36,3 +40,18 @@ class FileIndexes:
         opened = kind(index.kind).open(stored, fields, json.loads(index.options))
         self.open.put(key, opened, opened.memory)
         return opened
+
+
+def words_of(indexes: FileIndexes, prepared: Prepared, column: str, position: int) -> WordIndex | None:
+    """The text index of a column for one file; None when there is none that can be read."""
+    file = prepared.snapshot.files[position]
+    for index in prepared.snapshot.indexes:
+        place = prepared.places(index).get(file.id or 0) if index.kind == "text" and index.column == column else None
+        if place is None or index.id not in file.indexed:
+            continue
+        try:
+            opened = indexes.get(prepared.snapshot.table, prepared.types, index, file, place)
+        except (NeedlepointError, OSError):
+            return None
+        return cast(WordIndex, opened)
+    return None

@@ -148,6 +148,8 @@ class _Asked:
 
     def _ask(self, index: Index, conditions: Sequence[Condition]) -> Answer:
         question, file = self._question, self._file
+        if question.snapshot.refined.intersection(index.columns):
+            return Answer(None, f"files not synced yet have {index.shown_columns} in a finer unit: sync builds it anew")
         if index.id not in file.indexed:
             return Answer(None, "not indexed yet, so scanned")
         place = question.prepared.places(index).get(-1 if file.id is None else file.id)

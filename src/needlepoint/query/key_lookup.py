@@ -124,6 +124,13 @@ class _KeyLookup:
     def _ask(self, index: Index, leaf: _Lookup) -> _Found | None:
         type = self._question.snapshot.table.schema.field(index.column).type
         self._used.add(index.name)
+        if index.column in self._question.snapshot.refined:
+            self._report(index, False, f"files not synced yet have {index.column} in a finer unit: sync builds it anew")
+            return None
+        covered = self._question.prepared.covered(index)
+        if not covered.any():
+            self._report(index, False, "no file is indexed yet: sync builds it")
+            return None
         try:
             locations = self._locations(index, leaf, type)
         except NeedlepointError as error:
@@ -131,7 +138,6 @@ class _KeyLookup:
             return None
         if locations is None:
             return None
-        covered = self._question.prepared.covered(index)
         missing = int(np.count_nonzero(~covered))
         note = f"{len(locations)} rows for {_describe(leaf)}"
         self._report(index, True, note + (f"; {missing} files not indexed yet are scanned" if missing else ""))

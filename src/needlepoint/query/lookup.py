@@ -82,6 +82,10 @@ class Lookup:
                 listed = ", ".join(map(str, array.to_pylist()))  # parsed faster than as many parameters
                 conditions.append(f"{quoted(column)} IN ({listed})" if len(array) else "FALSE")
                 continue
+            if pa.types.is_floating(array.type):
+                # In lists of four and more DataFusion 55 tells -0.0 from 0.0.
+                zeros = pa.array([0.0, -0.0] if 0.0 in array.to_pylist() else [], array.type)
+                array = pa.concat_arrays([array, zeros])
             names = [f"p{position}_{number}" for number in range(len(array))]
             parameters |= dict(zip(names, array, strict=True))
             marks = ", ".join(f"${name}" for name in names)

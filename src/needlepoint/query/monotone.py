@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from needlepoint.predicate import And, Compare, Or, Ordinal, Predicate, Unknown
+from needlepoint.tables.schemas import PER_SECOND
 
 _DAY = 86_400
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _LONGEST = {
     "microsecond": 1, "millisecond": 1, "second": 1, "minute": 60, "hour": 3_600, "day": _DAY, "week": 7 * _DAY,
     "month": 31 * _DAY, "quarter": 92 * _DAY, "year": 366 * _DAY,
@@ -65,9 +65,9 @@ def of_cast(column: pa.DataType, target: pa.DataType) -> Interval | None:
     if pa.types.is_timestamp(column) and pa.types.is_date32(target):
         return timestamp_to_date(column)
     if pa.types.is_date32(column) and pa.types.is_timestamp(target):
-        return _times(_DAY * _PER_SECOND[target.unit], slack=1 if target.tz else 0)
+        return _times(_DAY * PER_SECOND[target.unit], slack=1 if target.tz else 0)
     if pa.types.is_timestamp(column) and pa.types.is_timestamp(target) and (column.tz is None) == (target.tz is None):
-        more, less = _PER_SECOND[target.unit], _PER_SECOND[column.unit]
+        more, less = PER_SECOND[target.unit], PER_SECOND[column.unit]
         return _times(more // less) if more >= less else _divided(less // more)
     if pa.types.is_integer(column) and pa.types.is_float64(target):
         return _to_double
@@ -75,7 +75,7 @@ def of_cast(column: pa.DataType, target: pa.DataType) -> Interval | None:
 
 
 def timestamp_to_date(column: pa.DataType) -> Interval:
-    day = _DAY * _PER_SECOND[column.unit]
+    day = _DAY * PER_SECOND[column.unit]
     # The date of another zone begins up to a day before or after.
     slack = day if column.tz not in (None, "UTC") else 0
 
@@ -93,7 +93,7 @@ def of_truncation(unit: str, column: pa.DataType) -> Interval | None:
         return None
     # Clocks are put forward and back by zones.
     seconds = _LONGEST[unit.lower()] + (_DAY if column.tz is not None else 0)
-    span, slack = seconds * _PER_SECOND[column.unit], _DAY * _PER_SECOND[column.unit] if column.tz is not None else 0
+    span, slack = seconds * PER_SECOND[column.unit], _DAY * PER_SECOND[column.unit] if column.tz is not None else 0
     return lambda value: (int(value) - slack, int(value) + span)
 
 

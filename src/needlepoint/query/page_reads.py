@@ -6,16 +6,19 @@ columns of the predicate are read, and of the others no more than the pages of t
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged
+from needlepoint.objects import as_source
 from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
 from needlepoint.query.cards import Cards
@@ -23,6 +26,7 @@ from needlepoint.query.gate import FILES_IN_A_THREAD, THREADS, by_pages
 from needlepoint.query.reading import Reading
 from needlepoint.query.sift import matching, sifting_columns
 from needlepoint.tables.definitions import File
+from needlepoint.tables.schemas import too_far, unit_of
 
 _Work = list[tuple[File, Wanted]]
 
@@ -95,7 +99,8 @@ class _Reader:
         seen: list[pa.Table] = []
         left: _Work = []
         for numbers, found in self._parts(first, work):
-            typed = _typed(self._reading, found)  # files differ in how wide their types are
+            # Files differ in how wide their types are.
+            typed = _typed(self._reading, [work[number] for number in numbers], found)
             mask = matching(typed, self._reading.predicate)
             ends = np.cumsum([len(work[number][1].rows) for number in numbers])
             for number, end in zip(numbers, ends.tolist(), strict=True):
@@ -128,12 +133,11 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="needlepoint-read")
 
 
-def _typed(reading: Reading, found: pa.Table) -> pa.Table:
-    schema = reading.snapshot.table.schema
-    return pa.table({name: _as_type(found.column(name), schema.field(name).type) for name in found.column_names})
+def _typed(reading: Reading, wanted: _Work, found: pa.Table) -> pa.Table:
+    return pa.table({name: _as_declared(reading, wanted, found, name) for name in found.column_names})
 
 
-def _completed(reading: Reading, wanted: Sequence[tuple[File, Wanted]], found: pa.Table) -> pa.Table:
+def _completed(reading: Reading, wanted: _Work, found: pa.Table) -> pa.Table:
     """What was read of files, as rows of the table: types as declared, partition values added, NULLs for the rest."""
     schema, snapshot = reading.snapshot.table.schema, reading.snapshot
     counts = [len(each.rows) for _, each in wanted]
@@ -144,10 +148,43 @@ def _completed(reading: Reading, wanted: Sequence[tuple[File, Wanted]], found: p
             chunks = [pa.repeat(value, count) for value, count in zip(values, counts, strict=True)]
             arrays.append(pa.chunked_array(chunks, column.type))
         elif column.name in found.column_names:
-            arrays.append(_as_type(found.column(column.name), column.type))
+            arrays.append(_as_declared(reading, wanted, found, column.name))
         else:
             arrays.append(pa.chunked_array([pa.nulls(sum(counts), column.type)]))
     return pa.Table.from_arrays(arrays, schema=schema).combine_chunks()
+
+
+def _as_declared(reading: Reading, wanted: _Work, found: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column in the table's type; SchemaConflict names the file with a value that the type has no room for."""
+    values, type = found.column(name), reading.snapshot.table.schema.field(name).type
+    try:
+        return _as_type(values, type)
+    except pa.ArrowInvalid:
+        start = 0
+        for file, each in wanted if unit_of(type) is not None else ():
+            _check_room(reading, file, name, values.slice(start, len(each.rows)))
+            start += len(each.rows)
+        raise
+
+
+def _check_room(reading: Reading, file: File, name: str, values: pa.ChunkedArray) -> None:
+    type = reading.snapshot.table.schema.field(name).type
+    try:
+        _as_type(values, type)
+    except pa.ArrowInvalid:
+        raise too_far(reading.path(file), name, type) from None
+
+
+def check_units(reading: Reading) -> None:
+    """SchemaConflict names the file whose values DataFusion could not cast to the table's finer unit, if one is."""
+    mixed = reading.columns & reading.snapshot.table.mixed
+    for file in reading.scanned if mixed else ():
+        with contextlib.suppress(OSError, pa.ArrowException):  # one that cannot be read is not the one
+            opened = pq.ParquetFile(as_source(reading.path(file), file.identity))
+            present = [name for name in opened.schema_arrow.names if name in mixed]
+            for batch in opened.iter_batches(columns=present):
+                for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                    _check_room(reading, file, name, pa.chunked_array([column]))
 
 
 def _as_type(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:

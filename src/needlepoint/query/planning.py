@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from needlepoint.indexes.text_query import parse
 from needlepoint.predicate import (
     And,
     Between,
@@ -28,6 +29,7 @@ from needlepoint.predicate import (
     Ordinal,
     Predicate,
     StartsWith,
+    TextMatch,
     Unknown,
 )
 from needlepoint.query import monotone, patterns
@@ -133,7 +135,7 @@ def _flattened(children: Iterable[Predicate]) -> Iterator[Predicate]:
 
 
 class _Converter:
-    """Takes expressions apart. What it does not know is Unknown, never an error."""
+    """Takes expressions apart. What it does not know is Unknown; only a wrong text query is an error."""
 
     def __init__(self, types: Types) -> None:
         self._types = types
@@ -337,6 +339,9 @@ class _Converter:
             return Unknown()
         asked, *flags = (text or "" for text in texts)
         match name:
+            case "text_match":
+                parse(asked)  # says what is wrong with it, before anything is read
+                return TextMatch(column, asked)
             case "contains":
                 return _holds(column, patterns.of_text(asked))
             case "starts_with":

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from needlepoint.indexes.text_evaluation import Statistics
 from needlepoint.predicate import Bounds, Zone, Zones
 from needlepoint.tables.definitions import Index, Place
 from needlepoint.tables.registry import Registry
@@ -26,6 +27,7 @@ class Prepared:
     stub: datafusion.Table
     empty: datafusion.Table
     lookups: dict[tuple[str, ...], bool] = field(default_factory=dict)  # columns, and whether they are that in SQL
+    texts: dict[str, Statistics] = field(default_factory=dict)  # of columns that were scored
     _zones: dict[str, Zone] = field(default_factory=dict)
     _coverage: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
     _places: dict[int, dict[int, Place]] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -29,6 +30,7 @@ class Question:
     columns: frozenset[str]
     costs: Costs
     file_indexes: FileIndexes
+    always: bool  # ask indexes, whatever a scan costs
     steps: list[StepReport] = field(default_factory=list)
     indexes: list[IndexUse] = field(default_factory=list)
     spent: list[ReadStats] = field(default_factory=list)
@@ -39,5 +41,7 @@ class Question:
 
     def scan_seconds(self, file: File) -> float:
         """What a native scan of the file takes, about: of its columns, those that are asked for."""
+        if self.always:
+            return math.inf
         share = len(self.columns) / max(1, len(self.snapshot.table.data_columns))
         return self.costs.scan_file + file.identity.size * min(1.0, share) * self.costs.scan_byte

@@ -21,7 +21,7 @@ FEW_FILES, FEW_ROWS = 2, 1000
 
 @dataclass(slots=True)
 class Reading:
-    """What is to be read of one table, and afterwards what was."""
+    """What is to be read of one table, and afterwards what was. `opaque` columns DataFusion must not prune by."""
 
     snapshot: Snapshot
     columns: frozenset[str]

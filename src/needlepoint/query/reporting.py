@@ -42,9 +42,12 @@ def table_report(
         page_read_files=len(reading.paged) - reading.widened,
         row_group_files=reading.widened,
         scanned_files=len(reading.scanned),
+        scanned_rows=rows_scanned,
+        scan_counted=native is not None,
+        filter_bytes=sum(each.bytes_read for each in question.spent),
         sifted_files=reading.sifted,
         steps=tuple(question.steps),
-        indexes=tuple(question.indexes),
+        indexes=tuple(dict.fromkeys(question.indexes)),  # both sides of a self-join may ask the same
         notes=_notes(reading, stats),
         plan=_drawn(reading, cards),
     )

@@ -85,7 +85,7 @@ def _grouped(files: Sequence[File], used: Sequence[str]) -> dict[tuple[str | Non
 def _selected(
     reading: Reading, frame: datafusion.DataFrame, fixed: Mapping[str, pa.Scalar | None]
 ) -> datafusion.DataFrame:
-    """The table's columns in order. `opaque` float columns are hidden from DataFusion's pruning (see engine.py)."""
+    """The table's columns in order. `opaque` ones are hidden from DataFusion's pruning (see engine.py)."""
     expressions = []
     for column in reading.snapshot.table.schema:
         name = quoted(column.name)
@@ -94,7 +94,8 @@ def _selected(
             literal = _null() if value is None or not value.is_valid else datafusion.lit(value)
             expression = literal.cast(column.type)
         elif column.name in reading.opaque:
-            expression = datafusion.functions.nanvl(datafusion.col(name), datafusion.col(name))
+            hide = datafusion.functions.nanvl if pa.types.is_floating(column.type) else datafusion.functions.greatest
+            expression = hide(datafusion.col(name), datafusion.col(name))
         else:
             expression = datafusion.col(name)
         expressions.append(expression.alias(column.name))

@@ -21,6 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from needlepoint.indexes.text_evaluation import evaluate
+from needlepoint.indexes.text_query import parse
 from needlepoint.indexes.words import folded, folded_text
 from needlepoint.predicate import (
     And,
@@ -36,6 +38,7 @@ from needlepoint.predicate import (
     Ordinal,
     Predicate,
     StartsWith,
+    TextMatch,
     Unknown,
     without_not,
 )
@@ -131,6 +134,8 @@ def _leaf(table: pa.Table, leaf: Leaf) -> Any:
                 return pc.if_else(column.is_valid(), found, None)
             case StartsWith(_, prefix) if pa.types.is_string(column.type):
                 return pc.starts_with(column, prefix.decode())
+            case TextMatch(_, query) if pa.types.is_string(column.type):
+                return pa.chunked_array([evaluate(parse(query), column)])
             case Like() if pa.types.is_string(column.type):
                 return _holds(column, leaf)
     except (pa.ArrowException, ValueError, OverflowError, TypeError):

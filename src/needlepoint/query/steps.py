@@ -184,7 +184,8 @@ class _Looked:
         if not positions:
             return None
         chosen = [files[at] for at in positions]
-        found = cls(positions, {name: question.cards.zone_maps(chosen, name) for name in columns})
+        types = question.prepared.types
+        found = cls(positions, {name: question.cards.zone_maps(chosen, name, types[name]) for name in columns})
         return found if found.positions else None
 
 

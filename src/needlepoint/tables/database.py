@@ -5,22 +5,26 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from needlepoint.errors import StoreError
 
+Upgrade = Callable[[sqlite3.Connection], None]
+
 
 class Database:
     """One connection, shared by the threads of a process behind a lock.
 
-    `write` is one transaction: all of it is durable when it returns, or none of it happened.
+    `write` is one transaction: all of it is durable when it returns, or none of it happened. `upgrades` make of the
+    format that each has for a key the next one.
     """
 
-    def __init__(self, path: Path, statements: str, version: int, upgrades: Mapping[int, str] | None = None) -> None:
-        """`upgrades` are the statements that lead from each older version to the one after it."""
+    def __init__(
+        self, path: Path, statements: str, version: int, upgrades: Mapping[int, Upgrade] | None = None
+    ) -> None:
         self.path = path
         self._lock = threading.RLock()
         with self._errors():
@@ -42,21 +46,25 @@ class Database:
                     raise
                 time.sleep(0.05)
 
-    def _create(self, statements: str, version: int, upgrades: Mapping[int, str]) -> None:
+    def _create(self, statements: str, version: int, upgrades: Mapping[int, Upgrade]) -> None:
         if self._version() == version:
             return
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             found = self._version()  # another process may have made it while this one waited
-            if found not in (0, version, *upgrades):
+            while found in upgrades:
+                upgrades[found](self._connection)
+                found += 1
+                self._connection.execute(f"PRAGMA user_version = {found}")
+            if found not in (0, version):
                 raise StoreError(
                     f"{self.path} has format {found}; this version of Needlepoint reads format {version}.",
                     hint="Use the version of Needlepoint that wrote it, or remove .needlepoint and sync again.",
                 )
-            due = [statements] if found == 0 else [upgrades[each] for each in range(found, version)]
-            for statement in ";".join(due).split(";"):
-                self._connection.execute(statement)
-            self._connection.execute(f"PRAGMA user_version = {version}")
+            if found == 0:
+                for statement in statements.split(";"):
+                    self._connection.execute(statement)
+                self._connection.execute(f"PRAGMA user_version = {version}")
         except BaseException:
             self._connection.execute("ROLLBACK")
             raise

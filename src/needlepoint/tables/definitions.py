@@ -24,13 +24,15 @@ def check_name(what: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A location of Parquet files. `schema` ends with the Hive partition columns."""
+    """A location of Parquet files. `schema` ends with the Hive partition columns. `mixed` are the timestamps and times
+    that some files have in another unit or zone."""
 
     id: int
     name: str
     location: str
     schema: pa.Schema
     partitions: tuple[str, ...]
+    mixed: frozenset[str] = frozenset()
 
     def field(self, column: str) -> pa.Field:
         if column not in self.schema.names:

@@ -15,18 +15,23 @@ from needlepoint.objects import as_source, is_url
 from needlepoint.parquet.build import build_card
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import Table
-from needlepoint.tables.schemas import plain_schema, unify
+from needlepoint.tables.schemas import differing, plain_schema, unify
 
 FileSchema: TypeAlias = pa.Schema | NotParquet
 
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """`schema` ends with the partition columns. `unreadable` files were left out of it."""
+    """`schema` ends with the partition columns. `unreadable` files were left out of it. `mixed` as in Table."""
 
     schema: pa.Schema
     partitions: tuple[str, ...]
     unreadable: tuple[NotParquet, ...]
+    mixed: frozenset[str]
+
+    def adds_to(self, table: Table) -> bool:
+        """Whether the table does not say all of this."""
+        return not self.schema.equals(table.schema) or not self.mixed <= table.mixed
 
 
 def discover_schema(
@@ -46,15 +51,21 @@ def discover_schema(
         )
     schema = None if base is None else pa.schema([base.schema.field(name) for name in base.data_columns])
     first = "the table" if base is not None else ""
+    mixed = frozenset[str]() if base is None else base.mixed
     unreadable = []
     for path, found in new.items():
         if isinstance(found, NotParquet):
             unreadable.append(found)
             continue
         data = pa.schema([field for field in found if field.name not in names])
-        schema, first = (data, path) if schema is None else (unify(schema, first, data, path), first)
+        if schema is None:
+            schema, first = data, path
+        elif not data.equals(schema):
+            unified = unify(schema, first, data, path)
+            mixed |= differing(schema, unified) | differing(data, unified)
+            schema = unified
     fields = [*(schema or pa.schema([])), *(pa.field(name, type) for name, type in columns)]
-    return Discovered(pa.schema(fields), names, tuple(unreadable))
+    return Discovered(pa.schema(fields), names, tuple(unreadable), mixed)
 
 
 def read_schemas(location: str, paths: Sequence[str]) -> dict[str, FileSchema]:

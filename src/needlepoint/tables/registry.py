@@ -23,13 +23,14 @@ from needlepoint.predicate import Bounds, Ordinal
 from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import Batch, File, Index, Move, Place, Table, check_name
 from needlepoint.tables.registry_format import FORMAT, STATEMENTS, UPGRADES
-from needlepoint.tables.schemas import unify
+from needlepoint.tables.schemas import PER_SECOND, differing, refined, scale, too_far, unify
 
 
 @dataclass(frozen=True, slots=True)
 class FileArtifact:
-    """What indexing found out about one file; committed as a whole. `places` are those of payloads, by index;
-    `identity` is the file's after something was embedded in it, else None."""
+    """What indexing found out about one file; committed as a whole. Bounds and zones are in the file's own units, so
+    they stay right whatever becomes of the table. `places` are those of payloads, by index; `identity` is the file's
+    after something was embedded in it, else None."""
 
     file_id: int
     rows: int
@@ -38,6 +39,7 @@ class FileArtifact:
     card: bytes
     bounds: Mapping[str, Bounds]
     zones: Mapping[str, bytes] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
     blooms: tuple[str, ...] = ()
     entries: Mapping[int, int] = field(default_factory=dict)
     places: Mapping[int, Place] = field(default_factory=dict)
@@ -65,11 +67,11 @@ class Registry:
     # Tables and views
 
     def tables(self) -> list[Table]:
-        rows = self._database.read("SELECT id, name, location, schema, partitions FROM tables ORDER BY name")
+        rows = self._database.read("SELECT id, name, location, schema, partitions, mixed FROM tables ORDER BY name")
         return [self._table(row) for row in rows]
 
     def table(self, name: str) -> Table:
-        query = "SELECT id, name, location, schema, partitions FROM tables WHERE name = ?"
+        query = "SELECT id, name, location, schema, partitions, mixed FROM tables WHERE name = ?"
         found = self._database.read(query, name)
         if not found:
             raise UnknownName("table", name, self.table_names())
@@ -78,11 +80,12 @@ class Registry:
     def table_names(self) -> list[str]:
         return [name for (name,) in self._database.read("SELECT name FROM tables")]
 
-    def _table(self, row: tuple[int, str, str, bytes, str]) -> Table:
-        id, name, location, schema, partitions = row
+    def _table(self, row: tuple[int, str, str, bytes, str, str]) -> Table:
+        id, name, location, schema, partitions, mixed = row
         # An absolute location stays as it is.
         absolute = location if is_url(location) else str(self._root / location)
-        return Table(id, name, absolute, pa.ipc.read_schema(pa.py_buffer(schema)), tuple(json.loads(partitions)))
+        columns = pa.ipc.read_schema(pa.py_buffer(schema))
+        return Table(id, name, absolute, columns, tuple(json.loads(partitions)), frozenset(json.loads(mixed)))
 
     def _stored_location(self, location: str) -> str:
         """Relative inside the lake, so that a lake can be moved as a whole."""
@@ -91,13 +94,26 @@ class Registry:
         path = Path(location)
         return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
 
-    def create_table(self, name: str, location: str, schema: pa.Schema, partitions: Sequence[str]) -> Table:
+    def create_table(
+        self,
+        name: str,
+        location: str,
+        schema: pa.Schema,
+        partitions: Sequence[str],
+        mixed: frozenset[str] = frozenset(),
+    ) -> Table:
         check_name("a table", name)
         with self._change() as connection:
             self._refuse_taken(connection, name)
             connection.execute(
-                "INSERT INTO tables (name, location, schema, partitions) VALUES (?, ?, ?, ?)",
-                (name, self._stored_location(location), _schema_bytes(schema), json.dumps(list(partitions))),
+                "INSERT INTO tables (name, location, schema, partitions, mixed) VALUES (?, ?, ?, ?, ?)",
+                (
+                    name,
+                    self._stored_location(location),
+                    _schema_bytes(schema),
+                    json.dumps(list(partitions)),
+                    json.dumps(sorted(mixed)),
+                ),
             )
         return self.table(name)
 
@@ -109,14 +125,27 @@ class Registry:
                 hint="Choose another name, or drop it: `needle drop-table`, or DROP VIEW.",
             )
 
-    def widen_schema(self, table: Table, schema: pa.Schema) -> Table:
-        """The table has these columns too, and types at least as wide; whatever others add meanwhile stays."""
+    def widen_schema(self, table: Table, schema: pa.Schema, mixed: frozenset[str] = frozenset()) -> Table:
+        """The table has these columns too, and types at least as wide; whatever others add meanwhile stays.
+
+        A finer unit is refused where a file is known to have values that it has no room for. Bounds stay as they are,
+        since they have the files' units. Keys have the table's: an index of the column begins anew, under a new id, so
+        that who knows the coarser unit never asks it, and who builds entries in it commits them to nothing.
+        """
         with self._change() as connection:
-            (stored,) = connection.execute("SELECT schema FROM tables WHERE id = ?", (table.id,)).fetchone()
-            columns = [_data_columns(each, table) for each in (pa.ipc.read_schema(pa.py_buffer(stored)), schema)]
-            data = unify(columns[0], "the table", columns[1], "the new files")
+            query = "SELECT schema, mixed FROM tables WHERE id = ?"
+            stored, known = connection.execute(query, (table.id,)).fetchone()
+            before, new = (_data_columns(each, table) for each in (pa.ipc.read_schema(pa.py_buffer(stored)), schema))
+            data = unify(before, "the table", new, "the new files")
+            for column in sorted(refined(before, data)):
+                _refuse_too_far(connection, table, data.field(column))
+                _begin_anew(connection, table, column)
             merged = pa.schema([*data, *(schema.field(name) for name in table.partitions)])
-            connection.execute("UPDATE tables SET schema = ? WHERE id = ?", (_schema_bytes(merged), table.id))
+            all_mixed = mixed.union(json.loads(known), differing(before, data))
+            connection.execute(
+                "UPDATE tables SET schema = ?, mixed = ? WHERE id = ?",
+                (_schema_bytes(merged), json.dumps(sorted(all_mixed)), table.id),
+            )
         return self.table(table.name)
 
     def drop_table(self, name: str) -> Table:
@@ -224,18 +253,22 @@ class Registry:
         return found[0][0] if found else None
 
     def bounds(self, table: Table, column: str) -> list[tuple[int, Bounds]]:
-        """The bounds of a column in each file that has any, by file id."""
-        query = "SELECT file_id, low, high, nulls, rows, nan FROM bounds WHERE table_id = ? AND column_name = ?"
+        """The bounds of a column in each file that has any, by file id, in the unit of the table as it is given."""
+        query = "SELECT file_id, low, high, nulls, rows, nan, unit FROM bounds WHERE table_id = ? AND column_name = ?"
+        type = table.schema.field(column).type
+        factors = {unit: scale(unit, type) for unit in (None, *PER_SECOND)}
         return [
-            (id, Bounds(_ordinal_of(low), _ordinal_of(high), nulls, rows, bool(nan)))
-            for id, low, high, nulls, rows, nan in self._database.read(query, table.id, column)
+            (id, Bounds(_ordinal_of(low, factor), _ordinal_of(high, factor), nulls, rows, bool(nan)))
+            for id, low, high, nulls, rows, nan, unit in self._database.read(query, table.id, column)
+            if (factor := factors[unit]) is not None
         ]
 
-    def zones(self, file_ids: Sequence[int], column: str) -> dict[int, bytes]:
-        """The stored zone maps of a column, by file id."""
-        query = """SELECT file_id, zones FROM zones WHERE column_name = ?
+    def zones(self, file_ids: Sequence[int], column: str) -> dict[int, tuple[bytes, str | None]]:
+        """The stored zone maps of a column, by file id, and their units."""
+        query = """SELECT file_id, zones, unit FROM zones WHERE column_name = ?
                    AND file_id IN (SELECT value FROM json_each(?))"""
-        return dict(self._database.read(query, column, json.dumps(list(file_ids))))
+        found = self._database.read(query, column, json.dumps(list(file_ids)))
+        return {id: (zones, unit) for id, zones, unit in found}
 
     def replace_files(self, table: Table, added: Sequence[File], removed: Sequence[int]) -> None:
         """One change: the ids of `removed` are gone, `added` are new generations with new ids."""
@@ -246,8 +279,13 @@ class Registry:
             _insert_files(connection, table.id, added)
 
     def runs(self, index: Index) -> list[str]:
-        """The names of all runs whose entries the index must hold."""
-        return [name for (name,) in self._database.read("SELECT name FROM runs WHERE index_id = ?", index.id)]
+        """The names of all runs whose entries the index must hold; UnknownName where it is no more, which is not the
+        same as an index without entries."""
+        query = "SELECT runs.name FROM indexes LEFT JOIN runs ON index_id = id WHERE id = ?"
+        found = self._database.read(query, index.id)
+        if not found:
+            raise UnknownName("index", index.name, [each.name for each in self.indexes()])
+        return [name for (name,) in found if name is not None]
 
     def places(self, index: Index) -> dict[int, Place]:
         """Where the payloads of an index lie, by file id."""
@@ -295,12 +333,18 @@ class Registry:
                     ),
                 )
                 connection.executemany(
-                    "INSERT OR REPLACE INTO bounds SELECT table_id, ?, id, ?, ?, ?, ?, ? FROM files WHERE id = ?",
-                    [(column, *_bounds_row(known), artifact.file_id) for column, known in artifact.bounds.items()],
+                    "INSERT OR REPLACE INTO bounds SELECT table_id, ?, id, ?, ?, ?, ?, ?, ? FROM files WHERE id = ?",
+                    [
+                        (column, *_bounds_row(known), artifact.units.get(column), artifact.file_id)
+                        for column, known in artifact.bounds.items()
+                    ],
                 )
                 connection.executemany(
-                    "INSERT OR REPLACE INTO zones VALUES (?, ?, ?)",
-                    [(artifact.file_id, column, zones) for column, zones in artifact.zones.items()],
+                    "INSERT OR REPLACE INTO zones VALUES (?, ?, ?, ?)",
+                    [
+                        (artifact.file_id, column, zones, artifact.units.get(column))
+                        for column, zones in artifact.zones.items()
+                    ],
                 )
                 connection.execute("INSERT OR REPLACE INTO cards VALUES (?, ?)", (artifact.file_id, artifact.card))
                 if artifact.identity is not None:
@@ -415,5 +459,29 @@ def _stored_ordinal(value: Ordinal | None) -> Ordinal | str | None:
     return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
 
 
-def _ordinal_of(value: Ordinal | str | None) -> Ordinal | None:
-    return int(value) if isinstance(value, str) else value
+def _ordinal_of(value: Ordinal | str | None, factor: int) -> Ordinal | None:
+    plain = int(value) if isinstance(value, str) else value
+    return plain * factor if isinstance(plain, int) else plain
+
+
+def _refuse_too_far(connection: sqlite3.Connection, table: Table, column: pa.Field) -> None:
+    """SchemaConflict where the bounds of a file lie outside of what the type can hold."""
+    query = """SELECT path FROM bounds JOIN files ON files.id = file_id
+               WHERE bounds.table_id = ? AND column_name = ? AND unit = ? AND (low < ? OR high > ?) LIMIT 1"""
+    for unit in PER_SECOND:
+        most = (2**63 - 1) // (scale(unit, column.type) or 1)
+        found = connection.execute(query, (table.id, column.name, unit, -most, most)).fetchone()
+        if found is not None:
+            raise too_far(f"{table.location}/{found[0]}", column.name, column.type)
+
+
+def _begin_anew(connection: sqlite3.Connection, table: Table, column: str) -> None:
+    """The indexes of a column have new ids, and no entries."""
+    declared = "table_id, name, column_name, columns, kind, embed, options"
+    query = f"""SELECT id, {declared} FROM indexes WHERE table_id = ?
+                AND (columns IS NULL AND column_name = ? OR ? IN (SELECT value FROM json_each(columns)))"""
+    found = connection.execute(query, (table.id, column, column)).fetchall()
+    connection.executemany("DELETE FROM indexes WHERE id = ?", [(id,) for id, *_ in found])
+    connection.executemany(
+        f"INSERT INTO indexes ({declared}) VALUES (?, ?, ?, ?, ?, ?, ?)", [each for _, *each in found]
+    )

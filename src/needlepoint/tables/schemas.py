@@ -1,7 +1,7 @@
 """One schema for the files of a table.
 
-Files of one table may differ: columns come and go, integers and floats get wider. What cannot be read as one
-type is a conflict, and the error names both files.
+Files of one table may differ: columns come and go, integers and floats get wider, timestamps and times finer. What
+cannot be read as one type is a conflict, and the error names both files.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from needlepoint.errors import SchemaConflict
 from needlepoint.predicate import Ordinal
+
+PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def plain(type: pa.DataType) -> pa.DataType:
@@ -74,7 +76,63 @@ def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
             return left if left.bit_width >= right.bit_width else right
     if pa.types.is_decimal128(left) and pa.types.is_decimal128(right) and left.scale == right.scale:
         return left if left.precision >= right.precision else right
+    if pa.types.is_time(left) and pa.types.is_time(right):
+        return left if is_finer(left, right) else right
+    if pa.types.is_timestamp(left) and pa.types.is_timestamp(right) and (left.tz is None) == (right.tz is None):
+        # A zone says how an instant is shown: the one known first stays, whatever comes later. Without a zone it is no
+        # instant, and beside one it cannot be compared.
+        return left if is_finer(left, right) else pa.timestamp(right.unit, left.tz)
     return None
+
+
+# Units. The ordinals of timestamps and times count them, so ordinals of two units must not be compared.
+
+
+def unit_of(type: pa.DataType) -> str | None:
+    """The unit of timestamps and times; None for every other type."""
+    return str(type.unit) if pa.types.is_timestamp(type) or pa.types.is_time(type) else None
+
+
+def is_finer(type: pa.DataType, other: pa.DataType) -> bool:
+    """Finer, or as fine."""
+    return PER_SECOND[type.unit] >= PER_SECOND[other.unit]
+
+
+def scale(unit: str | None, type: pa.DataType) -> int | None:
+    """By how much ordinals in a unit are multiplied to be ordinals of a type; None where that is no whole number.
+
+    >>> scale("us", pa.timestamp("ns")), scale("ns", pa.timestamp("us")), scale(None, pa.int64())
+    (1000, None, 1)
+    """
+    wanted = unit_of(type)
+    if unit == wanted:
+        return 1
+    if unit is None or wanted is None or PER_SECOND[wanted] < PER_SECOND[unit]:
+        return None
+    return PER_SECOND[wanted] // PER_SECOND[unit]
+
+
+def differing(schema: pa.Schema, unified: pa.Schema) -> frozenset[str]:
+    """The timestamps and times of a schema that have another unit or zone in the one it became part of."""
+    return frozenset(
+        field.name
+        for field in schema
+        if unit_of(field.type) is not None and not unified.field(field.name).type.equals(field.type)
+    )
+
+
+def refined(schema: pa.Schema, unified: pa.Schema) -> frozenset[str]:
+    """The columns of a schema whose ordinals mean something else in the one it became part of."""
+    changed = differing(schema, unified)
+    return frozenset(name for name in changed if schema.field(name).type.unit != unified.field(name).type.unit)
+
+
+def too_far(path: str, column: str, type: pa.DataType) -> SchemaConflict:
+    return SchemaConflict(
+        f"column '{column}' of {path} has values beyond what {type} can hold, the unit of other files of the table.",
+        hint="Write those others in its unit (Spark: spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS); where "
+        "the table has the finer unit already, drop it and create it again.",
+    )
 
 
 def ordinal(scalar: Any) -> Ordinal | None:

@@ -23,6 +23,7 @@ from needlepoint.tables.definitions import File, Index, Table
 from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas
 from needlepoint.tables.listing import list_files
 from needlepoint.tables.registry import Registry
+from needlepoint.tables.schemas import refined
 
 # Paths whose partition values every reader takes alike: nothing escaped, no NULL.
 _SIMPLE = re.compile(r"(?!.*__HIVE_DEFAULT_PARTITION__)[\w.=/-]*", re.ASCII)
@@ -31,7 +32,9 @@ _SIMPLE = re.compile(r"(?!.*__HIVE_DEFAULT_PARTITION__)[\w.=/-]*", re.ASCII)
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """`partitions` are the typed partition values of the files in each directory. `listable` says that a reader that
-    lists the directory by itself sees these files, no others, and reads their partition values as we do."""
+    lists the directory by itself sees these files, no others, and reads their partition values as we do. `refined` are
+    the columns that files without an id have in a finer unit than the registry knows of: key indexes of them have
+    other keys."""
 
     table: Table
     files: tuple[File, ...]
@@ -39,6 +42,7 @@ class Snapshot:
     sequence: int
     partitions: Mapping[str, Mapping[str, pa.Scalar]]
     listable: bool
+    refined: frozenset[str] = frozenset()
 
     def partition_values(self, file: File) -> Mapping[str, pa.Scalar]:
         return self.partitions[_directory(file.path)]
@@ -112,7 +116,9 @@ class Snapshots:
             snapshot = held[0]  # the same object, so that what was prepared for it still serves
         else:
             table = self._with_unknown(known.table, files)
-            snapshot = Snapshot(table, files, known.indexes, known.sequence, _partitions(table, files), listable)
+            finer = refined(known.table.schema, table.schema)
+            values = _partitions(table, files)
+            snapshot = Snapshot(table, files, known.indexes, known.sequence, values, listable, finer)
         self._snapshots[name] = (snapshot, listed_at)
         return snapshot
 
@@ -127,7 +133,8 @@ class Snapshots:
         schemas = {path: self._schemas[table.id, path, identity] for path, identity in sorted(unknown, key=str)}
         self._schemas = {key: found for key, found in self._schemas.items() if key[0] != table.id or key[1:] in unknown}
         paths = [file.path for file in files]
-        return replace(table, schema=discover_schema(table.location, schemas, paths, base=table).schema)
+        seen = discover_schema(table.location, schemas, paths, base=table)
+        return replace(table, schema=seen.schema, mixed=seen.mixed)
 
     def _look(self, name: str) -> tuple[_Known, tuple[File, ...], bool]:
         sequence = self._registry.sequence()

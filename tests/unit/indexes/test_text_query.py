@@ -3,18 +3,23 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.indexes.payloads import StoredBytes, text_source
 
 from needlepoint.errors import SqlError
-from needlepoint.indexes.text_candidates import candidates, statistics
+from needlepoint.indexes.text import TextKind
 from needlepoint.indexes.text_evaluation import Statistics, bm25, evaluate, near
+from needlepoint.indexes.text_index import TextIndex
 from needlepoint.indexes.text_query import AllOf, AnyOf, Fuzzy, Not, Phrase, Prefix, Query, Term, Word, parse, terms
+from needlepoint.indexes.text_statistics import statistics
 from needlepoint.indexes.words import words
+from needlepoint.predicate import TextMatch
 
 
 @pytest.mark.parametrize(
@@ -215,62 +220,45 @@ def test_edits_are_counted_as_one_by_one(found: list[str], text: str) -> None:
         assert near(pa.array(found), text, distance).tolist() == expected
 
 
-class Inverted:
-    """An index of words, as text indexes are. It does not describe its `odd` rows, and of phrases and fuzzy words it
-    gives rows too many."""
-
-    def __init__(self, texts: list[str | None], odd: list[int]) -> None:
-        self.odd = np.array(odd, np.int64)
-        self._rows = [None if text is None else taken_apart(text) for text in texts]
-        self.texts = sum(found is not None for found in self._rows)
-        self.total_words = sum(len(found or ()) for found in self._rows)
-
-    def _where(self, term: Term) -> np.ndarray:
-        found = [row for row, each in enumerate(self._rows) if each and any(fits(word, term) for word in each)]
-        return np.union1d(np.array(found, np.int64), self.odd)
-
-    def rows_with(self, word: str) -> np.ndarray:
-        return self._where(Word(word))
-
-    def rows_with_prefix(self, prefix: str) -> np.ndarray:
-        return self._where(Prefix(prefix))
-
-    def rows_with_phrase(self, words: Sequence[str]) -> np.ndarray:
-        return self._where(Word(words[0]))
-
-    def rows_with_fuzzy(self, word: str, distance: int) -> np.ndarray | None:
-        return None if distance == 2 else self._where(Fuzzy(word, 2))
-
-    def document_frequency(self, word: str) -> int:
-        return len(self.rows_with(word))
+def opened(texts: list[str | None], place: Path) -> TextIndex:
+    built = TextKind().build(text_source(pa.array(texts, pa.string()), place / "scratch"))
+    return TextIndex(StoredBytes(built.payload, place / "cache"))
 
 
-@settings(max_examples=300, deadline=None)
-@given(some_queries, some_texts, st.data())
-def test_candidates_are_never_too_few(query: Query, texts: list[str | None], data: st.DataObject) -> None:
-    odd = data.draw(st.lists(st.integers(0, len(texts) - 1), unique=True, max_size=3).map(sorted))
-    # An index knows nothing of what stands in an odd row.
-    index = Inverted([None if row in odd else text for row, text in enumerate(texts)], odd)
-    rows = candidates(query, index)
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(some_queries, some_texts, st.booleans())
+def test_an_index_never_finds_too_few(tmp_path: Path, query: Query, texts: list[str | None], odd: bool) -> None:
+    texts = [*texts, "x" * 70_000 + " dairy"] if odd else texts  # a word that no index describes
+    index = opened(texts, tmp_path)
+    sought = index._search.matching(query)
     matching = {row for row, text in enumerate(texts) if text is not None and matches(query, taken_apart(text))}
-    if rows is not None:
-        assert rows.dtype == np.int64
+    if sought is not None:
+        rows = index._rows(sought)
         assert rows.tolist() == sorted(set(rows.tolist()))
         assert matching <= set(rows.tolist())
 
 
-def test_candidates_of_words_are_exact_and_exclude() -> None:
-    index = Inverted(["dairy cow", "dairy goat", "cow", None, "dairy cow goat"], [])
-    for text, expected in [("dairy -cow", [1]), ("dairy (cow OR goat) -goa*", [0]), ("dairy -(cow goat)", [0, 1])]:
-        assert candidates(parse(text), index).tolist() == expected  # type: ignore[union-attr]
-    assert candidates(parse("-cow"), index) is None
-    assert candidates(parse("dairy OR -cow"), index) is None
-    assert candidates(parse('dairy -"cow goat"'), index).tolist() == [0, 1, 4]  # type: ignore[union-attr]
+def test_words_are_found_exactly_and_exclude(tmp_path: Path) -> None:
+    index = opened(["dairy cow", "dairy goat", "cow", None, "dairy cow goat"] + ["filler"] * 500, tmp_path)
+
+    def found(query: str) -> list[int] | None:
+        rows = index.find([TextMatch("t", query)], 1e9).rows
+        return None if rows is None else rows.numbers().tolist()
+
+    assert found("dairy -cow") == [1]
+    assert found("dairy (cow OR goat) -goa*") == [0]
+    assert found('"dairy cow"') == [0, 4]
+    assert found("dairi~1 cow") == [0, 4]
+    assert found("nowhere") == []
+    assert found("-cow") is None
+    assert found("dairy OR -cow") is None
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(some_texts, st.lists(letters, min_size=1, max_size=3))
-def test_statistics_of_an_index_are_those_of_the_texts(texts: list[str | None], found: list[str]) -> None:
+def test_statistics_of_an_index_are_those_of_the_texts(
+    tmp_path: Path, texts: list[str | None], found: list[str]
+) -> None:
     wanted = [*map(Word, found), Prefix(found[0])]
-    assert statistics(Inverted(texts, []), wanted) == Statistics.of(pa.array(texts, pa.string()), wanted)
-    assert statistics(Inverted(texts, [0]), wanted) is None
+    assert statistics(opened(texts, tmp_path), wanted) == Statistics.of(pa.array(texts, pa.string()), wanted)
+    assert statistics(opened([*texts, "x" * 70_000], tmp_path), wanted) is None

@@ -89,6 +89,20 @@ def test_descending_pages_are_searched_too(tmp_path: Path) -> None:
     assert np.flatnonzero(answers != Match.NEVER).tolist() == [4]
 
 
+def test_bounds_in_a_finer_unit_are_exact(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    years = [datetime.datetime(year, 1, 1) for year in (1, 1970, 2024, 9999)]
+    pq.write_table(pa.table({"c": pa.array(years, pa.timestamp("us"))}), path, row_group_size=1, write_page_index=True)
+    found = zone_maps(describe(str(path)))["c"]
+    assert found.scaled(1) is found
+    finer = found.scaled(1000)
+    assert [int(low) for low in finer.pages.low] == [1000 * int(low) for low in found.pages.low]
+    assert finer.pages.ordered and finer.file_bounds().high == 1000 * int(found.file_bounds().high or 0) > 2**63
+    for value in (0, 1000 * int(found.pages.low[2]), 1 + 1000 * int(found.pages.low[2]), 2**63 - 1):
+        answers = match(Compare("c", ">=", value), Zones(4, {"c": finer.pages}))
+        assert (answers != Match.NEVER).tolist() == [int(high) >= value for high in finer.pages.high]
+
+
 def test_int96_has_no_bounds(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     times = pa.array([datetime.datetime(2020, 1, 1), datetime.datetime(1950, 1, 1)])

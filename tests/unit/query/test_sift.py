@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from needlepoint.predicate import And, Like, Not, Unknown
+from needlepoint.predicate import And, Like, Not, TextMatch, Unknown
 from needlepoint.query.sift import matching, sifting_columns
 
 TEXTS = ["dairy cow", "cow, dairy", "DAIRY cow", "da\niry.cow", None, "", "aXbXa", "aba"]
@@ -29,3 +29,10 @@ def test_pieces_are_looked_for_in_order_and_apart(like: Like, expected: list[str
     assert table.filter(pa.array(matching(table, predicate))).column("s").to_pylist() == expected
     assert matching(table, Not(predicate)).all(), "that a pattern holds is not known"
     assert sifting_columns(predicate, {"s": pa.string()}) == {"s"}
+
+
+def test_text_queries_are_decided_either_way() -> None:
+    table = pa.table({"s": pa.chunked_array([TEXTS[:2], TEXTS[2:]])})
+    query = TextMatch("s", '"dairy cow"')
+    assert matching(table, query).tolist() == [True, False, True, False, False, False, False, False]
+    assert matching(table, Not(query)).tolist() == [False, True, False, True, False, True, True, True]

@@ -1,0 +1,375 @@
+"""Files of one table may keep a column in different units: the finest is the table's, and every way finds the same."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.lakes import staged
+
+import needlepoint
+from needlepoint.errors import SchemaConflict
+from needlepoint.lake import Lake
+from needlepoint.query.explain import TableReport
+
+ROWS = 400
+START = int(datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC).timestamp())
+PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+UNITS = {"int96": "ns", "ns": "ns", "us": "us", "ms": "ms"}
+SENTINEL = datetime.datetime(9999, 12, 31)
+ZONE = "Europe/Berlin"
+TIMES = (pa.time32("ms"), pa.time64("us"), pa.time64("ns"))
+
+
+def ticks(number: int, unit: str) -> list[int]:
+    """Every file has times of all the same two days; those in finer units lie between the coarser ones."""
+    first = {"ms": 0, "us": 1, "ns": 1}[unit]
+    return [START * PER_SECOND[unit] + row * 432 * PER_SECOND[unit] + first * (row % 3) for row in range(ROWS)]
+
+
+def write(path: Path, kind: str, number: int, zone: str | None = None) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unit = UNITS[kind]
+    times = pa.array(ticks(number, unit), pa.timestamp(unit, zone))
+    pq.write_table(
+        pa.table({"i": range(number * ROWS, (number + 1) * ROWS), "t": times}), path, row_group_size=100,
+        max_rows_per_page=20, write_batch_size=10, use_dictionary=False, write_page_index=True,
+        use_deprecated_int96_timestamps=kind == "int96", coerce_timestamps=None,
+    )  # fmt: skip
+
+
+def everything(kinds: list[str]) -> dict[int, int]:
+    """The nanoseconds of each row."""
+    found = {}
+    for number, kind in enumerate(kinds):
+        scale = 10**9 // PER_SECOND[UNITS[kind]]
+        found |= {number * ROWS + row: tick * scale for row, tick in enumerate(ticks(number, UNITS[kind]))}
+    return found
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture(params=["auto", "pages", "scan"])
+def lake(root: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
+    with needlepoint.open(root, refresh=0, access=request.param) as opened:
+        yield opened
+
+
+def literal(nanoseconds: int) -> str:
+    return f"arrow_cast({nanoseconds}, 'Timestamp(Nanosecond, None)')"
+
+
+def check(lake: Lake, kinds: list[str]) -> None:
+    """Every kind of question, compared with the rows themselves."""
+    rows = everything(kinds)
+    finest = max((UNITS[kind] for kind in kinds), key=PER_SECOND.__getitem__)
+    assert lake.sql("SELECT t FROM t LIMIT 1").to_arrow().schema.field("t").type == pa.timestamp(finest)
+    every = lake.sql("SELECT i, t FROM t").to_arrow()
+    assert dict(zip(every["i"].to_pylist(), nanoseconds(every["t"]), strict=True)) == rows
+    scale = 10**9 // PER_SECOND[finest]
+    some = [rows[number * ROWS + row] for number, row in itertools.product(range(len(kinds)), (1, 2, 3, 250))]
+    near = [each + beside for each in some for beside in (0, -scale, scale)]
+    for value in near:
+        equal = {i for i, each in rows.items() if each == value}
+        assert ids(lake, f"t = {literal(value)}") == equal
+        assert ids(lake, f"t >= {literal(value)} AND t < {literal(value + 10**12)}") == {
+            i for i, each in rows.items() if value <= each < value + 10**12
+        }
+        exact = pa.scalar(value, pa.timestamp("ns")).cast(pa.timestamp(finest)).as_py()
+        if exact is not None and getattr(exact, "nanosecond", 0) == 0:
+            key = exact.to_pydatetime() if hasattr(exact, "to_pydatetime") else exact
+            assert {*lake.table("t").get(t=key).to_arrow()["i"].to_pylist()} == equal
+    for operator, keep in (("<", int.__lt__), ("<=", int.__le__), (">", int.__gt__), (">=", int.__ge__)):
+        assert ids(lake, f"t {operator} {literal(near[4])}") == {i for i, t in rows.items() if keep(t, near[4])}
+    listed = ", ".join(map(literal, near))
+    assert ids(lake, f"t IN ({listed})") == {i for i, each in rows.items() if each in set(near)}
+    assert ids(lake, f"t NOT IN ({listed})") == {i for i, each in rows.items() if each not in set(near)}
+    assert ids(lake, f"NOT (t > {literal(near[7])})") == {i for i, each in rows.items() if not each > near[7]}
+    second_day = (START + 86_400) * 10**9
+    assert ids(lake, "date_trunc('day', t) = TIMESTAMP '2024-01-02'") == {i for i, t in rows.items() if t >= second_day}
+    assert ids(lake, "CAST(t AS DATE) = DATE '2024-01-01'") == {i for i, t in rows.items() if t < second_day}
+    found = lake.sql("SELECT min(t) AS low, max(t) AS high, count(t) AS n FROM t WHERE i <> 7").to_arrow()
+    others = [each for i, each in rows.items() if i != 7]
+    assert [*nanoseconds(found["low"]), *nanoseconds(found["high"])] == [min(others), max(others)]
+    ordered = lake.sql("SELECT i, t FROM t WHERE i <> 0 ORDER BY t, i LIMIT 5").to_arrow()
+    expected = sorted((t, i) for i, t in rows.items() if i)[:5]
+    assert [*zip(nanoseconds(ordered["t"]), ordered["i"].to_pylist(), strict=True)] == expected
+    joined = lake.sql(f"SELECT l.i AS i FROM t l JOIN t r ON l.t = r.t WHERE r.t = {literal(some[1])}").to_arrow()
+    assert {*joined["i"].to_pylist()} == {i for i, each in rows.items() if each == some[1]}
+
+
+def nanoseconds(column: pa.ChunkedArray) -> list[int]:
+    return column.cast(pa.timestamp("ns")).cast(pa.int64()).to_pylist()
+
+
+def ids(lake: Lake, where: str) -> set[int]:
+    found = lake.sql(f"SELECT i FROM t WHERE {where}").to_arrow()["i"].to_pylist()
+    plain = lake.engine.sql(f"SELECT i FROM t WHERE {where}", use_indexes=False).to_arrow()["i"].to_pylist()
+    assert sorted(found) == sorted(plain) and len(found) == len({*found}), where
+    return {*found}
+
+
+def report(lake: Lake, where: str) -> TableReport:
+    (found,) = lake.sql(f"SELECT i FROM t WHERE {where}").report.tables
+    return found
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [["us", "int96", "ms"], ["int96", "us", "ms"], ["ms", "us"], ["us", "ms"], ["ns", "ms"], ["ms", "int96"]],
+    ids="-".join,
+)
+@pytest.mark.parametrize("indexed", [False, True])
+def test_units_that_come_one_after_the_other(root: Path, lake: Lake, kinds: list[str], indexed: bool) -> None:
+    for number, kind in enumerate(kinds):
+        write(root / f"t/{number}.parquet", kind, number)
+        if number == 0:
+            lake.create_table("t")
+            if indexed:
+                lake.create_index("t", "t", name="by_time")
+        else:
+            check(lake, kinds[: number + 1])
+            assert not lake.sync("t")[0].failures
+        check(lake, kinds[: number + 1])
+    if indexed:
+        use = report(lake, "t = TIMESTAMP '2024-01-01 00:00:00'").indexes[0]
+        assert use.used and "not indexed" not in use.why
+    lake.close()
+
+
+def test_units_of_a_new_table(root: Path, lake: Lake) -> None:
+    kinds = ["us", "int96", "ms"]
+    for number, kind in enumerate(kinds):
+        write(root / f"t/{number}.parquet", kind, number)
+    lake.create_table("t")
+    check(lake, kinds)
+
+
+def test_units_of_published_batches(root: Path, lake: Lake) -> None:
+    kinds = ["us", "ns", "ms"]
+    for number, kind in enumerate(kinds):
+        staging = lake.staging("t")
+        times = pa.array(ticks(number, kind), pa.timestamp(kind))
+        rows = pa.table({"i": range(number * ROWS, (number + 1) * ROWS), "t": times})
+        lake.publish("t", staged(staging, {"part.parquet": rows}), staging)
+        if number == 0:
+            lake.create_index("t", "t", name="by_time")
+        check(lake, kinds[: number + 1])
+        assert not [each.problem for each in lake.follow_events(once=True) if each.problem]
+        check(lake, kinds[: number + 1])
+        use = report(lake, "t = TIMESTAMP '2024-01-01 00:00:00'").indexes[0]
+        assert use.used and "not indexed" not in use.why
+
+
+def test_another_process_sees_the_change(root: Path) -> None:
+    """What a process holds of the coarser unit, bounds, zone maps and an open index, does not outlive it."""
+    write(root / "t/0.parquet", "us", 0)
+    with needlepoint.open(root, refresh=0) as held, needlepoint.open(root, refresh=0) as other:
+        held.create_table("t")
+        held.create_index("t", "t", name="by_time")
+        check(held, ["us"])
+        write(root / "t/1.parquet", "int96", 1)
+        check(held, ["us", "int96"])
+        other.sync("t")
+        check(held, ["us", "int96"])
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_the_unit_changes_between_planning_and_narrowing(
+    root: Path, indexed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root / "t/0.parquet", "us", 0)
+    with needlepoint.open(root, refresh=0) as held, needlepoint.open(root, refresh=0) as other:
+        held.create_table("t")
+        if indexed:
+            held.create_index("t", "t", name="by_time")
+        narrow = held.engine.narrow
+
+        def late(*arguments: Any, **options: Any) -> Any:
+            write(root / "t/1.parquet", "ns", 1)
+            other.sync("t")
+            return narrow(*arguments, **options)
+
+        monkeypatch.setattr(held.engine, "narrow", late)
+        found = held.sql("SELECT i FROM t WHERE t = TIMESTAMP '2024-01-01 00:07:12.000001'").to_arrow()
+        assert found["i"].to_pylist() == [1]
+
+
+def test_the_unit_changes_while_an_index_is_built(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(root / "t/0.parquet", "us", 0)
+    with needlepoint.open(root, refresh=0) as held, needlepoint.open(root, refresh=0) as other:
+        held.create_table("t")
+        held.create_index("t", "t", name="by_time", build=False)
+        artifacts = held.indexer._artifacts
+
+        def late(*arguments: Any) -> Iterator[Any]:
+            built = list(artifacts(*arguments))
+            write(root / "t/1.parquet", "ns", 1)
+            other.sync("t")
+            yield from built
+
+        monkeypatch.setattr(held.indexer, "_artifacts", late)
+        held.sync("t")
+        monkeypatch.undo()
+        check(held, ["us", "ns"])
+        check(other, ["us", "ns"])
+        held.sync("t")
+        check(other, ["us", "ns"])
+        assert report(other, "t = TIMESTAMP '2024-01-01 00:00:00'").indexes[0].used
+
+
+def test_coarser_bounds_rule_out_before_and_after_a_sync(root: Path) -> None:
+    write(root / "t/0.parquet", "us", 0)
+    with needlepoint.open(root, refresh=0, access="pages") as lake:
+        lake.create_table("t")
+        write(root / "t/1.parquet", "ns", 1)
+        where = "t >= TIMESTAMP '2024-01-01 00:00:00' AND t < TIMESTAMP '2024-01-01 01:00:00'"
+        assert report(lake, where).rows.read < 2 * ROWS
+        lake.sync("t")
+        found = report(lake, where)
+        assert (found.page_read_files, found.scanned_files, found.rows.read) == (2, 0, 40)
+        assert report(lake, "t > TIMESTAMP '2030-01-01'").files.read == 0
+
+
+def test_an_index_in_the_coarser_unit_is_not_asked(root: Path) -> None:
+    write(root / "t/0.parquet", "us", 0)
+    with needlepoint.open(root, refresh=0) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "t", name="by_time")
+        write(root / "t/1.parquet", "ns", 1)
+        (use,) = report(lake, "t = TIMESTAMP '2024-01-01'").indexes
+        assert not use.used and "finer" in use.why and "sync" in use.why
+        lake.sync("t")
+        (use,) = report(lake, "t = TIMESTAMP '2024-01-01'").indexes
+        assert use.used
+        assert len([*(root / ".needlepoint/indexes").iterdir()]) == 1
+
+
+@pytest.mark.parametrize("access", ["auto", "pages", "scan"])
+@pytest.mark.parametrize("zones", [("UTC", ZONE), (ZONE, "UTC")], ids="-".join)
+@pytest.mark.parametrize("kinds", [("us", "us"), ("us", "ns"), ("ns", "us")], ids="-".join)
+def test_zones(root: Path, access: str, zones: tuple[str, str], kinds: tuple[str, str]) -> None:
+    """The same instants, shown in the zone that the table had first."""
+    write(root / "t/0.parquet", kinds[0], 0, zones[0])
+    with needlepoint.open(root, refresh=0, access=access) as lake:
+        lake.create_table("t")
+        write(root / "t/1.parquet", kinds[1], 1, zones[1])
+        rows = everything([*kinds])
+        for _ in range(2):
+            found = lake.sql("SELECT i, t FROM t").to_arrow()
+            assert found.schema.field("t").type.tz == zones[0]
+            assert dict(zip(found["i"].to_pylist(), nanoseconds_of(found["t"]), strict=True)) == rows
+            for value in (rows[1], rows[ROWS + 1]):
+                asked = f"arrow_cast({value}, 'Timestamp(Nanosecond, Some(\"{zones[0]}\"))')"
+                assert ids(lake, f"t = {asked}") == {i for i, each in rows.items() if each == value}
+                assert ids(lake, f"t >= {asked}") == {i for i, each in rows.items() if each >= value}
+            high = lake.sql("SELECT max(t) AS t FROM t").to_arrow()["t"]
+            assert nanoseconds_of(high) == [max(rows.values())]
+            lake.sync("t")
+
+
+def nanoseconds_of(column: pa.ChunkedArray) -> list[int]:
+    return column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64()).to_pylist()
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_zone_beside_none_is_refused(root: Path, order: int) -> None:
+    for number, zone in enumerate([None, "UTC"][::order]):
+        write(root / f"t/{number}.parquet", "us", number, zone)
+    with needlepoint.open(root) as lake, pytest.raises(SchemaConflict, match="column 't'"):
+        lake.create_table("t")
+
+
+@pytest.mark.parametrize("access", ["auto", "pages", "scan"])
+@pytest.mark.parametrize("types", [*itertools.permutations(TIMES)], ids=str)
+def test_times(root: Path, access: str, types: tuple[pa.DataType, ...]) -> None:
+    (root / "t").mkdir()
+    rows: dict[int, int] = {}
+    with needlepoint.open(root, refresh=0, access=access) as lake:
+        for number, type in enumerate(types):
+            ticks = [1 + 40 * row for row in range(100)]
+            plain = pa.array(ticks, pa.int32() if type.bit_width == 32 else pa.int64())
+            ids_here = range(100 * number, 100 * number + 100)
+            pq.write_table(pa.table({"i": ids_here, "t": plain.cast(type)}), root / f"t/{number}.parquet")
+            rows |= dict(zip(ids_here, [tick * 10**9 // PER_SECOND[type.unit] for tick in ticks], strict=True))
+            if number == 0:
+                lake.create_table("t")
+                lake.create_index("t", "t")
+            for _ in range(2):
+                finest = max((each.unit for each in types[: number + 1]), key=PER_SECOND.__getitem__)
+                name = {"ms": "Time32(Millisecond)", "us": "Time64(Microsecond)", "ns": "Time64(Nanosecond)"}[finest]
+                for value in {rows[100 * number + 1], rows[1], rows[100 * number + 1] + 10**9 // PER_SECOND[finest]}:
+                    tick = value * PER_SECOND[finest] // 10**9
+                    whole = f"arrow_cast({tick}, 'Int32')" if finest == "ms" else str(tick)
+                    asked = f"arrow_cast({whole}, '{name}')"
+                    assert ids(lake, f"t = {asked}") == {i for i, each in rows.items() if each == value}
+                    assert ids(lake, f"t > {asked}") == {i for i, each in rows.items() if each > value}
+                lake.sync("t")
+
+
+# Values that the finer unit has no room for
+
+
+def write_sentinel(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    days = [datetime.datetime(2024, 1, 1) + datetime.timedelta(row) for row in range(100)]
+    times = pa.array([*days, SENTINEL], pa.timestamp("us"))
+    pq.write_table(
+        pa.table({"i": range(1000, 1101), "t": times}), path, row_group_size=50, max_rows_per_page=10,
+        write_batch_size=10, use_dictionary=False, write_page_index=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("access", ["auto", "pages", "scan"])
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("indexed", [False, True])
+def test_values_beyond_the_finer_unit_are_an_error(root: Path, access: str, synced: bool, indexed: bool) -> None:
+    write(root / "t/0.parquet", "int96", 0)
+    with needlepoint.open(root, refresh=0, access=access) as lake:
+        lake.create_table("t")
+        if indexed:
+            lake.create_index("t", "t", name="by_time")
+        write_sentinel(root / "t/1.parquet")
+        if synced:
+            assert not lake.sync("t")[0].failures
+        for query in ("SELECT t FROM t", "SELECT max(t) FROM t", "SELECT count(t) FROM t",
+                      "SELECT t FROM t WHERE i = 1100", "SELECT i, t FROM t WHERE t > TIMESTAMP '2100-01-01'",
+                      "SELECT l.t FROM t l JOIN t r ON l.t = r.t"):  # fmt: skip
+            with pytest.raises(SchemaConflict, match=r"column 't' of .*/1\.parquet.*timestamp\[ns\]"):
+                lake.sql(query)
+        with pytest.raises(SchemaConflict, match=r"1\.parquet"):
+            lake.table("t").get(i=1100)
+        assert lake.sql("SELECT i FROM t").to_arrow().num_rows == ROWS + 101
+        if synced and access == "pages":
+            # Bounds are exact beyond 64 bits: pages without the value are read all the same.
+            day = datetime.datetime(2024, 3, 1)
+            assert {*lake.sql("SELECT i FROM t WHERE t = TIMESTAMP '2024-03-01'").to_arrow()["i"].to_pylist()} == {1060}
+            assert lake.table("t").get(t=day).to_arrow()["i"].to_pylist() == [1060]
+
+
+def test_a_finer_file_is_refused_where_known_values_have_no_room(root: Path) -> None:
+    write_sentinel(root / "t/0.parquet")
+    with needlepoint.open(root, refresh=0) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "t")
+        write(root / "t/1.parquet", "int96", 0)
+        with pytest.raises(SchemaConflict, match=r"column 't' of .*0\.parquet.*timestamp\[ns\]"):
+            lake.sync("t")
+        (root / "t/1.parquet").unlink()
+        lake.sync("t")
+        assert lake.sql("SELECT max(t) AS t FROM t").rows() == [{"t": SENTINEL}]
+        assert lake.table("t").get(t=SENTINEL).to_arrow()["i"].to_pylist() == [1100]
+        staging = lake.staging("t")
+        rows = pa.table({"i": [0], "t": pa.array([0], pa.timestamp("ns"))})
+        with pytest.raises(SchemaConflict, match=r"column 't' of .*0\.parquet"):
+            lake.publish("t", staged(staging, {"part.parquet": rows}), staging)
+        assert lake.sql("SELECT max(t) AS t FROM t").rows() == [{"t": SENTINEL}]

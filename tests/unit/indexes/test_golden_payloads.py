@@ -1,0 +1,66 @@
+"""Payloads lie in lakes and in files for ever: those that earlier versions wrote are read, and are never made again.
+
+The columns they were made of are written down here.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.unit.indexes.asking import Held, numbers
+
+from needlepoint.indexes.bloom_index import BloomKind
+from needlepoint.indexes.distinct import DistinctKind
+from needlepoint.predicate import Compare, IsNull
+from needlepoint.tables.schemas import ordinal
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+ROWS = 60
+COLUMNS = {
+    "text": pa.array(
+        [None if n % 7 == 0 else ["", "foo", "bar", "with\nnewline", "Zoë"][n * n % 5] for n in range(ROWS)]
+    ),
+    "number": pa.array([n * n % 11 - 5 for n in range(ROWS)], pa.int32()),
+    "float": pa.array([[0.0, -0.0, math.nan, 1.5, None][n // 9 % 5] for n in range(ROWS)]),
+    "wide": pa.array([decimal.Decimal(n // 10) * 10**20 for n in range(ROWS)], pa.decimal128(38, 2)),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_distinct_values(name: str) -> None:
+    """Pages of six rows."""
+    column = COLUMNS[name]
+    stored = Held((GOLDEN / f"distinct-{name}.npfc").read_bytes())
+    index = DistinctKind().open(stored, [pa.field(name, column.type)], {})
+    for value in {ordinal(each) for each in column}:
+        if value is None or value == value:
+            condition = IsNull(name) if value is None else Compare(name, "=", value)
+            pages = {row // 6 for row, each in enumerate(column) if ordinal(each) == value}
+            rows = {6 * page + row for page in pages for row in range(6)}
+            assert numbers(index.find([condition], 1.0).rows, ROWS) == rows
+    above = numbers(index.find([Compare(name, ">", b"\xff" if name == "text" else 2**100)], 1.0).rows, ROWS)
+    assert above == (set(range(18, 30)) if name == "float" else set())  # NaN
+
+
+def test_a_list_for_datafusion() -> None:
+    stored = Held((GOLDEN / "distinct-datafusion.idx1").read_bytes())
+    assert stored.data.startswith(b"IDX1\x07" + bytes(7) + b"bar\nfoo")
+    index = DistinctKind().open(stored, [pa.field("text", pa.string())], {"compat": "datafusion"})
+    assert str(index.find([Compare("text", "=", b"bar")], 1.0).rows) == "2-4"
+
+
+def test_filters() -> None:
+    """Row groups of twenty rows."""
+    names = ("number", "text")
+    stored = Held((GOLDEN / "bloom.npfc").read_bytes())
+    index = BloomKind().open(stored, [pa.field(name, COLUMNS[name].type) for name in names], {})
+    for row in range(ROWS):
+        values = {name: ordinal(COLUMNS[name][row]) for name in names}
+        conditions = [Compare(name, "=", value) for name, value in values.items() if value is not None]
+        assert row in numbers(index.find(conditions, 1.0).rows, ROWS)
+    assert not numbers(index.find([Compare("number", "=", 77)], 1.0).rows, ROWS)
+    assert not numbers(index.find([Compare("text", "=", b"nowhere")], 1.0).rows, ROWS)
