@@ -10,7 +10,6 @@ counts them (text_index.py).
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import shutil
@@ -22,7 +21,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
 from needlepoint.access import RowNumbers
 from needlepoint.errors import NotIndexable
@@ -30,7 +28,7 @@ from needlepoint.indexes.base import Built, Source
 from needlepoint.indexes.text_pairs import PairCounter
 from needlepoint.indexes.text_patterns import padded
 from needlepoint.indexes.text_payload import Description, pack
-from needlepoint.indexes.words import lettered
+from needlepoint.indexes.words import lettered, letters_in_use, libraries_in_use
 
 TEXT, MARK = "t", "m"
 AT_ONCE = 1 << 16  # rows
@@ -83,6 +81,7 @@ class _Building:
         description = Description(
             "trigram" if self.trigrams else "word",
             letters_in_use(),
+            libraries_in_use(),
             self.rows,
             self.texts,
             self.pairs.words,
@@ -243,14 +242,6 @@ def _as_ipc(table: pa.Table) -> bytes:
         writer.write_table(table.combine_chunks())
     written: bytes = sink.getvalue().to_pybytes()
     return written
-
-
-@functools.cache
-def letters_in_use() -> str:
-    """Which characters are letters, and how they fold, according to the libraries loaded: Unicode grows."""
-    every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    taken_apart = lettered(pa.array(["".join(every)], pa.large_string()))[0].as_py()
-    return xxhash.xxh3_64_hexdigest(taken_apart.encode())
 
 
 @contextlib.contextmanager

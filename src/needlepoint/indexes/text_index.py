@@ -21,12 +21,13 @@ import pyarrow as pa
 from needlepoint.access import RowNumbers, Rows
 from needlepoint.errors import UsageError
 from needlepoint.indexes.base import Answer, Condition, Stored
-from needlepoint.indexes.text_build import MARK, TEXT, letters_in_use
+from needlepoint.indexes.text_build import MARK, TEXT
 from needlepoint.indexes.text_pairs import PairTable
 from needlepoint.indexes.text_patterns import TRIGRAMS, WORDS, Run, Runs, Word, wanted
 from needlepoint.indexes.text_payload import Description, described, unpack
 from needlepoint.indexes.text_query import Fuzzy, parse
 from needlepoint.indexes.text_search import NOWHERE, PER_HIT, PER_OPTION, PER_ROW_READ, Search, Sought, Vocabulary
+from needlepoint.indexes.words import letters_in_use, libraries_in_use
 from needlepoint.predicate import TextMatch
 from needlepoint.stores.base import IndexDamaged
 
@@ -76,7 +77,7 @@ class TextIndex:
         self._firsts = np.concatenate(([0], np.cumsum(self.description.parts)))[:-1].astype(np.int64)
         self._tokenizer = TRIGRAMS if self.description.tokenizer == "trigram" else WORDS
         # Built where other characters were letters, the index is asked for ASCII only.
-        self._certain = None if self.description.letters == letters_in_use() else str.isascii
+        self._certain = None if _same_letters(self.description) else str.isascii
         self.memory = 10_000 + self.odd.nbytes + len(pairs)  # words and postings are mapped
 
     @property
@@ -116,7 +117,6 @@ class TextIndex:
     def rows_with_fuzzy(self, word: str, distance: int) -> RowNumbers | None:
         """A word that becomes this one with at most `distance` (0 to 2) letters added, left out or changed, or two
         neighbours exchanged."""
-
         return self._rows(self._search.fuzzy(Fuzzy(word, distance))) if self.by_words else None
 
     def find(self, conditions: Sequence[Condition], seconds: float) -> Answer:
@@ -137,7 +137,9 @@ class TextIndex:
         if sought.seconds + sought.expected * (PER_HIT + PER_ROW_READ) > seconds:
             return Answer(None, f"{shown}: about {sought.expected:,.0f} rows, a scan is quicker")
         rows = self._rows(sought)
-        return Answer(Rows.of(rows), f"{shown}: {len(rows):,} rows", exact=True)
+        # One phrase finds little that does not match; several, or trigrams, may stand in another order.
+        exact = self._tokenizer is WORDS and all(len(runs) == 1 for options in understood for runs in options)
+        return Answer(Rows.of(rows), f"{shown}: {len(rows):,} rows", exact)
 
     def _sought(self, understood: Sequence[Sequence[Runs]]) -> Sought:
         together = [run for options in understood if len(options) == 1 for run in options[0]]
@@ -172,6 +174,10 @@ class TextIndex:
             with self._lock:
                 self._directory = self._stored.directory(unpack)
             return _open(str(self._directory), self.description.parts)
+
+
+def _same_letters(description: Description) -> bool:
+    return description.libraries == libraries_in_use() or description.letters == letters_in_use()
 
 
 @functools.lru_cache(maxsize=MOST_OPEN)

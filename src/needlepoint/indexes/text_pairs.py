@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 BUCKETS = 1 << 20
+MOST_USED = BUCKETS // 2
 _FEWEST = 1 << 10
 _FIRST = np.uint64(0x9E3779B97F4A7C15)
 _LAST = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -40,6 +41,7 @@ class PairCounter:
     def __init__(self) -> None:
         self.words = 0
         self._counts = np.zeros(BUCKETS, np.int64)
+        self._full = False
 
     def add(self, texts: pa.Array, longest: int = 1 << 62) -> Places:
         """Take in texts in which words stand between spaces (`words.lettered`). Returns which hold too long a word."""
@@ -52,19 +54,20 @@ class PairCounter:
         edges = edges - edges[0]
         starts, ends = _bounds(data, edges)
         self.words += len(starts)
-        if len(starts) > 1:
+        if len(starts) > 1 and not self._full:
             # The word before the first of each text has no next one.
             firsts = np.searchsorted(starts, edges[:-1])
             followed = np.ones(len(starts), np.bool_)
             followed[firsts[firsts > 0] - 1] = False
             pairs = _pairs(_hashes(data, starts, ends))[followed[:-1]]
             self._counts += np.bincount(pairs, minlength=BUCKETS)
+            self._full = bool(np.count_nonzero(self._counts) > MOST_USED)
         long = starts[ends - starts > longest]
         return np.unique(np.searchsorted(edges, long, "right") - 1) if len(long) else long
 
     def packed(self) -> bytes:
         counts = self._counts
-        if np.count_nonzero(counts) > len(counts) // 2:
+        if self._full:
             return b""
         while len(counts) > _FEWEST and np.count_nonzero(counts) <= len(counts) // 16:
             counts = counts.reshape(2, -1).sum(axis=0)

@@ -42,10 +42,12 @@ _NAME = re.compile(r"[0-9a-z]+(\.[a-z]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """`parts` are how many rows each segment has; `letters` says by which tables text was taken apart (words.py)."""
+    """`parts` are how many rows each segment has; `letters` and `libraries` say by which tables text was taken apart
+    (words.py)."""
 
     tokenizer: str
     letters: str
+    libraries: str
     rows: int
     texts: int
     total_words: int
@@ -97,6 +99,7 @@ def _described(told: bytes) -> Description:
     description = Description(
         str(found["tokenizer"]),
         str(found["letters"]),
+        str(found["libraries"]),
         int(found["rows"]),
         int(found["texts"]),
         int(found["total_words"]),

@@ -22,9 +22,11 @@ from needlepoint.errors import NotIndexable, UnknownName, UsageError
 from needlepoint.indexes import text_build, text_index
 from needlepoint.indexes.base import Condition
 from needlepoint.indexes.text import TextKind
+from needlepoint.indexes.text_evaluation import evaluate
 from needlepoint.indexes.text_index import TextIndex
+from needlepoint.indexes.text_query import parse
 from needlepoint.indexes.words import words
-from needlepoint.predicate import Compare, In, IsNull, Like, Not, StartsWith
+from needlepoint.predicate import Compare, In, IsNull, Like, Not, StartsWith, TextMatch
 from needlepoint.stores.base import IndexDamaged
 
 KIND = TextKind()
@@ -180,6 +182,46 @@ def test_no_row_is_missed(tmp_path: Path, tokenizer: str, texts: list[str | None
     shutil.rmtree(place)
 
 
+def text_query(texts: Sequence[str | None], random: random.Random, depth: int = 0) -> str:
+    known = [word for found in words(pa.array(texts, pa.string())).to_pylist() for word in found or []] or ["cow"]
+    word = random.choice([*known, random.choice(COMMON).lower()])
+    match random.randrange(9 if depth < 2 else 5):
+        case 0:
+            return f"{word[:3]}*"
+        case 1:
+            return f"{(word[1:] + word[:1])[:20]}~{random.choice([1, 2])}"
+        case 2:
+            at = random.randrange(len(known))
+            return f'"{" ".join(known[at : at + 2])}"{random.choice(["", "~1"])}'
+        case 5 | 6:
+            return f"({text_query(texts, random, depth + 1)} {text_query(texts, random, depth + 1)})"
+        case 7:
+            return f"({text_query(texts, random, depth + 1)} OR {text_query(texts, random, depth + 1)})"
+        case 8:
+            return f"({text_query(texts, random, depth + 1)} -{text_query(texts, random, depth + 1)})"
+    return word
+
+
+@pytest.mark.parametrize("letters", ["the same", "others"])
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(texts=corpora(), random=st.randoms(use_true_random=False))
+def test_no_text_match_is_missed(
+    tmp_path: Path, tokenizer: str, letters: str, texts: list[str | None], random: random.Random
+) -> None:
+    place = tmp_path / str(random.getrandbits(60))
+    index = opened(texts, place, tokenizer=tokenizer)
+    if letters == "others":
+        index._certain = str.isascii
+    for _ in range(12):
+        query = text_query(texts, random)
+        rows = found(index, TextMatch("t", query))
+        if rows is not None:
+            matches = evaluate(parse(query), pa.array(texts, pa.string())).to_pylist()
+            assert {row for row, match in enumerate(matches) if match} <= set(rows), (query, texts)
+    shutil.rmtree(place)
+
+
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -272,6 +314,9 @@ def test_the_same_texts_make_the_same_payload(tmp_path: Path) -> None:
 
 def test_letters_of_another_unicode_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = KIND.build(text_source(pa.array(["dairy Ωcow", "goat"]), tmp_path / "scratch"))
+    monkeypatch.setattr(text_index, "libraries_in_use", lambda: "others")
+    same = KIND.open(StoredBytes(built.payload, tmp_path / "cache"), [], {})
+    assert same.by_words
     monkeypatch.setattr(text_index, "letters_in_use", lambda: "others")
     index = KIND.open(StoredBytes(built.payload, tmp_path / "cache"), [], {})
     assert found(index, Like("t", ("airy Ωco",))) == [0]
@@ -339,7 +384,7 @@ def test_damaged_bytes_are_noticed(tmp_path: Path) -> None:
 def test_files_stay_in_their_directory(tmp_path: Path, name: str) -> None:
     from needlepoint.indexes.text_payload import Description, pack
 
-    bad = pack(Description("word", "", 0, 0, 0, ()), {name: b"x"})
+    bad = pack(Description("word", "", "", 0, 0, 0, ()), {name: b"x"})
     with pytest.raises(IndexDamaged):
         KIND.open(StoredBytes(bad, tmp_path / "cache"), [], {})
 
