@@ -1,7 +1,8 @@
-"""An S3 server on loopback, with buckets that tests fill, watch and disturb."""
+"""S3 and SQS on loopback, with buckets that tests fill, watch and disturb, and queues."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,7 @@ from urllib.request import Request, urlopen
 import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from botocore.config import Config
 from moto.backends import get_backend
 from moto.core import DEFAULT_ACCOUNT_ID
@@ -51,8 +53,15 @@ class Server:
 
     @property
     def client(self) -> Any:
+        return self._client("s3")
+
+    @functools.cached_property
+    def sqs(self) -> Any:
+        return self._client("sqs")
+
+    def _client(self, service: str) -> Any:
         return boto3.client(
-            "s3",
+            service,
             endpoint_url=self.url,
             region_name="us-east-1",
             aws_access_key_id=ACCESS_KEY,
@@ -67,10 +76,20 @@ class Server:
         client.create_bucket(Bucket=name)
         return Bucket(name, self, client)
 
+    def queue(self, name: str, **attributes: str) -> str:
+        """The URL that a lake knows a queue by; it is made if it is not there."""
+        fifo = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
+        self.sqs.create_queue(QueueName=name, Attributes={**fifo, **attributes})
+        return f"sqs://{name}?wait=0"
+
     def demand_credentials(self, *, demanded: bool = True) -> None:
         count = b"0" if demanded else b"inf"
         text = {"Content-Type": "text/plain"}
         urlopen(Request(f"{self.url}/moto-api/reset-auth", data=count, headers=text, method="POST")).read()
+
+    def listings(self, start: int = 0) -> list[Asked]:
+        """Requests for the keys in a bucket."""
+        return [each for each in self.asked[start:] if each.method == "GET" and "list-type" in each.query]
 
     def gets(self, start: int = 0) -> list[Asked]:
         """Requests for the bytes of objects."""
@@ -112,6 +131,25 @@ def parquet(table: pa.Table, **options: object) -> bytes:
     settings = {"write_page_index": True, "max_rows_per_page": 100, "use_dictionary": False, "row_group_size": 1000}
     pq.write_table(table, out, **{**settings, **options})
     return out.getvalue()
+
+
+@contextmanager
+def aws_server() -> Iterator[Server]:
+    """The server, and variables that lead to it."""
+    with s3_server() as server, pytest.MonkeyPatch.context() as patch:
+        for name in (
+            "AWS_SESSION_TOKEN",
+            "AWS_ENDPOINT_URL_S3",
+            "AWS_ENDPOINT_URL_SQS",
+            "AWS_ALLOW_HTTP",
+            "AWS_PROFILE",
+        ):
+            patch.delenv(name, raising=False)
+        patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+        patch.setenv("AWS_REGION", "us-east-1")
+        patch.setenv("AWS_ENDPOINT_URL", server.url)
+        yield server
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from needlepoint.errors import (
     NotIndexable,
     NotParquet,
     ObjectStoreError,
+    QueueError,
     SchemaConflict,
     SparkError,
     SqlError,
@@ -45,6 +46,7 @@ __all__ = [
     "NotIndexable",
     "NotParquet",
     "ObjectStoreError",
+    "QueueError",
     "SchemaConflict",
     "SparkError",
     "SqlError",
@@ -58,6 +60,7 @@ def open(
     root: str | Path,
     *,
     create: bool = True,
+    queue: str | None = None,
     refresh: float | None = None,
     object_refresh: float | None = None,
     index_memory: int | None = None,
@@ -82,6 +85,7 @@ def open(
     from needlepoint.settings import Settings
 
     settings = Settings.from_environment(
+        queue=queue,
         refresh=refresh,
         object_refresh=object_refresh,
         index_memory=index_memory,

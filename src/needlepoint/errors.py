@@ -14,6 +14,7 @@
     │   └── PayloadDamaged      an embedded index is not the one that was embedded; the data is not concerned
     ├── StoreError              the store or queue cannot be read or written
     │   ├── ObjectStoreError    an object store refuses or does not answer; `where` names the bucket or object
+    │   ├── QueueError          a queue refuses or does not answer; `where` names it, `code` is what it said
     │   └── IndexDamaged        an index lost entries (stores/base.py); queries scan, sync rebuilds it
     └── SparkError              Java or Spark is missing or failed
 
@@ -103,6 +104,14 @@ class ObjectStoreError(StoreError):
     def __init__(self, where: str, problem: str, *, hint: str = "") -> None:
         self.where = where
         super().__init__(f"{where}: {problem}.", hint=hint)
+
+
+class QueueError(StoreError):
+    """A queue of others refuses, or does not answer. Holds nothing of what its driver said but an error code."""
+
+    def __init__(self, where: str, code: str, problem: str, *, hint: str = "") -> None:
+        self.where, self.code = where, code
+        super().__init__(f"{where}: {problem} ({code}).", hint=hint)
 
 
 class SparkError(NeedlepointError):

@@ -38,7 +38,7 @@ from needlepoint.tables import publishing
 from needlepoint.tables.definitions import Batch, Index, Table, check_name
 from needlepoint.tables.discovery import discover_schema, discover_table, read_schemas
 from needlepoint.tables.listing import list_files
-from needlepoint.tables.queue import LocalQueue
+from needlepoint.tables.queue import LocalQueue, Queue
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.staged import StagedFile
 
@@ -91,7 +91,7 @@ class Lake:
                 hint="`needle create-table` or `needle ingest` makes one; --lake or NEEDLE_LAKE says where it is.",
             )
         self.registry = Registry(self.store, self.root)
-        self.queue = LocalQueue(self.store)
+        self.queue = _queue(settings.queue, self.store)
         self._stores: dict[int, KeyStore] = {}
         self._lock = threading.Lock()
         self._unpacked = Unpacked(self.store / "unpacked", settings.unpacked_bytes)
@@ -403,7 +403,8 @@ class Lake:
 
     def status(self) -> Status:
         tables = tuple(self._table_status(table) for table in self.registry.tables())
-        return Status(str(self.root), tables, self.queue.waiting(), len(self.queue.aside()))
+        queue = self.queue
+        return Status(str(self.root), tables, queue.waiting(), queue.aside_count(), queue.approximate)
 
     def caches(self) -> tuple[CacheStatus, ...]:
         """The caches of this process: cards, zone maps, decoded dictionaries, small pages and open indexes of files."""
@@ -439,6 +440,14 @@ class Lake:
 
     def _index_bytes(self, index: Index) -> int:
         return self._key_store(index).size() if index.kind == "key" else self.registry.payload_bytes(index)
+
+
+def _queue(url: str, store: Path) -> Queue:
+    if not url:
+        return LocalQueue(store)
+    from needlepoint.tables.sqs_queue import SqsQueue
+
+    return SqsQueue(url)
 
 
 def _retrofit(path: str, page_index: bool, bloom: Sequence[str], identity: Identity) -> Retrofitted:

@@ -1,6 +1,7 @@
 """The settings of a lake, each with its environment variable.
 
 setting           variable                 default   meaning
+queue             NEEDLE_QUEUE                       queue of events: sqs://name; without one, in the lake's store
 refresh           NEEDLE_REFRESH           1.0       seconds a directory listing stays fresh
 object_refresh    NEEDLE_OBJECT_REFRESH    60.0      seconds a listing of an object store stays fresh
 index_memory      NEEDLE_INDEX_MEMORY      512 MiB   memory of one indexing process, in bytes
@@ -27,6 +28,7 @@ _CHOICES = {"access": ("auto", "pages", "scan")}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    queue: str = ""
     refresh: float = 1.0
     object_refresh: float = 60.0
     index_memory: int = 512 << 20

@@ -36,10 +36,13 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
+    """`approximate_events`: the queue counts its events roughly, and a while later."""
+
     root: str
     tables: tuple[TableStatus, ...]
     waiting_events: int
     events_set_aside: int
+    approximate_events: bool
 
 
 @dataclass(frozen=True, slots=True)

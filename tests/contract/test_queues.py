@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.buckets import Server, aws_server
 
 from needlepoint.tables.queue import LocalQueue, Queue
+from needlepoint.tables.sqs_queue import SqsQueue
 
-queues = {"local": lambda directory: LocalQueue(directory)}
+queues = {
+    "local": lambda directory, server: LocalQueue(directory),
+    "sqs": lambda directory, server: SqsQueue(server.queue(directory.name)),
+    "sqs-fifo": lambda directory, server: SqsQueue(server.queue(f"{directory.name}.fifo")),
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with aws_server() as server:
+        yield server
 
 
 @pytest.fixture(params=queues)
-def make(request: pytest.FixtureRequest, tmp_path: Path):
-    return lambda: queues[request.param](tmp_path)
+def make(request: pytest.FixtureRequest, tmp_path: Path, server: Server):
+    return lambda: queues[request.param](tmp_path, server)
 
 
 def test_a_message_is_received_and_gone_once_acknowledged(make) -> None:
@@ -43,6 +57,17 @@ def test_a_leased_message_is_invisible_and_comes_again_when_the_lease_ends(make)
     assert queue.waiting() == 1
 
 
+def test_a_lease_ends_after_its_time(make) -> None:
+    queue: Queue = make()
+    queue.put("later")
+    queue.receive(1, lease=1)
+    assert queue.receive(1, lease=60) == []
+    deadline = time.monotonic() + 30
+    while not (again := queue.receive(1, lease=60)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [message.attempts for message in again] == [2]
+
+
 def test_a_released_message_comes_again_at_once(make) -> None:
     queue: Queue = make()
     queue.put("soon")
@@ -59,6 +84,53 @@ def test_a_message_set_aside_keeps_its_reason_and_does_not_return(make) -> None:
     assert queue.receive(1, lease=0.0) == []
     (aside,) = queue.aside()
     assert (aside.body, aside.reason) == ("bad", "not JSON")
+    assert [again.reason for again in make().aside()] == ["not JSON"]
+    assert (queue.waiting(), queue.aside_count()) == (0, 1)
+
+
+def test_nothing_is_aside_at_first(make) -> None:
+    queue: Queue = make()
+    assert (queue.waiting(), queue.aside_count(), queue.aside()) == (0, 0, [])
+
+
+def test_more_messages_than_one_request_brings_are_received_and_set_aside(make) -> None:
+    queue: Queue = make()
+    for number in range(25):
+        queue.put(str(number))
+    messages = queue.receive(64, lease=60)
+    assert sorted(int(message.body) for message in messages) == [*range(25)]
+    assert len({message.id for message in messages}) == 25
+    for message in messages:
+        queue.set_aside(message, f"because of {message.body}\0 " + "x" * 3000)
+    assert sorted(int(aside.body) for aside in queue.aside()) == [*range(25)]
+    assert all(f"because of {aside.body}" in aside.reason for aside in queue.aside())
+
+
+def test_a_limit_is_kept(make) -> None:
+    queue: Queue = make()
+    for number in range(25):
+        queue.put(str(number))
+    assert [len(queue.receive(limit, lease=60)) for limit in (1, 13, 64)] == [1, 13, 11]
+
+
+def test_what_another_has_acknowledged_does_no_harm(make) -> None:
+    """A lease ended too early, and the message was handled twice."""
+    queue: Queue = make()
+    queue.put("one")
+    (first,) = queue.receive(1, lease=0.0)
+    (second,) = queue.receive(1, lease=60)
+    queue.acknowledge(second)
+    queue.acknowledge(first)
+    queue.release(first)
+    assert queue.waiting() == 0
+    assert queue.receive(1, lease=60) == []
+
+
+@pytest.mark.parametrize("body", ["Ünïcode — 😀\n\ttabs", " ", '{"a": "\\u0000"}', "x" * 200_000])
+def test_bodies_come_as_they_were_put(make, body: str) -> None:
+    queue: Queue = make()
+    queue.put(body)
+    assert [message.body for message in queue.receive(1, lease=60)] == [body]
 
 
 def test_messages_come_in_order_and_no_two_receivers_get_one_at_once(make) -> None:

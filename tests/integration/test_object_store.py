@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, parquet, s3_server
+from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, aws_server, parquet
 from tests.lakes import products, write
 
 import needlepoint
@@ -25,13 +25,7 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Server]:
-    with s3_server() as server, pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP", "AWS_PROFILE"):
-            patch.delenv(name, raising=False)
-        patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-        patch.setenv("AWS_REGION", "us-east-1")
-        patch.setenv("AWS_ENDPOINT_URL", server.url)
+    with aws_server() as server:
         yield server
 
 

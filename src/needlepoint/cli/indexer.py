@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterator
@@ -25,7 +24,8 @@ _PAUSE = 0.5
 def command(once: bool) -> None:
     """Follow the queue, and index the files that its events name.
 
-    It runs until it gets SIGINT (Ctrl-C) or SIGTERM, and then ends between two events. An event that cannot be
+    The queue is the lake's own, or the one of NEEDLE_QUEUE (sqs://name), where notifications of S3 are events too. It
+    runs until it gets SIGINT (Ctrl-C) or SIGTERM, and then ends between two events. An event that cannot be
     handled is set aside; `needle status` counts those.
 
     \b
@@ -64,17 +64,8 @@ def _stop_signals() -> Iterator[list[int]]:
 
 
 def _show(handled: Handled) -> None:
-    what = _name(handled.body)
     if handled.problem:
-        click.echo(f"error: {what}: {' '.join(handled.problem.split())}", err=True)
+        click.echo(f"error: {handled.what}: {' '.join(handled.problem.split())}", err=True)
     else:
-        click.echo(f"{what}: {handled.indexed:,} indexed")
-
-
-def _name(body: str) -> str:
-    """Table and batch of an event; the start of what is no event."""
-    try:
-        event = json.loads(body)
-        return f"{event['table']}, batch {event['batch']}"
-    except (ValueError, KeyError, TypeError):
-        return f"event {body[:60]!r}"
+        passed_over = f", {handled.passed_over:,} of no table" if handled.passed_over else ""
+        click.echo(f"{handled.what}: {handled.indexed:,} indexed{passed_over}")

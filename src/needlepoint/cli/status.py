@@ -59,4 +59,5 @@ def _show(status: Status, console: Console) -> None:
         indexes.add_row(index.name, index.table, index.column, index.kind, *numbers, size(index.bytes))
     if indexes.row_count:
         console.print(indexes)
-    console.print(f"{count(status.waiting_events, 'event')} waiting, {status.events_set_aside:,} set aside")
+    about = "about " if status.approximate_events else ""
+    console.print(f"{about}{count(status.waiting_events, 'event')} waiting, {status.events_set_aside:,} set aside")

@@ -1,15 +1,22 @@
-"""Following the queue: one event after the other, at least once, bad ones set aside."""
+"""Following the queue: one event after the other, at least once, bad ones set aside.
+
+A batch recorded its files, and they are indexed. Files of a bucket that an event or a notification names are looked at,
+one by one, and not listed. In a directory, other files than those recorded are for sync.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from needlepoint.errors import StoreError, UsageError
-from needlepoint.indexer.build import Failure
-from needlepoint.indexer.indexer import Indexer
-from needlepoint.tables.events import Event
+from needlepoint.indexer.indexer import Indexer, SyncReport
+from needlepoint.objects import is_url
+from needlepoint.tables.definitions import Table
+from needlepoint.tables.listing import belongs
+from needlepoint.tables.notifications import ObjectsChanged, parse
 from needlepoint.tables.publishing import recover
 from needlepoint.tables.queue import Message, Queue
 from needlepoint.tables.registry import Registry
@@ -22,15 +29,42 @@ PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """What became of one message: `problem` is empty when all went well."""
+    """What became of one message: `problem` is empty when all went well. `passed_over` objects are of no table."""
 
     message: Message
-    indexed: int
+    what: str
+    indexed: int = 0
+    passed_over: int = 0
     problem: str = ""
 
     @property
     def body(self) -> str:
         return self.message.body
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Paths of one table."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (*self.added, *self.removed)
+
+
+@dataclass(slots=True)
+class _Work:
+    """A message on its way: the tables left to do, with what it names of each, and what happened so far."""
+
+    message: Message
+    what: str
+    passed_over: int = 0
+    left: dict[str, _Named] = field(default_factory=dict)
+    indexed: int = 0
+    problems: list[str] = field(default_factory=list)
+    hopeless: bool = False
 
 
 def follow(registry: Registry, queue: Queue, indexer: Indexer, *, once: bool) -> Iterator[Handled]:
@@ -52,64 +86,127 @@ def follow(registry: Registry, queue: Queue, indexer: Indexer, *, once: bool) ->
                 del left[handled.message.id]
                 yield handled
         finally:
-            for message in left.values():
-                queue.release(message)
+            with contextlib.suppress(StoreError):  # the leases end by themselves
+                for message in left.values():
+                    queue.release(message)
 
 
 def _handle_all(registry: Registry, queue: Queue, indexer: Indexer, messages: list[Message]) -> Iterator[Handled]:
-    """Events of one table are indexed together, which makes fewer and larger runs."""
-    by_table: dict[str, list[tuple[Message, Event]]] = {}
+    """Files of one table are indexed together, which makes fewer and larger runs. A message that names files of several
+    tables is done with the last of them."""
+    works: list[_Work] = []
     for message in messages:
-        try:
-            event = Event.from_json(message.body)
-            registry.table(event.table)
-        except UsageError as error:
-            queue.set_aside(message, str(error))
-            yield Handled(message, 0, str(error))
-            continue
-        by_table.setdefault(event.table, []).append((message, event))
-    for name, group in by_table.items():
-        yield from _handle_table(registry, queue, indexer, name, group)
+        work = _understand(registry, message)
+        works.append(work)
+        if not work.left:
+            yield _settle(queue, work)
+    for name in dict.fromkeys(name for work in works for name in work.left):
+        group = [work for work in works if name in work.left]
+        _handle_table(registry, indexer, name, group)
+        for work in group:
+            del work.left[name]
+            if not work.left:
+                yield _settle(queue, work)
 
 
-def _handle_table(
-    registry: Registry, queue: Queue, indexer: Indexer, name: str, group: list[tuple[Message, Event]]
-) -> Iterator[Handled]:
-    """Batches recorded their files; events that name other files speak of what others wrote, and are for sync."""
-    table = registry.table(name)
-    known = {file.path for file in registry.files(table)}
-    recorded = [each for each in group if known.issuperset(each[1].added) and known.isdisjoint(each[1].removed)]
-    foreign = [each for each in group if each not in recorded]
-    if recorded:
-        paths = frozenset(path for _, event in recorded for path in event.added)
-        yield from _settle(queue, recorded, lambda: indexer.catch_up(table, only=paths))
-    if foreign:
-        yield from _settle(queue, foreign, lambda: _synced(indexer, name))
-
-
-def _synced(indexer: Indexer, name: str) -> tuple[int, tuple[Failure, ...]]:
-    report = indexer.sync(name)
-    return report.indexed, report.failures
-
-
-def _settle(
-    queue: Queue, group: list[tuple[Message, Event]], index: Callable[[], tuple[int, tuple[Failure, ...]]]
-) -> Iterator[Handled]:
-    """Done events are acknowledged, hopeless ones set aside; when the store fails they wait for the next try."""
-    patience = MOST_ATTEMPTS
+def _understand(registry: Registry, message: Message) -> _Work:
+    work = _Work(message, f"event {message.body[:60]!r}")
     try:
-        indexed, failures = index()
-        common = ""
+        event = parse(message.body)
+        work.what = str(event)
+        if isinstance(event, ObjectsChanged):
+            work.left, work.passed_over = _by_table(registry.tables(), event.objects)
+        else:
+            work.left[registry.table(event.table).name] = _Named(event.added, event.removed)
     except UsageError as error:
-        indexed, failures, common, patience = 0, (), str(error), 0
+        work.problems, work.hopeless = [str(error)], True
+    return work
+
+
+def _by_table(tables: Sequence[Table], objects: Sequence[str]) -> tuple[dict[str, _Named], int]:
+    """Which objects are files of which tables, and how many are of none. One can be of several tables: of all that
+    would list it."""
+    found: dict[str, list[str]] = {}
+    passed_over = 0
+    for url in objects:
+        mine = [
+            (table.name, path)
+            for table in tables
+            if url.startswith(f"{table.location}/") and belongs(path := url[len(table.location) + 1 :])
+        ]
+        passed_over += not mine
+        for name, path in mine:
+            found.setdefault(name, []).append(path)
+    return {name: _Named(tuple(paths)) for name, paths in found.items()}, passed_over
+
+
+def _handle_table(registry: Registry, indexer: Indexer, name: str, group: list[_Work]) -> None:
+    try:
+        table = registry.table(name)
+    except UsageError as error:  # dropped this moment
+        _refuse(group, error)
+        return
+    if is_url(table.location):
+        _attempt(table, group, lambda some: indexer.look(name, _paths(name, some)))
+        return
+    known = {file.path for file in registry.files(table)}
+    recorded: list[_Work] = []
+    others: list[_Work] = []
+    for work in group:
+        named = work.left[name]
+        is_recorded = known.issuperset(named.added) and known.isdisjoint(named.removed)
+        (recorded if is_recorded else others).append(work)
+    if recorded:
+        _attempt(table, recorded, lambda some: _caught_up(indexer, table, _paths(name, some)))
+    if others:
+        _attempt(table, others, lambda _: indexer.sync(name))
+
+
+def _paths(name: str, group: Sequence[_Work]) -> frozenset[str]:
+    return frozenset(path for work in group for path in work.left[name].paths)
+
+
+def _caught_up(indexer: Indexer, table: Table, paths: frozenset[str]) -> SyncReport:
+    indexed, failures = indexer.catch_up(table, only=paths)
+    return SyncReport(table.name, indexed=indexed, failures=failures)
+
+
+def _attempt(table: Table, group: list[_Work], index: Callable[[list[_Work]], SyncReport]) -> None:
+    """Index what a group of messages names, and note in each what went wrong with it."""
+    try:
+        report = index(group)
+    except UsageError as error:
+        if len(group) > 1 and is_url(table.location):
+            # A file that does not fit into the table keeps those of other messages out no longer.
+            for work in group:
+                _attempt(table, [work], index)
+        else:
+            _refuse(group, error)
+        return
     except StoreError as error:
-        indexed, failures, common = 0, (), str(error)
-    for message, event in group:
-        own = [each.reason for each in failures if each.path.endswith(event.added)]
-        problem = common or "; ".join(own)
-        if not problem:
-            queue.acknowledge(message)
-        elif own or message.attempts > patience:
-            queue.set_aside(message, problem)
-        yield Handled(message, indexed, problem)
-        indexed = 0
+        for work in group:
+            work.problems.append(str(error))
+        return
+    for work in group:
+        mine = {f"{table.location}/{path}" for path in work.left[table.name].paths}
+        own = [each.reason for each in report.failures if each.path in mine]
+        work.problems += own + [each.reason for each in report.refused if each.path in mine]
+        work.hopeless |= bool(own)
+    group[0].indexed += report.indexed
+
+
+def _refuse(group: Sequence[_Work], error: UsageError) -> None:
+    for work in group:
+        work.problems.append(str(error))
+        work.hopeless = True
+
+
+def _settle(queue: Queue, work: _Work) -> Handled:
+    """A message that is done is acknowledged, a hopeless one set aside; when the store failed it waits for the next
+    try."""
+    problem = "; ".join(work.problems)
+    if not problem:
+        queue.acknowledge(work.message)
+    elif work.hopeless or work.message.attempts > MOST_ATTEMPTS:
+        queue.set_aside(work.message, problem)
+    return Handled(work.message, work.what, work.indexed, work.passed_over, problem)

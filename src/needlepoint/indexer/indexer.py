@@ -1,8 +1,8 @@
 """Events and directories in, a complete index out.
 
-`sync` makes the registry agree with a table's directory; `follow.py` does what events say. Both end in `catch_up`,
-which builds what is missing for the files the registry lists, whoever put them there: so a lost, repeated or late event
-changes nothing but the time at which a file becomes fast.
+`sync` makes the registry agree with a table's directory, `look` with single files of it; `follow.py` does what events
+say. All end in `catch_up`, which builds what is missing for the files the registry lists, whoever put them there: so a
+lost, repeated or late event changes nothing but the time at which a file becomes fast.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from needlepoint.errors import FileChanged, StoreError, UnknownName
@@ -33,18 +33,21 @@ from needlepoint.indexer.build import (
 from needlepoint.indexer.payloads import PayloadTask
 from needlepoint.indexer.worker import build_in_process
 from needlepoint.indexes.kinds import kind
-from needlepoint.objects import Identity
+from needlepoint.objects import Identity, concurrently, identify
 from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
 from needlepoint.tables.definitions import File, Index, Table
 from needlepoint.tables.discovery import discover_schema, read_schemas
+from needlepoint.tables.listing import belongs
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.snapshots import Snapshots
 
 # Below this many rows starting worker processes takes longer than the work.
 ROWS_WORTH_PROCESSES = 2_000_000
 CARDS_PER_TASK = 64
+# How often files are looked at that change while they are indexed.
+MOST_LOOKS = 3
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done, how much of it, and of how much."""
@@ -56,7 +59,7 @@ def no_progress(what: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What a sync or an event changed."""
+    """What a sync or an event changed. Of `refused` files the store did not tell what they are: ask again later."""
 
     table: str
     added: int = 0
@@ -64,6 +67,19 @@ class SyncReport:
     removed: int = 0
     indexed: int = 0
     failures: tuple[Failure, ...] = ()
+    refused: tuple[Failure, ...] = ()
+
+    def then(self, later: SyncReport) -> SyncReport:
+        """Both together."""
+        return SyncReport(
+            self.table,
+            self.added + later.added,
+            self.changed + later.changed,
+            self.removed + later.removed,
+            self.indexed + later.indexed,
+            self.failures + later.failures,
+            self.refused + later.refused,
+        )
 
 
 class Indexer:
@@ -91,15 +107,64 @@ class Indexer:
         paths = {file.path for file in present}
         gone = [file for path, file in known.items() if path not in paths]
         fresh = [file for file in present if file.id is None]
+        return self._take_in(table, known, fresh, gone)
+
+    def look(self, name: str, paths: Iterable[str]) -> SyncReport:
+        """What sync does, for the files at these paths: each is asked what it is now, and nothing is listed.
+
+        A file that is replaced or removed while it is indexed is looked at again.
+        """
+        report = SyncReport(name)
+        left = {path for path in paths if belongs(path)}
+        for number in range(1, MOST_LOOKS + 1):
+            seen, left = self._look_once(name, left, last=number == MOST_LOOKS)
+            report = report.then(seen)
+            if not left:
+                break
+        return report
+
+    def _look_once(self, name: str, paths: Collection[str], *, last: bool) -> tuple[SyncReport, set[str]]:
+        """What was done, and the paths where something changed meanwhile."""
+        table = self._registry.table(name)
+        known = {file.path: file for file in self._registry.files(table)}
+        found, refused = _identities(table, paths)
+        gone = [known[path] for path, identity in found.items() if identity is None and path in known]
+        fresh = [
+            File(path, identity)
+            for path, identity in found.items()
+            if identity is not None and (path not in known or known[path].identity != identity)
+        ]
+        prefix = f"{table.location}/"
+        try:
+            report = self._take_in(table, known, fresh, gone, frozenset(found))
+        except FileChanged as error:  # while its schema was read; nothing was recorded
+            busy = tuple(Failure(prefix + path, str(error)) for path in found) if last else ()
+            return SyncReport(name, refused=(*refused, *busy)), set(found)
+        failed = {each.path.removeprefix(prefix) for each in report.failures}
+        now, _ = _identities(table, failed & found.keys())
+        changed = {path for path, identity in now.items() if identity != found[path] and not last}
+        failures = tuple(each for each in report.failures if each.path.removeprefix(prefix) not in changed)
+        return replace(report, failures=failures, refused=refused), changed
+
+    def _take_in(
+        self,
+        table: Table,
+        known: Mapping[str, File],
+        fresh: Sequence[File],
+        gone: Sequence[File],
+        only: frozenset[str] | None = None,
+    ) -> SyncReport:
+        """Record files that are new or have changed, forget those that are gone, and index what lacks it."""
         changed = [file for file in fresh if file.path in known]
+        paths = known.keys() - {file.path for file in gone} | {file.path for file in fresh}
         table, unreadable = self._adapt_schema(table, fresh, [*paths])
         fresh = [file for file in fresh if file.path not in unreadable]
         removed = [known[file.path].id for file in changed] + [file.id for file in gone]
         self._registry.replace_files(table, fresh, [id for id in removed if id is not None])
-        indexed, failures = self.catch_up(table)
+        indexed, failures = self.catch_up(table, only)
         new = sum(file.path not in known for file in fresh)
         failed = (*unreadable.values(), *failures)
-        return SyncReport(name, new, len(fresh) - new, len(gone), indexed, failed)
+        return SyncReport(table.name, new, len(fresh) - new, len(gone), indexed, failed)
 
     def _adapt_schema(
         self, table: Table, fresh: Sequence[File], paths: Sequence[str]
@@ -308,6 +373,28 @@ class Indexer:
         for left in self._scratch.glob("*"):
             if left.stat().st_mtime < time.time() - older_than:
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def _identities(table: Table, paths: Collection[str]) -> tuple[dict[str, Identity | None], tuple[Failure, ...]]:
+    """What lies at paths of a table now, None for nothing; and where the store refuses to say."""
+    found: dict[str, Identity | None] = {}
+    refused: list[Failure] = []
+    ordered = sorted(paths)
+    for path, now in zip(ordered, concurrently(_identity, [f"{table.location}/{p}" for p in ordered]), strict=True):
+        if isinstance(now, StoreError):
+            refused.append(Failure(f"{table.location}/{path}", str(now)))
+        else:
+            found[path] = now
+    return found, tuple(refused)
+
+
+def _identity(path: str) -> Identity | StoreError | None:
+    try:
+        return identify(path)
+    except FileNotFoundError:
+        return None
+    except StoreError as error:
+        return error
 
 
 def _index_task(table: Table, index: Index) -> IndexTask:

@@ -6,10 +6,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
+from typing import Any
 
 from needlepoint.errors import UsageError
+
+LONGEST = 200_000  # characters of paths; SQS takes messages of 256 KiB
 
 
 class BadEvent(UsageError):
@@ -27,17 +31,43 @@ class Event:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, body: str) -> Event:
-        try:
-            fields = json.loads(body)
-        except ValueError as error:
-            raise BadEvent(f"the event is not JSON: {error}.") from None
-        if not isinstance(fields, dict) or not all(isinstance(fields.get(key), str) for key in ("table", "batch")):
+    def from_fields(cls, fields: dict[str, Any]) -> Event:
+        if not all(isinstance(fields.get(key), str) for key in ("table", "batch")):
             raise BadEvent("the event names no table and batch.")
         return cls(fields["table"], fields["batch"], _paths(fields, "added"), _paths(fields, "removed"))
 
+    def __str__(self) -> str:
+        return f"{self.table}, batch {self.batch}"
 
-def _paths(fields: dict[str, object], key: str) -> tuple[str, ...]:
+    def parts(self, most_characters: int = LONGEST) -> Iterator[Event]:
+        """The same in events that a queue takes: those of a batch of very many files are several.
+
+        >>> [part.added for part in Event("t", "b", ("one", "two", "three")).parts(most_characters=14)]
+        [('one', 'two'), ('three',)]
+        """
+        part: list[str] = []
+        held = 0
+        for path in self.added:
+            size = len(json.dumps(path)) + 2
+            if part and held + size > most_characters:
+                yield replace(self, added=tuple(part), removed=())
+                part, held = [], 0
+            part.append(path)
+            held += size
+        yield replace(self, added=tuple(part))
+
+
+def json_object(body: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadEvent(f"the event is not JSON: {error}.") from None
+    if not isinstance(fields, dict):
+        raise BadEvent("the event names no table and batch.")
+    return fields
+
+
+def _paths(fields: dict[str, Any], key: str) -> tuple[str, ...]:
     paths = fields.get(key, [])
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise BadEvent(f"'{key}' of the event is not a list of paths.")

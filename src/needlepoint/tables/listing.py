@@ -41,13 +41,23 @@ def _list_objects(location: str) -> Listing:
     files: dict[str, Identity] = {}
     complete = True
     for path, identity in list_objects(location):
-        if not path.endswith(".parquet"):
-            continue
-        if path.startswith(("_", ".")) or "/_" in path or "/." in path:
-            complete = False
-        else:
+        if belongs(path):
             files[path] = identity
+        elif path.endswith(".parquet"):
+            complete = False
     return Listing(files, complete)
+
+
+def belongs(path: str) -> bool:
+    """Whether an object at this path, relative to a table's location, is one of its files.
+
+    >>> [belongs(path) for path in ("year=2024/a.parquet", "_SUCCESS", "_temporary/a.parquet", "a//b.parquet")]
+    [True, False, False, False]
+    """
+    if not path.endswith(".parquet"):
+        return False
+    # Nor where a part is empty: no reader has a name for such an object.
+    return not any(part.startswith(("_", ".")) or not part for part in path.split("/"))
 
 
 def _walk(directory: str, prefix: str, files: dict[str, Identity]) -> bool:

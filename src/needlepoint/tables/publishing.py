@@ -4,7 +4,7 @@
     begin        one registry commit lists every move: from here the batch will happen, whoever finishes it
     move         each file to its unique final name; readers of the registry pass these names over until
     commit       one registry commit adds all files at once
-    announce     one event on the queue
+    announce     one event on the queue, more only for very many files
 
 `begin` takes the batch id, so the same id delivered twice is one batch. Every later part can be repeated by any
 process, which is what `recover` does with what a crash left.
@@ -84,7 +84,8 @@ def _finish(registry: Registry, queue: Queue, table: Table, batch: Batch) -> Non
     if batch.state == "publishing":
         registry.commit_batch(batch, _move_all(table, batch))
     event = Event(table.name, batch.batch, added=tuple(move.target for move in batch.moves))
-    queue.put(event.to_json())
+    for part in event.parts():
+        queue.put(part.to_json())
     registry.announce_batch(batch)
     shutil.rmtree(batch.staging, ignore_errors=True)
 

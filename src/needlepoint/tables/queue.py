@@ -10,20 +10,24 @@ from typing import Protocol
 from needlepoint.tables.database import Database
 
 FORMAT = 1
+MOST_SHOWN = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    id: int
+    """`receipt` is what a queue wants to see of who received it, where the id alone does not do."""
+
+    id: str
     body: str
     attempts: int
+    receipt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
     """A message that could not be handled, with the reason."""
 
-    id: int
+    id: str
     body: str
     reason: str
 
@@ -31,7 +35,13 @@ class SetAside:
 class Queue(Protocol):
     """`put` returns once the message is durable. A received message is invisible to others for the lease and
     comes again if it is neither acknowledged nor set aside by then; `release` ends the lease at once. Order is
-    roughly, not strictly, kept."""
+    roughly, not strictly, kept.
+
+    `receive` may wait a moment for messages; when it returns none, there are none that are visible. `waiting` counts
+    leased messages too; counts of an `approximate` queue lag behind. `aside` shows a thousand messages at most.
+    """
+
+    approximate: bool
 
     def put(self, body: str) -> None: ...
     def receive(self, limit: int, lease: float) -> list[Message]: ...
@@ -40,6 +50,8 @@ class Queue(Protocol):
     def release(self, message: Message) -> None: ...
     def waiting(self) -> int: ...
     def aside(self) -> list[SetAside]: ...
+    def aside_count(self) -> int: ...
+    def close(self) -> None: ...
 
 
 _STATEMENTS = """
@@ -52,6 +64,8 @@ CREATE INDEX waiting ON messages (visible_at) WHERE reason IS NULL;
 
 class LocalQueue:
     """The default queue: one SQLite database in the lake."""
+
+    approximate = False
 
     def __init__(self, directory: Path) -> None:
         self._database = Database(directory / "queue.db", _STATEMENTS, FORMAT)
@@ -69,7 +83,7 @@ class LocalQueue:
                    RETURNING id, body, attempts""",
                 (now + lease, now, limit),
             ).fetchall()
-        return sorted((Message(*row) for row in rows), key=lambda message: message.id)
+        return [Message(str(id), body, attempts) for id, body, attempts in sorted(rows)]
 
     def acknowledge(self, message: Message) -> None:
         with self._database.write() as connection:
@@ -87,8 +101,11 @@ class LocalQueue:
         return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NULL")[0][0])
 
     def aside(self) -> list[SetAside]:
-        rows = self._database.read("SELECT id, body, reason FROM messages WHERE reason IS NOT NULL ORDER BY id")
-        return [SetAside(*row) for row in rows]
+        query = "SELECT id, body, reason FROM messages WHERE reason IS NOT NULL ORDER BY id LIMIT ?"
+        return [SetAside(str(id), body, reason) for id, body, reason in self._database.read(query, MOST_SHOWN)]
+
+    def aside_count(self) -> int:
+        return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NOT NULL")[0][0])
 
     def close(self) -> None:
         self._database.close()
