@@ -341,7 +341,7 @@ def test_status(lake: Path, tmp_path: Path) -> None:
         (["create-index", "item", "idd"], ["unknown column 'idd'", "Did you mean 'id'?"]),
         (["create-index", "item", "id"], ["already"]),
         (["create-index", "item", "shop"], ["partition"]),
-        (["create-index", "item", "id", "--kind", "bloom"], ["unknown index kind", "key"]),
+        (["create-index", "item", "id", "--kind", "blum"], ["unknown index kind", "bloom"]),
         (["create-table", "item", "."], ["no Parquet files"]),
         (["create-table", "It-em"], ["cannot name a table"]),
         (["create-table", "other", "/nonexistent/place"], ["/nonexistent/place"]),
