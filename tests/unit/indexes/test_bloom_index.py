@@ -105,6 +105,13 @@ def test_what_it_cannot_say() -> None:
     assert not numbers(index.find([In("c", ())], 1.0).rows, 3)
 
 
+def test_zeros() -> None:
+    for stored in (0.0, -0.0):
+        index = built(KIND, source_of({"c": pa.array([stored, 7.0])}))
+        for asked in (0.0, -0.0, 0):
+            assert index.find([Compare("c", "=", asked)], 1.0).rows is None
+
+
 def test_nulls_only() -> None:
     index = built(KIND, source_of({"c": pa.array([None, None, 1], pa.int64())}, groups=[0, 2, 3]))
     assert str(index.find([Compare("c", "=", 1)], 1.0).rows) == "2-3"

@@ -156,6 +156,8 @@ def test_nan_and_zeros() -> None:
     assert found(Compare("c", "<", -5.0)) == {3}
     assert found(Compare("c", "<>", 1.0)) == {0, 1, 3}
     assert found(Between("c", -1.0, 0.5)) == {0, 1}
+    assert found(Not(In("c", (0.0, 1.0)))) == {0, 1, 3}  # NOT IN of DataFusion takes zeros apart
+    assert found(Compare("c", "<", 0.0)) == {0, 1, 3}
     assert found(Compare("c", "=", math.nan)) == {0, 1, 2, 3, 4}
     assert found(Compare("c", "=", 2**60 + 1)) == {0, 1, 2, 3, 4}
 
