@@ -122,6 +122,16 @@ class World:
         expected = _normalised(_duck.sql(query.sql.duck).to_arrow_table(), query.ordered)
         assert answers[0] == expected, self._differ("DuckDB", query, expected, answers[0], indexed)
 
+    def keyed(self) -> list[Column]:
+        """The columns that `get` takes."""
+        # A partition column whose only value is NULL has no type to infer: it is a string, and no key for numbers.
+        schema, partition = self.lake.table("t").schema, self.spec.partition
+        return [
+            column
+            for column in self.spec.all_columns
+            if column.kind.indexed and (column is not partition or schema.field(column.name).type == column.kind.type)
+        ]
+
     def check_get(self, keys: dict[str, list[Any]], columns: list[str] | None = None) -> None:
         """A lookup is the SELECT with the same values."""
         self._reference()
