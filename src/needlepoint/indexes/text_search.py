@@ -36,6 +36,7 @@ PER_OPTION = 150e-6  # of IN: what comes before tantivy
 PER_HIT = 0.25e-6
 PER_ROW_READ = 10e-6  # what a reader has to do for a row that was found: a page, about
 
+LITTLE = 100e-6  # what is always spent to find fewer rows
 FEW = 1000  # rows, of which nothing is known beforehand
 MOST_PHRASES = 16
 MOST_COMBINATIONS = 256
@@ -160,7 +161,7 @@ class Search:
             for part in parts
             if isinstance(part, text_query.Not) and isinstance(part.part, text_query.Word | text_query.Prefix)
             if (each := self.matching(part.part)) is not None and each.most
-            if each.seconds < found.expected * PER_ROW_READ
+            if each.seconds < max(found.expected * PER_ROW_READ, LITTLE)
         ]
         if not without or not found.most:
             return found
@@ -186,7 +187,7 @@ class Search:
         if any(part is NOWHERE for part in parts):
             return NOWHERE
         first, *others = sorted(parts, key=lambda part: (part.expected, part.seconds))
-        worth = first.expected * PER_ROW_READ
+        worth = max(first.expected * PER_ROW_READ, LITTLE)
         kept = [first, *(part for part in others if part.seconds < worth and part.expected < self.rows / 2)]
         if len(kept) == 1:
             return first

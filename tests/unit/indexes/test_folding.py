@@ -4,8 +4,9 @@ import unicodedata
 
 import datafusion
 import pyarrow as pa
+import pytest
 
-from needlepoint.indexes.words import folded, folds_alike
+from needlepoint.indexes.words import folded, folds_alike, lettered, words
 
 
 def test_letters_that_are_the_same_to_datafusion_are_folded_to_the_same() -> None:
@@ -19,3 +20,18 @@ def test_letters_that_are_the_same_to_datafusion_are_folded_to_the_same() -> Non
     for letter in filter(folds_alike, cased):
         for other in context.sql(f"SELECT s FROM cased WHERE s ILIKE '{letter}'").to_pydict()["s"]:
             assert same[letter] == same[other], (hex(ord(letter)), hex(ord(other)))
+
+
+@pytest.mark.parametrize("accent", ["", "É"])
+@pytest.mark.parametrize("start", [0, 7, 1000])
+def test_slices_of_every_string_type(start: int, accent: str) -> None:
+    """Wherever in memory the first text lies: a slice that was cast begins in the middle of the data."""
+    texts = [None if row % 97 == 0 else f"Row{row} of-{accent}" for row in range(3000)]
+    wanted = [text and text.lower() for text in texts[start : start + 500]]
+    base = pa.array(texts)
+    for other in (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())):
+        for part in (base.slice(start, 500).cast(other), base.cast(other).slice(start, 500)):
+            for slice in (part, part.cast(pa.large_string()).slice(0, 500)):
+                assert folded(slice).to_pylist() == wanted
+                assert lettered(slice).to_pylist() == [text and text.replace("-", " ") for text in wanted]
+                assert words(slice).to_pylist() == [text and text.replace("-", " ").split() for text in wanted]
