@@ -22,22 +22,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import datafusion
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
-from needlepoint.errors import FileChanged, NeedlepointError, SqlError
-from needlepoint.objects.failures import is_by_object_store
-from needlepoint.parquet.build import build_card
+from needlepoint.errors import FileChanged, SqlError
 from needlepoint.parquet.caches import Caches
 from needlepoint.predicate import In, leaves
 from needlepoint.query import catalog
 from needlepoint.query.cards import Cards
 from needlepoint.query.catalog import Care
 from needlepoint.query.explain import Report, TableReport
-from needlepoint.query.failures import clear_error
+from needlepoint.query.failures import CannotSkip, clear_error, look_into
 from needlepoint.query.file_indexes import FileIndexes
 from needlepoint.query.gate import Costs, Native
 from needlepoint.query.native import NativeScans, metrics
@@ -66,12 +64,9 @@ _FILTER_OVER_OUTER_JOIN = re.compile(r"\bFilter:.*\b(?:Left|Right|Full) Join:", 
 _JOIN = re.compile(r"\bJoin:|\bCross Join\b|CrossJoin")
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
+Answer = TypeVar("Answer")
+
 _READ_ONLY = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
-
-
-class CannotSkip(NeedlepointError):
-    """DataFusion's reader cannot skip rows in some encodings (DELTA_BINARY_PACKED as DuckDB writes it), but it can
-    read them whole: the query is run again without filter pushdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +76,17 @@ class _Names:
     sequence: int
     tables: frozenset[str]
     views: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """What DataFusion says of a query: what it asks of each table, the schema of the answer, the plan as it is written
+    and the optimized one as text."""
+
+    asked: dict[str, Request]
+    schema: pa.Schema
+    written: datafusion.LogicalPlan
+    drawn: str
 
 
 @dataclass(slots=True)
@@ -135,7 +141,7 @@ class Engine:
             except CannotSkip as error:
                 raise SqlError(str(error)) from error
 
-    def retried(self, ask: Callable[[bool], Result]) -> Result:
+    def retried(self, ask: Callable[[bool], Answer]) -> Answer:
         """Ask again, of the files as they are then, when one changed; `ask` learns whether it is the first time."""
         for attempt in range(MOST_TRIES - 1):
             try:
@@ -194,34 +200,34 @@ class Engine:
         known = self._known()
         views = _views_named(query, known)
         prepared = {name: self.prepare(name) for name in _tables_named(query, views, known)}
-        asked, drawn, schema = self._understand(query, parameters, views, prepared)
-        pushdown = not plain and _JOIN.search(drawn) is None
+        understood = self.understand(query, parameters, views, prepared)
+        pushdown = not plain and _JOIN.search(understood.drawn) is None
         readings, questions = {}, {}
-        for name, request in asked.items():
+        for name, request in understood.asked.items():
             readings[name], questions[name] = self.narrow(prepared[name], request, use_indexes, pushdown)
         # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
         unscanned = [
             self.narrow(found, everything(found.types), use_indexes=False)[0]
             for name, found in prepared.items()
-            if name not in asked
+            if name not in understood.asked
         ]
-        context = self._context_for(readings.values(), drawn, plain)
-        return _Planned(prepared, readings, questions, unscanned, schema, context, views)
+        context = self._contexts(care_for(readings.values(), understood.drawn, plain))
+        return _Planned(prepared, readings, questions, unscanned, understood.schema, context, views)
 
-    def _understand(
+    def understand(
         self,
         query: str,
         parameters: Mapping[str, Any] | None,
         views: list[tuple[str, str]],
         prepared: Mapping[str, Prepared],
-    ) -> tuple[dict[str, Request], str, pa.Schema]:
-        """What DataFusion says a query asks of each table, the plan it says so by, and the schema of the answer."""
+    ) -> Understood:
+        """Plan a query against tables without files."""
         with self._tables(self._context, views, {name: found.stub for name, found in prepared.items()}):
             frame = self._frame(self._context, query, parameters)
             plan = frame.optimized_logical_plan()
             drawn = plan.display_indent()
             asked = requests(plan, drawn, {name: found.types for name, found in prepared.items()})
-            return asked, drawn, frame.schema()
+            return Understood(asked, frame.schema(), frame.logical_plan(), drawn)
 
     def _recognised(self, query: str) -> Lookup | None:
         """The lookup a query is, if DataFusion agrees. It is asked once for each choice of columns: a word that looks
@@ -233,8 +239,8 @@ class Engine:
         prepared = self.prepare(lookup.table)
         shape = (*lookup.schema.names, lookup.column)
         if shape not in prepared.lookups:
-            asked, _, schema = self._understand(query, None, [], {lookup.table: prepared})
-            prepared.lookups[shape] = lookup.agrees(asked.get(lookup.table), schema)
+            understood = self.understand(query, None, [], {lookup.table: prepared})
+            prepared.lookups[shape] = lookup.agrees(understood.asked.get(lookup.table), understood.schema)
         return lookup if prepared.lookups[shape] else None
 
     def _run_lookup(self, lookup: Lookup, planned: _Planned, started: float) -> Result:
@@ -249,22 +255,8 @@ class Engine:
     def _plan_lookup(self, lookup: Lookup, use_indexes: bool = True, plain: bool = False) -> _Planned:
         found, name = self.prepare(lookup.table), lookup.table
         reading, question = self.narrow(found, lookup.request, use_indexes, pushdown=not plain)
-        context = self._context_for([reading], "", plain)
+        context = self._contexts(care_for([reading], "", plain))
         return _Planned({name: found}, {name: reading}, {name: question}, [], lookup.schema, context, [])
-
-    def _context_for(self, readings: Iterable[Reading], drawn: str, plain: bool) -> datafusion.SessionContext:
-        """The context that answers a query right; `plain` is without filter pushdown, with which some files cannot be
-        read."""
-        readings = list(readings)
-        remote = any(reading.remote for reading in readings)
-        joins = _JOIN.search(drawn) is not None
-        care = Care(
-            statistics=not (remote or plain or joins or any(map(_has_float, readings))),
-            pushdown=not (plain or joins),
-            hash_joins=_FILTER_OVER_OUTER_JOIN.search(drawn) is None,
-            footers=not remote,
-        )
-        return self._contexts(care)
 
     def narrow(
         self, prepared: Prepared, request: Request, use_indexes: bool = True, pushdown: bool = True
@@ -396,21 +388,21 @@ def _collected(frame: datafusion.DataFrame, planned: _Planned) -> list[pa.Record
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # DataFusion panics, which is no Exception, when an object shrinks under its hands
-        failure = error
-    for reading in planned.readings.values():
-        check_present(reading)  # a file that changed or went away meanwhile is reason enough
-    text = str(failure)
-    if "parquet" not in text.lower() or is_by_object_store(text) or not isinstance(failure, Exception):
-        raise failure
-    _name_the_culprit(planned)
-    raise CannotSkip(text) from failure
+        look_into(error, planned.readings.values())
 
 
-def _name_the_culprit(planned: _Planned) -> None:
-    """DataFusion does not say which file it could not read. Our own reader does, and it is most often a new one."""
-    for reading in planned.readings.values():
-        for file in sorted(reading.scanned, key=lambda file: file.id is not None):
-            build_card(reading.path(file))
+def care_for(readings: Iterable[Reading], drawn: str, plain: bool) -> Care:
+    """What it takes to answer a query right; `plain` is without filter pushdown, with which some files cannot be
+    read."""
+    readings = list(readings)
+    remote = any(reading.remote for reading in readings)
+    joins = _JOIN.search(drawn) is not None
+    return Care(
+        statistics=not (remote or plain or joins or any(map(_has_float, readings))),
+        pushdown=not (plain or joins),
+        hash_joins=_FILTER_OVER_OUTER_JOIN.search(drawn) is None,
+        footers=not remote,
+    )
 
 
 def _has_float(reading: Reading) -> bool:
