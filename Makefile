@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ROWS ?= 2000000
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench-quick bench-peers lock clean
+.PHONY: help install demo test test-all lint format bench-quick bench-peers bench-spark lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -45,6 +45,9 @@ bench-quick: install  ## Lookups on 10M rows against DataFusion's scan, as ratio
 bench-peers: install  ## Lookups, ranges and an aggregate beside DataFusion, DuckDB, Polars and Lance (BENCH_ROWS=10000000)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pylance==14.0.2"
 	$(BIN)/python benchmarks/peers.py
+
+bench-spark: install  ## Spark through the index beside plain Spark over the same lake (BENCH_ROWS=10000000)
+	$(BIN)/python benchmarks/spark_read.py
 
 lock: install  ## Resolve the versions again into requirements.lock (needs uv)
 	uv pip compile --extra dev --generate-hashes --no-emit-index-url --no-annotate --no-header \

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import os
 import pickle
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ import needlepoint
 from needlepoint import spark as needle_spark
 from needlepoint.errors import FileChanged
 from needlepoint.lake import Lake
+
+lookup_join = sys.modules["needlepoint.spark.lookup_join"]  # the function of that name hides it
 
 pytestmark = pytest.mark.spark
 
@@ -319,6 +322,23 @@ def test_a_join_by_key_gives_what_a_join_gives(lake: Lake, spark) -> None:
     ]
     words = times.select("title").selectExpr("'title 5 dairy' AS title")
     assert needle_spark.lookup_join(words, lake, "product", on="title", columns=["id"]).count() > 100
+
+
+def test_keys_are_looked_up_in_portions(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Watched:
+        def lookup(self, table: str, keys: dict[str, list[int]], columns: list[str]) -> Any:
+            asked.append(keys["id"])
+            return lake.lookup(table, keys, columns)
+
+    monkeypatch.setattr(lookup_join, "KEYS_AT_ONCE", 3)
+    schema = pa.schema([("key", pa.int64()), ("day", pa.date32())])
+    fetch = lookup_join._Fetch(Watched, "product", "id", ("day",), schema)
+    batches = [pa.record_batch({"key": pa.array(keys)}) for keys in ([1, 2], [3, 4, 5, 6, 7], [99999])]
+    found = pa.Table.from_batches(fetch(batches), schema)
+    assert asked == [[1, 2, 3], [4, 5, 6], [7, 99999]]
+    assert sorted(found["key"].to_pylist()) == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_joins_that_are_refused(lake: Lake, spark) -> None:

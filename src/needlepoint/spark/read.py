@@ -61,11 +61,9 @@ def read(
 def _at_once(spark: SparkSession, lake: Lake, plan: ReadPlan, schema: StructType) -> DataFrame:
     """As it becomes part of Spark's plan, joins know how small it is."""
     found, arrow = lake.sql(plan.query).to_arrow(), arrow_schema(schema)
-    if not found.num_rows:
-        return spark.createDataFrame([], schema)
-    return spark.createDataFrame(
-        pa.Table.from_batches([conformed(batch, arrow) for batch in found.to_batches()], arrow), schema
-    )
+    # createDataFrame wants a batch, if an empty one, and would run a job for a list without rows.
+    batches = found.to_batches() or [pa.RecordBatch.from_pylist([], found.schema)]
+    return spark.createDataFrame(pa.Table.from_batches([conformed(batch, arrow) for batch in batches], arrow), schema)
 
 
 def _is_native(plan: ReadPlan) -> bool:
