@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
 from needlepoint.query.file_indexes import FileIndexes
 from needlepoint.query.lookup import Lookup
+from needlepoint.query.parts import ReadPlan, plan_read
 from needlepoint.query.result import Result
 from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, ShowIndexes, parse
 from needlepoint.query.verify import VerifyReport, verify
@@ -388,6 +390,21 @@ class Lake:
         """What a query would read and why, without reading it."""
         return self.engine.explain(query, parameters)
 
+    def plan_read(self, table: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
+        """Plan `SELECT columns FROM table WHERE where` for other processes to read, in parts that can be pickled. They
+        need the files and nothing else of the lake."""
+        return plan_read(self.engine, table, where, columns)
+
+    def is_current(self, plan: ReadPlan) -> bool:
+        """Whether a table has the files it was planned for, as the directory is at this moment."""
+        self.engine.snapshots.forget()
+        now = self.engine.snapshots.current(plan.table.name)
+        return now.listable == plan.listable and tuple(file.path for file in now.files) == plan.paths
+
+    def opener(self) -> Callable[[], Lake]:
+        """What opens this lake in another process that reaches its directory, once in each; it can be pickled."""
+        return functools.partial(_opened, str(self.root), self.settings)
+
     def lookup(
         self, table: str, keys: Mapping[str, Any], columns: Sequence[str] | None = None, in_order: bool = False
     ) -> Result:
@@ -448,6 +465,11 @@ def _queue(url: str, store: Path) -> Queue:
     from needlepoint.tables.sqs_queue import SqsQueue
 
     return SqsQueue(url)
+
+
+@functools.cache
+def _opened(root: str, settings: Settings) -> Lake:
+    return Lake(root, create=False, settings=settings)
 
 
 def _retrofit(path: str, page_index: bool, bloom: Sequence[str], identity: Identity) -> Retrofitted:

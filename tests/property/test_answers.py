@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, SearchStrategy
 from tests.property.generated import Column, TableSpec, tables
-from tests.property.predicates import values
+from tests.property.predicates import predicates, values
 from tests.property.queries import queries, selections
 from tests.property.worlds import World, world
 
@@ -46,6 +47,17 @@ def test_queries(spec: TableSpec, data: DataObject) -> None:
         make_indexes(made, data)
         for _ in range(QUESTIONS):
             made.check(data.draw(queries(spec), label="query"))
+
+
+@given(tables(), st.data())
+def test_reads_in_parts(spec: TableSpec, data: DataObject) -> None:
+    with world(spec, **data.draw(ACCESS)) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("needlepoint.query.parts.FILES_IN_A_PART", data.draw(st.integers(1, 3)))
+        make_indexes(made, data)
+        names = made.lake.table("t").schema.names
+        for _ in range(QUESTIONS):
+            wanted = data.draw(st.none() | st.lists(st.sampled_from(names), min_size=1, unique=True), label="columns")
+            made.check_read(data.draw(predicates(spec), label="where").lake, wanted)
 
 
 @given(tables(), st.data())
