@@ -180,7 +180,7 @@ class Search:
             return make(schema, self.field, term.text, distance=term.distance, transposition_cost_one=True)
 
         seconds = PER_QUERY + len(self.vocabulary) * PER_WORD_SEEN
-        return Sought(query, min(self.rows, FEW), self.rows, seconds)
+        return Sought(query, min(self.rows / 4, FEW), self.rows, seconds)
 
     def both(self, parts: Sequence[Sought]) -> Sought:
         """All of the parts, but for those that cost more than to read the rows they could exclude."""

@@ -34,12 +34,12 @@ _BETWEEN = r"[^\p{L}\p{M}\p{N}]"
 _LETTERED = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else ord(" ") for code in range(256))
 
 
-def folded(texts: pa.Array) -> pa.Array:
+def folded(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The texts with letters of either case alike. No letter becomes two, or none."""
     texts = _plain(texts)
     if pc.all(pc.string_is_ascii(texts)).as_py():
-        # Not ascii_lower: pyarrow 26 gives memory it never wrote when the first text is not at byte 0 of the data, as in
-        # a slice that was cast (string to large_string).
+        # Not ascii_lower: pyarrow 26 gives memory it never wrote when the first text is not at byte 0 of the data, as
+        # in a slice that was cast (string to large_string).
         return _bytes_changed(texts, bytes.lower)
     lower = pc.utf8_lower(texts)
     if not pc.any(pc.match_substring_regex(lower, _ODD)).as_py():
@@ -67,7 +67,9 @@ def _lettered(text: bytes) -> bytes:
     return text.translate(_LETTERED)
 
 
-def _plain(texts: pa.Array) -> pa.Array:
+def _plain(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
     known = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
     return texts if known else texts.cast(pa.large_string())
 
