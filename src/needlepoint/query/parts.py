@@ -31,13 +31,14 @@ from needlepoint.query.native import NativeScans
 from needlepoint.query.page_reads import read_pages
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.reading import FEW_ROWS, Reading
-from needlepoint.query.scan import arms, check_present, native_arm
+from needlepoint.query.scan import FILES_WORTH_A_LISTING, arms, check_present, native_arm
 from needlepoint.query.statements import quoted
 from needlepoint.tables.definitions import File, Table
 
 # Beginning a task costs 35 ms or more; scanning so much takes a few times as long.
 BYTES_IN_A_PART = 32 << 20
-FILES_IN_A_PART = 64
+# Of more, who scanned them would list the whole table to see whether they changed.
+FILES_IN_A_PART = FILES_WORTH_A_LISTING
 
 _TEXTS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _SUBQUERY = re.compile(r"\(\s*(?:select|with|values|table)\b", re.IGNORECASE)
@@ -61,7 +62,7 @@ class Part:
         reading, table = self.reading, self.reading.snapshot.table
         try:
             with clear_error(self.query, lambda: [table.name]):
-                if reading.scanned:
+                if not reading.remote:  # there the check costs requests, and the one after the scan tells all the same
                     check_present(reading)
                 pages = read_pages(reading, SentCards(self.cards))
                 if pages is not None and pages.num_rows:
