@@ -10,9 +10,9 @@ other casts, other NaN and other LIKE, and would give other rows.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from needlepoint.query.parts import ReadPlan
 
 _PATTERN = re.compile(r"[\[\]{}*?\\]")  # what Spark takes for a glob pattern
-_TRIES = 3
 
 
 def read(
@@ -52,7 +51,7 @@ def read(
     if plan.few:
         return _at_once(spark, lake, plan, schema)
     # A name for each lake: a DataFrame that is made meanwhile for another lake does not take this one's.
-    name = f"{NAME}_{zlib.crc32(repr((str(lake.root), lake.settings)).encode()):08x}"
+    name = f"{NAME}_{hashlib.blake2s(repr((str(lake.root), lake.settings)).encode(), digest_size=8).hexdigest()}"
     register(spark, lake, name)
     reader = spark.read.format(name).schema(schema).option("table", table).option("columns", json.dumps(schema.names))
     return (reader if where is None else reader.option("where", where)).load()
@@ -85,13 +84,10 @@ def _native(spark: SparkSession, lake: Lake, plan: ReadPlan) -> DataFrame:
     then: whether that were the files of the table shows afterwards."""
     reader = spark.read.schema(spark_schema(plan.table.schema))
     place = f"file://{plan.table.location}"
-    for _ in range(_TRIES if plan.listable else 0):
-        frame = reader.parquet(place)
+    if plan.listable:
+        listed = reader.parquet(place)
         if lake.is_current(plan):
-            return frame
-        plan = lake.plan_read(plan.table.name)
-        if not plan.listable:
-            break
+            return listed
     return reader.option("basePath", place).parquet(*(f"{place}/{path}" for path in plan.paths))
 
 
