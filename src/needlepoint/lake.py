@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from needlepoint.errors import NameTaken, NotIndexable, StoreError, UnknownName, UsageError
+from needlepoint.errors import NameTaken, NotIndexable, SqlError, StoreError, UnknownName, UsageError
 from needlepoint.indexer.follow import Handled, follow
 from needlepoint.indexer.indexer import Indexer, Progress, SyncReport, no_progress
 from needlepoint.indexer.payloads import strip_index
@@ -190,6 +191,12 @@ class Lake:
                     f"column '{each}' of table '{table}' is a partition column.",
                     hint="Partitions are pruned without an index.",
                 )
+        if not isinstance(embed, bool):
+            raise UsageError(f"embed is {embed!r}.", hint="It is true or false.")
+        try:
+            json.dumps(options)
+        except (TypeError, ValueError):
+            raise UsageError(f"options of an index are texts and numbers, not {options!r}.") from None
         if kind == "key":
             check_key_index(table, fields, options)
         else:
@@ -212,15 +219,17 @@ class Lake:
             raise NotIndexable(failure.reason)
         return reports
 
-    def rebuild(self, table: str, index: str | None = None) -> list[SyncReport]:
-        """Build the external indexes of a table, or one of them, again: from the indexes embedded in its files where
-        there are any, without reading their data."""
+    def rebuild(self, table: str, index: str | None = None, *, from_data: bool = False) -> list[SyncReport]:
+        """Build the indexes of a table, or one of them, again: from the indexes embedded in its files where there are
+        any, without reading their data; or `from_data`, which embeds them anew too."""
         found = self.registry.table(table)
         indexes = [each for each in self.registry.indexes(found) if index is None or each.name == index]
         if not indexes:
             raise UnknownName("index", index or "", [each.name for each in self.registry.indexes(found)])
         for each in indexes:
             self.indexer.begin_anew(each)
+        if from_data:
+            self.indexer.catch_up(found, from_data=True)
         return self.sync(table)
 
     def drop_index(self, name: str, *, strip: bool = False) -> None:
@@ -228,9 +237,11 @@ class Lake:
         taken out of them."""
         index = self.registry.index(name)
         table = next(table for table in self.registry.tables() if table.id == index.table_id)
-        self._destroy(self.registry.drop_index(name))
         if strip and index.embed:
+            # Where this fails the index is still declared: drop it again, or sync builds it.
+            self.registry.forget_entries(index)
             self.indexer.rewrite(table, strip_index(index))
+        self._destroy(self.registry.drop_index(name))
 
     def verify(self, table: str, samples: int = 20, seed: int | None = None) -> VerifyReport:
         """Compare what the indexes of a table answer with what a scan answers, for sampled values of each."""
@@ -371,7 +382,11 @@ class Lake:
         """Any query DataFusion runs, with `$name` for parameters; and CREATE / DROP INDEX or VIEW, SHOW INDEXES."""
         match parse(query):
             case CreateIndex(table, columns, kind, name, options):
-                return _answer("index", [self.create_index(table, columns, kind, **{"name": name, **options})])
+                given = {key: value for key, value in options.items() if key != "embed"}
+                if clash := given.keys() & {"self", "table", "column", "kind", "name", "build"}:
+                    raise SqlError(f"'{min(clash)}' is no option of an index.", hint="docs/indexes.md lists them.")
+                embed = options.get("embed", False)
+                return _answer("index", [self.create_index(table, columns, kind, embed=embed, name=name, **given)])
             case DropIndex(name):
                 self.drop_index(name)
                 return _answer("dropped", [name])

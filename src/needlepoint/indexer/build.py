@@ -83,6 +83,7 @@ class Task:
     payloads: tuple[PayloadTask, ...]
     scratch: str
     memory: int
+    from_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ def _index_file(
         entries[index_id] = 0
         if writer.task.column not in card.arrow_schema.names:
             continue  # an older file without this column: all its values are NULL
-        carried = _carried_keys(file, description, writer.task)
+        carried = None if task.from_data else _carried_keys(file, description, writer.task)
         parts = []
         for keys, rows in _keys(file, writer.task) if carried is None else carried:
             writer.add(_entries(keys, rows, file.file_id))
@@ -220,7 +221,7 @@ def _index_file(
                 parts.append((keys, rows))
         if writer.task.embed and carried is None:
             kept.append(key_payload.payload(writer.task.column, writer.task.type, parts))
-    payload_file = PayloadFile(file.path, file.identity, description, task.memory)
+    payload_file = PayloadFile(file.path, file.identity, description, task.memory, task.from_data)
     found = find_payloads(payload_file, file.indexes, task.payloads, packs, kept)
     # An object was read under the condition that it is this version.
     identity = found.description.card.identity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -17,6 +18,10 @@ from needlepoint.parquet.embedded import Embedded, read_payload
 
 # What was used a moment ago is not swept: another process may be about to open it.
 JUST_USED = 60.0
+# Looking for what to sweep means looking at every directory: done when so much of the limit was added.
+SHARE_BETWEEN_SWEEPS = 0.05
+# Sizes and times of the files as they were unpacked: what was changed or cut since then is unpacked again.
+MANIFEST = ".manifest"
 
 
 class Unpacked:
@@ -28,22 +33,27 @@ class Unpacked:
     def __init__(self, directory: Path, limit: int) -> None:
         self._directory = directory
         self._limit = limit
+        self._added = limit  # by this process since it last swept; others may have filled the cache
         self._lock = threading.Lock()
 
     def get(self, checksum: str, make: Callable[[Path], None]) -> Path:
         """The directory of this content; `make` fills it if there is none."""
         place = self._directory / checksum
         with self._lock:
-            if place.is_dir():
-                os.utime(place)
-                return place
             try:
+                if place.is_dir():
+                    if _is_whole(place):
+                        os.utime(place)
+                        return place
+                    place.rename(self._directory / f".{uuid.uuid4().hex}")
                 self._make(place, make)
+                self._added += sum(path.stat().st_size for path in place.iterdir())
             except OSError as error:
                 raise StoreError(
                     f"{self._directory} cannot be written: {error}.", hint="Check its permissions and room."
                 ) from error
-            self.sweep()
+            if self._added > self._limit * SHARE_BETWEEN_SWEEPS:
+                self.sweep()
         return place
 
     def _make(self, place: Path, make: Callable[[Path], None]) -> None:
@@ -51,9 +61,7 @@ class Unpacked:
         beside.mkdir(parents=True)
         try:
             make(beside)
-            for path in beside.iterdir():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
+            (beside / MANIFEST).write_text(json.dumps(_listed(beside)))
             beside.rename(place)
         except OSError:
             if not place.is_dir():
@@ -63,7 +71,7 @@ class Unpacked:
 
     def sweep(self, everything: bool = False) -> int:
         """Remove what is beyond the limit, and what killed processes left. Returns the bytes that are free again."""
-        freed = 0
+        self._added = freed = 0
         found = []
         for place in self._directory.iterdir() if self._directory.is_dir() else ():
             try:
@@ -78,6 +86,20 @@ class Unpacked:
                 shutil.rmtree(place, ignore_errors=True)
                 held, freed = held - size, freed + size
         return freed
+
+
+def _listed(place: Path) -> dict[str, list[int]]:
+    # Who opens an index makes hidden files beside it, for locks.
+    found = {path.name: path.stat() for path in place.iterdir() if not path.name.startswith(".")}
+    return {name: [each.st_size, each.st_mtime_ns, each.st_ino] for name, each in sorted(found.items())}
+
+
+def _is_whole(place: Path) -> bool:
+    """Whether the files are those that were unpacked. After a power cut, files that were not written out are not."""
+    try:
+        return bool(json.loads((place / MANIFEST).read_text()) == _listed(place))
+    except (OSError, ValueError):
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,8 +140,11 @@ class Engine:
 
     # The story
 
-    def sql(self, query: str, parameters: Mapping[str, Any] | None = None, *, use_indexes: bool = True) -> Result:
-        """Run a query. A file that changes meanwhile is noticed, and the query planned again."""
+    def sql(self, query: str, parameters: Mapping[str, Any] | None = None, *, use_indexes: bool | str = True) -> Result:
+        """Run a query. A file that changes meanwhile is noticed, and the query planned again.
+
+        `use_indexes` can name the only index that is to be used, and then is, whatever a scan costs.
+        """
 
         def run(*, plain: bool) -> Result:
             return self.retried(lambda first: self._run_once(query, parameters, use_indexes, plain, may_list=first))
@@ -174,7 +177,7 @@ class Engine:
         self,
         query: str,
         parameters: Mapping[str, Any] | None,
-        use_indexes: bool,
+        use_indexes: bool | str,
         plain: bool,
         may_list: bool,
     ) -> Result:
@@ -209,7 +212,7 @@ class Engine:
     # Plan
 
     def _plan(
-        self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool = True, plain: bool = False
+        self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool | str = True, plain: bool = False
     ) -> _Planned:
         known = self._known()
         views = _views_named(query, known)
@@ -268,7 +271,7 @@ class Engine:
         report = Report(lambda: self._reports(planned, None), executed=True, seconds=seconds)
         return Result(rows.select(lookup.schema.names), report)
 
-    def _plan_lookup(self, lookup: Lookup, use_indexes: bool = True, plain: bool = False) -> _Planned:
+    def _plan_lookup(self, lookup: Lookup, use_indexes: bool | str = True, plain: bool = False) -> _Planned:
         found, name = self.prepare(lookup.table), lookup.table
         reading, question = self.narrow(found, lookup.request, use_indexes, pushdown=not plain)
         care = care_for([reading], "", plain)
@@ -279,12 +282,14 @@ class Engine:
         self,
         prepared: Prepared,
         request: Request,
-        use_indexes: bool = True,
+        use_indexes: bool | str = True,
         pushdown: bool = True,
         positions: Sequence[int] | None = None,
     ) -> tuple[Reading, Question]:
         """Decide what is read of a table, or of some of its files, given whether DataFusion filters while it scans."""
         snapshot = prepared.snapshot
+        only = use_indexes if isinstance(use_indexes, str) else None
+        access = self._settings.access if only is None else "pages"
         costs = Costs.of(snapshot.table.location, self._settings.costs)
         question = Question(
             prepared,
@@ -295,7 +300,8 @@ class Engine:
             request.columns,
             costs,
             self.file_indexes,
-            self._settings.access == "pages",
+            access == "pages",
+            only,
         )
         plan = AccessPlan.scan_all(len(snapshot.files))
         if positions is not None:
@@ -306,7 +312,7 @@ class Engine:
         reading = Reading(snapshot, request.columns, request.predicate, plan, costs, opaque)
         asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - opaque
         values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
-        settle(reading, self.cards, Native(pushdown, asked, values), self._settings.access)
+        settle(reading, self.cards, Native(pushdown, asked, values), access)
         return reading, question
 
     def _store_of(self, snapshot: Snapshot) -> Callable[[Index], KeyStore]:
