@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +47,8 @@ from needlepoint.tables.registry import Registry
 from needlepoint.tables.staged import StagedFile
 
 STORE = ".needlepoint"
+
+_log = logging.getLogger("needlepoint")
 
 
 class LakeTable:
@@ -197,6 +200,8 @@ class Lake:
             json.dumps(options)
         except (TypeError, ValueError):
             raise UsageError(f"options of an index are texts and numbers, not {options!r}.") from None
+        if "compat" in options and not embed:
+            raise UsageError("compat is for readers of the files.", hint="Give embed=True too.")
         if kind == "key":
             check_key_index(table, fields, options)
         else:
@@ -214,9 +219,12 @@ class Lake:
         index = self.registry.index(name)
         table = next(table for table in self.registry.tables() if table.id == index.table_id)
         reports = self.sync(table.name)
-        for failure in (each for report in reports for each in report.failures if each.index_id == index.id):
-            self.drop_index(name)
-            raise NotIndexable(failure.reason)
+        failures = [each for report in reports for each in report.failures]
+        for failure in failures:
+            if failure.index_id == index.id:
+                self.drop_index(name)
+                raise NotIndexable(failure.reason)
+            _log.warning("%s", failure.reason)
         return reports
 
     def rebuild(self, table: str, index: str | None = None, *, from_data: bool = False) -> list[SyncReport]:
@@ -224,8 +232,8 @@ class Lake:
         any, without reading their data; or `from_data`, which embeds them anew too."""
         found = self.registry.table(table)
         indexes = [each for each in self.registry.indexes(found) if index is None or each.name == index]
-        if not indexes:
-            raise UnknownName("index", index or "", [each.name for each in self.registry.indexes(found)])
+        if not indexes and index is not None:
+            raise UnknownName("index", index, [each.name for each in self.registry.indexes(found)])
         for each in indexes:
             self.indexer.begin_anew(each)
         if from_data:
@@ -257,7 +265,7 @@ class Lake:
             if directory.name.isdigit():
                 freed += PackStore(directory).sweep(packs.get(int(directory.name), set()))
         staging = publishing.sweep_staging(self.store, self.registry)
-        return SweepReport(freed, self._unpacked.sweep(), len(staging))
+        return SweepReport(freed, self._unpacked.sweep(self.registry.checksums()), len(staging))
 
     def _destroy(self, index: Index) -> None:
         if index.kind == "key":

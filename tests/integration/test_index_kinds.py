@@ -23,8 +23,11 @@ from needlepoint.indexes.base import Answer, Built, Source
 from needlepoint.indexes.distinct import DistinctKind
 from needlepoint.indexes.distinct_index import DistinctIndex
 from needlepoint.indexes.stored import Unpacked
+from needlepoint.indexes.text_index import TextIndex
 from needlepoint.indexes.text_query import parse, terms
+from needlepoint.objects import replacing
 from needlepoint.query.scoring import statistics_of
+from needlepoint.stores.base import IndexDamaged
 
 FILES, ROWS = 4, 3000
 BRANDS = ["acme", "Globex", "umbrella, inc", "hooli\nlabs", "", "initech"]
@@ -503,3 +506,82 @@ def test_stripping_reaches_files_that_changed_since_the_last_sync(tmp_path: Path
 def test_options_that_are_none(tmp_path: Path, option: str) -> None:
     with opened(tmp_path) as lake, pytest.raises(UsageError):
         lake.sql(f"CREATE INDEX ON item USING bloom (code) WITH ({option})")
+
+
+@pytest.mark.parametrize("how", ["embed", "retrofit", "strip"])
+def test_a_file_that_another_writer_replaces_at_that_moment_is_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "id")
+        name = lake.create_index("item", "title", kind="text", embed=True)
+        other = pq.read_table(tmp_path / "item/f0.parquet").replace_schema_metadata(None)
+        other = other.set_column(0, "id", pa.array(np.arange(70_000, 70_000 + ROWS)))
+
+        def replaced(directory: Path) -> None:
+            write(other, tmp_path / "elsewhere.parquet")
+            (tmp_path / "elsewhere.parquet").replace(tmp_path / "item/f0.parquet")
+
+        monkeypatch.setattr(replacing, "_sync_directory", replaced)
+        if how == "embed":
+            lake.create_index("item", "brand", kind="distinct", embed=True)
+        elif how == "retrofit":
+            lake.retrofit("item", bloom=["id"])
+        else:
+            lake.drop_index(name, strip=True)
+        monkeypatch.undo()
+        assert same(lake, "id = 70007") == 1
+        lake.sync()
+        assert same(lake, "id = 70007") == 1
+        assert same(lake, "id = 7") == 0
+
+
+def test_a_column_with_a_dot_beside_a_struct(tmp_path: Path) -> None:
+    table = pa.table({"a": [{"b": 1}, {"b": 2}], "a.b": [30, 40]})
+    write(table, tmp_path / "item/f.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("item")
+        lake.create_index("item", "a.b", name="dotted")
+        assert lake.sql('SELECT "a.b" FROM item WHERE "a.b" = 40').rows() == [{"a.b": 40}]
+
+
+@pytest.mark.parametrize("method", ["build", "open"])
+def test_a_kind_that_fails_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    def failing(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    with opened(tmp_path) as lake:
+        if method == "open":
+            lake.create_index("item", "brand", kind="distinct")
+        monkeypatch.setattr(DistinctKind, method, failing)
+        if method == "build":
+            lake.create_index("item", "brand", kind="distinct", build=False)
+            assert "a bug" in lake.sync()[0].failures[0].reason
+        assert same(lake, "brand = 'rare'") == 1
+        assert not use(lake.explain("SELECT id FROM item WHERE brand = 'rare'"), "distinct").used
+
+
+def test_scores_do_without_a_damaged_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = "SELECT id, score(title, 'dair*') AS s FROM item ORDER BY s DESC, id LIMIT 5"
+    with opened(tmp_path) as lake:
+        expected = lake.sql(query).to_arrow()
+        lake.create_index("item", "title", kind="text")
+
+        def damaged(*_: object) -> None:
+            raise IndexDamaged("damaged.")
+
+        monkeypatch.setattr(TextIndex, "rows_with_prefix", damaged)
+        assert lake.sql(query).to_arrow().equals(expected)
+
+
+def test_what_no_index_refers_to_is_swept_from_the_unpacked(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        name = lake.create_index("item", "title", kind="text")
+        assert same(lake, "title LIKE '%dairy cow 7%'")
+        unpacked = list((tmp_path / ".needlepoint/unpacked").iterdir())
+        assert unpacked
+        lake.drop_index(name)
+        for path in unpacked:
+            os.utime(path, (time.time() - 1000,) * 2)
+        assert lake.sweep().unpacked_bytes > 0
+        assert list((tmp_path / ".needlepoint/unpacked").iterdir()) == []

@@ -29,6 +29,7 @@ from needlepoint.indexer.payloads import (
     carried_places,
     find_payloads,
     plain_array,
+    same_data,
 )
 from needlepoint.indexes import key_payload
 from needlepoint.indexes.bloom import filtered_columns
@@ -255,11 +256,11 @@ def finish_file(keys: Sequence[IndexTask], payloads: Sequence[PayloadTask], memo
         return find_payloads(payload_file, wanted, payloads, Packs(Path(scratch)), kept).description.card.identity.size
 
 
-def described_again(file_id: int, path: str, identity: Identity, tasks: Sequence[PayloadTask]) -> FileArtifact:
+def described_again(
+    file_id: int, path: str, identity: Identity, fingerprint: str, tasks: Sequence[PayloadTask]
+) -> FileArtifact:
     """Of a file that was changed and has the same rows: places of embedded payloads can be others now."""
-    description = describe(path, identity)
-    if description.card.identity != identity:
-        raise FileChanged(path, "changed while it was rewritten", hint="Run sync again.")
+    description = same_data(path, identity, fingerprint)
     return replace(_described(file_id, description), places=carried_places(description, tasks), identity=identity)
 
 
@@ -305,7 +306,8 @@ def _keys(file: FileTask, index: IndexTask) -> Iterator[KeysAndRows]:
         source = as_source(file.path, file.identity)
         with pq.ParquetFile(source, pre_buffer=False, buffer_size=read_ahead) as opened:
             for batch in opened.iter_batches(BATCH_ROWS, columns=[index.column], use_threads=False):
-                values = plain_array(batch.column(0), index.type)
+                # By its name: pyarrow takes `a.b` for the field of a struct, too.
+                values = plain_array(batch.column(index.column), index.type)
                 rows = np.arange(first, first + len(values))
                 first += len(values)
                 if values.null_count:

@@ -34,6 +34,7 @@ from needlepoint.indexer.payloads import PayloadTask
 from needlepoint.indexer.worker import build_in_process
 from needlepoint.indexes.kinds import kind
 from needlepoint.objects import Identity, concurrently, identify
+from needlepoint.parquet.build import describe
 from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
@@ -273,11 +274,13 @@ class Indexer:
         for done, file in enumerate(files, 1):
             path = f"{table.location}/{file.path}"
             try:
+                before = describe(path, file.identity)
                 identity = change(path, file.identity)
+                if identity != file.identity and before.card.identity == file.identity and file.id is not None:
+                    again = described_again(file.id, path, identity, before.fingerprint, tasks)
+                    self._registry.commit_artifacts([again], [])
             except (FileChanged, FileNotFoundError):
                 continue  # the next sync sees what it is now
-            if identity != file.identity and file.id is not None:
-                self._registry.commit_artifacts([described_again(file.id, path, identity, tasks)], [])
             self._progress("rewriting", done, len(files))
 
     def _tasks(

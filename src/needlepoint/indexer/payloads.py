@@ -155,9 +155,17 @@ def find_payloads(
             # A file that cannot be written to is indexed in every other way; what it lacks is tried again.
             refused |= dict.fromkeys(made or [0], f"{file.path}: nothing can be embedded: {error}")
             return Found(places, {id: count for id, count in entries.items() if id not in made}, description, refused)
-        description = describe(file.path, identity)
+        description = same_data(file.path, identity, file.description.fingerprint)
         places |= carried_places(description, tasks)
     return Found(places, entries, description, refused)
+
+
+def same_data(path: str, identity: Identity, fingerprint: str) -> Description:
+    """A file that was changed here, described anew; FileChanged when it is another's by now."""
+    description = describe(path, identity)
+    if description.card.identity != identity or description.fingerprint != fingerprint:
+        raise FileChanged(path, "was replaced while something was put into it", hint="Run sync again.")
+    return description
 
 
 def carried_places(description: Description, tasks: Sequence[PayloadTask]) -> dict[int, Place]:
@@ -221,7 +229,12 @@ def _copied(file: PayloadFile, carried: Embedded) -> Built | None:
 
 def _built(file: PayloadFile, task: PayloadTask, scratch: Path) -> Built:
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
-        return kind(task.kind).build(_source(file, task, Path(directory)))
+        try:
+            return kind(task.kind).build(_source(file, task, Path(directory)))
+        except (NeedlepointError, OSError, MemoryError):
+            raise
+        except Exception as error:  # whatever a kind of another package does
+            raise NotIndexable(f"a {task.kind} index fails: {type(error).__name__}: {error}.") from error
 
 
 def _place(entry: Embedded, pack: str = "") -> Place:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from needlepoint.errors import StoreError
+from needlepoint.errors import NotParquet, PayloadDamaged, StoreError
 from needlepoint.objects import Identity, open_object
 from needlepoint.parquet.embedded import Embedded, read_payload
+from needlepoint.stores.base import IndexDamaged
 
 # What was used a moment ago is not swept: another process may be about to open it.
 JUST_USED = 60.0
@@ -69,8 +70,9 @@ class Unpacked:
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
-    def sweep(self, everything: bool = False) -> int:
-        """Remove what is beyond the limit, and what killed processes left. Returns the bytes that are free again."""
+    def sweep(self, wanted: frozenset[str] | None = None) -> int:
+        """Remove what is beyond the limit, what killed processes left and, where `wanted` names the contents that are
+        still of use, all others. Returns the bytes that are free again."""
         self._added = freed = 0
         found = []
         for place in self._directory.iterdir() if self._directory.is_dir() else ():
@@ -82,7 +84,8 @@ class Unpacked:
         held, now = sum(size for _, size, _ in found), time.time()
         for used, size, place in sorted(found):
             left_over = place.name.startswith(".") and used < now - 3600
-            if left_over or ((everything or held > self._limit) and used < now - (0 if everything else JUST_USED)):
+            unwanted = held > self._limit or (wanted is not None and place.name not in wanted)
+            if left_over or (unwanted and used < now - JUST_USED):
                 shutil.rmtree(place, ignore_errors=True)
                 held, freed = held - size, freed + size
         return freed
@@ -123,7 +126,13 @@ class StoredPayload:
         with open_object(self.path, self.identity) as file:
             if self.identity is not None:
                 file.check_unchanged(self.identity)
-            return read_payload(file, self.entry)
+            try:
+                return read_payload(file, self.entry)
+            except (PayloadDamaged, NotParquet) as error:
+                raise IndexDamaged(
+                    f"what {self.path} holds of the {self.entry.kind} index is damaged.",
+                    hint="`needle rebuild` makes it anew.",
+                ) from error
 
     def directory(self, unpack: Callable[[bytes, Path], None]) -> Path:
         return self.cache.get(self.checksum, lambda place: unpack(self.read(), place))

@@ -64,7 +64,7 @@ from needlepoint.tables.definitions import Index
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.snapshots import Snapshot, Snapshots
 
-MOST_TRIES = 5
+MOST_TRIES, PAUSE = 15, 0.02  # seconds
 
 _WORDS = re.compile(r"\w+")
 # With filter pushdown DataFusion 55 takes a filter over a join for one side's, by column name, and loses rows
@@ -164,6 +164,8 @@ class Engine:
                 return ask(attempt == 0)
             except FileChanged:
                 self.snapshots.forget()
+                # While somebody embeds indexes, one file after the other changes: each next try waits a little longer.
+                time.sleep(attempt * PAUSE)
         return ask(False)
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
@@ -379,8 +381,13 @@ class Engine:
         """A column of all rows of these files."""
         reading, _ = self.narrow(prepared, everything([column]), use_indexes=False, positions=positions)
         frame = as_frame(reading, None, self._natives, self._contexts(care_for([reading])))
-        for batch in frame.select(datafusion.col(quoted(column))).execute_stream():
-            yield batch.to_pyarrow().column(0)
+        try:
+            for batch in frame.select(datafusion.col(quoted(column))).execute_stream():
+                yield batch.to_pyarrow().column(0)
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # as in _collected
+            look_into(error, [reading])
         self._check_files({prepared.snapshot.table.name: reading})
 
     def _check_files(self, readings: Mapping[str, Reading]) -> None:

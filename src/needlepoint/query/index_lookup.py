@@ -163,6 +163,8 @@ class _Asked:
             answer = opened.find(conditions, self._seconds)
         except (NeedlepointError, OSError) as error:
             return Answer(None, f"cannot be read, so the files are scanned: {error}")
+        except Exception as error:  # whatever a kind of another package does
+            return Answer(None, f"fails, so the files are scanned: {type(error).__name__}: {error}")
         if answer.rows is not None and len(answer.rows.stops) and answer.rows.stops[-1] > (file.rows or 0):
             return Answer(None, f"names rows beyond the last of {file.path}: not believed")
         return answer
