@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ROWS ?= 2000000
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench-quick bench-peers bench-text lock clean
+.PHONY: help install demo test test-all lint format bench-quick bench-peers bench-text bench-spark lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -49,6 +49,9 @@ bench-peers: install  ## Lookups, ranges and an aggregate beside DataFusion, Duc
 bench-text: install  ## LIKE on 10M titles beside DataFusion, DuckDB and Lance, index size and build rate (BENCH_ROWS=10000000)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pylance==14.0.2" "tpchgen-cli==4.0.0"
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/text.py
+
+bench-spark: install  ## Spark through the index beside plain Spark over the same lake (BENCH_ROWS=10000000)
+	$(BIN)/python benchmarks/spark_read.py
 
 lock: install  ## Resolve the versions again into requirements.lock (needs uv)
 	uv pip compile --extra dev --generate-hashes --no-emit-index-url --no-annotate --no-header \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,7 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+_NUMBERS = itertools.count(1)
 ACCESS_KEY, SECRET_KEY = "TESTKEYIDTESTKEYID", "dGhlIHNlY3JldCBvZiB0aGUgdGVzdHM"
 
 
@@ -49,7 +51,6 @@ class Server:
     url: str = ""
     asked: list[Asked] = field(default_factory=list)
     before: Callable[[Asked], int | None] | None = None
-    buckets: int = 0
 
     @property
     def client(self) -> Any:
@@ -70,8 +71,8 @@ class Server:
         )
 
     def bucket(self) -> Bucket:
-        self.buckets += 1
-        name = f"bucket-{self.buckets}"
+        # All servers of a process show the same buckets.
+        name = f"bucket-{next(_NUMBERS)}"
         client = self.client
         client.create_bucket(Bucket=name)
         return Bucket(name, self, client)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from needlepoint.errors import NameTaken, NotIndexable, StoreError, UnknownName, UsageError
+from needlepoint.errors import NameTaken, NotIndexable, SqlError, StoreError, UnknownName, UsageError
 from needlepoint.indexer.follow import Handled, follow
 from needlepoint.indexer.indexer import Indexer, Progress, SyncReport, no_progress
 from needlepoint.indexer.payloads import strip_index
@@ -26,6 +29,7 @@ from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
 from needlepoint.query.file_indexes import FileIndexes
 from needlepoint.query.lookup import Lookup
+from needlepoint.query.parts import ReadPlan, plan_read
 from needlepoint.query.result import Result
 from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, ShowIndexes, parse
 from needlepoint.query.verify import VerifyReport, verify
@@ -43,6 +47,8 @@ from needlepoint.tables.registry import Registry
 from needlepoint.tables.staged import StagedFile
 
 STORE = ".needlepoint"
+
+_log = logging.getLogger("needlepoint")
 
 
 class LakeTable:
@@ -188,6 +194,14 @@ class Lake:
                     f"column '{each}' of table '{table}' is a partition column.",
                     hint="Partitions are pruned without an index.",
                 )
+        if not isinstance(embed, bool):
+            raise UsageError(f"embed is {embed!r}.", hint="It is true or false.")
+        try:
+            json.dumps(options)
+        except (TypeError, ValueError):
+            raise UsageError(f"options of an index are texts and numbers, not {options!r}.") from None
+        if "compat" in options and not embed:
+            raise UsageError("compat is for readers of the files.", hint="Give embed=True too.")
         if kind == "key":
             check_key_index(table, fields, options)
         else:
@@ -205,20 +219,25 @@ class Lake:
         index = self.registry.index(name)
         table = next(table for table in self.registry.tables() if table.id == index.table_id)
         reports = self.sync(table.name)
-        for failure in (each for report in reports for each in report.failures if each.index_id == index.id):
-            self.drop_index(name)
-            raise NotIndexable(failure.reason)
+        failures = [each for report in reports for each in report.failures]
+        for failure in failures:
+            if failure.index_id == index.id:
+                self.drop_index(name)
+                raise NotIndexable(failure.reason)
+            _log.warning("%s", failure.reason)
         return reports
 
-    def rebuild(self, table: str, index: str | None = None) -> list[SyncReport]:
-        """Build the external indexes of a table, or one of them, again: from the indexes embedded in its files where
-        there are any, without reading their data."""
+    def rebuild(self, table: str, index: str | None = None, *, from_data: bool = False) -> list[SyncReport]:
+        """Build the indexes of a table, or one of them, again: from the indexes embedded in its files where there are
+        any, without reading their data; or `from_data`, which embeds them anew too."""
         found = self.registry.table(table)
         indexes = [each for each in self.registry.indexes(found) if index is None or each.name == index]
-        if not indexes:
-            raise UnknownName("index", index or "", [each.name for each in self.registry.indexes(found)])
+        if not indexes and index is not None:
+            raise UnknownName("index", index, [each.name for each in self.registry.indexes(found)])
         for each in indexes:
             self.indexer.begin_anew(each)
+        if from_data:
+            self.indexer.catch_up(found, from_data=True)
         return self.sync(table)
 
     def drop_index(self, name: str, *, strip: bool = False) -> None:
@@ -226,9 +245,11 @@ class Lake:
         taken out of them."""
         index = self.registry.index(name)
         table = next(table for table in self.registry.tables() if table.id == index.table_id)
-        self._destroy(self.registry.drop_index(name))
         if strip and index.embed:
+            # Where this fails the index is still declared: drop it again, or sync builds it.
+            self.registry.forget_entries(index)
             self.indexer.rewrite(table, strip_index(index))
+        self._destroy(self.registry.drop_index(name))
 
     def verify(self, table: str, samples: int = 20, seed: int | None = None) -> VerifyReport:
         """Compare what the indexes of a table answer with what a scan answers, for sampled values of each."""
@@ -244,7 +265,7 @@ class Lake:
             if directory.name.isdigit():
                 freed += PackStore(directory).sweep(packs.get(int(directory.name), set()))
         staging = publishing.sweep_staging(self.store, self.registry)
-        return SweepReport(freed, self._unpacked.sweep(), len(staging))
+        return SweepReport(freed, self._unpacked.sweep(self.registry.checksums()), len(staging))
 
     def _destroy(self, index: Index) -> None:
         if index.kind == "key":
@@ -369,7 +390,11 @@ class Lake:
         """Any query DataFusion runs, with `$name` for parameters; and CREATE / DROP INDEX or VIEW, SHOW INDEXES."""
         match parse(query):
             case CreateIndex(table, columns, kind, name, options):
-                return _answer("index", [self.create_index(table, columns, kind, **{"name": name, **options})])
+                given = {key: value for key, value in options.items() if key != "embed"}
+                if clash := given.keys() & {"self", "table", "column", "kind", "name", "build"}:
+                    raise SqlError(f"'{min(clash)}' is no option of an index.", hint="docs/indexes.md lists them.")
+                embed = options.get("embed", False)
+                return _answer("index", [self.create_index(table, columns, kind, embed=embed, name=name, **given)])
             case DropIndex(name):
                 self.drop_index(name)
                 return _answer("dropped", [name])
@@ -387,6 +412,21 @@ class Lake:
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
         """What a query would read and why, without reading it."""
         return self.engine.explain(query, parameters)
+
+    def plan_read(self, table: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
+        """Plan `SELECT columns FROM table WHERE where` for other processes to read, in parts that can be pickled. They
+        need the files and nothing else of the lake."""
+        return plan_read(self.engine, table, where, columns)
+
+    def is_current(self, plan: ReadPlan) -> bool:
+        """Whether a table has the files it was planned for, as the directory is at this moment."""
+        self.engine.snapshots.forget()
+        now = self.engine.snapshots.current(plan.table.name)
+        return now.listable == plan.listable and tuple(file.path for file in now.files) == plan.paths
+
+    def opener(self) -> Callable[[], Lake]:
+        """What opens this lake in another process that reaches its directory, once in each; it can be pickled."""
+        return functools.partial(_opened, str(self.root), self.settings)
 
     def lookup(
         self, table: str, keys: Mapping[str, Any], columns: Sequence[str] | None = None, in_order: bool = False
@@ -448,6 +488,11 @@ def _queue(url: str, store: Path) -> Queue:
     from needlepoint.tables.sqs_queue import SqsQueue
 
     return SqsQueue(url)
+
+
+@functools.cache
+def _opened(root: str, settings: Settings) -> Lake:
+    return Lake(root, create=False, settings=settings)
 
 
 def _retrofit(path: str, page_index: bool, bloom: Sequence[str], identity: Identity) -> Retrofitted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import sqlite3
@@ -16,9 +17,17 @@ from tests.lakes import write
 
 import needlepoint
 from needlepoint import NotIndexable, UnknownName, UsageError
+from needlepoint.access import Rows
+from needlepoint.indexer import payloads
+from needlepoint.indexes.base import Answer, Built, Source
+from needlepoint.indexes.distinct import DistinctKind
+from needlepoint.indexes.distinct_index import DistinctIndex
 from needlepoint.indexes.stored import Unpacked
+from needlepoint.indexes.text_index import TextIndex
 from needlepoint.indexes.text_query import parse, terms
+from needlepoint.objects import replacing
 from needlepoint.query.scoring import statistics_of
+from needlepoint.stores.base import IndexDamaged
 
 FILES, ROWS = 4, 3000
 BRANDS = ["acme", "Globex", "umbrella, inc", "hooli\nlabs", "", "initech"]
@@ -369,10 +378,10 @@ def test_the_second_process_does_not_unpack(tmp_path: Path) -> None:
 
 
 def test_unpacked_indexes_are_bounded(tmp_path: Path) -> None:
-    unpacked = Unpacked(tmp_path / "unpacked", limit=250)
+    unpacked = Unpacked(tmp_path / "unpacked", limit=25_000)
 
     def make(place: Path) -> None:
-        (place / "file").write_bytes(b"x" * 100)
+        (place / "file").write_bytes(b"x" * 10_000)
 
     for number in range(4):
         place = unpacked.get(f"content{number}", make)
@@ -391,3 +400,188 @@ def test_what_is_known_of_a_file_changes_when_an_index_is_put_into_it(tmp_path: 
         assert same(lake, "id = 77") == 1
         lake.drop_index("item_brand_distinct", strip=True)
         assert same(lake, "brand = 'rare' OR id = 77") == 2
+
+
+@pytest.mark.parametrize("how", ["cut", "replaced", "removed"])
+def test_unpacked_files_that_were_changed_are_unpacked_again(tmp_path: Path, how: str) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "title", kind="text")
+        assert same(lake, "title LIKE '%dairy cow 7%'")
+    for path in (tmp_path / ".needlepoint/unpacked").rglob("*"):
+        if path.is_file() and not path.name.startswith("."):
+            data = path.read_bytes()
+            path.unlink()
+            if how != "removed":
+                path.write_bytes(data[: len(data) // 2] if how == "cut" else bytes(len(data)))
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        assert same(lake, "title LIKE '%dairy cow 7%'")
+        assert same(lake, "title LIKE '%goat 17%'")
+        assert use(lake.explain("SELECT id FROM item WHERE title LIKE '%dairy cow 77%'"), "text").used
+
+
+def test_verify_asks_each_index_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "brand", kind="distinct")
+        lake.create_index("item", "brand")
+        monkeypatch.setattr(DistinctIndex, "find", lambda *_: Answer(Rows.of([0])))
+        lied = lake.verify("item", samples=10, seed=2).differences
+        assert {check.kind for check in lied} == {"distinct"}
+
+
+def test_verify_samples_the_same_twice(tmp_path: Path) -> None:
+    write(pa.table({"id": range(100), "title": ["red", "green"] * 50}), tmp_path / "item/f.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("item")
+        lake.create_index("item", "title", kind="text")
+        assert lake.verify("item", samples=50, seed=1).differences == ()
+
+
+def test_an_embedded_index_that_lies_is_built_from_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lying(kind: DistinctKind, source: Source) -> Built:
+        other = pa.record_batch([pa.array(["other"] * source.rows)], ["brand"])
+        return build(kind, dataclasses.replace(source, batches=lambda: iter([other])))
+
+    build = DistinctKind.build
+    with opened(tmp_path) as lake:
+        monkeypatch.setattr(DistinctKind, "build", lying)
+        lake.create_index("item", "brand", kind="distinct", embed=True)
+        monkeypatch.undo()
+        assert lake.verify("item", samples=5, seed=1).differences
+        lake.rebuild("item", from_data=True)
+        assert lake.verify("item", samples=5, seed=1).differences == ()
+        assert same(lake, "brand = 'rare'") == 1
+
+
+def test_explain_says_that_files_are_not_indexed_as_they_are(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "brand", kind="distinct")
+        for path in (tmp_path / "item").iterdir():
+            os.utime(path)
+        assert "as it is now" in use(lake.explain("SELECT id FROM item WHERE brand = 'rare'"), "distinct").why
+
+
+def test_a_file_that_cannot_be_written_to_is_indexed_in_every_other_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError("read-only")
+
+    with opened(tmp_path) as lake:
+        monkeypatch.setattr(payloads, "embed", refused)
+        with pytest.raises(NotIndexable, match="read-only"):
+            lake.create_index("item", "brand", kind="distinct", embed=True)
+        lake.create_index("item", "brand", kind="distinct", embed=True, build=False)
+        lake.create_index("item", "id", build=False)
+        assert "read-only" in lake.sync()[0].failures[0].reason
+        assert lake.explain("SELECT title FROM item WHERE id = 7").tables[0].rows.read == 1
+        monkeypatch.undo()
+        assert lake.sync()[0].failures == ()
+        assert lake.status().tables[0].indexed == FILES
+
+
+def test_a_kind_that_is_not_installed_stops_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "brand", kind="distinct")
+        with sqlite3.connect(tmp_path / ".needlepoint/registry.db") as connection:
+            connection.execute("UPDATE indexes SET kind = 'gone'")
+            connection.execute("UPDATE sequence SET value = value + 1")
+        connection.close()
+        assert "gone" in lake.sync()[0].failures[0].reason
+        assert same(lake, "brand = 'rare'") == 1
+        lake.create_index("item", "id")
+        assert same(lake, "id = 77") == 1
+
+
+def test_stripping_reaches_files_that_changed_since_the_last_sync(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        name = lake.create_index("item", "brand", kind="distinct", embed=True)
+        os.utime(tmp_path / "item/f1.parquet")
+        lake.drop_index(name, strip=True)
+        keys = [pq.read_metadata(path).metadata or {} for path in (tmp_path / "item").iterdir()]
+        assert not any(b"needlepoint.indexes" in each for each in keys)
+        assert same(lake, "brand = 'rare'") == 1
+
+
+@pytest.mark.parametrize("option", ["kind = 'x'", "table = 'x'", "name = 'x'", "embed = 'no'", "colour = 3"])
+def test_options_that_are_none(tmp_path: Path, option: str) -> None:
+    with opened(tmp_path) as lake, pytest.raises(UsageError):
+        lake.sql(f"CREATE INDEX ON item USING bloom (code) WITH ({option})")
+
+
+@pytest.mark.parametrize("how", ["embed", "retrofit", "strip"])
+def test_a_file_that_another_writer_replaces_at_that_moment_is_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    with opened(tmp_path) as lake:
+        lake.create_index("item", "id")
+        name = lake.create_index("item", "title", kind="text", embed=True)
+        other = pq.read_table(tmp_path / "item/f0.parquet").replace_schema_metadata(None)
+        other = other.set_column(0, "id", pa.array(np.arange(70_000, 70_000 + ROWS)))
+
+        def replaced(directory: Path) -> None:
+            write(other, tmp_path / "elsewhere.parquet")
+            (tmp_path / "elsewhere.parquet").replace(tmp_path / "item/f0.parquet")
+
+        monkeypatch.setattr(replacing, "_sync_directory", replaced)
+        if how == "embed":
+            lake.create_index("item", "brand", kind="distinct", embed=True)
+        elif how == "retrofit":
+            lake.retrofit("item", bloom=["id"])
+        else:
+            lake.drop_index(name, strip=True)
+        monkeypatch.undo()
+        assert same(lake, "id = 70007") == 1
+        lake.sync()
+        assert same(lake, "id = 70007") == 1
+        assert same(lake, "id = 7") == 0
+
+
+def test_a_column_with_a_dot_beside_a_struct(tmp_path: Path) -> None:
+    table = pa.table({"a": [{"b": 1}, {"b": 2}], "a.b": [30, 40]})
+    write(table, tmp_path / "item/f.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("item")
+        lake.create_index("item", "a.b", name="dotted")
+        assert lake.sql('SELECT "a.b" FROM item WHERE "a.b" = 40').rows() == [{"a.b": 40}]
+
+
+@pytest.mark.parametrize("method", ["build", "open"])
+def test_a_kind_that_fails_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    def failing(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    with opened(tmp_path) as lake:
+        if method == "open":
+            lake.create_index("item", "brand", kind="distinct")
+        monkeypatch.setattr(DistinctKind, method, failing)
+        if method == "build":
+            lake.create_index("item", "brand", kind="distinct", build=False)
+            assert "a bug" in lake.sync()[0].failures[0].reason
+        assert same(lake, "brand = 'rare'") == 1
+        assert not use(lake.explain("SELECT id FROM item WHERE brand = 'rare'"), "distinct").used
+
+
+def test_scores_do_without_a_damaged_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = "SELECT id, score(title, 'dair*') AS s FROM item ORDER BY s DESC, id LIMIT 5"
+    with opened(tmp_path) as lake:
+        expected = lake.sql(query).to_arrow()
+        lake.create_index("item", "title", kind="text")
+
+        def damaged(*_: object) -> None:
+            raise IndexDamaged("damaged.")
+
+        monkeypatch.setattr(TextIndex, "rows_with_prefix", damaged)
+        assert lake.sql(query).to_arrow().equals(expected)
+
+
+def test_what_no_index_refers_to_is_swept_from_the_unpacked(tmp_path: Path) -> None:
+    with opened(tmp_path) as lake:
+        name = lake.create_index("item", "title", kind="text")
+        assert same(lake, "title LIKE '%dairy cow 7%'")
+        unpacked = list((tmp_path / ".needlepoint/unpacked").iterdir())
+        assert unpacked
+        lake.drop_index(name)
+        for path in unpacked:
+            os.utime(path, (time.time() - 1000,) * 2)
+        assert lake.sweep().unpacked_bytes > 0
+        assert list((tmp_path / ".needlepoint/unpacked").iterdir()) == []

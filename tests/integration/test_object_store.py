@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -85,6 +86,21 @@ def key_of(lake: needlepoint.Lake, number: int) -> str:
 
 
 # The same answers
+
+
+def test_reads_in_parts(lake: needlepoint.Lake, bucket: Bucket) -> None:
+    """Planned here, done by whoever has the variables of the store."""
+    for where in ("product_id IN (5, 4321)", "price < 20", "year IS NULL OR product_id = 77"):
+        plan = lake.plan_read("product", where)
+        sent = [pickle.loads(pickle.dumps(part)) for part in plan.parts]
+        found = pa.Table.from_batches([batch for part in sent for batch in part.batches()], plan.schema)
+        expected = lake.sql(f"SELECT * FROM local WHERE {where}").to_arrow().cast(plan.schema)
+        assert found.sort_by("product_id").equals(expected.sort_by("product_id"))
+    point, scan = lake.plan_read("product", "product_id = 5"), lake.plan_read("product", "price < 20")
+    bucket.put_table(key_of(lake, 5), products(0, 10))
+    for plan in (point, scan):
+        with pytest.raises(FileChanged, match="after this read was planned"):
+            [*plan.parts[0].batches()]
 
 
 QUESTIONS = [

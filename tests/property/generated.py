@@ -124,7 +124,7 @@ def files(draw: DrawFn, spec: TableSpec) -> FileSpec:
         directory = f"{spec.partition.name}={hive(value)}"
     return FileSpec(
         directory,
-        draw(st.integers(0, 3) | st.integers(10, MOST_ROWS)),
+        draw(st.integers(0, 3) | st.integers(10, MOST_ROWS) | st.integers(40, MOST_ROWS)),
         draw(st.integers(0, 2**16)),
         draw(writers(spec.programs)),
         frozenset(without),
@@ -214,6 +214,15 @@ _writing = duckdb.connect()
 _writing.execute("SET TimeZone = 'UTC'")
 
 
+def _fits_int96(rows: pa.Table) -> bool:
+    """INT96, as Spark and Impala used to write it, has nanoseconds, no bounds and no zone. DuckDB cuts it to
+    microseconds."""
+    times = [column for column in rows.columns if pa.types.is_timestamp(column.type)]
+    if any(column.type != pa.timestamp("ns") for column in times):
+        return False
+    return all((value or 0) % 1000 == 0 for column in times for value in column.cast(pa.int64()).to_pylist())
+
+
 def write(rows: pa.Table, path: Path, writer: Writer) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     options = dict(writer.options)
@@ -225,9 +234,7 @@ def write(rows: pa.Table, path: Path, writer: Writer) -> None:
                 f.name for f in rows.schema if not (pa.types.is_nested(f.type) or f.type in (pa.bool_(), pa.null()))
             ]
             blooms = {name: {"ndv": 50} for name in flat} if wanted else None
-            # Nanoseconds, as Spark and Impala used to write them: without bounds, and without a zone.
-            times = [field.type for field in rows.schema if pa.types.is_timestamp(field.type)]
-            int96 = options.pop("int96", False) and all(type == pa.timestamp("ns") for type in times)
+            int96 = options.pop("int96", False) and _fits_int96(rows)
             pq.write_table(rows, path, bloom_filter_options=blooms, use_deprecated_int96_timestamps=int96, **options)
         case "polars":
             polars.DataFrame(rows).write_parquet(path, **options)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, SearchStrategy
 from tests.property.generated import Column, TableSpec, tables
-from tests.property.predicates import values
+from tests.property.predicates import predicates, values
 from tests.property.queries import queries, selections
 from tests.property.worlds import World, world
 
@@ -49,18 +50,24 @@ def test_queries(spec: TableSpec, data: DataObject) -> None:
 
 
 @given(tables(), st.data())
+def test_reads_in_parts(spec: TableSpec, data: DataObject) -> None:
+    with world(spec, **data.draw(ACCESS)) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("needlepoint.query.parts.FILES_IN_A_PART", data.draw(st.integers(1, 3)))
+        make_indexes(made, data)
+        names = made.lake.table("t").schema.names
+        for _ in range(QUESTIONS):
+            wanted = data.draw(st.none() | st.lists(st.sampled_from(names), min_size=1, unique=True), label="columns")
+            made.check_read(data.draw(predicates(spec), label="where").lake, wanted)
+
+
+@given(tables(), st.data())
 def test_gets(spec: TableSpec, data: DataObject) -> None:
     with world(spec) as made:
         make_indexes(made, data)
-        # A partition column whose only value is NULL has no type to infer: it is a string, and no key for numbers.
-        schema = made.lake.table("t").schema
-        keyed = [
-            c
-            for c in spec.all_columns
-            if c.kind.indexed and (c is not spec.partition or schema.field(c.name).type == c.kind.type)
-        ]
         for _ in range(QUESTIONS):
-            chosen = data.draw(st.lists(st.sampled_from(keyed), min_size=1, max_size=2, unique=True), label="columns")
+            chosen = data.draw(
+                st.lists(st.sampled_from(made.keyed()), min_size=1, max_size=2, unique=True), label="columns"
+            )
             keys = {c.name: data.draw(st.lists(st.none() | values(c), max_size=4), label=c.name) for c in chosen}
             wanted = data.draw(
                 st.none() | st.lists(st.sampled_from(made.lake.table("t").schema.names), min_size=1, unique=True)

@@ -200,7 +200,7 @@ class Changes(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def get(self, data: DataObject) -> None:
-        column = data.draw(st.sampled_from([c for c in self.it.spec.all_columns if c.kind.indexed]))
+        column = data.draw(st.sampled_from(self.it.keyed()))
         keys: list[Any] = data.draw(st.lists(values(column), max_size=3))
         self.it.check_get({column.name: keys})
 

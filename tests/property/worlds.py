@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import shutil
 import tempfile
 import uuid
@@ -27,6 +28,7 @@ import needlepoint
 from needlepoint.lake import Lake
 from needlepoint.query.explain import StepReport
 from needlepoint.query.result import Result
+from needlepoint.query.statements import quoted
 from needlepoint.tables.staged import StagedFile
 
 TAKEN: Counter[str] = Counter()
@@ -117,10 +119,20 @@ class World:
                 self.lake.sql("DROP VIEW v")
         TAKEN["queries"] += 1
         _count(indexed)
-        answers = [_normalised(table, query.ordered) for table in (indexed.to_arrow(), plain.to_arrow())]
+        answers = [normalised(table, query.ordered) for table in (indexed.to_arrow(), plain.to_arrow())]
         assert answers[0] == answers[1], self._differ("without indexes", query, answers[1], answers[0], indexed)
-        expected = _normalised(_duck.sql(query.sql.duck).to_arrow_table(), query.ordered)
+        expected = normalised(_duck.sql(query.sql.duck).to_arrow_table(), query.ordered)
         assert answers[0] == expected, self._differ("DuckDB", query, expected, answers[0], indexed)
+
+    def keyed(self) -> list[Column]:
+        """The columns that `get` takes."""
+        # A partition column whose only value is NULL has no type to infer: it is a string, and no key for numbers.
+        schema, partition = self.lake.table("t").schema, self.spec.partition
+        return [
+            column
+            for column in self.spec.all_columns
+            if column.kind.indexed and (column is not partition or schema.field(column.name).type == column.kind.type)
+        ]
 
     def check_get(self, keys: dict[str, list[Any]], columns: list[str] | None = None) -> None:
         """A lookup is the SELECT with the same values."""
@@ -129,17 +141,27 @@ class World:
         TAKEN["gets"] += 1
         _count(result)
         by_name = {column.name: column for column in self.spec.all_columns}
-        quoted = {name: column.sql for name, column in by_name.items()}
+        written = {name: column.sql for name, column in by_name.items()}
         names = columns or self.lake.table("t").schema.names
         conditions = []
         for name, values in keys.items():
             items = ", ".join(by_name[name].kind.literal(value).duck for value in values if value is not None)
-            conditions.append(f"{quoted[name]} IN ({items})" if items else "FALSE")
-        wanted = ", ".join(f"{quoted[name]} AS c{number}" for number, name in enumerate(names))
+            conditions.append(f"{written[name]} IN ({items})" if items else "FALSE")
+        wanted = ", ".join(f"{written[name]} AS c{number}" for number, name in enumerate(names))
         query = f"SELECT {wanted} FROM t WHERE {' AND '.join(conditions)}"
-        expected = _normalised(_duck.sql(query).to_arrow_table(), False)
-        found = _normalised(result.to_arrow(), False)
+        expected = normalised(_duck.sql(query).to_arrow_table(), False)
+        found = normalised(result.to_arrow(), False)
         assert found == expected, f"get({keys!r})\n{_difference(expected, found)}\n{result.report}"
+
+    def check_read(self, where: str, columns: list[str] | None = None) -> None:
+        """A read in parts that others do is the SELECT with the same condition."""
+        plan = self.lake.plan_read("t", where, columns)
+        parts = [pickle.loads(pickle.dumps(part)) for part in plan.parts]
+        TAKEN["parts"] += len(parts)
+        found = pa.Table.from_batches([batch for part in parts for batch in part.batches()], plan.schema)
+        result = self.lake.sql(f"SELECT {', '.join(map(quoted, plan.schema.names))} FROM t WHERE {where}")
+        answers = [normalised(table, False) for table in (result.to_arrow(), found)]
+        assert answers[0] == answers[1], f"{where}\n{_difference(*answers)}\n{plan}\n{result.report}"
 
     def _reference(self) -> None:
         """The table as DuckDB sees it: these files, in the types of the lake's schema.
@@ -212,7 +234,7 @@ def _narrowed(step: StepReport) -> bool:
     return step.rows_after < step.rows_before
 
 
-def _normalised(table: pa.Table, ordered: bool) -> Any:
+def normalised(table: pa.Table, ordered: bool) -> Any:
     columns = [_plain_column(column) for column in table.columns]
     rows = list(zip(*columns, strict=True))
     return rows if ordered else Counter(rows)

@@ -26,6 +26,7 @@ from needlepoint.stores.base import IndexDamaged
 Cells = npt.NDArray[np.int64]
 
 MAGIC = b"GRID"
+MOST_PARTS = 256  # of a megabyte
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,7 @@ def _decoded(data: bytes) -> tuple[Cells, Cells]:
     try:
         if not data.startswith(MAGIC):
             raise ValueError(f"it begins with {data[:4]!r}")
-        with pa.CompressedInputStream(pa.BufferReader(data[4:]), "zstd") as stream:
-            numbers = np.frombuffer(stream.read(256 << 20), "<i8")
+        numbers = np.frombuffer(_unpacked(data[4:]), "<i8")
         pages, places = numbers[:2].tolist()
         edges, rest = numbers[2 : 2 + pages], numbers[2 + pages :].reshape(places, 3)
         strange = (rest[:, 0] < 0) | (rest[:, 0] >= pages - 1)
@@ -109,6 +109,17 @@ def _decoded(data: bytes) -> tuple[Cells, Cells]:
     except (ValueError, OSError, pa.ArrowException) as error:
         raise IndexDamaged(f"a geogrid payload cannot be read: {error}.", hint="`sync` builds it again.") from error
     return edges, rest
+
+
+def _unpacked(data: bytes) -> bytes:
+    """A few bytes can claim to be many, and become them: a part at a time, and not too many."""
+    parts: list[bytes] = []
+    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        while part := stream.read(1 << 20):
+            parts.append(part)
+            if len(parts) > MOST_PARTS:
+                raise ValueError("it is too large")
+    return b"".join(parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -61,7 +61,7 @@ def command(
 def _option(text: str) -> tuple[str, Any]:
     """`most_values=500` is a number, `tokenizer=trigram` a text, `NAME` alone is true."""
     name, given, value = text.partition("=")
-    if not name.isidentifier() or name in ("embed", "name", "build"):
+    if not name.isidentifier() or name in ("embed", "name", "build", "table", "column", "kind", "self"):
         raise click.BadParameter(f"'{text}' is not NAME=VALUE.", param_hint="--option")
     if not given:
         return name, True

@@ -13,8 +13,9 @@ from needlepoint.cli.sync import exit_with_failures
 @click.command("rebuild", short_help="Build the indexes of a table again.")
 @click.argument("table")
 @click.option("--index", help="Only this one.")
+@click.option("--from-data", is_flag=True, help="Do not take what files carry, but read their data, and embed it anew.")
 @common_options
-def command(table: str, index: str | None) -> None:
+def command(table: str, index: str | None, from_data: bool) -> None:
     """Build the indexes of a table again.
 
     Where the files carry embedded indexes, those are taken, and no data is read.
@@ -22,13 +23,13 @@ def command(table: str, index: str | None) -> None:
     \b
     Examples:
       needle rebuild product
-      needle rebuild product --index product_title_text
+      needle rebuild product --index product_title_text --from-data
     """
     from needlepoint.cli.screen import count, duration
 
     started = time.perf_counter()
     with open_lake() as lake:
-        reports = lake.rebuild(table, index)
+        reports = lake.rebuild(table, index, from_data=from_data)
     indexed = sum(report.indexed for report in reports)
     click.echo(f"{table}: {count(indexed, 'file')} indexed again in {duration(time.perf_counter() - started)}")
     exit_with_failures(reports)

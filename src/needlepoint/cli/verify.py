@@ -37,7 +37,7 @@ def command(table: str | None, samples: int, format: str) -> None:
         for check in report.differences:
             click.echo(
                 f"error: index {check.index} ({check.kind}): {check.indexed:,} rows for {check.condition}, "
-                f"a scan finds {check.scanned:,}; `needle rebuild {report.table}` makes it anew",
+                f"a scan finds {check.scanned:,}; `needle rebuild {report.table} --from-data` makes it anew",
                 err=True,
             )
     if any(report.differences for report in reports):

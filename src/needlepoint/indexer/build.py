@@ -29,6 +29,7 @@ from needlepoint.indexer.payloads import (
     carried_places,
     find_payloads,
     plain_array,
+    same_data,
 )
 from needlepoint.indexes import key_payload
 from needlepoint.indexes.bloom import filtered_columns
@@ -83,6 +84,7 @@ class Task:
     payloads: tuple[PayloadTask, ...]
     scratch: str
     memory: int
+    from_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,7 @@ def _index_file(
         entries[index_id] = 0
         if writer.task.column not in card.arrow_schema.names:
             continue  # an older file without this column: all its values are NULL
-        carried = _carried_keys(file, description, writer.task)
+        carried = None if task.from_data else _carried_keys(file, description, writer.task)
         parts = []
         for keys, rows in _keys(file, writer.task) if carried is None else carried:
             writer.add(_entries(keys, rows, file.file_id))
@@ -220,7 +222,7 @@ def _index_file(
                 parts.append((keys, rows))
         if writer.task.embed and carried is None:
             kept.append(key_payload.payload(writer.task.column, writer.task.type, parts))
-    payload_file = PayloadFile(file.path, file.identity, description, task.memory)
+    payload_file = PayloadFile(file.path, file.identity, description, task.memory, task.from_data)
     found = find_payloads(payload_file, file.indexes, task.payloads, packs, kept)
     # An object was read under the condition that it is this version.
     identity = found.description.card.identity
@@ -254,11 +256,11 @@ def finish_file(keys: Sequence[IndexTask], payloads: Sequence[PayloadTask], memo
         return find_payloads(payload_file, wanted, payloads, Packs(Path(scratch)), kept).description.card.identity.size
 
 
-def described_again(file_id: int, path: str, identity: Identity, tasks: Sequence[PayloadTask]) -> FileArtifact:
+def described_again(
+    file_id: int, path: str, identity: Identity, fingerprint: str, tasks: Sequence[PayloadTask]
+) -> FileArtifact:
     """Of a file that was changed and has the same rows: places of embedded payloads can be others now."""
-    description = describe(path, identity)
-    if description.card.identity != identity:
-        raise FileChanged(path, "changed while it was rewritten", hint="Run sync again.")
+    description = same_data(path, identity, fingerprint)
     return replace(_described(file_id, description), places=carried_places(description, tasks), identity=identity)
 
 
@@ -304,7 +306,8 @@ def _keys(file: FileTask, index: IndexTask) -> Iterator[KeysAndRows]:
         source = as_source(file.path, file.identity)
         with pq.ParquetFile(source, pre_buffer=False, buffer_size=read_ahead) as opened:
             for batch in opened.iter_batches(BATCH_ROWS, columns=[index.column], use_threads=False):
-                values = plain_array(batch.column(0), index.type)
+                # By its name: pyarrow takes `a.b` for the field of a struct, too.
+                values = plain_array(batch.column(index.column), index.type)
                 rows = np.arange(first, first + len(values))
                 first += len(values)
                 if values.null_count:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from needlepoint.errors import FileChanged, StoreError, UnknownName
+from needlepoint.errors import FileChanged, StoreError, UnknownName, UsageError
 from needlepoint.indexer.build import (
     Artifact,
     Failure,
@@ -34,6 +34,7 @@ from needlepoint.indexer.payloads import PayloadTask
 from needlepoint.indexer.worker import build_in_process
 from needlepoint.indexes.kinds import kind
 from needlepoint.objects import Identity, concurrently, identify
+from needlepoint.parquet.build import describe
 from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
@@ -191,17 +192,22 @@ class Indexer:
         payloads = _payload_tasks(table, [index for index in embedded if index.kind != "key"])
         return functools.partial(finish_file, keys, payloads, self._settings.index_memory)
 
-    def catch_up(self, table: Table, only: frozenset[str] | None = None) -> tuple[int, tuple[Failure, ...]]:
+    def catch_up(
+        self, table: Table, only: frozenset[str] | None = None, *, from_data: bool = False
+    ) -> tuple[int, tuple[Failure, ...]]:
         """Build and commit what is missing for the listed files. Returns how many files, and what failed.
 
-        `only` are the paths of those that matter now; an index that has no file yet takes all it can get.
+        `only` are the paths of those that matter now; an index that has no file yet takes all it can get. With
+        `from_data` indexes that the files carry are not taken for what is missing.
         """
+        unusable = _unusable(table, self._registry.indexes(table))
         for index in self._registry.indexes(table):
-            self._mend(index)
+            if index.id not in unusable:
+                self._mend(index)
         with self._registry.snapshot():
             # An index and the type of its keys belong together: a unit that becomes finer makes another index.
             table = self._registry.table(table.name)
-            indexes = self._registry.indexes(table)
+            indexes = [index for index in self._registry.indexes(table) if index.id not in unusable]
             files = self._registry.files(table)
         wanted = frozenset(index.id for index in indexes)
         empty = wanted.difference(*(file.indexed for file in files))
@@ -213,14 +219,15 @@ class Indexer:
             and (only is None or file.path in only or empty)
         ]
         if not missing:
-            return 0, ()
+            return 0, tuple(unusable.values())
         # Files of one run come in the order of their ids, which makes its entries ascend.
         missing.sort(key=lambda file: file.file_id)
         rows = {file.id: file.rows for file in files}
         with self._scratch_directory() as scratch:
-            tasks = list(self._tasks(table, indexes, missing, rows, scratch))
+            tasks = [replace(task, from_data=from_data) for task in self._tasks(table, indexes, missing, rows, scratch)]
             by_id = {index.id: index for index in indexes}
             indexed, failures, begun_anew = self._run(tasks, by_id, sum(r or 0 for r in rows.values()))
+        failures = (*unusable.values(), *failures)
         if not begun_anew:
             return indexed, failures
         more, other_failures = self.catch_up(table)
@@ -267,11 +274,13 @@ class Indexer:
         for done, file in enumerate(files, 1):
             path = f"{table.location}/{file.path}"
             try:
+                before = describe(path, file.identity)
                 identity = change(path, file.identity)
+                if identity != file.identity and before.card.identity == file.identity and file.id is not None:
+                    again = described_again(file.id, path, identity, before.fingerprint, tasks)
+                    self._registry.commit_artifacts([again], [])
             except (FileChanged, FileNotFoundError):
                 continue  # the next sync sees what it is now
-            if identity != file.identity and file.id is not None:
-                self._registry.commit_artifacts([described_again(file.id, path, identity, tasks)], [])
             self._progress("rewriting", done, len(files))
 
     def _tasks(
@@ -308,14 +317,15 @@ class Indexer:
         self, tasks: Sequence[Task], indexes: dict[int, Index], rows: int
     ) -> tuple[int, tuple[Failure, ...], bool]:
         total = sum(len(task.files) for task in tasks)
-        done, failures, begun_anew = 0, list[Failure](), False
+        done, indexed, failures, begun_anew = 0, 0, list[Failure](), False
         self._progress("indexing", 0, total)
         for artifact in self._artifacts(tasks, rows):
             begun_anew |= self._commit(artifact, indexes)
-            done += len(artifact.files) + len(artifact.failures)
+            indexed += len(artifact.files)
+            done += len(artifact.files) + sum(each.index_id is None for each in artifact.failures)
             failures += artifact.failures
             self._progress("indexing", done, total)
-        return done - len(failures), tuple(failures), begun_anew
+        return indexed, tuple(failures), begun_anew
 
     def _artifacts(self, tasks: Sequence[Task], rows: int) -> Iterator[Artifact]:
         processes = min(self._settings.processes, len(tasks))
@@ -395,6 +405,18 @@ def _identity(path: str) -> Identity | StoreError | None:
         return None
     except StoreError as error:
         return error
+
+
+def _unusable(table: Table, indexes: Sequence[Index]) -> dict[int, Failure]:
+    """Indexes of kinds that are not installed here, with the reason; whatever else there is goes on without them."""
+    found = {}
+    for index in indexes:
+        if index.kind != "key":
+            try:
+                kind(index.kind)
+            except UsageError as error:
+                found[index.id] = Failure(table.location, f"index {index.name}: {error}", index_id=index.id)
+    return found
 
 
 def _index_task(table: Table, index: Index) -> IndexTask:

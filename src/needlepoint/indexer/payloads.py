@@ -19,7 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from needlepoint.errors import NotIndexable, NotParquet, PayloadDamaged
+from needlepoint.errors import (
+    FileChanged,
+    NeedlepointError,
+    NotIndexable,
+    NotParquet,
+    ObjectStoreError,
+    PayloadDamaged,
+)
 from needlepoint.indexes.base import Built, Source
 from needlepoint.indexes.kinds import kind
 from needlepoint.objects import Identity, as_source, open_object
@@ -96,12 +103,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class PayloadFile:
-    """One file to make payloads of."""
+    """One file to make payloads of; `from_data` says that what it carries is not to be believed."""
 
     path: str
     identity: Identity
     description: Description
     memory: int
+    from_data: bool = False
 
 
 def find_payloads(
@@ -120,7 +128,7 @@ def find_payloads(
     made: dict[int, Payload] = {}
     refused: dict[int, str] = {}
     for task in (each for each in tasks if each.index_id in lacking):
-        carried = _carried_by(file.description, task)
+        carried = None if file.from_data else _carried_by(file.description, task)
         if carried is not None and task.embed and _is_sound(file, carried):
             places[task.index_id], entries[task.index_id] = _place(carried), _entries(carried)
             continue
@@ -139,10 +147,25 @@ def find_payloads(
             places[task.index_id] = packs.add(task, kind(task.kind).version, built.payload)
     description = file.description
     if made or more:
-        identity = embed(file.path, [*made.values(), *more], identity=file.identity)
-        description = describe(file.path, identity)
+        try:
+            identity = embed(file.path, [*made.values(), *more], identity=file.identity)
+        except (FileChanged, ObjectStoreError):
+            raise
+        except (NeedlepointError, OSError) as error:
+            # A file that cannot be written to is indexed in every other way; what it lacks is tried again.
+            refused |= dict.fromkeys(made or [0], f"{file.path}: nothing can be embedded: {error}")
+            return Found(places, {id: count for id, count in entries.items() if id not in made}, description, refused)
+        description = same_data(file.path, identity, file.description.fingerprint)
         places |= carried_places(description, tasks)
     return Found(places, entries, description, refused)
+
+
+def same_data(path: str, identity: Identity, fingerprint: str) -> Description:
+    """A file that was changed here, described anew; FileChanged when it is another's by now."""
+    description = describe(path, identity)
+    if description.card.identity != identity or description.fingerprint != fingerprint:
+        raise FileChanged(path, "was replaced while something was put into it", hint="Run sync again.")
+    return description
 
 
 def carried_places(description: Description, tasks: Sequence[PayloadTask]) -> dict[int, Place]:
@@ -154,8 +177,15 @@ def carried_places(description: Description, tasks: Sequence[PayloadTask]) -> di
 def strip_index(index: Index) -> Callable[[str, Identity], Identity]:
     """What takes an embedded index out of a file."""
 
+    def which(entry: Embedded) -> bool:
+        return (entry.kind, entry.columns) == (index.kind, index.columns)
+
     def strip(path: str, identity: Identity) -> Identity:
-        return remove(path, lambda entry: (entry.kind, entry.columns) == (index.kind, index.columns), identity=identity)
+        try:
+            return remove(path, which, identity=identity)
+        except FileChanged:
+            remove(path, which)  # a file that sync has not seen; it will be another one to it anyway
+            return identity
 
     return strip
 
@@ -199,7 +229,12 @@ def _copied(file: PayloadFile, carried: Embedded) -> Built | None:
 
 def _built(file: PayloadFile, task: PayloadTask, scratch: Path) -> Built:
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
-        return kind(task.kind).build(_source(file, task, Path(directory)))
+        try:
+            return kind(task.kind).build(_source(file, task, Path(directory)))
+        except (NeedlepointError, OSError, MemoryError):
+            raise
+        except Exception as error:  # whatever a kind of another package does
+            raise NotIndexable(f"a {task.kind} index fails: {type(error).__name__}: {error}.") from error
 
 
 def _place(entry: Embedded, pack: str = "") -> Place:

@@ -159,7 +159,7 @@ class _Collector:
             raise NotIndexable(
                 f"column '{self.column}' has {len(self.values):,} distinct values {where}; {self.most_values:,} is the "
                 "most a distinct index takes.",
-                hint='A key or bloom index suits it better; options={"most_values": …} allows more.',
+                hint="A key or bloom index suits it better; most_values=… allows more.",
             )
         if self.values.nbytes > self.most_bytes:
             raise NotIndexable(

@@ -47,7 +47,7 @@ def kind(name: str) -> IndexKind:
         return cast(IndexKind, getattr(_imported(name, module), attribute)())
     found = tuple(entry_points(group=GROUP, name=name))
     if not found:
-        raise UnknownName("index kind", name, names())
+        raise UnknownName("index kind", name, ["key", *names()])
     if len({entry.value for entry in found}) > 1:
         packages = ", ".join(sorted(_package(entry) for entry in found))
         raise UsageError(f"several packages bring an index kind '{name}': {packages}.", hint="Uninstall all but one.")

@@ -42,4 +42,6 @@ def _most(data: bytes) -> int:
 
 
 def damaged(kind: str, problem: str) -> IndexDamaged:
-    return IndexDamaged(f"a payload of a {kind} index cannot be read: {problem}.", hint="`sync` builds it again.")
+    return IndexDamaged(
+        f"a payload of a {kind} index cannot be read: {problem}.", hint="`needle rebuild` makes it anew."
+    )

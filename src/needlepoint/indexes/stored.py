@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -11,12 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from needlepoint.errors import StoreError
+from needlepoint.errors import NotParquet, PayloadDamaged, StoreError
 from needlepoint.objects import Identity, open_object
 from needlepoint.parquet.embedded import Embedded, read_payload
+from needlepoint.stores.base import IndexDamaged
 
 # What was used a moment ago is not swept: another process may be about to open it.
 JUST_USED = 60.0
+# Looking for what to sweep means looking at every directory: done when so much of the limit was added.
+SHARE_BETWEEN_SWEEPS = 0.05
+# Sizes and times of the files as they were unpacked: what was changed or cut since then is unpacked again.
+MANIFEST = ".manifest"
 
 
 class Unpacked:
@@ -28,22 +34,27 @@ class Unpacked:
     def __init__(self, directory: Path, limit: int) -> None:
         self._directory = directory
         self._limit = limit
+        self._added = limit  # by this process since it last swept; others may have filled the cache
         self._lock = threading.Lock()
 
     def get(self, checksum: str, make: Callable[[Path], None]) -> Path:
         """The directory of this content; `make` fills it if there is none."""
         place = self._directory / checksum
         with self._lock:
-            if place.is_dir():
-                os.utime(place)
-                return place
             try:
+                if place.is_dir():
+                    if _is_whole(place):
+                        os.utime(place)
+                        return place
+                    place.rename(self._directory / f".{uuid.uuid4().hex}")
                 self._make(place, make)
+                self._added += sum(path.stat().st_size for path in place.iterdir())
             except OSError as error:
                 raise StoreError(
                     f"{self._directory} cannot be written: {error}.", hint="Check its permissions and room."
                 ) from error
-            self.sweep()
+            if self._added > self._limit * SHARE_BETWEEN_SWEEPS:
+                self.sweep()
         return place
 
     def _make(self, place: Path, make: Callable[[Path], None]) -> None:
@@ -51,9 +62,7 @@ class Unpacked:
         beside.mkdir(parents=True)
         try:
             make(beside)
-            for path in beside.iterdir():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
+            (beside / MANIFEST).write_text(json.dumps(_listed(beside)))
             beside.rename(place)
         except OSError:
             if not place.is_dir():
@@ -61,9 +70,10 @@ class Unpacked:
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
-    def sweep(self, everything: bool = False) -> int:
-        """Remove what is beyond the limit, and what killed processes left. Returns the bytes that are free again."""
-        freed = 0
+    def sweep(self, wanted: frozenset[str] | None = None) -> int:
+        """Remove what is beyond the limit, what killed processes left and, where `wanted` names the contents that are
+        still of use, all others. Returns the bytes that are free again."""
+        self._added = freed = 0
         found = []
         for place in self._directory.iterdir() if self._directory.is_dir() else ():
             try:
@@ -74,10 +84,25 @@ class Unpacked:
         held, now = sum(size for _, size, _ in found), time.time()
         for used, size, place in sorted(found):
             left_over = place.name.startswith(".") and used < now - 3600
-            if left_over or ((everything or held > self._limit) and used < now - (0 if everything else JUST_USED)):
+            unwanted = held > self._limit or (wanted is not None and place.name not in wanted)
+            if left_over or (unwanted and used < now - JUST_USED):
                 shutil.rmtree(place, ignore_errors=True)
                 held, freed = held - size, freed + size
         return freed
+
+
+def _listed(place: Path) -> dict[str, list[int]]:
+    # Who opens an index makes hidden files beside it, for locks.
+    found = {path.name: path.stat() for path in place.iterdir() if not path.name.startswith(".")}
+    return {name: [each.st_size, each.st_mtime_ns, each.st_ino] for name, each in sorted(found.items())}
+
+
+def _is_whole(place: Path) -> bool:
+    """Whether the files are those that were unpacked. After a power cut, files that were not written out are not."""
+    try:
+        return bool(json.loads((place / MANIFEST).read_text()) == _listed(place))
+    except (OSError, ValueError):
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +126,13 @@ class StoredPayload:
         with open_object(self.path, self.identity) as file:
             if self.identity is not None:
                 file.check_unchanged(self.identity)
-            return read_payload(file, self.entry)
+            try:
+                return read_payload(file, self.entry)
+            except (PayloadDamaged, NotParquet) as error:
+                raise IndexDamaged(
+                    f"what {self.path} holds of the {self.entry.kind} index is damaged.",
+                    hint="`needle rebuild` makes it anew.",
+                ) from error
 
     def directory(self, unpack: Callable[[bytes, Path], None]) -> Path:
         return self.cache.get(self.checksum, lambda place: unpack(self.read(), place))

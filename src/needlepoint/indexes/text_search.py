@@ -34,7 +34,7 @@ PER_PHRASE_POSTING = 50e-9  # of the rarest word
 PER_ROW_OF_A_SET = 0.3e-9  # sets of words are bitmaps over all rows
 PER_OPTION = 150e-6  # of IN: what comes before tantivy
 PER_HIT = 0.25e-6
-PER_ROW_READ = 10e-6  # what a reader has to do for a row that was found: a page, about
+PER_ROW_READ = 20e-6  # what a reader has to do for a row that was found: a page of each column, about
 
 LITTLE = 100e-6  # what is always spent to find fewer rows
 FEW = 1000  # rows, of which nothing is known beforehand

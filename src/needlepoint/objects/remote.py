@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -235,7 +236,11 @@ def replace_object(file: OpenObject, pieces: Sequence[bytes | tuple[int, int]]) 
     size = sum(len(piece) if isinstance(piece, bytes) else piece[1] for piece in pieces)
     try:
         attributes = obstore.get(store, key, options={"head": True}).attributes
-        if size > LARGEST_PUT or not _put_whole(store, key, file, pieces, attributes):
+        etag = _put_whole(store, key, file, pieces, attributes) if size <= LARGEST_PUT else None
+        if etag:
+            # Of what was put here, not of what lies there now: another writer may have replaced it already.
+            return Identity(size, time.time_ns(), etag.strip('"'))
+        if etag is None:
             _put_parts(store, key, file, pieces, max(PUT_PART, size // MOST_PARTS), attributes)
     except NeedlepointError:
         raise
@@ -248,22 +253,23 @@ def replace_object(file: OpenObject, pieces: Sequence[bytes | tuple[int, int]]) 
 
 def _put_whole(
     store: S3Store, key: str, file: OpenObject, pieces: Sequence[bytes | tuple[int, int]], attributes: Attributes
-) -> bool:
-    """Whether it was done; a store that does not know conditions does nothing."""
+) -> str | None:
+    """The ETag, if the store tells, else an empty text; None from a store that does not know conditions, which does
+    nothing."""
     if not file.identity.etag:
-        return False
+        return None
     data = b"".join(piece if isinstance(piece, bytes) else file.read(*piece) for piece in pieces)
     try:
-        obstore.put(
+        done = obstore.put(
             store, key, data, attributes=attributes, mode={"e_tag": f'"{file.identity.etag}"'}, use_multipart=False
         )
     except NotSupportedError:
-        return False
+        return None
     except BaseError as error:
         if "NotImplemented" in str(error):
-            return False
+            return None
         raise
-    return True
+    return done["e_tag"] or ""
 
 
 def _put_parts(

@@ -107,6 +107,7 @@ def _replace_file(file: LocalFile, pieces: Sequence[Piece]) -> Identity:
                 os.fchown(target, found.st_uid, found.st_gid)
             os.fchmod(target, found.st_mode & 0o7777)
             os.fsync(target)
+            made = os.fstat(target)
         finally:
             os.close(target)
         current = identify_file(file.path)
@@ -120,7 +121,8 @@ def _replace_file(file: LocalFile, pieces: Sequence[Piece]) -> Identity:
         beside.unlink(missing_ok=True)
         raise
     _sync_directory(place.parent)
-    return identify_file(file.path)
+    # Of what was written here, not of what lies there now: another writer may have replaced it already.
+    return Identity(made.st_size, made.st_mtime_ns)
 
 
 def _sweep(place: Path) -> None:

@@ -16,7 +16,7 @@ from needlepoint.errors import NotParquet
 from needlepoint.objects import Identity, OpenObject, open_object
 from needlepoint.parquet import assembly, card, page_headers
 from needlepoint.parquet.card import ABSENT, ChunkTable, Field, FileCard, PageTable
-from needlepoint.parquet.embedded import Listed, embedded
+from needlepoint.parquet.embedded import Listed, embedded, fingerprint
 from needlepoint.parquet.footer import (
     ColumnChunk,
     FileMetadata,
@@ -48,12 +48,13 @@ _DICTIONARY_HEADER = 100  # bytes at most; as in parquet-cpp
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A card, for each of its chunks the bounds of its pages, None where the file gives none, and the indexes that are
-    embedded in the file."""
+    """A card, for each of its chunks the bounds of its pages, None where the file gives none, the indexes that are
+    embedded in the file, and what tells its data from that of another."""
 
     card: FileCard
     page_bounds: tuple[ColumnIndex | None, ...]
     embedded: Listed
+    fingerprint: str
 
 
 def build_card(path: str, identity: Identity | None = None) -> FileCard:
@@ -78,7 +79,7 @@ def describe(path: str, identity: Identity | None = None) -> Description:
         _forget_bounds_of_unknown_order(metadata, chunks, bounds)
         file.check_unchanged(file.identity)
         found = _card(file, metadata, columns, chunks, ends, indexes)
-        return Description(found, tuple(bounds), embedded(file, metadata))
+        return Description(found, tuple(bounds), embedded(file, metadata), fingerprint(metadata))
 
 
 def _check_places(file: OpenObject, chunks: list[ColumnChunk]) -> None:

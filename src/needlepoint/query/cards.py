@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -18,6 +19,11 @@ from needlepoint.tables.schemas import scale, unit_of
 MEMORY_PER_BYTE = 6
 
 
+class HasCards(Protocol):
+    def get(self, file: File) -> FileCard | None:
+        """None for a file without a card, or with one that cannot be read or is of another version of the file."""
+
+
 class Cards:
     def __init__(self, registry: Registry, most_bytes: int) -> None:
         self._registry = registry
@@ -25,7 +31,6 @@ class Cards:
         self.zones: ByteCache[ZoneMap] = ByteCache(most_bytes)
 
     def get(self, file: File) -> FileCard | None:
-        """None for a file without a card, or with one that cannot be read or is of another version of the file."""
         if file.id is None or not file.has_card:
             return None
         held = self.cards.get(file.id)
@@ -67,3 +72,14 @@ class Cards:
                 found[id] = zone_map
                 self.zones.put((id, column, unit), zone_map, len(stored) * MEMORY_PER_BYTE)
         return [None if file.id is None else found.get(file.id) for file in files]
+
+
+class SentCards:
+    """Cards that came along as bytes, by the path of their file, to where there is no registry."""
+
+    def __init__(self, stored: Mapping[str, bytes]) -> None:
+        self._stored = stored
+
+    def get(self, file: File) -> FileCard | None:
+        stored = self._stored.get(file.path)
+        return None if stored is None else FileCard.from_bytes(stored)

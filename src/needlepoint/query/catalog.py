@@ -73,8 +73,11 @@ class Care:
     footers: bool = True
 
 
-def make_context(care: Care, known: text_functions.Known | None = None) -> datafusion.SessionContext:
-    """`known` is what scores are made with."""
+def make_context(
+    care: Care, known: text_functions.Known | None = None, threads: int | None = None
+) -> datafusion.SessionContext:
+    """A context that is so careful. `known` is what scores are made with; it uses all cores unless `threads` says how
+    many."""
     pushdown = care.pushdown
     settings = {
         "datafusion.catalog.information_schema": "true",
@@ -87,6 +90,8 @@ def make_context(care: Care, known: text_functions.Known | None = None) -> dataf
         # Over a join, DataFusion 55 makes of a struct's field in a filter a projection with the same name twice.
         "datafusion.optimizer.enable_leaf_expression_pushdown": str(pushdown).lower(),
     }
+    if threads is not None:
+        settings["datafusion.execution.target_partitions"] = str(threads)
     config = datafusion.SessionConfig(settings).with_default_catalog_and_schema(CATALOG, SCHEMA)
     context = datafusion.SessionContext(config)
     context.register_catalog_provider(CATALOG, _Catalog())

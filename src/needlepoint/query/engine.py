@@ -27,28 +27,26 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import datafusion
 import numpy as np
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
-from needlepoint.errors import FileChanged, NeedlepointError, SqlError
+from needlepoint.errors import FileChanged, SqlError
 from needlepoint.indexes.text_statistics import WordIndex
-from needlepoint.objects.failures import is_by_object_store
-from needlepoint.parquet.build import build_card
 from needlepoint.parquet.caches import Caches
 from needlepoint.predicate import In, leaves
 from needlepoint.query import catalog
 from needlepoint.query.cards import Cards
 from needlepoint.query.catalog import Care
 from needlepoint.query.explain import Report, TableReport
-from needlepoint.query.failures import clear_error
+from needlepoint.query.failures import CannotSkip, clear_error, look_into
 from needlepoint.query.file_indexes import FileIndexes, words_of
 from needlepoint.query.gate import Costs, Native
 from needlepoint.query.native import NativeScans, metrics
-from needlepoint.query.page_reads import check_units, read_matching, read_pages
+from needlepoint.query.page_reads import read_matching, read_pages
 from needlepoint.query.planning import Request, everything, requests
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.question import Question
@@ -66,7 +64,7 @@ from needlepoint.tables.definitions import Index
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.snapshots import Snapshot, Snapshots
 
-MOST_TRIES = 5
+MOST_TRIES, PAUSE = 15, 0.02  # seconds
 
 _WORDS = re.compile(r"\w+")
 # With filter pushdown DataFusion 55 takes a filter over a join for one side's, by column name, and loses rows
@@ -75,12 +73,9 @@ _FILTER_OVER_OUTER_JOIN = re.compile(r"\bFilter:.*\b(?:Left|Right|Full) Join:", 
 _JOIN = re.compile(r"\bJoin:|\bCross Join\b|CrossJoin")
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
+Answer = TypeVar("Answer")
+
 _READ_ONLY = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
-
-
-class CannotSkip(NeedlepointError):
-    """DataFusion's reader cannot skip rows in some encodings (DELTA_BINARY_PACKED as DuckDB writes it), but it can
-    read them whole: the query is run again without filter pushdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +85,18 @@ class _Names:
     sequence: int
     tables: frozenset[str]
     views: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """What DataFusion says of a query: what it asks of each table, the schema of the answer, the plan as it is written,
+    the optimized one as text, and what is to be scored."""
+
+    asked: dict[str, Request]
+    schema: pa.Schema
+    written: datafusion.LogicalPlan
+    drawn: str
+    scores: tuple[Score, ...]
 
 
 @dataclass(slots=True)
@@ -105,17 +112,6 @@ class _Planned:
     context: datafusion.SessionContext
     views: list[tuple[str, str]]
     scores: tuple[Score, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Understood:
-    """What DataFusion says a query asks of each table, the plan it says so by, the schema of the answer, and what is
-    to be scored."""
-
-    asked: dict[str, Request]
-    drawn: str
-    schema: pa.Schema
-    scores: tuple[Score, ...]
 
 
 class Engine:
@@ -144,8 +140,11 @@ class Engine:
 
     # The story
 
-    def sql(self, query: str, parameters: Mapping[str, Any] | None = None, *, use_indexes: bool = True) -> Result:
-        """Run a query. A file that changes meanwhile is noticed, and the query planned again."""
+    def sql(self, query: str, parameters: Mapping[str, Any] | None = None, *, use_indexes: bool | str = True) -> Result:
+        """Run a query. A file that changes meanwhile is noticed, and the query planned again.
+
+        `use_indexes` can name the only index that is to be used, and then is, whatever a scan costs.
+        """
 
         def run(*, plain: bool) -> Result:
             return self.retried(lambda first: self._run_once(query, parameters, use_indexes, plain, may_list=first))
@@ -158,13 +157,15 @@ class Engine:
             except CannotSkip as error:
                 raise SqlError(str(error)) from error
 
-    def retried(self, ask: Callable[[bool], Result]) -> Result:
+    def retried(self, ask: Callable[[bool], Answer]) -> Answer:
         """Ask again, of the files as they are then, when one changed; `ask` learns whether it is the first time."""
         for attempt in range(MOST_TRIES - 1):
             try:
                 return ask(attempt == 0)
             except FileChanged:
                 self.snapshots.forget()
+                # While somebody embeds indexes, one file after the other changes: each next try waits a little longer.
+                time.sleep(attempt * PAUSE)
         return ask(False)
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
@@ -178,7 +179,7 @@ class Engine:
         self,
         query: str,
         parameters: Mapping[str, Any] | None,
-        use_indexes: bool,
+        use_indexes: bool | str,
         plain: bool,
         may_list: bool,
     ) -> Result:
@@ -213,12 +214,12 @@ class Engine:
     # Plan
 
     def _plan(
-        self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool = True, plain: bool = False
+        self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool | str = True, plain: bool = False
     ) -> _Planned:
         known = self._known()
         views = _views_named(query, known)
         prepared = {name: self.prepare(name) for name in _tables_named(query, views, known)}
-        understood = self._understand(query, parameters, views, prepared)
+        understood = self.understand(query, parameters, views, prepared)
         pushdown = not plain and _JOIN.search(understood.drawn) is None
         readings, questions = {}, {}
         for name, request in understood.asked.items():
@@ -229,23 +230,25 @@ class Engine:
             for name, found in prepared.items()
             if name not in understood.asked
         ]
-        care, schema = _care_for(readings.values(), understood.drawn, plain), understood.schema
+        care, schema = care_for(readings.values(), understood.drawn, plain), understood.schema
         context = self._contexts(care)
         return _Planned(prepared, readings, questions, unscanned, schema, care, context, views, understood.scores)
 
-    def _understand(
+    def understand(
         self,
         query: str,
         parameters: Mapping[str, Any] | None,
         views: list[tuple[str, str]],
         prepared: Mapping[str, Prepared],
-    ) -> _Understood:
+    ) -> Understood:
+        """Plan a query against tables without files."""
         with self._tables(self._context, views, {name: found.stub for name, found in prepared.items()}):
             frame = self._frame(self._context, query, parameters)
             plan = frame.optimized_logical_plan()
             drawn = plan.display_indent()
             types = {name: found.types for name, found in prepared.items()}
-            return _Understood(requests(plan, drawn, types), drawn, frame.schema(), scores(plan, drawn, types))
+            asked, wanted = requests(plan, drawn, types), scores(plan, drawn, types)
+            return Understood(asked, frame.schema(), frame.logical_plan(), drawn, wanted)
 
     def _recognised(self, query: str) -> Lookup | None:
         """The lookup a query is, if DataFusion agrees. It is asked once for each choice of columns: a word that looks
@@ -257,7 +260,7 @@ class Engine:
         prepared = self.prepare(lookup.table)
         shape = (*lookup.schema.names, lookup.column)
         if shape not in prepared.lookups:
-            understood = self._understand(query, None, [], {lookup.table: prepared})
+            understood = self.understand(query, None, [], {lookup.table: prepared})
             prepared.lookups[shape] = lookup.agrees(understood.asked.get(lookup.table), understood.schema)
         return lookup if prepared.lookups[shape] else None
 
@@ -270,10 +273,10 @@ class Engine:
         report = Report(lambda: self._reports(planned, None), executed=True, seconds=seconds)
         return Result(rows.select(lookup.schema.names), report)
 
-    def _plan_lookup(self, lookup: Lookup, use_indexes: bool = True, plain: bool = False) -> _Planned:
+    def _plan_lookup(self, lookup: Lookup, use_indexes: bool | str = True, plain: bool = False) -> _Planned:
         found, name = self.prepare(lookup.table), lookup.table
         reading, question = self.narrow(found, lookup.request, use_indexes, pushdown=not plain)
-        care = _care_for([reading], "", plain)
+        care = care_for([reading], "", plain)
         context = self._contexts(care)
         return _Planned({name: found}, {name: reading}, {name: question}, [], lookup.schema, care, context, [])
 
@@ -281,12 +284,14 @@ class Engine:
         self,
         prepared: Prepared,
         request: Request,
-        use_indexes: bool = True,
+        use_indexes: bool | str = True,
         pushdown: bool = True,
         positions: Sequence[int] | None = None,
     ) -> tuple[Reading, Question]:
         """Decide what is read of a table, or of some of its files, given whether DataFusion filters while it scans."""
         snapshot = prepared.snapshot
+        only = use_indexes if isinstance(use_indexes, str) else None
+        access = self._settings.access if only is None else "pages"
         costs = Costs.of(snapshot.table.location, self._settings.costs)
         question = Question(
             prepared,
@@ -297,7 +302,8 @@ class Engine:
             request.columns,
             costs,
             self.file_indexes,
-            self._settings.access == "pages",
+            access == "pages",
+            only,
         )
         plan = AccessPlan.scan_all(len(snapshot.files))
         if positions is not None:
@@ -308,7 +314,7 @@ class Engine:
         reading = Reading(snapshot, request.columns, request.predicate, plan, costs, opaque)
         asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - opaque
         values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
-        settle(reading, self.cards, Native(pushdown, asked, values), self._settings.access)
+        settle(reading, self.cards, Native(pushdown, asked, values), access)
         return reading, question
 
     def _store_of(self, snapshot: Snapshot) -> Callable[[Index], KeyStore]:
@@ -374,9 +380,14 @@ class Engine:
     def read(self, prepared: Prepared, column: str, positions: Sequence[int]) -> Iterator[pa.Array]:
         """A column of all rows of these files."""
         reading, _ = self.narrow(prepared, everything([column]), use_indexes=False, positions=positions)
-        frame = as_frame(reading, None, self._natives, self._contexts(_care_for([reading])))
-        for batch in frame.select(datafusion.col(quoted(column))).execute_stream():
-            yield batch.to_pyarrow().column(0)
+        frame = as_frame(reading, None, self._natives, self._contexts(care_for([reading])))
+        try:
+            for batch in frame.select(datafusion.col(quoted(column))).execute_stream():
+                yield batch.to_pyarrow().column(0)
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # as in _collected
+            look_into(error, [reading])
         self._check_files({prepared.snapshot.table.name: reading})
 
     def _check_files(self, readings: Mapping[str, Reading]) -> None:
@@ -438,27 +449,10 @@ def _collected(frame: datafusion.DataFrame, planned: _Planned) -> list[pa.Record
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # DataFusion panics, which is no Exception, when an object shrinks under its hands
-        failure = error
-    for reading in planned.readings.values():
-        check_present(reading)  # a file that changed or went away meanwhile is reason enough
-    text = str(failure)
-    if "Cannot cast" in text:
-        for reading in planned.readings.values():
-            check_units(reading)
-    if "parquet" not in text.lower() or is_by_object_store(text) or not isinstance(failure, Exception):
-        raise failure
-    _name_the_culprit(planned)
-    raise CannotSkip(text) from failure
+        look_into(error, planned.readings.values())
 
 
-def _name_the_culprit(planned: _Planned) -> None:
-    """DataFusion does not say which file it could not read. Our own reader does, and it is most often a new one."""
-    for reading in planned.readings.values():
-        for file in sorted(reading.scanned, key=lambda file: file.id is not None):
-            build_card(reading.path(file))
-
-
-def _care_for(readings: Iterable[Reading], drawn: str = "", plain: bool = False) -> Care:
+def care_for(readings: Iterable[Reading], drawn: str = "", plain: bool = False) -> Care:
     """What it takes to answer a query right; `plain` is without filter pushdown, with which some files cannot be
     read."""
     readings = list(readings)

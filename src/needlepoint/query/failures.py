@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from needlepoint.errors import NeedlepointError, NotParquet, SqlError, UnknownName
 from needlepoint.objects.failures import is_by_object_store, object_store_error
+from needlepoint.parquet.build import build_card
+from needlepoint.query.page_reads import check_units
+from needlepoint.query.reading import Reading
+from needlepoint.query.scan import check_present
 
 _MISSING_TABLE = re.compile(r"table '(?:[^']*?\.)?([^'.]+)' not found")
 _MISSING_COLUMN = re.compile(r"No field named ([^\s]+?)\.?\s", re.DOTALL)
@@ -22,6 +27,29 @@ _NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
 # What one of our functions raised while DataFusion called it.
 _OURS = re.compile(r"""value: SqlError\(("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\), traceback: """)
 _LONGEST = 500
+
+
+class CannotSkip(NeedlepointError):
+    """DataFusion's reader cannot skip rows in some encodings (DELTA_BINARY_PACKED as DuckDB writes it), but it can
+    read them whole: the query is run again without filter pushdown."""
+
+
+def look_into(failure: BaseException, readings: Iterable[Reading]) -> NoReturn:
+    """Raise why a query failed while it read: FileChanged, a file that is not Parquet, CannotSkip, or what it was."""
+    readings = list(readings)
+    for reading in readings:
+        check_present(reading)  # a file that changed or went away meanwhile is reason enough
+    text = str(failure)
+    if "Cannot cast" in text:
+        for reading in readings:
+            check_units(reading)
+    if "parquet" not in text.lower() or is_by_object_store(text) or not isinstance(failure, Exception):
+        raise failure
+    # DataFusion does not say which file it could not read. Our own reader does, and it is most often a new one.
+    for reading in readings:
+        for file in sorted(reading.scanned, key=lambda file: file.id is not None):
+            build_card(reading.path(file))
+    raise CannotSkip(text) from failure
 
 
 @contextmanager

@@ -28,13 +28,16 @@ FEW_ROWS = 1000
 def by_index(plan: AccessPlan, question: Question) -> AccessPlan:
     """Distinct values, filters and words of single files say which of their rows can match."""
     asked = {leaf.column for leaf in leaves(question.predicate)}
-    indexes = [index for index in question.snapshot.indexes if index.kind != "key"]
+    indexes = [index for index in question.indexes_to_ask if index.kind != "key"]
     usable = [index for index in indexes if asked & set(index.columns)]
     tally = _Tally()
     files = question.snapshot.files
     positions = [at for at in _worth_asking(plan) if _has_any(files[at], usable)] if usable else []
     narrowed = _ask_all(plan, question, usable, positions, tally) if positions else plan
-    unasked = "other indexes leave few rows" if usable and not positions else ""
+    unasked = ""
+    if usable and not positions:
+        left = any(_has_any(files[at], usable) for at in np.flatnonzero(plan.states).tolist())
+        unasked = "other indexes leave few rows" if left else "none of the files that are left is indexed as it is now"
     question.indexes += [tally.use(index, index in usable, unasked) for index in indexes]
     return narrowed
 
@@ -160,6 +163,8 @@ class _Asked:
             answer = opened.find(conditions, self._seconds)
         except (NeedlepointError, OSError) as error:
             return Answer(None, f"cannot be read, so the files are scanned: {error}")
+        except Exception as error:  # whatever a kind of another package does
+            return Answer(None, f"fails, so the files are scanned: {type(error).__name__}: {error}")
         if answer.rows is not None and len(answer.rows.stops) and answer.rows.stops[-1] > (file.rows or 0):
             return Answer(None, f"names rows beyond the last of {file.path}: not believed")
         return answer

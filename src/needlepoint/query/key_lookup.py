@@ -87,7 +87,7 @@ class _Found:
 class _KeyLookup:
     def __init__(self, question: Question) -> None:
         self._question = question
-        self._indexes = {i.column: i for i in question.snapshot.indexes if i.kind == "key"}
+        self._indexes = {i.column: i for i in question.indexes_to_ask if i.kind == "key"}
         self._used: set[str] = set()
 
     def find(self, predicate: Predicate | _Range) -> _Found | None:

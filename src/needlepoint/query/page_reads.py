@@ -21,7 +21,7 @@ from needlepoint.errors import FileChanged
 from needlepoint.objects import as_source
 from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
-from needlepoint.query.cards import Cards
+from needlepoint.query.cards import HasCards
 from needlepoint.query.gate import FILES_IN_A_THREAD, THREADS, by_pages
 from needlepoint.query.reading import Reading
 from needlepoint.query.sift import matching, sifting_columns
@@ -31,7 +31,7 @@ from needlepoint.tables.schemas import too_far, unit_of
 _Work = list[tuple[File, Wanted]]
 
 
-def read_pages(reading: Reading, cards: Cards, caches: Caches | None = None) -> pa.Table | None:
+def read_pages(reading: Reading, cards: HasCards, caches: Caches | None = None) -> pa.Table | None:
     """The rows that are read page by page, with all columns of the table; None when there are none."""
     types = {field.name: field.type for field in reading.snapshot.table.schema}
     decisive = sifting_columns(reading.predicate, types) if reading.plan.rough else frozenset()
@@ -64,7 +64,7 @@ def read_pages(reading: Reading, cards: Cards, caches: Caches | None = None) -> 
 
 
 def read_matching(
-    reading: Reading, values: Mapping[str, pa.Array], cards: Cards, caches: Caches | None = None
+    reading: Reading, values: Mapping[str, pa.Array], cards: HasCards, caches: Caches | None = None
 ) -> pa.Table:
     """The rows read page by page whose columns have one of these values each; not for floats.
 
@@ -199,7 +199,7 @@ def rows_read(reading: Reading) -> int:
     return sum(rows.count for rows in reading.plan.rows.values())
 
 
-def foreseen(reading: Reading, cards: Cards) -> list[ReadStats]:
+def foreseen(reading: Reading, cards: HasCards) -> list[ReadStats]:
     """What the page reads will cost at most, without doing them."""
     columns = reading.stored_columns()
     found = []

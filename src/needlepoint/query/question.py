@@ -31,6 +31,7 @@ class Question:
     costs: Costs
     file_indexes: FileIndexes
     always: bool  # ask indexes, whatever a scan costs
+    only: str | None = None  # the one index that is to be asked
     steps: list[StepReport] = field(default_factory=list)
     indexes: list[IndexUse] = field(default_factory=list)
     spent: list[ReadStats] = field(default_factory=list)
@@ -38,6 +39,10 @@ class Question:
     @property
     def snapshot(self) -> Snapshot:
         return self.prepared.snapshot
+
+    @property
+    def indexes_to_ask(self) -> list[Index]:
+        return [index for index in self.snapshot.indexes if self.only in (None, index.name)]
 
     def scan_seconds(self, file: File) -> float:
         """What a native scan of the file takes, about: of its columns, those that are asked for."""

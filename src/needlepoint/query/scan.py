@@ -47,39 +47,45 @@ def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
 def _native_arms(
     reading: Reading, natives: NativeScans, context: datafusion.SessionContext
 ) -> Iterator[datafusion.DataFrame]:
-    """Files with the same values of the partition columns that the query uses share an arm."""
     if not reading.scanned:
         return
-    table = reading.snapshot.table
-    data = pa.schema([table.schema.field(name) for name in table.data_columns])
     if not reading.remote:  # there the check costs requests, and the one after the scan tells all the same
         check_present(reading)
-    used = [name for name in table.partitions if name in reading.columns]
-    if not table.partitions:
-        frame = natives.scan(context, data, [reading.path(file) for file in reading.scanned])
-        yield _selected(reading, frame, {}) if reading.opaque else frame
-        return
-    groups = _grouped(reading.scanned, used)
+    groups = arms(reading)
     whole = len(reading.scanned) == len(reading.snapshot.files)
     if len(groups) > MOST_ARMS and whole and reading.snapshot.listable and reading.may_list:
         reading.listed = True
+        table = reading.snapshot.table
         columns = [(name, table.schema.field(name).type) for name in table.partitions]
-        frame = natives.scan(context, data, [f"{table.location}/"], columns)
+        frame = natives.scan(context, table.data_schema, [f"{table.location}/"], columns)
         yield _selected(reading, frame, {}) if reading.opaque else frame
         return
-    for files in groups.values():
-        fixed = reading.snapshot.partition_values(files[0])
-        values = {name: fixed[name] if name in used else None for name in table.partitions}
-        frame = natives.scan(context, data, [reading.path(file) for file in files])
-        yield _selected(reading, frame, values)
+    for files in groups:
+        yield native_arm(reading, files, natives, context)
 
 
-def _grouped(files: Sequence[File], used: Sequence[str]) -> dict[tuple[str | None, ...], list[File]]:
+def arms(reading: Reading) -> list[list[File]]:
+    """Files to scan with the same values of the partition columns that the query uses share an arm."""
+    used = [name for name in reading.snapshot.table.partitions if name in reading.columns]
     groups: dict[tuple[str | None, ...], list[File]] = {}
-    for file in files:
+    for file in reading.scanned:
         raw = dict(partitions.parse(file.path)) if used else {}
         groups.setdefault(tuple(raw.get(name) for name in used), []).append(file)
-    return groups
+    return list(groups.values())
+
+
+def native_arm(
+    reading: Reading, files: Sequence[File], natives: NativeScans, context: datafusion.SessionContext
+) -> datafusion.DataFrame:
+    """The native scan of the files of one arm."""
+    table = reading.snapshot.table
+    frame = natives.scan(context, table.data_schema, [reading.path(file) for file in files])
+    if not table.partitions:
+        return _selected(reading, frame, {}) if reading.opaque else frame
+    fixed = reading.snapshot.partition_values(files[0])
+    return _selected(
+        reading, frame, {name: fixed[name] if name in reading.columns else None for name in table.partitions}
+    )
 
 
 def _selected(

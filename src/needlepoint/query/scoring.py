@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import datafusion
 import pyarrow as pa
 
-from needlepoint.errors import SqlError
+from needlepoint.errors import NeedlepointError, SqlError
 from needlepoint.indexes.text_evaluation import Statistics
 from needlepoint.indexes.text_query import Term, parse, terms
 from needlepoint.indexes.text_statistics import WordIndex, statistics
@@ -197,7 +197,10 @@ def statistics_of(prepared: Prepared, column: str, wanted: Iterable[Term], texts
     unknown: list[int] = []
     for position in range(len(prepared.snapshot.files)):
         index = texts.words(prepared, column, position)
-        share = None if index is None else statistics(index, missing)
+        try:
+            share = None if index is None else statistics(index, missing)
+        except NeedlepointError:
+            share = None  # a damaged index: the texts tell
         if share is None:
             unknown.append(position)
         else:

@@ -5,14 +5,29 @@ from needlepoint import spark
 session = spark.session()
 spark.write(session.read.json("products.json"), lake, "product", partition_by=["partner"])
 stream.writeStream.foreachBatch(spark.batch_writer(lake, "product", stream="feed")).start()
+spark.read(session, lake, "product", where="product_id = 384209819", columns=["title", "upc"])
+spark.lookup_join(orders, lake, "product", on="product_id", columns=["title"])
 """
 
 from __future__ import annotations
 
+from needlepoint.spark.data_source import register
 from needlepoint.spark.java import java_home
+from needlepoint.spark.lookup_join import lookup_join
+from needlepoint.spark.read import read
 from needlepoint.spark.session import session
 from needlepoint.spark.source import read_source
 from needlepoint.spark.stage import Layout
 from needlepoint.spark.write import batch_writer, write
 
-__all__ = ["Layout", "batch_writer", "java_home", "read_source", "session", "write"]
+__all__ = [
+    "Layout",
+    "batch_writer",
+    "java_home",
+    "lookup_join",
+    "read",
+    "read_source",
+    "register",
+    "session",
+    "write",
+]

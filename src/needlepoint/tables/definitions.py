@@ -43,6 +43,11 @@ class Table:
     def data_columns(self) -> list[str]:
         return [name for name in self.schema.names if name not in self.partitions]
 
+    @property
+    def data_schema(self) -> pa.Schema:
+        """Of what is in the files, without the partition columns."""
+        return pa.schema([self.schema.field(name) for name in self.data_columns])
+
 
 @dataclass(frozen=True, slots=True)
 class Index:

@@ -296,6 +296,10 @@ class Registry:
         """Indexes and names of all packs that hold a payload."""
         return set(self._database.read("SELECT DISTINCT index_id, pack FROM payloads WHERE pack <> ''"))
 
+    def checksums(self) -> frozenset[str]:
+        """Of all payloads."""
+        return frozenset(checksum for (checksum,) in self._database.read("SELECT DISTINCT checksum FROM payloads"))
+
     def payload_bytes(self, index: Index) -> int:
         query = "SELECT coalesce(sum(length), 0) FROM payloads WHERE index_id = ?"
         return int(self._database.read(query, index.id)[0][0])

@@ -74,13 +74,13 @@ def test_columns_alone_and_together() -> None:
 
 @pytest.mark.parametrize("wrong", [0.1, 0.01, 0.001])
 def test_filters_are_as_wrong_as_they_may_be(wrong: float) -> None:
-    groups = list(range(0, 100_001, 500))
+    groups = list(range(0, 100_001, 5000))
     column = pa.array(np.arange(100_000))
     index = built(KIND, source_of({"c": column}, groups=groups, options={"fpp": wrong}, batch_rows=65_536))
     assert isinstance(index, BloomIndex)
-    absent = hash_integers(np.arange(100_000, 140_000))
+    absent = hash_integers(np.arange(100_000, 120_000))
     found = index._probe(index.counts[0], index.firsts[0], absent).mean(axis=1)
-    assert 0.8 * wrong < found[0] < 1.25 * wrong  # the file's
+    assert 0.6 * wrong < found[0] < 1.5 * wrong  # the file's
     assert 0.8 * wrong < found[1:].mean() < 1.25 * wrong
 
 

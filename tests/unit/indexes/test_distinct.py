@@ -34,7 +34,6 @@ from needlepoint.indexes import distinct
 from needlepoint.indexes.base import Built
 from needlepoint.indexes.distinct import DistinctKind
 from needlepoint.indexes.distinct_index import DistinctIndex
-from needlepoint.parquet import card_format
 from needlepoint.predicate import Between, Compare, In, IsNull, Like, Not, StartsWith, TextMatch
 from needlepoint.stores.base import IndexDamaged
 from needlepoint.tables.schemas import ordinal
@@ -244,7 +243,8 @@ def test_hostile_payloads_do_no_harm(kind: Kind, data: DataObject) -> None:
 
 
 def test_a_payload_that_would_become_huge_is_not_unpacked() -> None:
-    bomb = card_format.pack({"kind": "distinct", "version": 1}, [np.zeros(1 << 26, np.int64)], [])
+    payload = KIND.build(source_of({"c": pa.array([1, 2])})).payload
+    bomb = payload[:9] + (1 << 30).to_bytes(8, "little") + payload[17:]
     with pytest.raises(IndexDamaged, match="would become"):
         KIND.open(Held(bomb), [pa.field("c", pa.int64())], {})
 

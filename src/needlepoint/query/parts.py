@@ -1,0 +1,284 @@
+"""A read that is planned here and done elsewhere, in parts.
+
+    plan      the condition, against a table without files; steps narrow, as for SQL
+    cut       files that take about as long as others together become a part
+    read      each part in a process of its own, without registry, stores and indexes: few rows by page, other files by
+              native scan, and the condition again over all of it
+
+A part says all that its reader needs: files with their identities, rows and cards, partition values, the condition as
+SQL. DataFusion evaluates it there too, as another engine's dialect of SQL would give other answers.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import datafusion
+import numpy as np
+import pyarrow as pa
+
+from needlepoint.access import AccessPlan
+from needlepoint.errors import FileChanged, SqlError, UsageError
+from needlepoint.query import catalog
+from needlepoint.query.cards import SentCards
+from needlepoint.query.catalog import Care
+from needlepoint.query.engine import Engine, Understood, care_for
+from needlepoint.query.failures import CannotSkip, clear_error, look_into
+from needlepoint.query.native import NativeScans
+from needlepoint.query.page_reads import read_pages
+from needlepoint.query.prepared import Prepared
+from needlepoint.query.reading import FEW_ROWS, Reading
+from needlepoint.query.scan import FILES_WORTH_A_LISTING, arms, check_present, native_arm
+from needlepoint.query.statements import quoted
+from needlepoint.tables.definitions import File, Table
+
+# Beginning a task costs 35 ms or more; scanning so much takes a few times as long.
+BYTES_IN_A_PART = 32 << 20
+# Of more, who scanned them would list the whole table to see whether they changed.
+FILES_IN_A_PART = FILES_WORTH_A_LISTING
+
+_TEXTS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+_SUBQUERY = re.compile(r"\(\s*(?:select|with|values|table)\b", re.IGNORECASE)
+# As DataFusion writes them; a text that looks like one is refused too.
+_CLOCK = re.compile(r"\b(?:now|current_date|current_time)\(\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some files of a table and the question to them. Can be pickled."""
+
+    reading: Reading
+    cards: dict[str, bytes]
+    query: str
+    schema: pa.Schema
+    care: Care
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows that match, with the plan's schema. FileChanged when a file is not the one that was
+        planned for; rows that came before that do not count."""
+        reading, table = self.reading, self.reading.snapshot.table
+        try:
+            with clear_error(self.query, lambda: [table.name]):
+                if not reading.remote:  # there the check costs requests, and the one after the scan tells all the same
+                    check_present(reading)
+                pages = read_pages(reading, SentCards(self.cards))
+                if pages is not None and pages.num_rows:
+                    yield from self._matching(lambda context: context.read_batches(pages.to_batches()))
+                for files in arms(reading):
+                    scan = functools.partial(native_arm, reading, files, _natives())
+                    yield from self._matching(scan)
+                check_present(reading)
+        except FileChanged as error:
+            raise FileChanged(
+                error.path,
+                "changed or went away after this read was planned",
+                hint="Read the table again: what was planned holds for the files as they were then.",
+            ) from error
+
+    def _matching(self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame]) -> Iterator[pa.RecordBatch]:
+        """The rows of a frame that match. A context has one thread here, which reads one file after the other: run
+        again without pushdown, for files that cannot be read with it, the rows come in the same order."""
+        seen = 0
+        try:
+            for batch in self._run(made, self.care):
+                seen += batch.num_rows
+                yield batch
+            return
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # DataFusion's panics are no Exceptions
+            try:
+                look_into(error, [self.reading])
+            except CannotSkip:
+                plain = replace(self.care, statistics=False, pushdown=False)
+        for batch in self._run(made, plain):
+            known = min(seen, batch.num_rows)
+            seen -= known
+            if batch.num_rows > known:
+                yield batch.slice(known)
+
+    def _run(
+        self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame], care: Care
+    ) -> Iterator[pa.RecordBatch]:
+        context = _context(care)
+        with catalog.tables({self.reading.snapshot.table.name: datafusion.Table(made(context))}):
+            frame = context.sql(self.query)
+        for batch in frame.execute_stream():
+            found = batch.to_pyarrow()
+            if found.num_rows:
+                yield _conformed(found, self.schema)
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same types and nullability whichever way the rows came."""
+    columns = [
+        column if column.type.equals(field.type) else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@functools.cache
+def _context(care: Care) -> datafusion.SessionContext:
+    """Other parts have the other cores."""
+    return catalog.make_context(care, threads=1)
+
+
+@functools.cache
+def _natives() -> NativeScans:
+    return NativeScans()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What is to be read of a table, in parts that can be read anywhere.
+
+    `rows` are those of `paged` files that are looked at. `paths`, relative to the table's location, are all its files;
+    `listable` says that who lists the location finds them and no others.
+    """
+
+    table: Table
+    schema: pa.Schema
+    query: str
+    parts: tuple[Part, ...]
+    paths: tuple[str, ...]
+    paged: int
+    scanned: int
+    rows: int
+    listable: bool
+
+    @property
+    def few(self) -> bool:
+        """Whether reading it takes less time than handing it to others."""
+        return not self.scanned and self.rows <= FEW_ROWS
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table.name}: {self.paged} files by page ({self.rows:,} rows), {self.scanned} by native scan, "
+            f"of {len(self.paths)}; in {len(self.parts)} parts"
+        )
+
+
+def plan_read(engine: Engine, name: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
+    """Plan `SELECT columns FROM name WHERE where`; `where` is a condition of the table's own columns."""
+    return engine.retried(lambda _: _plan_once(engine, name, where, columns))
+
+
+def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[str] | None) -> ReadPlan:
+    prepared = engine.prepare(name)
+    snapshot = prepared.snapshot
+    chosen = ", ".join(map(quoted, _columns(snapshot.table, columns)))
+    query = f"SELECT {chosen} FROM {quoted(name)}"
+    if where is not None:
+        _check_text(where)
+        query += f" WHERE (\n{where}\n)"  # on lines of its own: it may end with a comment
+    with clear_error(query if where is None else where, lambda: [name]):
+        understood = engine.understand(query, None, [], {name: prepared})
+    _check_plan(understood, where)
+    parts: list[Part] = []
+    paged = scanned = rows = 0
+    if (request := understood.asked.get(name)) is not None:
+        reading, _ = engine.narrow(prepared, request)
+        care = care_for([reading], understood.drawn, plain=False)
+        for positions in _cut(reading):
+            own = _of_files(reading, positions)
+            cards = {file.path: _stored_card(prepared, file) for file in own.paged}
+            parts.append(Part(own, cards, query, understood.schema, care))
+        paged, scanned = len(reading.paged), len(reading.scanned)
+        rows = sum(each.count for each in reading.plan.rows.values())
+    paths = tuple(file.path for file in snapshot.files)
+    return ReadPlan(
+        snapshot.table, understood.schema, query, tuple(parts), paths, paged, scanned, rows, snapshot.listable
+    )
+
+
+def _columns(table: Table, columns: Sequence[str] | None) -> Sequence[str]:
+    if columns is None:
+        return list(table.schema.names)
+    if isinstance(columns, str) or not columns:
+        raise UsageError(f"columns are {columns!r}.", hint="Give a list with at least one name.")
+    for column in columns:
+        table.field(column)
+        if list(columns).count(column) > 1:
+            raise UsageError(f"column '{column}' is asked for twice.", hint="Name each column once.")
+    return columns
+
+
+def _check_text(where: str) -> None:
+    if not where.strip():
+        raise SqlError("the condition is empty.", hint="Leave `where` out to read everything.")
+    if _SUBQUERY.search(_TEXTS.sub("''", where)):
+        raise SqlError("the condition has a subquery.", hint="Read the other table too, and join the two.")
+
+
+def _check_plan(understood: Understood, where: str | None) -> None:
+    """It must be what a reader of single files can answer: a row comes in, that row or nothing goes out, whenever it
+    is asked."""
+    shape = []
+    plan = understood.written
+    while True:
+        shape.append(type(plan.to_variant()).__name__)
+        below = plan.inputs()
+        if len(below) != 1:
+            break
+        plan = below[0]
+    drawn = understood.written.display_indent()
+    wanted = ["Projection", "TableScan"] if where is None else ["Projection", "Filter", "TableScan"]
+    if shape != wanted or "<subquery>" in drawn:
+        raise SqlError(f"'{where}' is more than a condition.", hint="Give what stands between WHERE and GROUP BY.")
+    if understood.scores:
+        raise SqlError("score compares with all texts, which a task does not see.", hint="Ask for it with lake.sql.")
+    if clock := _CLOCK.search(drawn):
+        # Each task would look at its own clock, and the plan was made by another.
+        raise SqlError(f"{clock[0]} is another time in each task.", hint="Write the time as a literal.")
+
+
+def _cut(reading: Reading) -> Iterator[list[int]]:
+    """Positions of files that are read together. Files of a directory share partition values: they stay neighbours."""
+    part: list[int] = []
+    size = 0
+    wanted = [*reading.plan.scanned(), *reading.plan.rows]
+    files = reading.snapshot.files
+    for position in sorted(wanted, key=lambda position: files[position].path):
+        paged = position in reading.plan.rows
+        weight = BYTES_IN_A_PART // FILES_IN_A_PART if paged else files[position].identity.size
+        if part and (size + weight > BYTES_IN_A_PART or len(part) == FILES_IN_A_PART):
+            yield part
+            part, size = [], 0
+        part.append(position)
+        size += weight
+    if part:
+        yield part
+
+
+def _of_files(reading: Reading, positions: Sequence[int]) -> Reading:
+    """The part of a reading that concerns the files at these positions."""
+    snapshot, plan = reading.snapshot, reading.plan
+    files = tuple(snapshot.files[position] for position in positions)
+    numbers = {position: number for number, position in enumerate(positions)}
+    own = AccessPlan(
+        plan.states[np.array(positions)],
+        {numbers[position]: rows for position, rows in plan.rows.items() if position in numbers},
+        frozenset(numbers[position] for position in plan.rough if position in numbers),
+    )
+    directories = {file.path.rpartition("/")[0] for file in files}
+    seen = replace(
+        snapshot,
+        files=files,
+        indexes=(),
+        partitions={name: values for name, values in snapshot.partitions.items() if name in directories},
+        listable=False,
+    )
+    scanned = [files[number] for number in own.scanned()]
+    paged = [files[number] for number in own.rows]
+    return replace(reading, snapshot=seen, plan=own, stats=[], scanned=scanned, paged=paged)
+
+
+def _stored_card(prepared: Prepared, file: File) -> bytes:
+    stored = None if file.id is None else prepared.registry.card(file.id)
+    if stored is None:
+        raise FileChanged(file.path, "lost its card")
+    return stored

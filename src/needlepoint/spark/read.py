@@ -1,0 +1,95 @@
+"""Reading a table with Spark through its indexes.
+
+    everything            Spark's own Parquet reader over the table's files
+    a few rows            read here, before any task could begin
+    anything in between   tasks of a Python data source, each with some files and the rows of them that matter
+
+The condition is planned as SQL is, and evaluated by DataFusion on what was read, wherever that is: Spark's dialect has
+other casts, other NaN and other LIKE, and would give other rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from needlepoint.spark.data_source import NAME, register
+from needlepoint.spark.types import arrow_schema, conformed, is_read_alike, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from needlepoint.lake import Lake
+    from needlepoint.query.parts import ReadPlan
+
+_PATTERN = re.compile(r"[\[\]{}*?\\]")  # what Spark takes for a glob pattern
+
+
+def read(
+    spark: SparkSession,
+    lake: Lake,
+    table: str,
+    where: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> DataFrame:
+    """The rows of a table for which `where` holds, a condition as `lake.sql` takes it after WHERE; without it, all.
+
+    The condition decides what is read, so give what can be said here and not to a `filter` of the DataFrame. What is
+    read are the files as they are now, or when a task first begins: a task fails with FileChanged when one of them
+    changed since, and `read` must be called again. Executors need to reach the table's files, and nothing else.
+    """
+    plan = lake.plan_read(table, where, columns)
+    schema = spark_schema(plan.schema)
+    if where is None and _is_native(plan):
+        return _native(spark, lake, plan).select(*map(_quoted, schema.names))
+    if plan.few:
+        return _at_once(spark, lake, plan, schema)
+    # A name for each lake: a DataFrame that is made meanwhile for another lake does not take this one's.
+    name = f"{NAME}_{hashlib.blake2s(repr((str(lake.root), lake.settings)).encode(), digest_size=8).hexdigest()}"
+    register(spark, lake, name)
+    reader = spark.read.format(name).schema(schema).option("table", table).option("columns", json.dumps(schema.names))
+    return (reader if where is None else reader.option("where", where)).load()
+
+
+def _at_once(spark: SparkSession, lake: Lake, plan: ReadPlan, schema: StructType) -> DataFrame:
+    """As it becomes part of Spark's plan, joins know how small it is."""
+    found, arrow = lake.sql(plan.query).to_arrow(), arrow_schema(schema)
+    # createDataFrame wants a batch, if an empty one, and would run a job for a list without rows.
+    batches = found.to_batches() or [pa.RecordBatch.from_pylist([], found.schema)]
+    return spark.createDataFrame(pa.Table.from_batches([conformed(batch, arrow) for batch in batches], arrow), schema)
+
+
+def _is_native(plan: ReadPlan) -> bool:
+    """Whether Spark's own reader finds the same files, columns and values."""
+    table = plan.table
+    names = [name.lower() for name in table.schema.names]  # as Spark compares them
+    return (
+        "://" not in table.location
+        and bool(plan.paths)
+        and len(set(names)) == len(names)
+        and all(is_read_alike(field.type) for field in table.schema)
+        and not _PATTERN.search(table.location)
+        and not any(map(_PATTERN.search, plan.paths))
+    )
+
+
+def _native(spark: SparkSession, lake: Lake, plan: ReadPlan) -> DataFrame:
+    """The files of the plan. Spark lists a directory much faster than it takes a thousand paths, but sees it as it is
+    then: whether that were the files of the table shows afterwards."""
+    reader = spark.read.schema(spark_schema(plan.table.schema))
+    place = f"file://{plan.table.location}"
+    if plan.listable:
+        listed = reader.parquet(place)
+        if lake.is_current(plan):
+            return listed
+    return reader.option("basePath", place).parquet(*(f"{place}/{path}" for path in plan.paths))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
