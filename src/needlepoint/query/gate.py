@@ -180,16 +180,16 @@ def scan_seconds(
     file has them; rows that an index named it finds by reading the columns it filters by."""
     filtered = [name for name in columns if name in native.filtered]
     if not native.pushdown:
-        size = _column_bytes(card, columns)
+        size = column_bytes(card, columns)
     elif bounded is not None and all(_has_page_index(card, name) for name in filtered):
         size = bounded.bytes
     else:
         rest = [name for name in columns if name not in native.filtered]
-        size = _column_bytes(card, filtered) + by_pages(card, rest, rows).bytes
+        size = column_bytes(card, filtered) + by_pages(card, rest, rows).bytes
     return costs.scan_file + size * costs.scan_byte
 
 
-def _column_bytes(card: FileCard, columns: Sequence[str]) -> int:
+def column_bytes(card: FileCard, columns: Sequence[str]) -> int:
     size = _size(card, tuple(columns))
     return size.bytes + size.dictionaries
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from needlepoint.parquet.pages import ReadStats
-from needlepoint.predicate import Predicate
+from needlepoint.predicate import Predicate, leaves
 from needlepoint.query.cards import Cards
 from needlepoint.query.explain import IndexUse, StepReport
 from needlepoint.query.file_indexes import FileIndexes
-from needlepoint.query.gate import Costs
+from needlepoint.query.gate import Costs, column_bytes
 from needlepoint.query.prepared import Prepared
 from needlepoint.stores.base import KeyStore
 from needlepoint.tables.definitions import File, Index
@@ -45,8 +45,12 @@ class Question:
         return [index for index in self.snapshot.indexes if self.only in (None, index.name)]
 
     def scan_seconds(self, file: File) -> float:
-        """What a native scan of the file takes, about: of its columns, those that are asked for."""
+        """What a native scan of the file takes, about: it reads the columns of the predicate, and little of the others
+        where little matches."""
         if self.always:
             return math.inf
-        share = len(self.columns) / max(1, len(self.snapshot.table.data_columns))
-        return self.costs.scan_file + file.identity.size * min(1.0, share) * self.costs.scan_byte
+        card = self.cards.get(file)
+        if card is None:
+            return self.costs.scan_file + file.identity.size * self.costs.scan_byte
+        asked = sorted({leaf.column for leaf in leaves(self.predicate) if card.has(leaf.column)})
+        return self.costs.scan_file + column_bytes(card, asked) * self.costs.scan_byte
