@@ -25,7 +25,8 @@ def test_files_of_the_example(tmp_path: Path, embed: bool) -> None:
         lake.create_table("t")
         before = {path.name: path.read_bytes() for path in (tmp_path / "t").iterdir()}
         assert len(lake.sql("SELECT * FROM t WHERE category = 'foo'").rows()) == 3
-        lake.create_index("t", "category", kind="distinct", embed=embed, compat="datafusion")
+        options = {"compat": "datafusion"} if embed else {}
+        lake.create_index("t", "category", kind="distinct", embed=embed, **options)
         for category, count, files in (("foo", 3, 2), ("quux", 2, 1), ("qux", 1, 1), ("nothing", 0, 0)):
             found = lake.sql(f"SELECT n FROM t WHERE category = '{category}'")
             assert (len(found.rows()), found.report.tables[0].files.read) == (count, files)

@@ -57,7 +57,7 @@ def test_built_in_kinds() -> None:
 def test_unknown_kinds() -> None:
     with pytest.raises(UnknownName, match=r"unknown index kind 'distnct'. Did you mean 'distinct'\?"):
         kinds.kind("distnct")
-    with pytest.raises(UnknownName, match=r"There is: bloom, distinct, text\."):
+    with pytest.raises(UnknownName, match=r"There is: bloom, distinct, key, text\."):
         kinds.kind("zzz")
 
 
