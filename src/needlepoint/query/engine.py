@@ -65,6 +65,7 @@ from needlepoint.tables.registry import Registry
 from needlepoint.tables.snapshots import Snapshot, Snapshots
 
 MOST_TRIES, PAUSE = 15, 0.02  # seconds
+WORTH_PARTS = 10 << 20  # bytes; DataFusion cuts no smaller files
 
 _WORDS = re.compile(r"\w+")
 # With filter pushdown DataFusion 55 takes a filter over a join for one side's, by column name, and loses rows
@@ -463,7 +464,14 @@ def care_for(readings: Iterable[Reading], drawn: str = "", plain: bool = False) 
         pushdown=not (plain or joins),
         hash_joins=_FILTER_OVER_OUTER_JOIN.search(drawn) is None,
         footers=not remote,
+        even=not any(map(_has_embedded, readings)),
     )
+
+
+def _has_embedded(reading: Reading) -> bool:
+    """Whether files that are large enough to be scanned by several cores hold indexes, too."""
+    embedded = any(index.embed for index in reading.snapshot.indexes)
+    return embedded and any(file.identity.size > WORTH_PARTS for file in reading.scanned)
 
 
 def _has_float(reading: Reading) -> bool:
