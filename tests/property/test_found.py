@@ -368,3 +368,18 @@ def test_filters_on_version_2_files_of_duckdb(root: Path, lake: Lake) -> None:
     )
     lake.create_table("t")
     assert lake.sql("SELECT i, j FROM t WHERE i % 50 = 7").to_arrow().num_rows == 2
+
+
+# Filters on lists
+
+
+@pytest.mark.parametrize("where", ["(l[1] = 1 OR m IS NOT NULL)", "(m[1] = 1 OR l IS NULL)", "NOT (l[1] = 1)"])
+def test_filters_on_lists_where_a_file_lacks_a_column(root: Path, lake: Lake, where: str) -> None:
+    lists = [[1], [2], None, [], [1, 2]]
+    write(root, "0.parquet", i=[1, 2, 3, 4, 5], l=lists, m=[None, [1], None, [2], None])
+    write(root, "1.parquet", i=[6, 7, 8, 9, 10], l=lists)
+    lake.create_table("t")
+    files = [str(root / "t" / name) for name in ("0.parquet", "1.parquet")]
+    expected = duckdb.sql(f"SELECT count(*) FROM read_parquet({files}, union_by_name = true) WHERE {where}").fetchall()
+    assert count(lake, where) == expected[0][0]
+    assert lake.plan_read("t", where, ["i"]).rows >= 0

@@ -181,8 +181,8 @@ def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[s
     parts: list[Part] = []
     paged = scanned = rows = 0
     if (request := understood.asked.get(name)) is not None:
-        reading, _ = engine.narrow(prepared, request)
-        care = care_for([reading], understood.drawn, plain=False)
+        reading, _ = engine.narrow(prepared, request, pushdown=not request.nested)
+        care = care_for([reading], understood.drawn, plain=request.nested)
         for positions in _cut(reading):
             own = _of_files(reading, positions)
             cards = {file.path: _stored_card(prepared, file) for file in own.paged}

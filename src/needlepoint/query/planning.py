@@ -46,12 +46,14 @@ _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 class Request:
     """What one query needs of one table, over all the places where it scans it.
 
-    `opaque` are the float columns whose predicates depend on where NaN stands in the order.
+    `opaque` are the float columns whose predicates depend on where NaN stands in the order; `nested` says that some
+    predicate is about a list, struct or map.
     """
 
     columns: frozenset[str]
     predicate: Predicate
     opaque: frozenset[str] = frozenset()
+    nested: bool = False
 
 
 Types = Mapping[str, pa.DataType]
@@ -87,7 +89,8 @@ def _either(found: list[Request]) -> Request:
         return found[0]
     columns = frozenset[str]().union(*(request.columns for request in found))
     opaque = frozenset[str]().union(*(request.opaque for request in found))
-    return Request(columns, Or(tuple(request.predicate for request in found)), opaque)
+    nested = any(request.nested for request in found)
+    return Request(columns, Or(tuple(request.predicate for request in found)), opaque, nested)
 
 
 def _scans(plan: Any) -> Iterator[Any]:
@@ -103,7 +106,8 @@ def _request(scan: Any, types: Types) -> Request:
     # Filters that the scan applies by itself can name columns beyond the projection.
     convert = _Converter(types)
     predicate = _with_float_ranges(And(tuple(convert(expression) for expression in scan.filters())), types)
-    return Request(columns | convert.columns, predicate, convert.opaque)
+    nested = any(pa.types.is_nested(types[name]) for name in convert.columns)
+    return Request(columns | convert.columns, predicate, convert.opaque, nested)
 
 
 def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:
