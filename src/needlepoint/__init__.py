@@ -26,6 +26,7 @@ from needlepoint.errors import (
     SparkError,
     SqlError,
     StoreError,
+    TableChanged,
     UnknownName,
     UsageError,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "SparkError",
     "SqlError",
     "StoreError",
+    "TableChanged",
     "UnknownName",
     "UsageError",
 ]

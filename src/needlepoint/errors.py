@@ -6,6 +6,7 @@
     │   ├── NameTaken           the table, index or view exists already
     │   ├── NotIndexable        the column's type cannot carry this index
     │   ├── SchemaConflict      files of one table disagree about a column
+    │   ├── TableChanged        files of a table changed while others were made of them
     │   ├── SqlError            the SQL does not parse, plan or run
     │   └── BadEvent            a message that is no event (tables/events.py)
     ├── FileError               one Parquet file is the trouble; `path` names it
@@ -68,6 +69,10 @@ class NotIndexable(UsageError):
 
 class SchemaConflict(UsageError):
     """Two files of one table disagree about a column."""
+
+
+class TableChanged(UsageError):
+    """Files of a table changed while others were made of them; nothing was published, and it can be done again."""
 
 
 class SqlError(UsageError):

@@ -39,7 +39,7 @@ from needlepoint.stores.base import KeyStore
 from needlepoint.stores.packs import PackStore
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables import publishing
-from needlepoint.tables.definitions import Batch, Index, Table, check_name
+from needlepoint.tables.definitions import Batch, File, Index, Table, check_name
 from needlepoint.tables.discovery import discover_schema, discover_table, read_schemas
 from needlepoint.tables.listing import list_files
 from needlepoint.tables.queue import LocalQueue, Queue
@@ -264,6 +264,8 @@ class Lake:
         for directory in (self.store / "indexes").glob("*"):
             if directory.name.isdigit():
                 freed += PackStore(directory).sweep(packs.get(int(directory.name), set()))
+        for table in self.registry.tables():
+            publishing.recover(self.registry, self.queue, table)
         staging = publishing.sweep_staging(self.store, self.registry)
         return SweepReport(freed, self._unpacked.sweep(self.registry.checksums()), len(staging))
 
@@ -348,11 +350,27 @@ class Lake:
             return None
         return self.indexer.finisher(self.registry.table(table))
 
-    def publish(self, table: str, staged: Sequence[StagedFile], staging: Path, batch: str | None = None) -> Batch:
-        """Add staged files to a table, which is made if there is none; one batch id is one batch, ever."""
+    def publish(
+        self,
+        table: str,
+        staged: Sequence[StagedFile],
+        staging: Path,
+        batch: str | None = None,
+        *,
+        removed: Sequence[File] = (),
+        keep: float = 0.0,
+    ) -> Batch:
+        """Add staged files to a table, which is made if there is none; one batch id is one batch, ever.
+
+        Files `removed` leave the table in the same moment, and are deleted `keep` seconds later; TableChanged when one
+        of them is not what it was any more.
+        """
         self._refuse_remote(table)
         found = self._table_for(table, staged, staging)
-        return publishing.publish(self.registry, self.queue, found, batch or uuid.uuid4().hex, staged, staging)
+        id = batch or uuid.uuid4().hex
+        return publishing.publish(
+            self.registry, self.queue, found, id, staged, str(staging), removed=removed, keep=keep
+        )
 
     def _refuse_remote(self, name: str) -> None:
         if name in self.registry.table_names() and is_url(location := self.registry.table(name).location):

@@ -99,23 +99,23 @@ def test_a_conflicting_schema_is_refused_and_leaves_nothing(lake) -> None:
     with pytest.raises(needlepoint.SchemaConflict, match="partitioned by"):
         lake.publish("product", staged(staging, {"x.parquet": products(100, 5)}), staging, "three")
     assert ids(lake) == list(range(30))
-    assert lake.registry.batch(lake.registry.table("product"), "two") is None
+    assert lake.registry.batches.get(lake.registry.table("product"), "two") is None
 
 
 def test_a_batch_on_its_way_is_not_seen_by_half(lake, monkeypatch) -> None:
     """A query that runs while files are moved sees none of them; after the commit it sees all."""
     publish(lake, "one", 0)
     seen = []
-    original = publishing._move
+    original = publishing.move
 
-    def look(source: Path, target: Path) -> None:
+    def look(source: str, target: str) -> None:
         original(source, target)
         with needlepoint.open(lake.root, refresh=0) as other:
             seen.append(len(ids(other)))
             other.indexer.sync("product")
             seen.append(len(ids(other)))
 
-    monkeypatch.setattr(publishing, "_move", look)
+    monkeypatch.setattr(publishing, "move", look)
     publish(lake, "two", 30)
     assert seen == [30] * 6
     assert ids(lake) == list(range(60))
@@ -125,7 +125,7 @@ def test_a_batch_on_its_way_is_not_seen_by_half(lake, monkeypatch) -> None:
     assert lake.status().tables[0].files == 6
 
 
-@pytest.mark.parametrize("stop", ["begin_batch", "_move", "commit_batch", "put", "announce_batch"])
+@pytest.mark.parametrize("stop", ["begin", "move", "commit", "put", "announced"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_crash_at_any_step_is_caught_up_with(lake, monkeypatch, stop: str, when: str) -> None:
     publish(lake, "one", 0)
@@ -133,7 +133,7 @@ def test_a_crash_at_any_step_is_caught_up_with(lake, monkeypatch, stop: str, whe
     class Crash(BaseException):
         pass
 
-    owner = {"_move": publishing, "put": lake.queue}.get(stop, lake.registry)
+    owner = {"move": publishing, "put": lake.queue}.get(stop, lake.registry.batches)
     original = getattr(owner, stop)
 
     def crash(*arguments):
@@ -306,3 +306,124 @@ def test_columns_that_two_writers_add_at_once_both_stay(lake) -> None:
         wider = stale.schema.insert(0, pa.field(column, pa.int64()))
         lake.registry.widen_schema(stale, wider)
     assert {"a", "b"} <= set(lake.registry.table("product").schema.names)
+
+
+def swap(lake, batch: str | None = None, *, first: int = 500, keep: float = 0.0, old=None) -> object:
+    """Ten new rows in the place of all files there are."""
+    table = lake.registry.table("product")
+    removed = lake.registry.files(table) if old is None else old
+    staging = lake.staging("product")
+    files = staged(staging, {"year=2020/x.parquet": products(first, 10)})
+    return lake.publish("product", files, staging, batch, removed=removed, keep=keep)
+
+
+def test_files_are_replaced_in_one_moment_and_deleted(lake) -> None:
+    publish(lake, "one", 0)
+    lake.create_index("product", "product_id")
+    swap(lake)
+    assert ids(lake) == list(range(500, 510))
+    assert len(list((lake.root / "product").rglob("*.parquet"))) == 1
+    list(lake.follow_events(once=True))
+    (status,) = lake.status().tables
+    assert (status.files, status.indexed, lake.queue.aside_count()) == (1, 1, 0)
+    lake.sync()
+    assert ids(lake) == list(range(500, 510))
+
+
+@pytest.mark.parametrize("stop", ["begin", "move", "commit", "put", "announced", "remove", "removed"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_while_files_are_replaced_leaves_the_old_or_the_new(lake, monkeypatch, stop: str, when: str) -> None:
+    publish(lake, "one", 0)
+
+    class Crash(BaseException):
+        pass
+
+    owner = {"move": publishing, "remove": publishing, "put": lake.queue}.get(stop, lake.registry.batches)
+    original = getattr(owner, stop)
+
+    def crash(*arguments):
+        if when == "after":
+            original(*arguments)
+        raise Crash
+
+    monkeypatch.setattr(owner, stop, crash)
+    with pytest.raises(Crash):
+        swap(lake, "two")
+    monkeypatch.undo()
+    old, new = list(range(30)), list(range(500, 510))
+    with needlepoint.open(lake.root, refresh=0) as other:
+        assert ids(other) in (old, new)
+        other.sync()
+        expected = old if (stop, when) == ("begin", "before") else new
+        assert ids(other) == expected
+        assert len(list((lake.root / "product").rglob("*.parquet"))) == (3 if expected is old else 1)
+
+
+def test_queries_see_the_old_or_the_new_files_while_they_are_replaced(lake, monkeypatch) -> None:
+    publish(lake, "one", 0)
+    seen = []
+
+    def watched(name: str):
+        original = getattr(publishing, name)
+
+        def look(*arguments):
+            original(*arguments)
+            with needlepoint.open(lake.root, refresh=0) as other:
+                other.indexer.sync("product")
+                seen.append((name, ids(other)))
+
+        monkeypatch.setattr(publishing, name, look)
+
+    watched("move")
+    watched("remove")
+    swap(lake)
+    assert seen == [("move", list(range(30)))] + [("remove", list(range(500, 510)))] * 3
+
+
+def test_replaced_files_are_kept_for_as_long_as_is_asked(lake) -> None:
+    publish(lake, "one", 0)
+    swap(lake, keep=3600)
+    lake.sync()
+    assert ids(lake) == list(range(500, 510))
+    assert len(list((lake.root / "product").rglob("*.parquet"))) == 4
+    old = sorted(path for path in (lake.root / "product").rglob("*.parquet"))
+    with lake.registry._change() as connection:
+        connection.execute("UPDATE batches SET keep_until = 1")
+    # Whoever writes another file in the place of one keeps it.
+    kept = next(path for path in old if "year=2021" in str(path))
+    write(products(700, 10), kept)
+    lake.sweep()
+    assert ids(lake) == [*range(500, 510), *range(700, 710)]
+    assert len(list((lake.root / "product").rglob("*.parquet"))) == 2
+
+
+def test_what_changes_meanwhile_is_not_replaced(lake) -> None:
+    publish(lake, "one", 0)
+    old = lake.registry.files(lake.registry.table("product"))
+    swap(lake, "two")
+    with pytest.raises(needlepoint.TableChanged, match="do it again"):
+        swap(lake, "three", first=900, old=old)
+    assert ids(lake) == list(range(500, 510))
+    # A file that another writer replaced, and no sync has seen.
+    (path,) = (lake.root / "product").rglob("*.parquet")
+    write(products(600, 20), path)
+    with pytest.raises(needlepoint.TableChanged, match="sync, and do it again"):
+        swap(lake, "four", first=900)
+    assert ids(lake) == list(range(600, 620))
+    assert len(list((lake.root / "product").rglob("*.parquet"))) == 1
+    assert lake.registry.batches.get(lake.registry.table("product"), "four") is None
+    lake.sync()
+    swap(lake, "four", first=900)
+    assert ids(lake) == list(range(900, 910))
+
+
+def test_two_batches_do_not_replace_the_same_file(lake, monkeypatch) -> None:
+    publish(lake, "one", 0)
+    monkeypatch.setattr(publishing, "_move_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        swap(lake, "two")
+    monkeypatch.undo()
+    with pytest.raises(needlepoint.TableChanged, match="being replaced by batch 'two'"):
+        swap(lake, "three", first=900)
+    lake.sync()
+    assert ids(lake) == list(range(500, 510))

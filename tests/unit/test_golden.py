@@ -18,8 +18,9 @@ from needlepoint.indexes.zone import ZoneMap
 from needlepoint.objects import Identity
 from needlepoint.parquet.card import FileCard
 from needlepoint.predicate import Bounds
-from needlepoint.tables.definitions import File, Place
+from needlepoint.tables.definitions import File, Place, Removal
 from needlepoint.tables.registry import FileArtifact, Registry
+from needlepoint.tables.snapshots import on_their_way
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -81,6 +82,23 @@ def test_registry_with_units(tmp_path: Path) -> None:
     registry.close()
 
 
+def test_registry_with_removals(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / "registry-4.db", tmp_path / "registry.db")
+    registry = Registry(tmp_path, tmp_path)
+    (table,) = registry.tables()
+    assert (table.name, table.format, table.partitions) == ("t", "parquet", ("year",))
+    (file,) = registry.files(table)
+    assert (file.id, file.path) == (2, "year=2020/b.parquet")
+    (batch,) = registry.batches.unfinished(table)
+    assert (batch.batch, batch.state, batch.staging, batch.keep_until) == ("swap", "removing", "stage/x", 5e9)
+    assert batch.removals == (Removal(1, "year=2020/a.parquet", Identity(10, 11, "e")),)
+    assert on_their_way([batch], {"year=2020/b.parquet"}) == (
+        frozenset(),
+        {"year=2020/a.parquet": Identity(10, 0, "e")},
+    )
+    registry.close()
+
+
 def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
     schema = pa.schema([("t", pa.timestamp("us")), ("i", pa.int64())])
     registry = Registry(tmp_path, tmp_path)
@@ -94,7 +112,10 @@ def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "registry.db") as connection:
         for name in ("bounds", "zones"):
             connection.execute(f"ALTER TABLE {name} DROP COLUMN unit")
-        connection.execute("ALTER TABLE tables DROP COLUMN mixed")
+        for name in ("mixed", "format"):
+            connection.execute(f"ALTER TABLE tables DROP COLUMN {name}")
+        for name in ("removals", "keep_until"):
+            connection.execute(f"ALTER TABLE batches DROP COLUMN {name}")
         for name in ("columns", "embed", "options"):
             connection.execute(f"ALTER TABLE indexes DROP COLUMN {name}")
         connection.execute("DROP TABLE payloads")

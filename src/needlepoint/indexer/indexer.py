@@ -42,7 +42,7 @@ from needlepoint.tables.definitions import File, Index, Table
 from needlepoint.tables.discovery import discover_schema, read_schemas
 from needlepoint.tables.listing import belongs
 from needlepoint.tables.registry import Registry
-from needlepoint.tables.snapshots import Snapshots
+from needlepoint.tables.snapshots import Snapshots, on_their_way
 
 # Below this many rows starting worker processes takes longer than the work.
 ROWS_WORTH_PROCESSES = 2_000_000
@@ -127,13 +127,17 @@ class Indexer:
     def _look_once(self, name: str, paths: Collection[str], *, last: bool) -> tuple[SyncReport, set[str]]:
         """What was done, and the paths where something changed meanwhile."""
         table = self._registry.table(name)
-        known = {file.path: file for file in self._registry.files(table)}
-        found, refused = _identities(table, paths)
+        with self._registry.snapshot():
+            known = {file.path: file for file in self._registry.files(table)}
+            pending, removed = on_their_way(self._registry.batches.unfinished(table), known.keys())
+        found, refused = _identities(table, set(paths) - pending)
         gone = [known[path] for path, identity in found.items() if identity is None and path in known]
         fresh = [
             File(path, identity)
             for path, identity in found.items()
-            if identity is not None and (path not in known or known[path].identity != identity)
+            if identity is not None
+            and (path not in known or known[path].identity != identity)
+            and removed.get(path) != identity
         ]
         prefix = f"{table.location}/"
         try:

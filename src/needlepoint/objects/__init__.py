@@ -11,11 +11,13 @@ local file and by an object store.
     failures   what an object store refuses, in our words
     opening    a path or URL becomes one or the other
     replacing  a new version in the place of the old one
+    moving     to a final place, and out of it
 """
 
 from needlepoint.objects.base import Identity, OpenObject, is_url
 from needlepoint.objects.cursor import Cursor
 from needlepoint.objects.local import LocalFile
+from needlepoint.objects.moving import move, remove, remove_directory, sync_file
 from needlepoint.objects.opening import as_source, concurrently, identify, identify_all, open_object
 from needlepoint.objects.ranges import LOCAL_GAP, REMOTE_GAP, coalesce
 from needlepoint.objects.replacing import Piece, open_to_replace, replace
@@ -34,7 +36,11 @@ __all__ = [
     "identify",
     "identify_all",
     "is_url",
+    "move",
     "open_object",
     "open_to_replace",
+    "remove",
+    "remove_directory",
     "replace",
+    "sync_file",
 ]

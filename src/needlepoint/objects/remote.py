@@ -223,6 +223,39 @@ class RemoteObject:
         return data
 
 
+def upload(path: str, url: str) -> None:
+    """A local file becomes an object; visible when all of it is there."""
+    bucket, key = split_url(url)
+    try:
+        with open(path, "rb") as file:
+            obstore.put(store_of(bucket), key, file, chunk_size=PUT_PART, max_concurrency=4)
+    except FileNotFoundError:
+        raise
+    except (BaseError, OSError, ValueError) as error:
+        _refuse(url, error)
+
+
+def copy_object(source: str, target: str) -> None:
+    """Inside the store: no byte passes through here. Both are in one bucket."""
+    bucket, key = split_url(source)
+    try:
+        obstore.copy(store_of(bucket), key, split_url(target)[1])
+    except (BaseError, OSError, ValueError) as error:
+        _refuse(source, error)
+
+
+def delete_objects(urls: Sequence[str]) -> None:
+    """Remove objects of one bucket; those that are gone already are fine."""
+    if not urls:
+        return
+    try:
+        obstore.delete(store_of(split_url(urls[0])[0]), [split_url(url)[1] for url in urls])
+    except FileNotFoundError:
+        return
+    except (BaseError, OSError, ValueError) as error:
+        raise object_store_error(urls[0], str(error)) from None
+
+
 def replace_object(file: OpenObject, pieces: Sequence[bytes | tuple[int, int]]) -> Identity:
     """Put what the pieces make in the place of an open object; the new identity.
 

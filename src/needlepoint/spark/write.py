@@ -35,7 +35,7 @@ def write(
     """
     known = {each.name: each for each in lake.registry.tables()}.get(table)
     if known is not None:
-        if batch is not None and (done := lake.registry.batch(known, batch)) and done.state != "publishing":
+        if batch is not None and (done := lake.registry.batches.get(known, batch)) and done.state != "publishing":
             return done
         if partition_by is not None and tuple(partition_by) != known.partitions:
             raise UsageError(
@@ -73,7 +73,7 @@ def _begun(lake: Lake, table: str, staging: str) -> bool:
         found.staging == staging
         for known in lake.registry.tables()
         if known.name == table
-        for found in lake.registry.unfinished_batches(known)
+        for found in lake.registry.batches.unfinished(known)
     )
 
 

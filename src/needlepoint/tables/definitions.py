@@ -25,7 +25,8 @@ def check_name(what: str, name: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Table:
     """A location of Parquet files. `schema` ends with the Hive partition columns. `mixed` are the timestamps and times
-    that some files have in another unit or zone."""
+    that some files have in another unit or zone. `format` tells who decides which files belong: for `parquet` all that
+    lie there do."""
 
     id: int
     name: str
@@ -33,6 +34,7 @@ class Table:
     schema: pa.Schema
     partitions: tuple[str, ...]
     mixed: frozenset[str] = frozenset()
+    format: str = "parquet"
 
     def field(self, column: str) -> pa.Field:
         if column not in self.schema.names:
@@ -117,15 +119,27 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Removal:
+    """One file that a batch takes out of its table."""
+
+    file_id: int
+    path: str
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """`publishing` once its files are safe in staging, `published` once they belong to the table,
-    `announced` once its event is on the queue; then the registry forgets the moves."""
+    """`publishing` once its files are safe in staging, `published` once they belong to the table and what it removes
+    does not, `removing` once its event is on the queue, `announced` when nothing is left to do; then the registry
+    forgets moves and removals. Removed files are deleted when `keep_until`, in seconds since 1970, has passed."""
 
     table_id: int
     batch: str
     state: str
     staging: str
     moves: tuple[Move, ...]
+    removals: tuple[Removal, ...] = ()
+    keep_until: float = 0.0
 
     @property
     def rows(self) -> int:

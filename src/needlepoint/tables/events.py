@@ -45,16 +45,18 @@ class Event:
         >>> [part.added for part in Event("t", "b", ("one", "two", "three")).parts(most_characters=14)]
         [('one', 'two'), ('three',)]
         """
-        part: list[str] = []
-        held = 0
-        for path in self.added:
+        part, held = replace(self, added=(), removed=()), 0
+        named = [(path, True) for path in self.added] + [(path, False) for path in self.removed]
+        for path, is_added in named:
             size = len(json.dumps(path)) + 2
-            if part and held + size > most_characters:
-                yield replace(self, added=tuple(part), removed=())
-                part, held = [], 0
-            part.append(path)
+            if held and held + size > most_characters:
+                yield part
+                part, held = replace(self, added=(), removed=()), 0
+            part = (
+                replace(part, added=(*part.added, path)) if is_added else replace(part, removed=(*part.removed, path))
+            )
             held += size
-        yield replace(self, added=tuple(part))
+        yield part
 
 
 def json_object(body: str) -> dict[str, Any]:

@@ -1,30 +1,38 @@
-"""Publishing: a staged batch becomes part of a table, entirely or not at all.
+"""Publishing: a staged batch becomes part of a table, entirely or not at all, and can take other files out with it.
 
     stage        files lie in a staging directory of their own; a crash leaves an orphan that is swept
     begin        one registry commit lists every move: from here the batch will happen, whoever finishes it
     move         each file to its unique final name; readers of the registry pass these names over until
-    commit       one registry commit adds all files at once
+    commit       one registry commit adds all files at once, and takes out those that they replace
     announce     one event on the queue, more only for very many files
+    remove       files that were taken out are deleted; until then, readers of the registry pass them over
 
 `begin` takes the batch id, so the same id delivered twice is one batch. Every later part can be repeated by any
-process, which is what `recover` does with what a crash left.
+process, which is what `recover` does with what a crash left. A batch whose files to replace have changed before the
+commit is abandoned: then it never was.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import shutil
 import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from needlepoint.errors import StoreError, UsageError
-from needlepoint.objects import identify
-from needlepoint.tables.definitions import Batch, File, Move, Table
+from needlepoint.errors import StoreError, TableChanged, UsageError
+from needlepoint.objects import (
+    concurrently,
+    identify,
+    identify_all,
+    is_url,
+    move,
+    remove,
+    remove_directory,
+    sync_file,
+)
+from needlepoint.tables.definitions import Batch, File, Move, Removal, Table
 from needlepoint.tables.events import Event
 from needlepoint.tables.queue import Queue
 from needlepoint.tables.registry import Registry
@@ -43,19 +51,30 @@ def staging_directory(store: Path, table: str) -> Path:
 
 
 def publish(
-    registry: Registry, queue: Queue, table: Table, batch_id: str, staged: Sequence[StagedFile], staging: Path
+    registry: Registry,
+    queue: Queue,
+    table: Table,
+    batch_id: str,
+    staged: Sequence[StagedFile],
+    staging: str,
+    *,
+    removed: Sequence[File] = (),
+    keep: float = 0.0,
 ) -> Batch:
-    """Publish what lies in `staging`. Returns the batch; without moves when it was there before."""
+    """Publish what lies in `staging`, in the place of the files `removed`, which are kept for so many seconds more.
+    Returns the batch; without moves when it was there before."""
     if not batch_id or len(batch_id) > 512:
         raise UsageError("a batch id has 1 to 512 characters.")
-    batch = Batch(table.id, batch_id, "publishing", str(staging), _moves(staged))
+    removals = tuple(Removal(file.id, file.path, file.identity) for file in removed if file.id is not None)
+    keep_until = time.time() + keep if keep else 0.0
+    batch = Batch(table.id, batch_id, "publishing", staging, _moves(staged), removals, keep_until)
     begun = False
-    if registry.batch(table, batch_id) is None:
+    if registry.batches.get(table, batch_id) is None:
         _make_durable(staged)
-        begun = registry.begin_batch(batch)
-    recorded = registry.batch(table, batch_id)
-    if recorded is not None and recorded.staging != str(staging):
-        shutil.rmtree(staging, ignore_errors=True)  # another attempt at this batch came first
+        begun = registry.batches.begin(batch)
+    recorded = registry.batches.get(table, batch_id)
+    if recorded is not None and recorded.staging != staging:
+        remove_directory(staging)  # another attempt at this batch came first
     recover(registry, queue, table, batch_id)
     return replace(batch, state="announced", moves=batch.moves if begun else ())
 
@@ -66,12 +85,12 @@ def recover(registry: Registry, queue: Queue, table: Table, batch_id: str | None
     A batch that cannot be finished is an error to whoever publishes it; it does not stop the others.
     """
     finished = []
-    for batch in registry.unfinished_batches(table):
+    for batch in registry.batches.unfinished(table):
         if batch_id is not None and batch.batch != batch_id:
             continue
         try:
             _finish(registry, queue, table, batch)
-        except StoreError as error:
+        except (StoreError, TableChanged) as error:
             if batch_id is not None:
                 raise
             _log.warning("%s", error)
@@ -82,17 +101,68 @@ def recover(registry: Registry, queue: Queue, table: Table, batch_id: str | None
 
 def _finish(registry: Registry, queue: Queue, table: Table, batch: Batch) -> None:
     if batch.state == "publishing":
-        registry.commit_batch(batch, _move_all(table, batch))
-    event = Event(table.name, batch.batch, added=tuple(move.target for move in batch.moves))
-    for part in event.parts():
-        queue.put(part.to_json())
-    registry.announce_batch(batch)
-    shutil.rmtree(batch.staging, ignore_errors=True)
+        _commit(registry, table, batch)
+    if batch.state in ("publishing", "published"):
+        added, gone = (tuple(move.target for move in batch.moves), tuple(each.path for each in batch.removals))
+        for part in Event(table.name, batch.batch, added, gone).parts():
+            queue.put(part.to_json())
+        batch = registry.batches.announced(batch)
+        remove_directory(batch.staging)
+    if batch.state == "removing" and batch.keep_until <= time.time():
+        _remove_all(registry, table, batch)
+
+
+def _commit(registry: Registry, table: Table, batch: Batch) -> None:
+    try:
+        _check_unchanged(registry, table, batch)
+        registry.batches.commit(batch, _move_all(table, batch))
+    except TableChanged:
+        for each in batch.moves:
+            _remove_target(f"{table.location}/{each.target}")
+        registry.batches.abandon(batch)
+        remove_directory(batch.staging)
+        raise
+
+
+def _check_unchanged(registry: Registry, table: Table, batch: Batch) -> None:
+    """A file that was replaced where it lies, and that no sync has seen, has rows that nobody may take out."""
+    if not batch.removals:
+        return
+    known = {file.id: file for file in registry.files(table)}
+    listed = [known[each.file_id] for each in batch.removals if each.file_id in known]
+    now = identify_all([f"{table.location}/{file.path}" for file in listed])
+    for file, identity in zip(listed, now, strict=True):
+        if identity != file.identity:
+            raise TableChanged(
+                f"{file.path} of table '{table.name}' changed while it was being replaced.",
+                hint="Nothing was changed; sync, and do it again.",
+            )
+
+
+def _remove_target(path: str) -> None:
+    try:
+        remove(path, identify(path))
+    except FileNotFoundError:
+        return
+
+
+def _remove_all(registry: Registry, table: Table, batch: Batch) -> None:
+    current = registry.batches.get(table, batch.batch)
+    removals = batch.removals if current is None else current.removals
+    try:
+        for each in removals:
+            remove(f"{table.location}/{each.path}", each.identity)
+    except OSError as error:
+        raise StoreError(
+            f"files that batch '{batch.batch}' replaced cannot be deleted: {error}.",
+            hint="No query sees them; mend the cause, and sync or sweep deletes them.",
+        ) from error
+    registry.batches.removed(batch)
 
 
 def sweep_staging(store: Path, registry: Registry, older_than: float = ORPHAN_AGE) -> list[Path]:
     """Remove staging directories that no batch refers to and nothing has touched for a while."""
-    wanted = {batch.staging for table in registry.tables() for batch in registry.unfinished_batches(table)}
+    wanted = {batch.staging for table in registry.tables() for batch in registry.batches.unfinished(table)}
     swept = []
     for directory in (store / "stage").glob("*/*"):
         try:
@@ -100,7 +170,7 @@ def sweep_staging(store: Path, registry: Registry, older_than: float = ORPHAN_AG
         except FileNotFoundError:
             continue  # published or removed this moment
         if str(directory) not in wanted and newest <= time.time() - older_than:
-            shutil.rmtree(directory, ignore_errors=True)
+            remove_directory(str(directory))
             swept.append(directory)
     return swept
 
@@ -116,52 +186,26 @@ def _moves(staged: Sequence[StagedFile]) -> tuple[Move, ...]:
 
 def _make_durable(staged: Sequence[StagedFile]) -> None:
     """From `begin` on the staged files are all there is of the batch: they must survive a power cut."""
-    for file in staged:
-        _sync(Path(file.path))
-    for directory in {Path(file.path).parent for file in staged}:
-        _sync(directory)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    local = [Path(file.path) for file in staged if not is_url(file.path)]
+    for path in (*local, *{path.parent for path in local}):
+        sync_file(path)
 
 
 def _move_all(table: Table, batch: Batch) -> list[File]:
-    location = Path(table.location)
+    targets = [f"{table.location}/{each.target}" for each in batch.moves]
+    sources = [each.source for each in batch.moves]
     try:
-        for move in batch.moves:
-            _move(Path(move.source), location / move.target)
-        for directory in {(location / move.target).parent for move in batch.moves}:
-            _sync(directory)
-        return [File(move.target, identify(str(location / move.target)), rows=move.rows) for move in batch.moves]
+        if is_url(table.location):
+            concurrently(lambda pair: move(*pair), zip(sources, targets, strict=True))
+        else:
+            for source, target in zip(sources, targets, strict=True):
+                move(source, target)
+            for directory in {Path(target).parent for target in targets}:
+                sync_file(directory)
+        identities = [identify(target) for target in targets]
     except OSError as error:
         raise StoreError(
-            f"batch '{batch.batch}' cannot be moved into {location}: {error}.",
+            f"batch '{batch.batch}' cannot be moved into {table.location}: {error}.",
             hint="Nothing is lost: mend the cause and publish the same batch again.",
         ) from error
-
-
-def _move(source: Path, target: Path) -> None:
-    """Rename, or copy where staging is on another file system. Repeating it is harmless."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        # Spark checks a file against the checksum beside it, if there is one: none may be left from before.
-        (target.parent / f".{target.name}.crc").unlink()
-    try:
-        source.rename(target)
-    except FileNotFoundError:
-        if not target.exists():
-            raise
-    except OSError:
-        partial = target.parent / f".{target.name}.{uuid.uuid4().hex}"
-        try:
-            shutil.copyfile(source, partial)
-            _sync(partial)
-            partial.rename(target)
-        finally:
-            partial.unlink(missing_ok=True)
-        source.unlink(missing_ok=True)
+    return [File(each.target, identity, rows=each.rows) for each, identity in zip(batch.moves, identities, strict=True)]

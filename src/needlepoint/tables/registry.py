@@ -17,13 +17,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from needlepoint.errors import NameTaken, StoreError, UnknownName
+from needlepoint.errors import NameTaken, UnknownName
 from needlepoint.objects import Identity, is_url
 from needlepoint.predicate import Bounds, Ordinal
+from needlepoint.tables.batches import Batches, insert_files
 from needlepoint.tables.database import Database
-from needlepoint.tables.definitions import Batch, File, Index, Move, Place, Table, check_name
+from needlepoint.tables.definitions import File, Index, Place, Table, check_name
 from needlepoint.tables.registry_format import FORMAT, STATEMENTS, UPGRADES
 from needlepoint.tables.schemas import PER_SECOND, differing, refined, scale, too_far, unify
+
+_TABLE = "id, name, location, schema, partitions, mixed, format"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Registry:
     def __init__(self, directory: Path, root: Path) -> None:
         self._root = root
         self._database = Database(directory / "registry.db", STATEMENTS, FORMAT, UPGRADES)
+        self.batches = Batches(self._database, self._change)
 
     def close(self) -> None:
         self._database.close()
@@ -67,12 +71,11 @@ class Registry:
     # Tables and views
 
     def tables(self) -> list[Table]:
-        rows = self._database.read("SELECT id, name, location, schema, partitions, mixed FROM tables ORDER BY name")
+        rows = self._database.read(f"SELECT {_TABLE} FROM tables ORDER BY name")
         return [self._table(row) for row in rows]
 
     def table(self, name: str) -> Table:
-        query = "SELECT id, name, location, schema, partitions, mixed FROM tables WHERE name = ?"
-        found = self._database.read(query, name)
+        found = self._database.read(f"SELECT {_TABLE} FROM tables WHERE name = ?", name)
         if not found:
             raise UnknownName("table", name, self.table_names())
         return self._table(found[0])
@@ -80,12 +83,12 @@ class Registry:
     def table_names(self) -> list[str]:
         return [name for (name,) in self._database.read("SELECT name FROM tables")]
 
-    def _table(self, row: tuple[int, str, str, bytes, str, str]) -> Table:
-        id, name, location, schema, partitions, mixed = row
+    def _table(self, row: tuple[int, str, str, bytes, str, str, str]) -> Table:
+        id, name, location, schema, partitions, mixed, format = row
         # An absolute location stays as it is.
         absolute = location if is_url(location) else str(self._root / location)
         columns = pa.ipc.read_schema(pa.py_buffer(schema))
-        return Table(id, name, absolute, columns, tuple(json.loads(partitions)), frozenset(json.loads(mixed)))
+        return Table(id, name, absolute, columns, tuple(json.loads(partitions)), frozenset(json.loads(mixed)), format)
 
     def _stored_location(self, location: str) -> str:
         """Relative inside the lake, so that a lake can be moved as a whole."""
@@ -101,18 +104,20 @@ class Registry:
         schema: pa.Schema,
         partitions: Sequence[str],
         mixed: frozenset[str] = frozenset(),
+        format: str = "parquet",
     ) -> Table:
         check_name("a table", name)
         with self._change() as connection:
             self._refuse_taken(connection, name)
             connection.execute(
-                "INSERT INTO tables (name, location, schema, partitions, mixed) VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO tables (name, location, schema, partitions, mixed, format) VALUES (?, ?, ?, ?, ?, ?)",
                 (
                     name,
                     self._stored_location(location),
                     _schema_bytes(schema),
                     json.dumps(list(partitions)),
                     json.dumps(sorted(mixed)),
+                    format,
                 ),
             )
         return self.table(name)
@@ -276,7 +281,7 @@ class Registry:
             return
         with self._change() as connection:
             connection.executemany("DELETE FROM files WHERE id = ?", [(id,) for id in removed])
-            _insert_files(connection, table.id, added)
+            insert_files(connection, table.id, added)
 
     def runs(self, index: Index) -> list[str]:
         """The names of all runs whose entries the index must hold; UnknownName where it is no more, which is not the
@@ -375,60 +380,10 @@ class Registry:
                     "UPDATE files SET problem = ? WHERE id = ?", [(why, id) for id, why in problems.items()]
                 )
 
-    # Batches
-
-    def batch(self, table: Table, batch: str) -> Batch | None:
-        query = "SELECT table_id, batch, state, staging, moves FROM batches WHERE table_id = ? AND batch = ?"
-        found = self._database.read(query, table.id, batch)
-        return _batch(found[0]) if found else None
-
-    def unfinished_batches(self, table: Table) -> list[Batch]:
-        query = """SELECT table_id, batch, state, staging, moves FROM batches
-                   WHERE table_id = ? AND state <> 'announced'"""
-        return [_batch(row) for row in self._database.read(query, table.id)]
-
-    def begin_batch(self, batch: Batch) -> bool:
-        """Record that these moves will happen. False when the batch id is taken: then nothing changed."""
-        with self._change() as connection:
-            cursor = connection.execute(
-                "INSERT OR IGNORE INTO batches VALUES (?, ?, 'publishing', ?, ?)",
-                (batch.table_id, batch.batch, batch.staging, _moves_text(batch.moves)),
-            )
-            return cursor.rowcount == 1
-
-    def commit_batch(self, batch: Batch, files: Sequence[File]) -> None:
-        """The batch is in the table, all of it. A second commit of the same batch changes nothing."""
-        with self._change() as connection:
-            cursor = connection.execute(
-                "UPDATE batches SET state = 'published' WHERE table_id = ? AND batch = ? AND state = 'publishing'",
-                (batch.table_id, batch.batch),
-            )
-            if cursor.rowcount == 1:
-                _insert_files(connection, batch.table_id, files)
-
-    def announce_batch(self, batch: Batch) -> None:
-        with self._change() as connection:
-            connection.execute(
-                "UPDATE batches SET state = 'announced', moves = '[]' WHERE table_id = ? AND batch = ?",
-                (batch.table_id, batch.batch),
-            )
-
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         with self._database.snapshot():
             yield
-
-
-def _insert_files(connection: sqlite3.Connection, table_id: int, files: Sequence[File]) -> None:
-    for file in files:
-        identity = file.identity
-        # A path that sync found first, mid-publish, is the same file: the batch's entry replaces it.
-        cursor = connection.execute(
-            "INSERT OR REPLACE INTO files (table_id, path, size, mtime_ns, etag, rows) VALUES (?, ?, ?, ?, ?, ?)",
-            (table_id, file.path, identity.size, identity.mtime_ns, identity.etag, file.rows),
-        )
-        if (cursor.lastrowid or 0) >= 1 << 32:
-            raise StoreError("the registry has used all 2^32 file ids.", hint="Rebuild it: remove .needlepoint.")
 
 
 def _index(row: tuple[Any, ...]) -> Index:
@@ -443,15 +398,6 @@ def _data_columns(schema: pa.Schema, table: Table) -> pa.Schema:
 
 def _schema_bytes(schema: pa.Schema) -> bytes:
     return bytes(schema.remove_metadata().serialize())
-
-
-def _moves_text(moves: Sequence[Move]) -> str:
-    return json.dumps([[move.source, move.target, move.rows] for move in moves])
-
-
-def _batch(row: tuple[int, str, str, str, str]) -> Batch:
-    table_id, batch, state, staging, moves = row
-    return Batch(table_id, batch, state, staging, tuple(Move(*move) for move in json.loads(moves)))
 
 
 def _bounds_row(known: Bounds) -> tuple[object, ...]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from needlepoint.tables.schemas import unit_of
 
-FORMAT = 3
+FORMAT = 4
 
 _PAYLOADS = """
 CREATE TABLE payloads (
@@ -28,7 +28,8 @@ CREATE TABLE sequence (value INTEGER NOT NULL);
 INSERT INTO sequence VALUES (1);
 CREATE TABLE tables (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
-    location TEXT NOT NULL, schema BLOB NOT NULL, partitions TEXT NOT NULL, mixed TEXT NOT NULL DEFAULT '[]');
+    location TEXT NOT NULL, schema BLOB NOT NULL, partitions TEXT NOT NULL, mixed TEXT NOT NULL DEFAULT '[]',
+    format TEXT NOT NULL DEFAULT 'parquet');
 CREATE TABLE views (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, query TEXT NOT NULL);
 CREATE TABLE indexes (
@@ -65,6 +66,7 @@ CREATE TABLE runs (
 CREATE TABLE batches (
     table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
     batch TEXT NOT NULL, state TEXT NOT NULL, staging TEXT NOT NULL, moves TEXT NOT NULL,
+    removals TEXT NOT NULL DEFAULT '[]', keep_until REAL NOT NULL DEFAULT 0,
     PRIMARY KEY (table_id, batch)) WITHOUT ROWID;
 {_PAYLOADS}
 """
@@ -96,4 +98,11 @@ def _add_kinds_and_units(connection: sqlite3.Connection) -> None:
                 )
 
 
-UPGRADES = {2: _add_kinds_and_units}
+def _add_removals(connection: sqlite3.Connection) -> None:
+    """In format 3 batches only added files, and all tables were plain Parquet."""
+    connection.execute("ALTER TABLE tables ADD COLUMN format TEXT NOT NULL DEFAULT 'parquet'")
+    connection.execute("ALTER TABLE batches ADD COLUMN removals TEXT NOT NULL DEFAULT '[]'")
+    connection.execute("ALTER TABLE batches ADD COLUMN keep_until REAL NOT NULL DEFAULT 0")
+
+
+UPGRADES = {2: _add_kinds_and_units, 3: _add_removals}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 from needlepoint.errors import StoreError
 from needlepoint.objects import Identity, is_url
 from needlepoint.tables import partitions
-from needlepoint.tables.definitions import File, Index, Table
+from needlepoint.tables.definitions import Batch, File, Index, Table
 from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas
 from needlepoint.tables.listing import list_files
 from needlepoint.tables.registry import Registry
@@ -61,6 +61,7 @@ class _Known:
     files: Mapping[str, File]
     indexes: tuple[Index, ...]
     pending: frozenset[str]
+    removed: Mapping[str, Identity]
     sequence: int
 
 
@@ -159,14 +160,17 @@ class Snapshots:
             sequence = self._registry.sequence()
             table = self._registry.table(name)
             files = {file.path: file for file in self._registry.files(table)}
-            pending = {
-                move.target
-                for batch in self._registry.unfinished_batches(table)
-                if batch.state == "publishing"
-                for move in batch.moves
-            }
+            batches = self._registry.batches.unfinished(table)
             indexes = tuple(self._registry.indexes(table))
-        return _Known(table, files, indexes, frozenset(pending - files.keys()), sequence)
+        return _Known(table, files, indexes, *on_their_way(batches, files.keys()), sequence)
+
+
+def on_their_way(batches: Sequence[Batch], known: Collection[str]) -> tuple[frozenset[str], dict[str, Identity]]:
+    """What lies in a table's location and is not of the table: paths of files that are on their way into it, and paths
+    and identities of those that batches took out."""
+    pending = {move.target for batch in batches if batch.state == "publishing" for move in batch.moves}
+    removed = {each.path: each.identity for batch in batches if batch.state != "publishing" for each in batch.removals}
+    return frozenset(pending.difference(known)), removed
 
 
 def _is_gone(location: str) -> bool:
@@ -198,6 +202,6 @@ def _overlay(known: _Known, listing: Mapping[str, Identity]) -> tuple[File, ...]
         file = known.files.get(path)
         if file is not None and file.identity == identity:
             files.append(file)
-        elif path not in known.pending:
+        elif path not in known.pending and known.removed.get(path) != identity:
             files.append(File(path, identity))
     return tuple(files)
