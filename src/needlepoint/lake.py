@@ -372,6 +372,16 @@ class Lake:
             self.registry, self.queue, found, id, staged, str(staging), removed=removed, keep=keep
         )
 
+    def finished(self, table: str, batch: str) -> Batch | None:
+        """The batch of this id if it was begun before, and finished now if its publisher died on the way; else None."""
+        if table not in self.registry.table_names():
+            return None
+        found = self.registry.table(table)
+        if self.registry.batches.get(found, batch) is None:
+            return None
+        publishing.recover(self.registry, self.queue, found, batch)
+        return self.registry.batches.get(found, batch)
+
     def _refuse_remote(self, name: str) -> None:
         if name in self.registry.table_names() and is_url(location := self.registry.table(name).location):
             raise UsageError(
