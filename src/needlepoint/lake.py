@@ -44,6 +44,7 @@ from needlepoint.tables import publishing
 from needlepoint.tables.definitions import Batch, File, Index, Table, check_name
 from needlepoint.tables.discovery import discover_schema, discover_table, read_schemas
 from needlepoint.tables.listing import list_files
+from needlepoint.tables.logs import check_plain, decide, is_of_others, open_log
 from needlepoint.tables.queue import LocalQueue, Queue
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.staged import StagedFile
@@ -127,12 +128,21 @@ class Lake:
 
     # Tables
 
-    def create_table(self, name: str, location: str | Path | None = None) -> LakeTable:
+    def create_table(self, name: str, location: str | Path | None = None, *, format: str | None = None) -> LakeTable:
         """Make a table of the Parquet files in a directory or under `s3://bucket/prefix`; by default in the directory
-        `name` of the lake."""
+        `name` of the lake.
+
+        In a Delta or Iceberg table its log decides which files belong. `format` says what it is: `delta`, `iceberg`, or
+        `parquet`, which takes every file that lies there; without it, a log that is found does.
+        """
         check_name("a table", name)
-        place = self._place(name, location)
-        paths = list(list_files(place).files)
+        decided, place = decide(self._place(name, location), format)
+        if is_of_others(decided):
+            return self._create_table_of_others(name, place, decided)
+        listing = list_files(place)
+        if format is None:
+            check_plain(place, listing)
+        paths = list(listing.files)
         if not paths:
             there = is_url(place) or Path(place).is_dir()
             raise UsageError(
@@ -141,6 +151,15 @@ class Lake:
             )
         found = discover_table(place, paths)
         self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
+        self.indexer.sync(name)
+        return LakeTable(self, name)
+
+    def _create_table_of_others(self, name: str, place: str, format: str) -> LakeTable:
+        log = open_log(format, place).current()
+        found = log.discover(read_schemas(place, list(log.files), log.taken))
+        for error in found.unreadable:
+            raise error
+        self.registry.create_table(name, place, found.schema, found.partitions, found.mixed, format)
         self.indexer.sync(name)
         return LakeTable(self, name)
 
@@ -195,6 +214,8 @@ class Lake:
                 )
         if not isinstance(embed, bool):
             raise UsageError(f"embed is {embed!r}.", hint="It is true or false.")
+        if embed:
+            self._refuse_of_others(table, "Leave embed out: the index then lies in the store.")
         try:
             json.dumps(options)
         except (TypeError, ValueError):
@@ -316,6 +337,7 @@ class Lake:
     def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:
         """Add the format's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
         and sync it. Files without one of the columns do without its filter."""
+        self._refuse_of_others(table, "Its own tools can write them: see docs/tables-of-others.md.")
         found = self.registry.table(table)
         for column in bloom:
             found.field(column)
@@ -334,6 +356,7 @@ class Lake:
     def staging(self, table: str) -> Path:
         """A fresh directory for one batch; `publish` takes it from there, to wherever the table lies."""
         check_name("a table", table)
+        self._refuse_of_others(table)
         try:
             publishing.sweep_staging(self.store, self.registry)
             return publishing.staging_directory(self.store, table)
@@ -384,12 +407,29 @@ class Lake:
         Files `removed` leave the table in the same moment, and are deleted `keep` seconds later; TableChanged when one
         of them is not what it was any more. `mover` moves the files, or uploads them, elsewhere than in this process.
         """
+        self._refuse_of_others(table)
         place = str(staging)
         found = self._table_for(table, staged, place)
         id = batch or uuid.uuid4().hex
         return publishing.publish(
             self.registry, self.queue, found, id, staged, place, removed=removed, keep=keep, mover=mover
         )
+
+    def _refuse_of_others(self, name: str, hint: str = "Write to it with its own tools, then sync.") -> None:
+        """The log of a table has the sizes of its files, and readers go by them."""
+        if name in self.registry.table_names() and is_of_others(format := self.registry.table(name).format):
+            kind = format.partition("=")[0].capitalize()
+            raise UsageError(f"table '{name}' is a table of {kind}, whose files are not written here.", hint=hint)
+
+    def _own_place(self, name: str) -> str:
+        """Where a table lies that its first batch makes."""
+        decided, place = decide(self._place(name, None), None)
+        if is_of_others(decided):
+            raise UsageError(
+                f"{place} is a table of {decided.capitalize()}, which is not written here.",
+                hint=f"`needle create-table {name}` makes it a table to be read; choose another name to write.",
+            )
+        return place
 
     def _table_for(self, name: str, staged: Sequence[StagedFile], staging: str) -> Table:
         """The schema of the batch must fit the table before any of it is published."""
@@ -400,9 +440,8 @@ class Lake:
             found = discover_table(staging, paths)
             # Another first batch may be quicker: then this one is a second.
             with contextlib.suppress(NameTaken):
-                return self.registry.create_table(
-                    name, self._place(name, None), found.schema, found.partitions, found.mixed
-                )
+                place = self._own_place(name)
+                return self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
         table = self.registry.table(name)
         if staged:
             known = [file.path for file in self.registry.files(table)]
@@ -507,6 +546,8 @@ class Lake:
             complete,
             snapshot.unknown,
             indexes,
+            table.format.partition("=")[0],
+            snapshot.version,
         )
 
     def _index_bytes(self, index: Index) -> int:

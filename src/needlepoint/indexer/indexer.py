@@ -39,8 +39,10 @@ from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
 from needlepoint.tables.definitions import File, Index, Table
-from needlepoint.tables.discovery import discover_schema, read_schemas
+from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas
 from needlepoint.tables.listing import belongs
+from needlepoint.tables.logged import Logged
+from needlepoint.tables.logs import is_of_others
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.snapshots import Snapshots, on_their_way
 
@@ -101,20 +103,23 @@ class Indexer:
         self._progress = progress
 
     def sync(self, name: str) -> SyncReport:
-        """Make the registry agree with the directory, then index what lacks it."""
+        """Make the registry agree with the directory, or with the table's log, then index what lacks it."""
         table = self._registry.table(name)
         known = {file.path: file for file in self._registry.files(table)}
-        present = Snapshots(self._registry, refresh=0).files(name)
-        paths = {file.path for file in present}
+        seen = Snapshots(self._registry, refresh=0).look(name)
+        paths = {file.path for file in seen.files}
         gone = [file for path, file in known.items() if path not in paths]
-        fresh = [file for file in present if file.id is None]
-        return self._take_in(table, known, fresh, gone)
+        fresh = [file for file in seen.files if file.id is None]
+        return self._take_in(table, known, fresh, gone, log=seen.log)
 
     def look(self, name: str, paths: Iterable[str]) -> SyncReport:
         """What sync does, for the files at these paths: each is asked what it is now, and nothing is listed.
 
-        A file that is replaced or removed while it is indexed is looked at again.
+        A file that is replaced or removed while it is indexed is looked at again. Of a table of others the log is read:
+        files say nothing of what belongs to it.
         """
+        if is_of_others(self._registry.table(name).format):
+            return self.sync(name)
         report = SyncReport(name)
         left = {path for path in paths if belongs(path)}
         for number in range(1, MOST_LOOKS + 1):
@@ -158,11 +163,15 @@ class Indexer:
         fresh: Sequence[File],
         gone: Sequence[File],
         only: frozenset[str] | None = None,
+        log: Logged | None = None,
     ) -> SyncReport:
         """Record files that are new or have changed, forget those that are gone, and index what lacks it."""
         changed = [file for file in fresh if file.path in known]
         paths = known.keys() - {file.path for file in gone} | {file.path for file in fresh}
-        table, unreadable = self._adapt_schema(table, fresh, [*paths])
+        if log is None:
+            table, unreadable = self._adapt_schema(table, fresh, [*paths])
+        else:
+            table, unreadable = self._follow_log(table, fresh, log)
         fresh = [file for file in fresh if file.path not in unreadable]
         removed = [known[file.path].id for file in changed] + [file.id for file in gone]
         self._registry.replace_files(table, fresh, [id for id in removed if id is not None])
@@ -184,8 +193,15 @@ class Indexer:
         found = discover_schema(table.location, schemas, paths, base=table)
         if found.adds_to(table):
             table = self._registry.widen_schema(table, found.schema, found.mixed)
-        prefix = f"{table.location}/"
-        return table, {e.path.removeprefix(prefix): Failure(e.path, str(e)) for e in found.unreadable}
+        return table, _left_out(table, found)
+
+    def _follow_log(self, table: Table, fresh: Sequence[File], log: Logged) -> tuple[Table, dict[str, Failure]]:
+        """The log says which columns there are; new files can only be refused."""
+        schemas = read_schemas(table.location, [file.path for file in fresh], log.taken)
+        found = log.discover(schemas, base=table)
+        if found.adds_to(table) or found.partitions != table.partitions:
+            table = self._registry.follow_schema(table, found.schema, found.partitions, found.mixed)
+        return table, _left_out(table, found)
 
     def finisher(self, table: Table) -> Callable[[str], int] | None:
         """What embeds the table's indexes into a file at a path; None when there is nothing to embed."""
@@ -411,10 +427,20 @@ def _identity(path: str) -> Identity | StoreError | None:
         return error
 
 
+def _left_out(table: Table, found: Discovered) -> dict[str, Failure]:
+    prefix = f"{table.location}/"
+    return {e.path.removeprefix(prefix): Failure(e.path, str(e)) for e in found.unreadable}
+
+
 def _unusable(table: Table, indexes: Sequence[Index]) -> dict[int, Failure]:
-    """Indexes of kinds that are not installed here, with the reason; whatever else there is goes on without them."""
+    """Indexes of kinds that are not installed here, and of columns that a log took away, with the reason; whatever else
+    there is goes on without them."""
     found = {}
     for index in indexes:
+        for column in index.columns:
+            if column not in table.data_columns:
+                why = f"index {index.name}: the table has no column '{column}' any more. DROP INDEX removes it."
+                found[index.id] = Failure(table.location, why, index_id=index.id)
         if index.kind != "key":
             try:
                 kind(index.kind)

@@ -24,7 +24,7 @@ from needlepoint.tables.batches import Batches, insert_files
 from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import File, Index, Place, Table, check_name
 from needlepoint.tables.registry_format import FORMAT, STATEMENTS, UPGRADES
-from needlepoint.tables.schemas import PER_SECOND, differing, refined, scale, too_far, unify
+from needlepoint.tables.schemas import PER_SECOND, differing, refined, respelled, scale, too_far, unify
 
 _TABLE = "id, name, location, schema, partitions, mixed, format"
 
@@ -166,6 +166,25 @@ class Registry:
             connection.execute(
                 "UPDATE tables SET schema = ?, mixed = ? WHERE id = ?",
                 (_schema_bytes(merged), json.dumps(sorted(all_mixed)), table.id),
+            )
+        return self.table(table.name)
+
+    def follow_schema(
+        self, table: Table, schema: pa.Schema, partitions: Sequence[str], mixed: frozenset[str] = frozenset()
+    ) -> Table:
+        """The table has these columns and no others: its log says so. An index of a column that has another type now,
+        or is no more, begins anew, as where a unit becomes finer."""
+        with self._change() as connection:
+            query = "SELECT schema FROM tables WHERE id = ?"
+            before = pa.ipc.read_schema(pa.py_buffer(connection.execute(query, (table.id,)).fetchone()[0]))
+            for column in sorted(respelled(before, schema)):
+                _refuse_too_far(connection, table, schema.field(column))
+                _begin_anew(connection, table, column)
+            for column in set(before.names).difference(schema.names):
+                _begin_anew(connection, table, column)
+            connection.execute(
+                "UPDATE tables SET schema = ?, partitions = ?, mixed = ? WHERE id = ?",
+                (_schema_bytes(schema), json.dumps(list(partitions)), json.dumps(sorted(mixed)), table.id),
             )
         return self.table(table.name)
 
