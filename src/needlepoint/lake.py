@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from needlepoint.errors import NameTaken, NotIndexable, SqlError, StoreError, UnknownName, UsageError
 from needlepoint.indexer.follow import Handled, follow
-from needlepoint.indexer.indexer import Indexer, Progress, SyncReport, no_progress
+from needlepoint.indexer.indexer import Elsewhere, Indexer, Progress, SyncReport, no_progress
 from needlepoint.indexer.payloads import strip_index
+from needlepoint.indexer.worker import Pool
 from needlepoint.indexes import kinds
 from needlepoint.indexes.key import check_key_index, key_bytes
 from needlepoint.indexes.stored import Unpacked
@@ -246,6 +247,20 @@ class Lake:
                 raise NotIndexable(failure.reason)
             _log.warning("%s", failure.reason)
         return reports
+
+    def build(self, table: str, index: str | None = None, *, pool: Pool | None = None) -> list[SyncReport]:
+        """Sync a table and build what its indexes lack, or one of them: in processes of this machine, or in a pool.
+
+        `needlepoint.spark.build` does it in tasks of Spark. A build that was killed goes on where it was.
+        """
+        found = self.registry.table(table)
+        known = [each.name for each in self.registry.indexes(found)]
+        if index is not None and index not in known:
+            raise UnknownName("index", index, known)
+        publishing.recover(self.registry, self.queue, found)
+        report = self.indexer.build(table, Elsewhere(pool, index))
+        self._sweep_indexes()
+        return [report]
 
     def rebuild(self, table: str, index: str | None = None, *, from_data: bool = False) -> list[SyncReport]:
         """Build the indexes of a table, or one of them, again: from the indexes embedded in its files where there are

@@ -29,6 +29,7 @@ COMMANDS = (
     "create-index",
     "drop-table",
     "drop-index",
+    "index",
     "sync",
     "sql",
     "explain",

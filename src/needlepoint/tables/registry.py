@@ -407,6 +407,15 @@ class Registry:
                     [(artifact.file_id, entries, index_id) for index_id, entries in artifact.entries.items()],
                 )
 
+    def commit_entries(self, index_id: int, entries: Mapping[int, int]) -> None:
+        """The same for one index, whose entries of these files are in its store; how many, by file id."""
+        with self._change() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO indexed SELECT files.id, indexes.id, ? FROM files, indexes "
+                "WHERE files.id = ? AND indexes.id = ?",
+                [(count, file_id, index_id) for file_id, count in entries.items()],
+            )
+
     def note_problems(self, problems: Mapping[int, str]) -> None:
         """Why files, by id, could not be indexed; they are scanned, and explain says why."""
         if problems:
