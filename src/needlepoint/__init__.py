@@ -75,6 +75,7 @@ def open(
     range_limit: int | None = None,
     access: str | None = None,
     costs: str | None = None,
+    history: str | None = None,
     progress: Any = None,
 ) -> Lake:
     """Open the lake in a directory; docs/settings.md explains the settings.
@@ -100,6 +101,7 @@ def open(
         range_limit=range_limit,
         access=access,
         costs=costs,
+        history=history,
     )
     return Lake(root, create=create, progress=progress or no_progress, settings=settings)
 
