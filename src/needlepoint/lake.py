@@ -30,6 +30,7 @@ from needlepoint.parquet.retrofit import Retrofitted, retrofit
 from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
 from needlepoint.query.file_indexes import FileIndexes
+from needlepoint.query.history import History
 from needlepoint.query.lookup import Lookup
 from needlepoint.query.parts import ReadPlan, plan_read
 from needlepoint.query.result import Result
@@ -107,7 +108,8 @@ class Lake:
         file_indexes = FileIndexes(self._pack_store, self._unpacked, settings.index_bytes)
         scratch = self.store / "scratch"
         self.indexer = Indexer(self.registry, self._key_store, self._pack_store, scratch, settings, progress)
-        self.engine = Engine(self.registry, self._key_store, file_indexes, settings)
+        self.history = History(self.store, settings.history == "on")
+        self.engine = Engine(self.registry, self._key_store, file_indexes, settings, self.history)
         self._lookup = Lookup(self.engine)
 
     def __enter__(self) -> Lake:
@@ -121,6 +123,7 @@ class Lake:
     def close(self) -> None:
         for store in self._stores.values():
             store.close()
+        self.history.close()
         self.queue.close()
         self.registry.close()
 
