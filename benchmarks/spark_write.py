@@ -6,9 +6,9 @@
     plain             df.write.partitionBy(…).parquet(…) with the same options: sorting, codec, pages, number of files
     Spark's defaults  the same without any option, and without sorting
 
-In one run, in turns, medians; rows and files are compared. The stream has an indexer beside it, in a process of its own,
-and the lag is from the moment its batch is published until a lookup in it reads pages and scans nothing. Trust the
-ratios. Nothing else should run on the machine.
+In one run, in turns, medians; rows and files are compared. The stream has `needle indexer` beside it; the lag is from the
+moment a batch is published until a lookup in it reads pages and scans nothing. Trust the ratios. Nothing else should run
+on the machine.
 """
 
 from __future__ import annotations
@@ -118,7 +118,14 @@ def measure_lag(session: Any, root: Path, batches: int, rows: int) -> None:
             return done
 
         lake.publish = timed  # type: ignore[method-assign]
-        command = [sys.executable, "-c", "from needlepoint.cli import main; main()", "indexer", "--lake", str(lake.root)]
+        command = [
+            sys.executable,
+            "-c",
+            "from needlepoint.cli import main; main()",
+            "indexer",
+            "--lake",
+            str(lake.root),
+        ]
         indexer = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
         try:
             for number in range(1, batches + 2):
@@ -144,7 +151,9 @@ def measure_lag(session: Any, root: Path, batches: int, rows: int) -> None:
         ["a file arrives, its batch is published", *_shown(cycles)],
         ["published, found through the index", *_shown(lags)],
     ]
-    report(f"A stream of {batches} micro-batches of {rows:,} rows, with an indexer", ["", "median ms", "worst ms"], table)
+    report(
+        f"A stream of {batches} micro-batches of {rows:,} rows, with an indexer", ["", "median ms", "worst ms"], table
+    )
 
 
 def _offer(root: Path, number: int, rows: int) -> None:
