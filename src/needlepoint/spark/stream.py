@@ -9,6 +9,7 @@ in the checkpoint's metadata: it lives as long as the checkpoint does, and no ot
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,11 +88,10 @@ def _make_durable(checkpoint: str) -> None:
     if not checkpoint.startswith("file://"):
         return
     root = Path(checkpoint.removeprefix("file://"))
-    for path in (root, root / "metadata", *(root / "offsets").rglob("*"), *(root / "sources").rglob("*")):
-        try:
+    planned = [root / "offsets", root / "sources"]
+    for path in (root, root / "metadata", *planned, *(path for each in planned for path in each.rglob("*"))):
+        with contextlib.suppress(FileNotFoundError):  # Spark removes what is old
             sync_file(path)
-        except FileNotFoundError:  # Spark removes what is old
-            continue
 
 
 def _index(lake: Lake, table: str) -> None:
