@@ -7,8 +7,8 @@
     Spark's defaults  the same without any option, and without sorting
 
 In one run, in turns, medians; rows and files are compared. The stream has `needle indexer` beside it; the lag is from
-the moment a batch is published until a lookup in it reads pages and scans nothing. Trust the ratios. Nothing else should
-run on the machine.
+the moment a batch is published until a lookup in it reads pages and scans nothing. Trust the ratios. Nothing else
+should run on the machine.
 """
 
 from __future__ import annotations
