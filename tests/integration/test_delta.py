@@ -7,6 +7,8 @@ import datetime
 import json
 import random
 import shutil
+import string
+import struct
 import subprocess
 import sys
 import threading
@@ -17,14 +19,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
+from pyroaring import BitMap
 from tests.buckets import aws_server
 from tests.lakes import staged, write
 from tests.others import agree, in_order, rows_of
 
 import needlepoint
 from needlepoint import Lake
+from needlepoint.cli import main
 from needlepoint.errors import NotIndexable, SchemaConflict, StoreError, UnknownName, Unsupported, UsageError
 
 
@@ -241,7 +246,7 @@ def test_narrow_files_of_a_wider_column(lake: Lake, tmp_path: Path) -> None:
     commit(str(place), {"add": {**add, "path": "d.parquet", "size": (place / "d.parquet").stat().st_size}})
     with pytest.raises(SchemaConflict, match="'id' is int64 in the log but date32"):
         lake.sql("SELECT count(*) FROM t")
-    with pytest.raises(SchemaConflict, match="d.parquet"):
+    with pytest.raises(SchemaConflict, match=r"d.parquet"):
         lake.sync()
 
 
@@ -263,7 +268,25 @@ def test_nested_columns(lake: Lake, tmp_path: Path) -> None:
         assert in_order(lake.sql(query).to_arrow()) == in_order(expected)
 
 
-def test_deletion_vectors_are_refused(lake: Lake, orders: str) -> None:
+def z85(data: bytes) -> str:
+    """Four bytes as five letters, as ZeroMQ and Delta write them."""
+    letters = string.digits + string.ascii_letters + ".-:+=^!/*?&<>()[]{}@%$#"
+    numbers = struct.unpack(f">{len(data) // 4}I", data)
+    return "".join(letters[number // 85**place % 85] for number in numbers for place in range(4, -1, -1))
+
+
+def inline_vector(*rows: int) -> dict[str, Any]:
+    """The numbers of deleted rows in the log itself: a magic number, one bitmap, its high bits, the bitmap."""
+    data = struct.pack("<IqI", 1681511377, 1, 0) + BitMap(rows).serialize()
+    padded = data + bytes(-len(data) % 4)
+    return {"storageType": "i", "pathOrInlineDv": z85(padded), "sizeInBytes": len(data), "cardinality": len(rows)}
+
+
+LOST = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40}
+
+
+@pytest.mark.parametrize("vector", [inline_vector(0, 3), {**LOST, "cardinality": 2}], ids=["inline", "lost"])
+def test_deletion_vectors_are_refused(lake: Lake, orders: str, vector: dict[str, Any]) -> None:
     lake.create_table("orders", orders)
     lake.create_index("orders", "id")
     assert len(lake.table("orders").get(id=7).rows()) == 1
@@ -271,9 +294,8 @@ def test_deletion_vectors_are_refused(lake: Lake, orders: str) -> None:
     commit(orders, reader_features("deletionVectors"))  # that there may be some is fine
     agree(lake, "orders", expected)
     add = actions(orders, 0, "add")[0]
-    vector = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40}
     removed = {"path": add["path"], "dataChange": True}
-    commit(orders, {"remove": removed}, {"add": {**add, "deletionVector": {**vector, "cardinality": 2}}})
+    commit(orders, {"remove": removed}, {"add": {**add, "deletionVector": vector}})
     for ask in (
         lambda: lake.sql("SELECT count(*) FROM orders"),
         lambda: lake.table("orders").get(id=7),
@@ -282,7 +304,7 @@ def test_deletion_vectors_are_refused(lake: Lake, orders: str) -> None:
     ):
         with pytest.raises(Unsupported, match=r"deletion vectors.* REORG TABLE … APPLY \(PURGE\)"):
             ask()
-    commit(orders, {"remove": removed | {"deletionVector": {**vector, "cardinality": 2}}}, {"add": add})
+    commit(orders, {"remove": removed | {"deletionVector": vector}}, {"add": add})
     agree(lake, "orders", expected)
 
 
@@ -360,9 +382,9 @@ def test_nothing_is_written(lake: Lake, orders: str, tmp_path: Path) -> None:
 
 
 def test_never_taken_for_plain_files(lake: Lake, orders: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="lies inside of .*/orders, a Delta table: not every file"):
+    with pytest.raises(UsageError, match=r"lies inside of .*/orders, a Delta table: not every file"):
         lake.create_table("t", f"{orders}/part=p1")
-    with pytest.raises(UsageError, match="holds .*/orders, a Delta table"):
+    with pytest.raises(UsageError, match=r"holds .*/orders, a Delta table"):
         lake.create_table("t", tmp_path)
     with pytest.raises(UsageError, match="'avro' is no format of a table"):
         lake.create_table("t", orders, format="avro")
@@ -488,6 +510,16 @@ def test_any_sequence_of_changes(tmp_path: Path, seed: int) -> None:
     agree(lake, "t", read(place))
 
 
+def test_on_the_command_line(orders: str, tmp_path: Path) -> None:
+    runner = CliRunner(env={"NEEDLE_LAKE": str(tmp_path / "lake")})
+    made = runner.invoke(main, ["create-table", "orders", orders])
+    assert made.stdout == "table orders: 6 files, 1,200 rows, partitioned by part, delta\n"
+    assert runner.invoke(main, ["create-table", "plain", orders, "--format", "parquet"]).exit_code == 0
+    assert "orders (delta, version 1)" in runner.invoke(main, ["status"]).stdout
+    refused = runner.invoke(main, ["create-index", "orders", "id", "--embed"])
+    assert (refused.exit_code, "not written here" in refused.stderr) == (1, True)
+
+
 def test_without_the_extra(orders: str, tmp_path: Path) -> None:
     """A directory of Delta is no plain table because deltalake is not installed."""
     script = f"""
@@ -519,6 +551,17 @@ def test_in_a_bucket(tmp_path: Path, orders: str) -> None:
         lake.sync()
         agree(lake, "orders", read(orders))
         assert lake.status().tables[0].version == "3"
+        # A notification of the log is followed; those of data files say nothing.
+        write_deltalake(orders, rows_of(3000, 50), mode="append")
+        bucket.put_directory(Path(orders), "lake/orders")
+        for key in ("part%3Dp1/new.parquet", f"_delta_log/{4:020}.json"):
+            record = {"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "eventVersion": "2.1"}
+            place = {"bucket": {"name": bucket.name}, "object": {"key": f"lake/orders/{key}"}}
+            lake.queue.put(json.dumps({"Records": [{**record, "s3": place}]}))
+        handled = list(lake.follow_events(once=True))
+        assert [(each.problem, each.indexed, each.passed_over) for each in handled] == [("", 0, 1), ("", 3, 0)]
+        assert lake.status().tables[0].unknown == 0
+        agree(lake, "orders", read(orders))
         with pytest.raises(UsageError, match="lies inside of"):
             lake.create_table("t", bucket.url("lake/orders/part=p1"))
         with pytest.raises(UsageError, match="holds"):

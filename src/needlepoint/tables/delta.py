@@ -45,7 +45,8 @@ class DeltaLog:
 
     def current(self) -> Logged:
         if self._held is None or self._is_outdated(int(self._held.version)):
-            self._held, self._commit = self._load()
+            loaded, self._commit = self._load()
+            self._held = self._held if loaded == self._held else loaded
         return self._held
 
     def _is_outdated(self, version: int) -> bool:
