@@ -42,6 +42,7 @@ class Status:
     """`approximate_events`: the queue counts its events roughly, and a while later."""
 
     root: str
+    store: str
     tables: tuple[TableStatus, ...]
     waiting_events: int
     events_set_aside: int
