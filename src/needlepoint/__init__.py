@@ -28,6 +28,7 @@ from needlepoint.errors import (
     StoreError,
     TableChanged,
     UnknownName,
+    Unsupported,
     UsageError,
 )
 
@@ -54,6 +55,7 @@ __all__ = [
     "StoreError",
     "TableChanged",
     "UnknownName",
+    "Unsupported",
     "UsageError",
 ]
 

@@ -15,7 +15,7 @@ import deltalake
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from needlepoint.errors import StoreError, Unsupported
+from needlepoint.errors import StoreError, Unsupported, UsageError
 from needlepoint.objects import Identity, identify, is_url
 from needlepoint.tables.identities import identities
 from needlepoint.tables.logged import Logged
@@ -37,12 +37,16 @@ _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 class DeltaLog:
     def __init__(self, location: str) -> None:
         self._location = location
+        if "%" in location:
+            # deltalake takes it for an escaped letter, and would read another directory.
+            raise UsageError(f"{location} has a % in its name, which deltalake cannot read.", hint="Rename it.")
         self._held: Logged | None = None
         self._commit: Identity | None = None
 
     def current(self) -> Logged:
         if self._held is None or self._is_outdated(int(self._held.version)):
-            self._held, self._commit = self._load()
+            loaded, self._commit = self._load()
+            self._held = self._held if loaded == self._held else loaded
         return self._held
 
     def _is_outdated(self, version: int) -> bool:

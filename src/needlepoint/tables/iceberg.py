@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent
 from pyiceberg.table import StaticTable
 
@@ -134,7 +135,7 @@ class IcebergLog:
             try:
                 path = f"{self._location}/metadata/{name}"
                 return StaticTable.from_metadata(path, _properties(self._location))
-            except ValueError:  # half of it is there
+            except (ValueError, ValidationError):  # half of it is there
                 time.sleep(_PAUSE if attempt < _ATTEMPTS - 1 else 0)
             except FileNotFoundError:
                 raise StoreError(f"the metadata {path} is gone.", hint="Is it mounted? Else drop the table.") from None

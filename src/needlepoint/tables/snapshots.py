@@ -98,7 +98,8 @@ class Snapshots:
         self._known: dict[str, _Known] = {}
         self._snapshots: dict[str, tuple[Snapshot, float]] = {}
         self._logs: dict[int, Log] = {}
-        self._schemas: dict[tuple[int, str, str, Identity], FileSchema] = {}
+        self._schemas: dict[tuple[int, str, Identity], FileSchema] = {}
+        self._logged: dict[int, Logged | None] = {}
         self._lock = threading.Lock()
 
     def current(self, name: str) -> Snapshot:
@@ -129,13 +130,12 @@ class Snapshots:
         seen = self._look(name)
         known, files, log = seen.known, seen.files, seen.log
         listable = seen.complete and all(_is_simple(file.path, known.table.partitions) for file in files)
-        version = "" if log is None else log.version
         held = self._snapshots.get(name)
-        if held is not None and (held[0].sequence, held[0].version, held[0].listable, held[0].files) == (
-            known.sequence,
-            version,
-            listable,
-            files,
+        same_log = log is self._logged.get(known.table.id)
+        if (
+            held is not None
+            and same_log
+            and (held[0].sequence, held[0].listable, held[0].files) == (known.sequence, listable, files)
         ):
             snapshot = held[0]  # the same object, so that what was prepared for it still serves
         else:
@@ -149,21 +149,23 @@ class Snapshots:
                 listable,
                 (refined if log is None else respelled)(known.table.schema, table.schema),
                 {} if log is None else log.groups,
-                version,
+                "" if log is None else log.version,
             )
         self._snapshots[name] = (snapshot, listed_at)
         return snapshot
 
     def _with_unknown(self, table: Table, files: tuple[File, ...], log: Logged | None) -> Table:
         """Files that sync has not seen can have other columns and wider types; a query sees them all the same."""
-        version = "" if log is None else log.version  # which says what is taken of a file
-        unknown = {(version, file.path, file.identity) for file in files if file.id is None}
+        unknown = {(file.path, file.identity) for file in files if file.id is None}
         if not unknown and log is None:
             return table
-        fresh = [key[1] for key in unknown if (table.id, *key) not in self._schemas]
+        if self._logged.get(table.id) is not log:  # which says what is taken of a file
+            self._schemas = {key: found for key, found in self._schemas.items() if key[0] != table.id}
+            self._logged[table.id] = log
+        fresh = [path for path, identity in unknown if (table.id, path, identity) not in self._schemas]
         found = read_schemas(table.location, fresh) if log is None else read_schemas(table.location, fresh, log.taken)
-        self._schemas |= {(table.id, *key): found[key[1]] for key in unknown if key[1] in found}
-        schemas = {key[1]: self._schemas[table.id, *key] for key in sorted(unknown, key=str)}
+        self._schemas |= {(table.id, path, identity): found[path] for path, identity in unknown if path in found}
+        schemas = {path: self._schemas[table.id, path, identity] for path, identity in sorted(unknown, key=str)}
         self._schemas = {key: found for key, found in self._schemas.items() if key[0] != table.id or key[1:] in unknown}
         paths = [file.path for file in files]
         if log is None:
