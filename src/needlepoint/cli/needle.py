@@ -35,6 +35,7 @@ COMMANDS = (
     "inspect",
     "retrofit",
     "status",
+    "advise",
     "verify",
     "rebuild",
     "sweep",
