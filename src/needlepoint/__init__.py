@@ -62,6 +62,7 @@ def open(
     root: str | Path,
     *,
     create: bool = True,
+    store: str | Path | None = None,
     queue: str | None = None,
     refresh: float | None = None,
     object_refresh: float | None = None,
@@ -78,9 +79,9 @@ def open(
     history: str | None = None,
     progress: Any = None,
 ) -> Lake:
-    """Open the lake in a directory; docs/settings.md explains the settings.
+    """Open the lake in a directory or at `s3://bucket/prefix`; docs/settings.md explains the settings.
 
-    `create=False` refuses a directory that is no lake yet. `progress` is called with what is done, how much of it
+    `create=False` refuses a place that is no lake yet. `progress` is called with what is done, how much of it
     and of how much.
     """
     from needlepoint.indexer.indexer import no_progress
@@ -88,6 +89,7 @@ def open(
     from needlepoint.settings import Settings
 
     settings = Settings.from_environment(
+        store=None if store is None else str(store),
         queue=queue,
         refresh=refresh,
         object_refresh=object_refresh,

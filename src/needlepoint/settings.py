@@ -1,6 +1,7 @@
 """The settings of a lake, each with its environment variable.
 
 setting           variable                 default   meaning
+store             NEEDLE_STORE                       directory of registry and indexes; without one, see stores/place.py
 queue             NEEDLE_QUEUE                       queue of events: sqs://name; without one, in the lake's store
 refresh           NEEDLE_REFRESH           1.0       seconds a directory listing stays fresh
 object_refresh    NEEDLE_OBJECT_REFRESH    60.0      seconds a listing of an object store stays fresh
@@ -29,6 +30,7 @@ _CHOICES = {"access": ("auto", "pages", "scan"), "history": ("on", "off")}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    store: str = ""
     queue: str = ""
     refresh: float = 1.0
     object_refresh: float = 60.0

@@ -44,6 +44,7 @@ def _show(status: Status, console: Console) -> None:
     from needlepoint.cli.screen import count, grid, size
 
     console.print(f"lake {status.root}")
+    console.print(f"store {status.store}")
     headers = ("table", "files", "rows", "size", "indexed", "unknown", "partitions")
     tables = grid(console, *headers, right=headers[1:6])
     for table in status.tables:

@@ -7,6 +7,7 @@ spark.write(session.read.json("products.json"), lake, "product", partition_by=["
 stream.writeStream.foreachBatch(spark.batch_writer(lake, "product", stream="feed")).start()
 spark.read(session, lake, "product", where="product_id = 384209819", columns=["title", "upc"])
 spark.lookup_join(orders, lake, "product", on="product_id", columns=["title"])
+spark.build(session, lake, "product")
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from needlepoint.spark.data_source import register
 from needlepoint.spark.java import java_home
 from needlepoint.spark.lookup_join import lookup_join
+from needlepoint.spark.pool import build
 from needlepoint.spark.read import read
 from needlepoint.spark.session import session
 from needlepoint.spark.source import read_source
@@ -23,6 +25,7 @@ from needlepoint.spark.write import batch_writer, write
 __all__ = [
     "Layout",
     "batch_writer",
+    "build",
     "java_home",
     "lookup_join",
     "read",
