@@ -209,8 +209,11 @@ class Lake:
         With `embed`, what it knows of a file is put into the file itself, which every other reader goes on reading.
         docs/indexes.md lists the kinds and their options.
         """
-        found = self.registry.table(table)
         columns = (column,) if isinstance(column, str) else tuple(column)
+        found = self.registry.table(table)
+        if is_of_others(found.format) and not set(columns).issubset(found.schema.names):
+            self.sync(table)  # its log may have the column by now
+            found = self.registry.table(table)
         fields = [found.field(each) for each in columns]
         if len(set(columns)) != len(columns) or not columns:
             raise UsageError(f"an index on {', '.join(columns) or 'no column'}.", hint="Name each column once.")
@@ -338,7 +341,8 @@ class Lake:
                 table = next((table for table in self.registry.tables() if table.id == index.table_id), None)
                 if table is None:
                     raise UnknownName("index", index.name, [each.name for each in self.registry.indexes()])
-                width = key_bytes(table.schema.field(index.column).type)
+                known = index.column in table.schema.names  # a log can take a column away
+                width = key_bytes(table.schema.field(index.column).type) if known else 8
                 self._stores[index.id] = self._key_store_of(index, width)
             return self._stores[index.id]
 
@@ -389,6 +393,7 @@ class Lake:
         """A fresh place for one batch in the bucket of a table, for writers that reach it and no directory in common;
         `publish` copies from there inside the store."""
         check_name("a table", table)
+        self._refuse_of_others(table)
         location = self._location(table)
         if not is_url(location):
             raise UsageError(f"table '{table}' lies in {location}.", hint="Stage it in a directory: `staging`.")
