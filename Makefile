@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 ROWS ?= 2000000
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench-quick bench-peers bench-text bench-spark lock clean
+.PHONY: help install demo test test-all lint format bench-quick bench-peers bench-text bench-spark bench-scale-simulation lock clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 24
 
 install: $(VENV)/.installed  ## Install Needlepoint and its tools into .venv, versions pinned with hashes
 
@@ -52,6 +52,9 @@ bench-text: install  ## LIKE on 10M titles beside DataFusion, DuckDB and Lance, 
 
 bench-spark: install  ## Spark through the index beside plain Spark over the same lake (BENCH_ROWS=10000000)
 	$(BIN)/python benchmarks/spark_read.py
+
+bench-scale-simulation: install  ## A query node over 100,000 files and KEYS=1e8 keys without their data (1e9: 10 GB, 15 minutes)
+	$(BIN)/python benchmarks/scale_simulation.py --keys $(or $(KEYS),1e8)
 
 lock: install  ## Resolve the versions again into requirements.lock (needs uv)
 	uv pip compile --extra dev --generate-hashes --no-emit-index-url --no-annotate --no-header \
