@@ -304,6 +304,10 @@ class Registry:
             for path, size, mtime_ns, etag, id, rows, row_groups, pages, blooms, problem, has_card, indexed in found
         ]
 
+    def paths(self, table: Table) -> list[str]:
+        """Of all files of a table."""
+        return [path for (path,) in self._database.read("SELECT path FROM files WHERE table_id = ?", table.id)]
+
     def card(self, file_id: int) -> bytes | None:
         found = self._database.read("SELECT card FROM cards WHERE file_id = ?", file_id)
         return found[0][0] if found else None

@@ -162,12 +162,8 @@ class Snapshots:
         version = "" if log is None else log.version
         held = self._snapshots.get(name)
         before = None if held is None else held.snapshot
-        if before is not None and (before.sequence, before.version, before.listable, before.files) == (
-            known.sequence,
-            version,
-            listable,
-            files,
-        ):
+        same = held is not None and held.known.sequence == known.sequence
+        if same and before and (before.version, before.listable, before.files) == (version, listable, files):
             snapshot = before  # the same object, so that what was prepared for it still serves
         else:
             table = self._with_unknown(known.table, files, log)
