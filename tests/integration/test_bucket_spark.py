@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,7 +136,7 @@ def test_uploads_in_tasks(lake: needlepoint.Lake, bucket: Bucket, spark: SparkSe
 def test_a_batch_that_is_uploaded_in_tasks(
     lake: needlepoint.Lake, bucket: Bucket, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("needlepoint.spark.write._is_local", lambda spark: False)
+    monkeypatch.setattr(sys.modules["needlepoint.spark.write"], "_is_local", lambda spark: False)
     monkeypatch.setattr(publishing, "_move_here", None)
     needle_spark.write(spark.range(1000).repartition(6), lake, "numbers", batch="one")
     assert lake.sql("SELECT count(*) AS n, sum(id) AS s FROM numbers").rows() == [{"n": 1000, "s": 499_500}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from needlepoint.errors import UnknownName, UsageError
-from needlepoint.objects import Identity, as_source, is_url, remove_directory
+from needlepoint.errors import SparkError, StoreError, UnknownName, UsageError
+from needlepoint.objects import Identity, as_source, identify, is_url, remove_directory
 from needlepoint.spark.failures import translated
 from needlepoint.spark.s3a import spark_path
 from needlepoint.tables.listing import list_files
@@ -68,12 +69,26 @@ def stage(
         # could not tell ours from one that somebody else made in the meantime.
         writer = df.write.mode("append").options(**_options(df, layout)).partitionBy(*partition_by)
         writer.parquet(spark_path(root))
+        if is_url(root):
+            _check_written(root)
         return _listed(root)
     except BaseException as failure:
-        remove_directory(root)
+        with contextlib.suppress(StoreError):  # what stays is swept
+            remove_directory(root)
         if isinstance(failure, Exception):
             raise translated(failure, f"writing into {root}") from failure
         raise
+
+
+def _check_written(root: str) -> None:
+    """Nothing in the place of a job that succeeded is no empty batch: then it wrote elsewhere."""
+    try:
+        identify(f"{root}/_SUCCESS")
+    except FileNotFoundError:
+        raise SparkError(
+            f"Spark wrote into {spark_path(root)}, and nothing is in {root}.",
+            hint="Give fs.s3a.endpoint and AWS_ENDPOINT_URL the same S3; see docs/object-stores.md.",
+        ) from None
 
 
 def _new_directory(directory: str | os.PathLike[str]) -> str:
@@ -121,6 +136,7 @@ def _options(df: DataFrame, layout: Layout) -> dict[str, str | int | bool]:
         "parquet.block.size": layout.row_group_bytes,
         "parquet.bloom.filter.adaptive.enabled": True,  # otherwise every filter takes 1 MiB
         "maxRecordsPerFile": layout.max_records_per_file,
+        "mapreduce.fileoutputcommitter.marksuccessfuljobs": True,  # which _check_written looks for
     }
     for column in layout.dictionary_off:
         options |= _column_option(df, "parquet.enable.dictionary", column, False)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from needlepoint.errors import UsageError
+from needlepoint.errors import StoreError, UsageError
 from needlepoint.objects import is_url, remove_directory
 from needlepoint.spark.finish import finish, mover
 from needlepoint.spark.s3a import has_s3a, needs_s3a
@@ -71,8 +72,9 @@ def write(
         elsewhere = lake.is_remote(table) and not is_url(place) and not _is_local(spark)
         return lake.publish(table, staged, place, batch, mover=mover(spark) if elsewhere else None)
     except BaseException:
-        if not _begun(lake, table, place):
-            remove_directory(place)
+        with contextlib.suppress(StoreError):  # what stays is swept
+            if not _begun(lake, table, place):
+                remove_directory(place)
         raise
 
 
