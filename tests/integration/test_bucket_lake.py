@@ -105,6 +105,12 @@ def test_roots_that_are_no_place(tmp_path: Path, root: str) -> None:
         needlepoint.open(root, store=tmp_path)
 
 
+def test_an_endpoint_that_is_no_url(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9000")
+    with opened(bucket, tmp_path) as lake, pytest.raises(needlepoint.UsageError, match="AWS_ENDPOINT_URL is no URL"):
+        lake.create_table("product")
+
+
 def test_a_lake_that_is_not_there(bucket: Bucket, tmp_path: Path) -> None:
     with pytest.raises(needlepoint.UsageError, match=r"no store of 's3://.*lake' in .*store"):
         opened(bucket, tmp_path / "store", create=False)
@@ -448,7 +454,9 @@ def test_orphans_in_the_bucket_are_swept_and_live_batches_are_not(
     assert orphan.startswith(bucket.url("lake/_stage/product/"))
     for place in (orphan, live):
         bucket.put_table(f"{place.removeprefix(f's3://{bucket.name}/')}/year=2020/x.parquet", products(30, 10))
-    bucket.put("lake/_stage/dropped/abc/_temporary/0/x", b"x")
+    dropped = lake.staging_url("dropped")
+    bucket.put(f"{dropped.removeprefix(f's3://{bucket.name}/')}/_temporary/0/x", b"x")
+    bucket.put("lake/_stage/of/others", b"x")
     files = [StagedFile(f"{live}/year=2020/x.parquet", "year=2020", 0, 10)]
     crash_at(lake, monkeypatch, "move", "before")
     with pytest.raises(Crash):
@@ -459,10 +467,10 @@ def test_orphans_in_the_bucket_are_swept_and_live_batches_are_not(
     assert lake.sweep().staging == 0  # which finishes the batch, and leaves what is young
     assert ids(lake) == list(range(40))
     assert publishing.sweep_prefixes(lake.root, lake.registry, older_than=-2) == [
-        bucket.url("lake/_stage/dropped/abc"),
+        dropped,
         orphan,
     ]
-    assert len(keys(bucket)) == 4
+    assert len(keys(bucket)) == 5
 
 
 def test_a_table_that_is_a_bucket_is_staged_inside(bucket: Bucket, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ JARS = os.environ.get("NEEDLE_TEST_S3A_JARS", "")
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.skipif(not JARS, reason="NEEDLE_TEST_S3A_JARS names no directory with hadoop-aws; see `make s3a-jars`"),
+    pytest.mark.skipif(not JARS, reason="NEEDLE_TEST_S3A_JARS names no directory with hadoop-aws; run `make test-s3a`"),
 ]
 
 
@@ -27,7 +27,7 @@ def test_batches_are_staged_in_the_bucket_and_copied_there(tmp_path: Path) -> No
         bucket = server.bucket()
         root, store = bucket.url("lake"), str(tmp_path / "store")
         done = subprocess.run(
-            [sys.executable, str(JOB), root, store, JARS], capture_output=True, text=True, timeout=300, check=False
+            [sys.executable, str(JOB), root, store, JARS], capture_output=True, text=True, timeout=550, check=False
         )
         assert done.returncode == 0, done.stderr
         for secret in (ACCESS_KEY, SECRET_KEY):
