@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
+from click.testing import CliRunner
 from tests.buckets import Bucket, Server, aws_server
 from tests.integration.test_bucket_lake import keys
 
 import needlepoint
 from needlepoint import spark as needle_spark
+from needlepoint.cli.needle import main
 from needlepoint.objects import identify
 from needlepoint.spark.finish import mover
 from needlepoint.spark.products import product_id_of, products
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-ROWS = 6000
+ROWS = 4000
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,7 @@ def lake(bucket: Bucket, tmp_path: Path) -> Iterator[needlepoint.Lake]:
 def write_products(lake: needlepoint.Lake, spark: SparkSession, batches: int = 2) -> None:
     for batch in range(batches):
         frame = products(spark, ROWS, batch=batch, batches=batches)
-        needle_spark.write(frame, lake, "product", batch=f"b{batch}", partition_by=["partner"], files_per_partition=1)
+        needle_spark.write(frame, lake, "product", batch=f"b{batch}", partition_by=["year"], files_per_partition=1)
         if batch == 0:
             lake.create_index("product", "product_id", build=False)
             lake.create_index("product", "title", kind="text", embed=True, build=False)
@@ -78,8 +80,8 @@ def test_spark_writes_an_event_is_indexed_and_sql_finds_the_row(
     assert [each.problem for each in lake.follow_events(once=True)] == ["", ""]
     assert list((lake.store / "stage/product").iterdir()) == []
     other = copied(bucket, tmp_path / "copy")
-    questions = [f"product_id = {product_id_of(row)}" for row in (0, 17, 3001, 5999, 6000)]
-    for where in (*questions, "title LIKE '%milk%'", "partner = 'ABC' AND month < 6"):
+    questions = [f"product_id = {product_id_of(row)}" for row in (0, 17, 3001, 3999, 4000)]
+    for where in (*questions, "title LIKE '%milk%'", "year = 2024 AND month < 6"):
         query = f"SELECT upc, title, partner FROM product WHERE {where} ORDER BY upc"
         result = lake.sql(query)
         assert [tuple(each.values()) for each in result.rows()] == other.execute(query).fetchall()
@@ -149,3 +151,16 @@ def test_staging_that_is_not_possible(lake: needlepoint.Lake, bucket: Bucket, sp
     with pytest.raises(needlepoint.UsageError, match="'local' or 's3a'"):
         needle_spark.write(spark.range(10), lake, "numbers", staging="s3a://bucket")
     assert lake.tables() == keys(bucket) == []
+
+
+def test_ingest_into_a_bucket(bucket: Bucket, spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "feed.json").write_text("".join(f'{{"id": {n}, "title": "t{n}"}}\n' for n in range(100)))
+    place = ["--lake", bucket.url("lake"), "--store", str(tmp_path / "store")]
+    feed = ["ingest", "item", str(tmp_path / "feed.json"), "--batch", "one"]
+    for said in ("100 rows in 1 file published as batch one", "was published before"):
+        done = CliRunner().invoke(main, [*place, *feed, "--files-per-partition", "1"])
+        assert done.exit_code == 0, done.output
+        assert said in done.output
+    asked = CliRunner().invoke(main, [*place, "sql", "--format", "csv", "SELECT title FROM item WHERE id = 42"])
+    assert asked.output.split() == ['"title"', '"t42"']
+    assert len(keys(bucket)) == 1
