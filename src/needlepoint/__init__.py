@@ -28,6 +28,7 @@ from needlepoint.errors import (
     StoreError,
     TableChanged,
     UnknownName,
+    Unsupported,
     UsageError,
 )
 
@@ -54,6 +55,7 @@ __all__ = [
     "StoreError",
     "TableChanged",
     "UnknownName",
+    "Unsupported",
     "UsageError",
 ]
 
@@ -76,6 +78,7 @@ def open(
     range_limit: int | None = None,
     access: str | None = None,
     costs: str | None = None,
+    history: str | None = None,
     progress: Any = None,
 ) -> Lake:
     """Open the lake in a directory or at `s3://bucket/prefix`; docs/settings.md explains the settings.
@@ -102,6 +105,7 @@ def open(
         range_limit=range_limit,
         access=access,
         costs=costs,
+        history=history,
     )
     return Lake(root, create=create, progress=progress or no_progress, settings=settings)
 

@@ -18,21 +18,27 @@ import pyarrow as pa
 
 from needlepoint.errors import NameTaken, NotIndexable, SqlError, StoreError, UnknownName, UsageError
 from needlepoint.indexer.follow import Handled, follow
-from needlepoint.indexer.indexer import Indexer, Progress, SyncReport, no_progress
+from needlepoint.indexer.indexer import Elsewhere, Indexer, Progress, SyncReport, no_progress
 from needlepoint.indexer.payloads import strip_index
+from needlepoint.indexer.worker import Pool
 from needlepoint.indexes import kinds
 from needlepoint.indexes.key import check_key_index, key_bytes
 from needlepoint.indexes.stored import Unpacked
 from needlepoint.objects import Identity, is_url
 from needlepoint.parquet.caches import ByteCache
 from needlepoint.parquet.retrofit import Retrofitted, retrofit
+from needlepoint.query.advice import Advised, advise
 from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
 from needlepoint.query.file_indexes import FileIndexes
+from needlepoint.query.gate import Costs
+from needlepoint.query.history import History, today
 from needlepoint.query.lookup import Lookup
 from needlepoint.query.parts import ReadPlan, plan_read
 from needlepoint.query.result import Result
+from needlepoint.query.shapes import conditions
 from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, ShowIndexes, parse
+from needlepoint.query.survey import IndexFacts, survey
 from needlepoint.query.verify import VerifyReport, verify
 from needlepoint.settings import Settings
 from needlepoint.status import CacheStatus, IndexStatus, Status, SweepReport, TableStatus
@@ -44,6 +50,7 @@ from needlepoint.tables import publishing
 from needlepoint.tables.definitions import Batch, File, Index, Table, check_name
 from needlepoint.tables.discovery import discover_schema, discover_table, read_schemas
 from needlepoint.tables.listing import list_files
+from needlepoint.tables.logs import check_plain, decide, is_of_others, open_log
 from needlepoint.tables.queue import LocalQueue, Queue
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.staged import StagedFile
@@ -105,7 +112,8 @@ class Lake:
         file_indexes = FileIndexes(self._pack_store, self._unpacked, settings.index_bytes)
         scratch = self.store / "scratch"
         self.indexer = Indexer(self.registry, self._key_store, self._pack_store, scratch, settings, progress)
-        self.engine = Engine(self.registry, self._key_store, file_indexes, settings)
+        self.history = History(self.store, settings.history == "on")
+        self.engine = Engine(self.registry, self._key_store, file_indexes, settings, self.history)
         self._lookup = Lookup(self.engine)
 
     def __enter__(self) -> Lake:
@@ -119,6 +127,7 @@ class Lake:
     def close(self) -> None:
         for store in self._stores.values():
             store.close()
+        self.history.close()
         self.queue.close()
         self.registry.close()
 
@@ -127,12 +136,21 @@ class Lake:
 
     # Tables
 
-    def create_table(self, name: str, location: str | Path | None = None) -> LakeTable:
+    def create_table(self, name: str, location: str | Path | None = None, *, format: str | None = None) -> LakeTable:
         """Make a table of the Parquet files in a directory or under `s3://bucket/prefix`; by default in the directory
-        `name` of the lake."""
+        `name` of the lake.
+
+        In a Delta or Iceberg table its log decides which files belong. `format` says what it is: `delta`, `iceberg`, or
+        `parquet`, which takes every file that lies there; without it, a log that is found does.
+        """
         check_name("a table", name)
-        place = self._place(name, location)
-        paths = list(list_files(place).files)
+        decided, place = decide(self._place(name, location), format)
+        if is_of_others(decided):
+            return self._create_table_of_others(name, place, decided)
+        listing = list_files(place)
+        if format is None:
+            check_plain(place, listing)
+        paths = list(listing.files)
         if not paths:
             there = is_url(place) or Path(place).is_dir()
             raise UsageError(
@@ -141,6 +159,15 @@ class Lake:
             )
         found = discover_table(place, paths)
         self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
+        self.indexer.sync(name)
+        return LakeTable(self, name)
+
+    def _create_table_of_others(self, name: str, place: str, format: str) -> LakeTable:
+        log = open_log(format, place).current()
+        found = log.discover(read_schemas(place, list(log.files), log.taken))
+        for error in found.unreadable:
+            raise error
+        self.registry.create_table(name, place, found.schema, found.partitions, found.mixed, format)
         self.indexer.sync(name)
         return LakeTable(self, name)
 
@@ -182,8 +209,11 @@ class Lake:
         With `embed`, what it knows of a file is put into the file itself, which every other reader goes on reading.
         docs/indexes.md lists the kinds and their options.
         """
-        found = self.registry.table(table)
         columns = (column,) if isinstance(column, str) else tuple(column)
+        found = self.registry.table(table)
+        if is_of_others(found.format) and not set(columns).issubset(found.schema.names):
+            self.sync(table)  # its log may have the column by now
+            found = self.registry.table(table)
         fields = [found.field(each) for each in columns]
         if len(set(columns)) != len(columns) or not columns:
             raise UsageError(f"an index on {', '.join(columns) or 'no column'}.", hint="Name each column once.")
@@ -195,6 +225,8 @@ class Lake:
                 )
         if not isinstance(embed, bool):
             raise UsageError(f"embed is {embed!r}.", hint="It is true or false.")
+        if embed:
+            self._refuse_of_others(table, "Leave embed out: the index then lies in the store.")
         try:
             json.dumps(options)
         except (TypeError, ValueError):
@@ -226,18 +258,32 @@ class Lake:
             _log.warning("%s", failure.reason)
         return reports
 
+    def build(self, table: str, index: str | None = None, *, pool: Pool | None = None) -> list[SyncReport]:
+        """Sync a table and build what its indexes lack, or one of them: in processes of this machine, or in a pool.
+
+        `needlepoint.spark.build` does it in tasks of Spark. A build that was killed goes on where it was.
+        """
+        self.indexes_of(table, index)
+        publishing.recover(self.registry, self.queue, self.registry.table(table))
+        report = self.indexer.build(table, Elsewhere(pool, index))
+        self._sweep_indexes()
+        return [report]
+
     def rebuild(self, table: str, index: str | None = None, *, from_data: bool = False) -> list[SyncReport]:
         """Build the indexes of a table, or one of them, again: from the indexes embedded in its files where there are
         any, without reading their data; or `from_data`, which embeds them anew too."""
-        found = self.registry.table(table)
-        indexes = [each for each in self.registry.indexes(found) if index is None or each.name == index]
-        if not indexes and index is not None:
-            raise UnknownName("index", index, [each.name for each in self.registry.indexes(found)])
-        for each in indexes:
+        for each in self.indexes_of(table, index):
             self.indexer.begin_anew(each)
         if from_data:
-            self.indexer.catch_up(found, from_data=True)
+            self.indexer.catch_up(self.registry.table(table), from_data=True)
         return self.sync(table)
+
+    def indexes_of(self, table: str, name: str | None = None) -> list[Index]:
+        """The indexes of a table, or the one of this name; UnknownName if there is none."""
+        known = self.registry.indexes(self.registry.table(table))
+        if name is not None and name not in [each.name for each in known]:
+            raise UnknownName("index", name, [each.name for each in known])
+        return [each for each in known if name in (None, each.name)]
 
     def drop_index(self, name: str, *, strip: bool = False) -> None:
         """Forget an index. What it embedded stays in the files, which costs room and nothing else; with `strip` it is
@@ -295,7 +341,8 @@ class Lake:
                 table = next((table for table in self.registry.tables() if table.id == index.table_id), None)
                 if table is None:
                     raise UnknownName("index", index.name, [each.name for each in self.registry.indexes()])
-                width = key_bytes(table.schema.field(index.column).type)
+                known = index.column in table.schema.names  # a log can take a column away
+                width = key_bytes(table.schema.field(index.column).type) if known else 8
                 self._stores[index.id] = self._key_store_of(index, width)
             return self._stores[index.id]
 
@@ -316,6 +363,7 @@ class Lake:
     def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:
         """Add the format's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
         and sync it. Files without one of the columns do without its filter."""
+        self._refuse_of_others(table, "Its own tools can write them: see docs/tables-of-others.md.")
         found = self.registry.table(table)
         for column in bloom:
             found.field(column)
@@ -334,6 +382,7 @@ class Lake:
     def staging(self, table: str) -> Path:
         """A fresh directory for one batch; `publish` takes it from there, to wherever the table lies."""
         check_name("a table", table)
+        self._refuse_of_others(table)
         try:
             publishing.sweep_staging(self.store, self.registry)
             return publishing.staging_directory(self.store, table)
@@ -344,6 +393,7 @@ class Lake:
         """A fresh place for one batch in the bucket of a table, for writers that reach it and no directory in common;
         `publish` copies from there inside the store."""
         check_name("a table", table)
+        self._refuse_of_others(table)
         location = self._location(table)
         if not is_url(location):
             raise UsageError(f"table '{table}' lies in {location}.", hint="Stage it in a directory: `staging`.")
@@ -384,12 +434,39 @@ class Lake:
         Files `removed` leave the table in the same moment, and are deleted `keep` seconds later; TableChanged when one
         of them is not what it was any more. `mover` moves the files, or uploads them, elsewhere than in this process.
         """
+        self._refuse_of_others(table)
         place = str(staging)
         found = self._table_for(table, staged, place)
         id = batch or uuid.uuid4().hex
         return publishing.publish(
             self.registry, self.queue, found, id, staged, place, removed=removed, keep=keep, mover=mover
         )
+
+    def finished(self, table: str, batch: str) -> Batch | None:
+        """The batch of this id if it was begun before, and finished now if its publisher died on the way; else None."""
+        if table not in self.registry.table_names():
+            return None
+        found = self.registry.table(table)
+        if self.registry.batches.get(found, batch) is None:
+            return None
+        publishing.recover(self.registry, self.queue, found, batch)
+        return self.registry.batches.get(found, batch)
+
+    def _refuse_of_others(self, name: str, hint: str = "Write to it with its own tools, then sync.") -> None:
+        """The log of a table has the sizes of its files, and readers go by them."""
+        if name in self.registry.table_names() and is_of_others(format := self.registry.table(name).format):
+            kind = format.partition("=")[0].capitalize()
+            raise UsageError(f"table '{name}' is a table of {kind}, whose files are not written here.", hint=hint)
+
+    def _own_place(self, name: str) -> str:
+        """Where a table lies that its first batch makes."""
+        decided, place = decide(self._place(name, None), None)
+        if is_of_others(decided):
+            raise UsageError(
+                f"{place} is a table of {decided.capitalize()}, which is not written here.",
+                hint=f"`needle create-table {name}` makes it a table to be read; choose another name to write.",
+            )
+        return place
 
     def _table_for(self, name: str, staged: Sequence[StagedFile], staging: str) -> Table:
         """The schema of the batch must fit the table before any of it is published."""
@@ -400,9 +477,8 @@ class Lake:
             found = discover_table(staging, paths)
             # Another first batch may be quicker: then this one is a second.
             with contextlib.suppress(NameTaken):
-                return self.registry.create_table(
-                    name, self._place(name, None), found.schema, found.partitions, found.mixed
-                )
+                place = self._own_place(name)
+                return self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
         table = self.registry.table(name)
         if staged:
             known = [file.path for file in self.registry.files(table)]
@@ -448,6 +524,22 @@ class Lake:
         """Plan `SELECT columns FROM table WHERE where` for other processes to read, in parts that can be pickled. They
         need the files and nothing else of the lake."""
         return plan_read(self.engine, table, where, columns)
+
+    def advise(self, table: str) -> Advised:
+        """Which index, order or compaction would make the queries that were asked of a table faster, and by how much.
+        Reads cards, bounds, some rows of the columns that were asked, and the history of queries."""
+        found = self.registry.table(table)
+        history = self.history.asked(found.id)
+        compared = [column for asked in history for kind, column in conditions(asked.shape) if kind in ("eq", "in")]
+        indexes = [
+            IndexFacts(index.name, index.kind, tuple(index.column.split(", ")), index.bytes, index.files)
+            for index in self._table_status(found).indexes
+        ]
+        costs = Costs.of(found.location, self.settings.costs)
+        prepared, limit = self.engine.prepare(table), self.settings.range_limit
+        facts = survey(prepared, self.engine.cards, costs, limit, indexes, list(dict.fromkeys(compared)))
+        advice = advise(facts, history, self.history.used(found.id), today())
+        return Advised(table, sum(a.times for a in history), self.history.since(found.id), tuple(advice))
 
     def is_current(self, plan: ReadPlan) -> bool:
         """Whether a table has the files it was planned for, as the directory is at this moment."""
@@ -507,6 +599,8 @@ class Lake:
             complete,
             snapshot.unknown,
             indexes,
+            table.format.partition("=")[0],
+            snapshot.version,
         )
 
     def _index_bytes(self, index: Index) -> int:

@@ -50,7 +50,8 @@ def _show(status: Status, console: Console) -> None:
     for table in status.tables:
         numbers = (f"{number:,}" for number in (table.files, table.rows))
         left = (f"{table.indexed:,}", f"{table.unknown:,}", ", ".join(table.partitions) or "-")
-        tables.add_row(table.name, *numbers, size(table.bytes), *left)
+        version = f" ({table.format}, version {table.version})" if table.version else ""
+        tables.add_row(f"{table.name}{version}", *numbers, size(table.bytes), *left)
     if status.tables:
         console.print(tables)
     headers = ("index", "table", "column", "kind", "files", "entries", "size")

@@ -4,9 +4,10 @@ from needlepoint import spark
 
 session = spark.session()
 spark.write(session.read.json("products.json"), lake, "product", partition_by=["partner"])
-stream.writeStream.foreachBatch(spark.batch_writer(lake, "product", stream="feed")).start()
+spark.stream(session.readStream.schema(schema).json("feed"), lake, "product", every="6 minutes")
 spark.read(session, lake, "product", where="product_id = 384209819", columns=["title", "upc"])
 spark.lookup_join(orders, lake, "product", on="product_id", columns=["title"])
+spark.build(session, lake, "product")
 """
 
 from __future__ import annotations
@@ -14,20 +15,24 @@ from __future__ import annotations
 from needlepoint.spark.data_source import register
 from needlepoint.spark.java import java_home
 from needlepoint.spark.lookup_join import lookup_join
+from needlepoint.spark.pool import build
 from needlepoint.spark.read import read
 from needlepoint.spark.session import session
 from needlepoint.spark.source import read_source
 from needlepoint.spark.stage import Layout
+from needlepoint.spark.stream import stream
 from needlepoint.spark.write import batch_writer, write
 
 __all__ = [
     "Layout",
     "batch_writer",
+    "build",
     "java_home",
     "lookup_join",
     "read",
     "read_source",
     "register",
     "session",
+    "stream",
     "write",
 ]

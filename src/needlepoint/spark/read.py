@@ -72,7 +72,8 @@ def _is_native(plan: ReadPlan) -> bool:
     table = plan.table
     names = [name.lower() for name in table.schema.names]  # as Spark compares them
     return (
-        bool(plan.paths)
+        table.format == "parquet"  # Spark takes values of partitions from paths
+        and bool(plan.paths)
         and len(set(names)) == len(names)
         and all(is_read_alike(field.type) for field in table.schema)
         and not _PATTERN.search(table.location)

@@ -24,7 +24,7 @@ from needlepoint.tables.batches import Batches, insert_files
 from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import File, Index, Place, Table, check_name
 from needlepoint.tables.registry_format import FORMAT, STATEMENTS, UPGRADES
-from needlepoint.tables.schemas import PER_SECOND, differing, refined, scale, too_far, unify
+from needlepoint.tables.schemas import PER_SECOND, differing, refined, respelled, scale, too_far, unify
 
 _TABLE = "id, name, location, schema, partitions, mixed, format"
 
@@ -166,6 +166,25 @@ class Registry:
             connection.execute(
                 "UPDATE tables SET schema = ?, mixed = ? WHERE id = ?",
                 (_schema_bytes(merged), json.dumps(sorted(all_mixed)), table.id),
+            )
+        return self.table(table.name)
+
+    def follow_schema(
+        self, table: Table, schema: pa.Schema, partitions: Sequence[str], mixed: frozenset[str] = frozenset()
+    ) -> Table:
+        """The table has these columns and no others: its log says so. An index of a column that has another type now,
+        or is no more, or was not there, begins anew, as where a unit becomes finer."""
+        with self._change() as connection:
+            query = "SELECT schema FROM tables WHERE id = ?"
+            before = pa.ipc.read_schema(pa.py_buffer(connection.execute(query, (table.id,)).fetchone()[0]))
+            for column in sorted(respelled(before, schema)):
+                _refuse_too_far(connection, table, schema.field(column))
+                _begin_anew(connection, table, column)
+            for column in set(before.names).symmetric_difference(schema.names):
+                _begin_anew(connection, table, column)
+            connection.execute(
+                "UPDATE tables SET schema = ?, partitions = ?, mixed = ? WHERE id = ?",
+                (_schema_bytes(schema), json.dumps(list(partitions)), json.dumps(sorted(mixed)), table.id),
             )
         return self.table(table.name)
 
@@ -387,6 +406,15 @@ class Registry:
                     "INSERT OR REPLACE INTO indexed SELECT ?, id, ? FROM indexes WHERE id = ?",
                     [(artifact.file_id, entries, index_id) for index_id, entries in artifact.entries.items()],
                 )
+
+    def commit_entries(self, index_id: int, entries: Mapping[int, int]) -> None:
+        """The same for one index, whose entries of these files are in its store; how many, by file id."""
+        with self._change() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO indexed SELECT files.id, indexes.id, ? FROM files, indexes "
+                "WHERE files.id = ? AND indexes.id = ?",
+                [(count, file_id, index_id) for file_id, count in entries.items()],
+            )
 
     def note_problems(self, problems: Mapping[int, str]) -> None:
         """Why files, by id, could not be indexed; they are scanned, and explain says why."""
