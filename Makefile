@@ -6,10 +6,11 @@ ROWS ?= 2000000
 S3A_JARS := .cache/s3a-jars
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench-quick bench-peers bench-text bench-spark bench-write bench-backfill s3a-jars test-s3a lock clean
+.PHONY: help install demo test test-all test-s3a lint format bench-quick bench-peers bench-text bench-spark bench-write \
+  bench-backfill bench-scale-simulation s3a-jars lock clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 24
 
 install: $(VENV)/.installed  ## Install Needlepoint and its tools into .venv, versions pinned with hashes
 
@@ -73,6 +74,9 @@ bench-write: install  ## Spark write with publish and index beside the plain one
 
 bench-backfill: install  ## Indexes of 20M rows built in processes and in Spark's tasks, rows a second and core (BENCH_ROWS=20000000)
 	$(BIN)/python benchmarks/backfill.py
+
+bench-scale-simulation: install  ## A query node over 100,000 files and KEYS=1e8 keys without their data (1e9: 10 GB, 15 minutes)
+	$(BIN)/python benchmarks/scale_simulation.py --keys $(or $(KEYS),1e8)
 
 lock: install  ## Resolve the versions again into requirements.lock (needs uv)
 	uv pip compile --extra dev --generate-hashes --no-emit-index-url --no-annotate --no-header \

@@ -481,7 +481,7 @@ class Lake:
                 return self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
         table = self.registry.table(name)
         if staged:
-            known = [file.path for file in self.registry.files(table)]
+            known = self.registry.paths(table)
             found = discover_schema(staging, read_schemas(staging, paths), [*known, *paths], base=table)
             if found.adds_to(table):
                 table = self.registry.widen_schema(table, found.schema, found.mixed)

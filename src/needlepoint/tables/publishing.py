@@ -166,8 +166,7 @@ def _check_unchanged(registry: Registry, table: Table, batch: Batch) -> None:
     """A file that was replaced where it lies, and that no sync has seen, has rows that nobody may take out."""
     if not batch.removals:
         return
-    known = {file.id: file for file in registry.files(table)}
-    listed = [known[each.file_id] for each in batch.removals if each.file_id in known]
+    listed = registry.files(table, [each.file_id for each in batch.removals])
     now = identify_all([f"{table.location}/{file.path}" for file in listed])
     for file, identity in zip(listed, now, strict=True):
         if identity != file.identity:
