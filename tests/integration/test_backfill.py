@@ -23,6 +23,7 @@ from needlepoint.cli import main
 from needlepoint.indexer import backfill
 from needlepoint.indexer.build import FileTask
 from needlepoint.lake import Lake
+from needlepoint.objects import Identity
 from needlepoint.spark.pool import SparkPool
 
 pytestmark = pytest.mark.spark
@@ -147,6 +148,9 @@ class Counting:
         self.pool = pool
         self.files: list[FileTask] = []
         self.ranges = 0
+
+    def cores(self) -> int:
+        return self.pool.cores()
 
     def reaches(self, directory: Path) -> bool:
         return self.pool.reaches(directory)
@@ -283,6 +287,24 @@ def test_one_index_of_several(tmp_path: Path, spark) -> None:
         assert {name for name, files, _ in summary(lake) if files} == {"upc", "few"}
         needle_spark.build(spark, lake, "product")
         assert_like_a_local_build(lake, tmp_path)
+
+
+def test_tasks_have_several_files_and_there_are_some_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+
+    def sizes(files: int, rows: int, bytes: int, cores: int, most: int = 10**9) -> list[int]:
+        tasks = [FileTask(number, str(number), Identity(bytes, 0), frozenset()) for number in range(files)]
+        groups = list(backfill.group(tasks, dict.fromkeys(range(files), rows), most, cores))
+        assert [file for group in groups for file in group] == tasks
+        return [len(group) for group in groups]
+
+    assert sizes(1000, 100_000, 1 << 20, 2) == [20] * 50  # 2 million rows each
+    assert set(sizes(1000, 100_000, 1 << 20, 2, most=500_000)) == {5}  # as memory allows
+    assert set(sizes(1000, 1000, 128 << 20, 2)) == {2}  # bytes
+    assert sizes(600, 0, 0, 2) == [256, 256, 88]
+    assert sizes(12, 100_000, 1 << 20, 2) == [2] * 6  # three for each core
+    assert sizes(12, 100, 1 << 10, 2) == [12]  # too little to divide
+    assert sizes(0, 0, 0, 2) == []
 
 
 def test_one_build_of_a_table_at_a_time(tmp_path: Path, spark) -> None:
