@@ -39,8 +39,11 @@ from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
 from needlepoint.tables.definitions import File, Index, Table
-from needlepoint.tables.discovery import discover_schema, read_schemas
+from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas
+from needlepoint.tables.known_files import KnownFiles
 from needlepoint.tables.listing import belongs
+from needlepoint.tables.logged import Logged
+from needlepoint.tables.logs import is_of_others
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.snapshots import Snapshots, on_their_way
 
@@ -105,6 +108,7 @@ class Indexer:
         progress: Progress = no_progress,
     ) -> None:
         self._registry = registry
+        self._files = KnownFiles(registry)
         self._stores = stores
         self._packs = packs
         self._scratch = scratch
@@ -112,14 +116,14 @@ class Indexer:
         self._progress = progress
 
     def sync(self, name: str, elsewhere: Elsewhere = HERE) -> SyncReport:
-        """Make the registry agree with the directory, then index what lacks it."""
+        """Make the registry agree with the directory, or with the table's log, then index what lacks it."""
         table = self._registry.table(name)
-        known = {file.path: file for file in self._registry.files(table)}
-        present = Snapshots(self._registry, refresh=0).files(name)
-        paths = {file.path for file in present}
+        known = self._files.of(table)
+        seen = Snapshots(self._registry, refresh=0, files=self._files).look(name)
+        paths = {file.path for file in seen.files}
         gone = [file for path, file in known.items() if path not in paths]
-        fresh = [file for file in present if file.id is None]
-        return self._take_in(table, known, fresh, gone, elsewhere=elsewhere)
+        fresh = [file for file in seen.files if file.id is None]
+        return self._take_in(table, known, fresh, gone, log=seen.log, elsewhere=elsewhere)
 
     def build(self, name: str, elsewhere: Elsewhere) -> SyncReport:
         """What sync does, for large work. Files that changed since they were listed are listed again: those too that
@@ -140,8 +144,11 @@ class Indexer:
     def look(self, name: str, paths: Iterable[str]) -> SyncReport:
         """What sync does, for the files at these paths: each is asked what it is now, and nothing is listed.
 
-        A file that is replaced or removed while it is indexed is looked at again.
+        A file that is replaced or removed while it is indexed is looked at again. Of a table of others the log is read:
+        files say nothing of what belongs to it.
         """
+        if is_of_others(self._registry.table(name).format):
+            return self.sync(name)
         report = SyncReport(name)
         left = {path for path in paths if belongs(path)}
         for number in range(1, MOST_LOOKS + 1):
@@ -155,7 +162,7 @@ class Indexer:
         """What was done, and the paths where something changed meanwhile."""
         table = self._registry.table(name)
         with self._registry.snapshot():
-            known = {file.path: file for file in self._registry.files(table)}
+            known = self._files.of(table)
             pending, removed = on_their_way(self._registry.batches.unfinished(table), known.keys())
         found, refused = _identities(table, set(paths) - pending)
         gone = [known[path] for path, identity in found.items() if identity is None and path in known]
@@ -185,12 +192,16 @@ class Indexer:
         fresh: Sequence[File],
         gone: Sequence[File],
         only: frozenset[str] | None = None,
+        log: Logged | None = None,
         elsewhere: Elsewhere = HERE,
     ) -> SyncReport:
         """Record files that are new or have changed, forget those that are gone, and index what lacks it."""
         changed = [file for file in fresh if file.path in known]
         paths = known.keys() - {file.path for file in gone} | {file.path for file in fresh}
-        table, unreadable = self._adapt_schema(table, fresh, [*paths])
+        if log is None:
+            table, unreadable = self._adapt_schema(table, fresh, [*paths])
+        else:
+            table, unreadable = self._follow_log(table, fresh, log)
         fresh = [file for file in fresh if file.path not in unreadable]
         removed = [known[file.path].id for file in changed] + [file.id for file in gone]
         self._registry.replace_files(table, fresh, [id for id in removed if id is not None])
@@ -212,8 +223,15 @@ class Indexer:
         found = discover_schema(table.location, schemas, paths, base=table)
         if found.adds_to(table):
             table = self._registry.widen_schema(table, found.schema, found.mixed)
-        prefix = f"{table.location}/"
-        return table, {e.path.removeprefix(prefix): Failure(e.path, str(e)) for e in found.unreadable}
+        return table, _left_out(table, found)
+
+    def _follow_log(self, table: Table, fresh: Sequence[File], log: Logged) -> tuple[Table, dict[str, Failure]]:
+        """The log says which columns there are; new files can only be refused."""
+        schemas = read_schemas(table.location, [file.path for file in fresh], log.taken)
+        found = log.discover(schemas, base=table)
+        if found.adds_to(table) or found.partitions != table.partitions:
+            table = self._registry.follow_schema(table, found.schema, found.partitions, found.mixed)
+        return table, _left_out(table, found)
 
     def finisher(self, table: Table) -> Callable[[str], int] | None:
         """What embeds the table's indexes into a file at a path; None when there is nothing to embed."""
@@ -245,7 +263,7 @@ class Indexer:
             # An index and the type of its keys belong together: a unit that becomes finer makes another index.
             table = self._registry.table(table.name)
             indexes = [index for index in self._registry.indexes(table) if index.id not in unusable]
-            files = self._registry.files(table)
+            files = list(self._files.of(table).values())
         wanted = frozenset(index.id for index in indexes if elsewhere.index in (None, index.name))
         empty = wanted.difference(*(file.indexed for file in files))
         missing = [
@@ -462,10 +480,20 @@ def _identity(path: str) -> Identity | StoreError | None:
         return error
 
 
+def _left_out(table: Table, found: Discovered) -> dict[str, Failure]:
+    prefix = f"{table.location}/"
+    return {e.path.removeprefix(prefix): Failure(e.path, str(e)) for e in found.unreadable}
+
+
 def _unusable(table: Table, indexes: Sequence[Index]) -> dict[int, Failure]:
-    """Indexes of kinds that are not installed here, with the reason; whatever else there is goes on without them."""
+    """Indexes of kinds that are not installed here, and of columns that a log took away, with the reason; whatever else
+    there is goes on without them."""
     found = {}
     for index in indexes:
+        for column in index.columns:
+            if column not in table.data_columns:
+                why = f"index {index.name}: the table has no column '{column}' any more. DROP INDEX removes it."
+                found[index.id] = Failure(table.location, why, index_id=index.id)
         if index.kind != "key":
             try:
                 kind(index.kind)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 SCHEME = "s3://"
 # Requests on their way at once, for all reads together. They wait for the network and not for a core.
 REQUESTS_AT_ONCE = 32
+# Each sends up to four parts at once, and holds some 50 MB for it.
+_uploads = threading.BoundedSemaphore(8)
 # The end of a Parquet file is asked for more than once: as its footer, and for the page indexes in front of it.
 LONGEST_TAIL = 1 << 20
 LIST_PAGE = 1000  # the most that one list request returns
@@ -40,6 +43,7 @@ LIST_PAGE = 1000  # the most that one list request returns
 LARGEST_PUT = 64 << 20
 PUT_PART = 16 << 20
 MOST_PARTS = 9000  # S3 takes 10,000
+LARGEST_COPY = 5 * 10**9
 
 _RETRIES: RetryConfig = {
     "max_retries": 5,
@@ -68,7 +72,7 @@ def checked_url(url: str) -> str:
     """The URL as tables keep it, without a slash at its end; UsageError when it is not one of an S3 bucket."""
     plain = url.rstrip("/")
     if not plain.startswith(SCHEME) or not split_url(plain)[0]:
-        raise UsageError(f"'{url}' is no place for a table.", hint="Name a directory, or s3://bucket/prefix.")
+        raise UsageError(f"'{url}' is no place for a lake or a table.", hint="Name a directory, or s3://bucket/prefix.")
     if any(part in ("", ".", "..") for part in plain.removeprefix(SCHEME).split("/")):
         raise UsageError(f"'{url}' has an empty or relative part.", hint="Name it as s3://bucket/prefix.")
     return plain
@@ -77,6 +81,9 @@ def checked_url(url: str) -> str:
 def endpoint() -> tuple[str | None, bool]:
     """Where S3 is if not at AWS, and whether it may be spoken to without encryption."""
     found = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+    if found is not None and not found.startswith(("http://", "https://")):
+        # The driver would end in a panic.
+        raise UsageError("AWS_ENDPOINT_URL is no URL.", hint="For example: https://minio.example.com:9000.")
     allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
     return found, allowed or (found or "").startswith("http://")
 
@@ -226,22 +233,37 @@ class RemoteObject:
 def upload(path: str, url: str) -> None:
     """A local file becomes an object; visible when all of it is there."""
     bucket, key = split_url(url)
-    try:
-        with open(path, "rb") as file:
-            obstore.put(store_of(bucket), key, file, chunk_size=PUT_PART, max_concurrency=4)
-    except FileNotFoundError:
-        raise
-    except (BaseError, OSError, ValueError) as error:
-        _refuse(url, error)
+    with _uploads, open(path, "rb") as file:
+        part = max(PUT_PART, os.fstat(file.fileno()).st_size // MOST_PARTS)
+        try:
+            obstore.put(store_of(bucket), key, file, chunk_size=part, max_concurrency=4)
+        except (BaseError, OSError, ValueError) as error:
+            raise object_store_error(url, str(error)) from None
 
 
 def copy_object(source: str, target: str) -> None:
-    """Inside the store: no byte passes through here. Both are in one bucket."""
-    bucket, key = split_url(source)
-    try:
-        obstore.copy(store_of(bucket), key, split_url(target)[1])
-    except (BaseError, OSError, ValueError) as error:
-        _refuse(source, error)
+    """Inside the store, without a byte that passes through here; but S3 copies no object above 5 GB by one request, and
+    the driver has no request that copies parts, so larger ones are read and sent again. Both are in one bucket."""
+    bucket, key = split_url(target)
+    with RemoteObject(source) as file:
+        try:
+            if file.size <= LARGEST_COPY:
+                obstore.copy(store_of(bucket), split_url(source)[1], key)
+            else:
+                _send_again(file, store_of(bucket), key)
+        except NeedlepointError:
+            raise
+        except (BaseError, OSError, ValueError) as error:
+            _refuse(source, error)
+
+
+def _send_again(file: RemoteObject, store: S3Store, key: str) -> None:
+    part = max(PUT_PART, file.size // MOST_PARTS)
+    with _uploads:
+        upload = obstore.open_writer(store, key, buffer_size=part, max_concurrency=4)
+        for start in range(0, file.size, part):
+            upload.write(file.read(start, min(part, file.size - start)))
+        upload.close()
 
 
 def delete_objects(urls: Sequence[str]) -> None:

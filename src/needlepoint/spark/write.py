@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from needlepoint.errors import UsageError
-from needlepoint.spark.finish import finish
+from needlepoint.errors import StoreError, UsageError
+from needlepoint.objects import is_url, remove_directory
+from needlepoint.spark.finish import finish, mover
+from needlepoint.spark.s3a import has_s3a, needs_s3a
 from needlepoint.spark.stage import Layout, stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from needlepoint.lake import Lake
     from needlepoint.tables.definitions import Batch
+    from needlepoint.tables.publishing import Mover
+    from needlepoint.tables.staged import StagedFile
+
+# The name under which Spark tells the jobs of a stream which one it is: the id in the metadata of its checkpoint.
+_QUERY_ID = "sql.streaming.queryId"
 
 
 def write(
@@ -27,44 +34,122 @@ def write(
     partition_by: Sequence[str] | None = None,
     layout: Layout | None = None,
     files_per_partition: int | None = None,
+    staging: str | None = None,
 ) -> Batch:
     """Append a DataFrame to a table of the lake as one batch, and put its event on the queue.
 
     The table is made by its first batch, in the lake's directory of the same name. A batch id that was published
     before is not written again. Without `batch` every call is a batch of its own.
+
+    Of a table in an object store, the batch is staged in the lake's store, which all executors must reach, and uploaded
+    from there (`staging="local"`); or written through s3a into the bucket and copied inside it (`staging="s3a"`, and
+    the default on a cluster that has s3a).
     """
-    known = {each.name: each for each in lake.registry.tables()}.get(table)
-    if known is not None:
-        if batch is not None and (done := lake.registry.batches.get(known, batch)) and done.state != "publishing":
-            return done
-        if partition_by is not None and tuple(partition_by) != known.partitions:
-            raise UsageError(
-                f"table '{table}' is partitioned by {', '.join(known.partitions) or 'nothing'}, "
-                f"not by {', '.join(partition_by) or 'nothing'}.",
-                hint="Leave partition_by out: the table knows.",
-            )
-        partition_by = known.partitions
-        # Columns of few distinct values, which other kinds are for, are small with a dictionary.
-        looked_up = [index for index in lake.registry.indexes(known) if index.kind in ("key", "text")]
-        indexed = tuple(index.column for index in looked_up if index.column in df.columns)
-    else:
-        indexed = ()
+    if batch is not None and (done := lake.finished(table, batch)):
+        return done
+    place = _staging(df.sparkSession, lake, table, staging)
+    with _staged(df, lake, table, place, partition_by, layout, files_per_partition) as files:
+        return lake.publish(table, files, place, batch, mover=_mover(df.sparkSession, lake, table, place))
+
+
+def batch_writer(
+    lake: Lake,
+    table: str,
+    *,
+    partition_by: Sequence[str] | None = None,
+    layout: Layout | None = None,
+    files_per_partition: int | None = 1,
+    staging: str | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """The function for `foreachBatch`, where `stream` is not enough: `df.writeStream.foreachBatch(batch_writer(…))`.
+
+    Spark can deliver a micro-batch again with the same number. The id that Spark keeps in the stream's checkpoint and
+    the number together are the batch id: a stream that goes on writes each batch once, and one that begins anew, with
+    another checkpoint, cannot be taken for it, though its numbers are the same. Empty batches are passed over.
+    """
+
+    def write_batch(df: DataFrame, number: int) -> None:
+        batch = f"{_query_id(df)}/{number}"
+        if lake.finished(table, batch):
+            return
+        # One action: asking first whether there are rows would compute the batch twice.
+        place = _staging(df.sparkSession, lake, table, staging)
+        with _staged(df, lake, table, place, partition_by, layout, files_per_partition) as files:
+            if files:
+                lake.publish(table, files, place, batch, mover=_mover(df.sparkSession, lake, table, place))
+
+    return write_batch
+
+
+def partitions_of(lake: Lake, table: str, partition_by: Sequence[str] | None) -> tuple[str, ...]:
+    """By what a table is partitioned, or will be. UsageError when it is by something else than asked for."""
+    if table not in lake.registry.table_names():
+        return tuple(partition_by or ())
+    known = lake.registry.table(table).partitions
+    if partition_by is not None and tuple(partition_by) != known:
+        raise UsageError(
+            f"table '{table}' is partitioned by {', '.join(known) or 'nothing'}, "
+            f"not by {', '.join(partition_by) or 'nothing'}.",
+            hint="Leave partition_by out: the table knows.",
+        )
+    return known
+
+
+@contextlib.contextmanager
+def _staged(
+    df: DataFrame,
+    lake: Lake,
+    table: str,
+    place: str,
+    partition_by: Sequence[str] | None,
+    layout: Layout | None,
+    files_per_partition: int | None,
+) -> Iterator[list[StagedFile]]:
+    """The files of a batch in a place of their own, of which nothing stays unless it is being published."""
+    partitions = partitions_of(lake, table, partition_by)
     layout = layout or Layout()
     # An indexed column is looked up by value: nearly unique, and read one page at a time.
-    layout = dataclasses.replace(layout, dictionary_off=tuple(dict.fromkeys((*layout.dictionary_off, *indexed))))
-    staging = lake.staging(table)
+    dictionary_off = dict.fromkeys((*layout.dictionary_off, *_looked_up(lake, table, df.columns)))
+    layout = dataclasses.replace(layout, dictionary_off=tuple(dictionary_off))
     try:
-        staged = stage(
-            df, staging, partition_by=partition_by or (), layout=layout, files_per_partition=files_per_partition
-        )
+        files = stage(df, place, partition_by=partitions, layout=layout, files_per_partition=files_per_partition)
         finisher = lake.finisher(table)
         if finisher is not None:
-            staged = finish(df.sparkSession, staged, finisher)
-        return lake.publish(table, staged, staging, batch)
-    except BaseException:
-        if not _begun(lake, table, str(staging)):
-            shutil.rmtree(staging, ignore_errors=True)
-        raise
+            files = finish(df.sparkSession, files, finisher)
+        yield files
+    finally:
+        with contextlib.suppress(StoreError):  # what stays is swept
+            if not _begun(lake, table, place):
+                remove_directory(place)
+
+
+def _staging(spark: SparkSession, lake: Lake, table: str, chosen: str | None) -> str:
+    """The place for a batch: a directory, or in the bucket of the table."""
+    if chosen not in (None, "local", "s3a"):
+        raise UsageError(f"staging='{chosen}' is not possible.", hint="It is 'local' or 's3a'.")
+    if chosen == "s3a" and not has_s3a(spark):
+        raise needs_s3a(spark, "a batch is to be written through s3a")
+    if chosen == "s3a" or (chosen is None and lake.is_remote(table) and not _is_local(spark) and has_s3a(spark)):
+        return lake.staging_url(table)
+    return str(lake.staging(table))
+
+
+def _mover(spark: SparkSession, lake: Lake, table: str, place: str) -> Mover | None:
+    """What lies in the bucket is copied by the bucket; uploads are for all machines there are."""
+    return mover(spark) if lake.is_remote(table) and not is_url(place) and not _is_local(spark) else None
+
+
+def _is_local(spark: SparkSession) -> bool:
+    """Whether all tasks run on this machine."""
+    return (spark.conf.get("spark.master", None) or "").partition("[")[0] == "local"
+
+
+def _looked_up(lake: Lake, table: str, columns: Sequence[str]) -> list[str]:
+    if table not in lake.registry.table_names():
+        return []
+    indexes = lake.registry.indexes(lake.registry.table(table))
+    # Columns of few distinct values, which other kinds are for, are small with a dictionary.
+    return [index.column for index in indexes if index.kind in ("key", "text") and index.column in columns]
 
 
 def _begun(lake: Lake, table: str, staging: str) -> bool:
@@ -77,32 +162,11 @@ def _begun(lake: Lake, table: str, staging: str) -> bool:
     )
 
 
-def batch_writer(
-    lake: Lake,
-    table: str,
-    *,
-    stream: str,
-    partition_by: Sequence[str] | None = None,
-    layout: Layout | None = None,
-    files_per_partition: int | None = 1,
-) -> Callable[[DataFrame, int], None]:
-    """The function for `foreachBatch`: `df.writeStream.foreachBatch(batch_writer(lake, "product", stream="feed"))`.
-
-    Spark can deliver a micro-batch again with the same number; `stream` and the number together are the batch id, so
-    it is written once. `stream` names the query for as long as its checkpoint lives. Empty batches are passed over.
-    """
-
-    def write_batch(df: DataFrame, number: int) -> None:
-        if df.isEmpty():
-            return
-        write(
-            df,
-            lake,
-            table,
-            batch=f"{stream}/{number}",
-            partition_by=partition_by,
-            layout=layout,
-            files_per_partition=files_per_partition,
+def _query_id(df: DataFrame) -> str:
+    found = df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if not found:
+        raise UsageError(
+            "a batch_writer is called by a stream, and here is none.",
+            hint="Give it to foreachBatch, or write a single batch with spark.write(…, batch=…).",
         )
-
-    return write_batch
+    return str(found)

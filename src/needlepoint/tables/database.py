@@ -19,19 +19,27 @@ class Database:
     """One connection, shared by the threads of a process behind a lock.
 
     `write` is one transaction: all of it is durable when it returns, or none of it happened. `upgrades` make of the
-    format that each has for a key the next one.
+    format that each has for a key the next one. What is not `durable` may be lost, and waits for nobody.
     """
 
     def __init__(
-        self, path: Path, statements: str, version: int, upgrades: Mapping[int, Upgrade] | None = None
+        self,
+        path: Path,
+        statements: str,
+        version: int,
+        upgrades: Mapping[int, Upgrade] | None = None,
+        *,
+        durable: bool = True,
     ) -> None:
         self.path = path
         self._lock = threading.RLock()
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+            self._connection = sqlite3.connect(
+                path, timeout=60 if durable else 0.1, isolation_level=None, check_same_thread=False
+            )
             self._use_write_ahead_log()
-            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
             self._connection.execute("PRAGMA foreign_keys = ON")
             self._create(statements, version, upgrades or {})
 
@@ -62,7 +70,7 @@ class Database:
                     hint="Use the version of Needlepoint that wrote it, or remove .needlepoint and sync again.",
                 )
             if found == 0:
-                for statement in statements.split(";"):
+                for statement in statements_of(statements):
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {version}")
         except BaseException:
@@ -101,8 +109,11 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All reads inside see one state."""
+        """All reads inside see one state; inside another, that one's."""
         with self._lock, self._errors():
+            if self._connection.in_transaction:
+                yield
+                return
             self._connection.execute("BEGIN")
             try:
                 yield
@@ -112,3 +123,17 @@ class Database:
     def close(self) -> None:
         with self._lock:
             self._connection.close()
+
+
+def statements_of(text: str) -> Iterator[str]:
+    """The statements of a text, apart; those inside a trigger belong to it.
+
+    >>> list(statements_of("SELECT 1; CREATE TRIGGER a AFTER INSERT ON b BEGIN DELETE FROM c; END; "))
+    ['SELECT 1;', 'CREATE TRIGGER a AFTER INSERT ON b BEGIN DELETE FROM c; END;']
+    """
+    begun = ""
+    for part in text.split(";"):
+        begun += f"{part};"
+        if begun.strip(" \n;") and sqlite3.complete_statement(begun):
+            yield begun.strip()
+            begun = ""

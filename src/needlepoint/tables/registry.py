@@ -24,7 +24,10 @@ from needlepoint.tables.batches import Batches, insert_files
 from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import File, Index, Place, Table, check_name
 from needlepoint.tables.registry_format import FORMAT, STATEMENTS, UPGRADES
-from needlepoint.tables.schemas import PER_SECOND, differing, refined, scale, too_far, unify
+from needlepoint.tables.schemas import PER_SECOND, differing, refined, respelled, scale, too_far, unify
+
+# Of so many changes the registry remembers which files they touched.
+CHANGES_KEPT = 1000
 
 _TABLE = "id, name, location, schema, partitions, mixed, format"
 
@@ -50,7 +53,7 @@ class FileArtifact:
 
 
 class Registry:
-    def __init__(self, directory: Path, root: Path) -> None:
+    def __init__(self, directory: Path, root: Path | str) -> None:
         self._root = root
         self._database = Database(directory / "registry.db", STATEMENTS, FORMAT, UPGRADES)
         self.batches = Batches(self._database, self._change)
@@ -67,6 +70,9 @@ class Registry:
         with self._database.write() as connection:
             yield connection
             connection.execute("UPDATE sequence SET value = value + 1")
+            connection.execute(
+                "DELETE FROM changes WHERE sequence <= (SELECT value - ? FROM sequence)", (CHANGES_KEPT,)
+            )
 
     # Tables and views
 
@@ -85,17 +91,33 @@ class Registry:
 
     def _table(self, row: tuple[int, str, str, bytes, str, str, str]) -> Table:
         id, name, location, schema, partitions, mixed, format = row
-        # An absolute location stays as it is.
-        absolute = location if is_url(location) else str(self._root / location)
         columns = pa.ipc.read_schema(pa.py_buffer(schema))
-        return Table(id, name, absolute, columns, tuple(json.loads(partitions)), frozenset(json.loads(mixed)), format)
+        return Table(
+            id,
+            name,
+            self._location(location),
+            columns,
+            tuple(json.loads(partitions)),
+            frozenset(json.loads(mixed)),
+            format,
+        )
 
     def _stored_location(self, location: str) -> str:
         """Relative inside the lake, so that a lake can be moved as a whole."""
+        if isinstance(self._root, str):
+            return location.removeprefix(f"{self._root}/")
         if is_url(location):
             return location
         path = Path(location)
         return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
+
+    def _location(self, stored: str) -> str:
+        """What is absolute stays as it is."""
+        if is_url(stored):
+            return stored
+        if isinstance(self._root, str):
+            return stored if Path(stored).is_absolute() else f"{self._root}/{stored}"
+        return str(self._root / stored)
 
     def create_table(
         self,
@@ -150,6 +172,25 @@ class Registry:
             connection.execute(
                 "UPDATE tables SET schema = ?, mixed = ? WHERE id = ?",
                 (_schema_bytes(merged), json.dumps(sorted(all_mixed)), table.id),
+            )
+        return self.table(table.name)
+
+    def follow_schema(
+        self, table: Table, schema: pa.Schema, partitions: Sequence[str], mixed: frozenset[str] = frozenset()
+    ) -> Table:
+        """The table has these columns and no others: its log says so. An index of a column that has another type now,
+        or is no more, or was not there, begins anew, as where a unit becomes finer."""
+        with self._change() as connection:
+            query = "SELECT schema FROM tables WHERE id = ?"
+            before = pa.ipc.read_schema(pa.py_buffer(connection.execute(query, (table.id,)).fetchone()[0]))
+            for column in sorted(respelled(before, schema)):
+                _refuse_too_far(connection, table, schema.field(column))
+                _begin_anew(connection, table, column)
+            for column in set(before.names).symmetric_difference(schema.names):
+                _begin_anew(connection, table, column)
+            connection.execute(
+                "UPDATE tables SET schema = ?, partitions = ?, mixed = ? WHERE id = ?",
+                (_schema_bytes(schema), json.dumps(list(partitions)), json.dumps(sorted(mixed)), table.id),
             )
         return self.table(table.name)
 
@@ -230,13 +271,23 @@ class Registry:
 
     # Files
 
-    def files(self, table: Table) -> list[File]:
-        query = """
+    def changed(self, table: Table, since: int) -> list[int] | None:
+        """The ids of files that were added, changed or removed after a sequence number; None when too much happened
+        since. One whose path another file has now may be missing."""
+        if since < self.sequence() - CHANGES_KEPT:
+            return None
+        query = "SELECT DISTINCT file_id FROM changes WHERE sequence > ? AND table_id = ?"
+        return [id for (id,) in self._database.read(query, since, table.id)]
+
+    def files(self, table: Table, ids: Sequence[int] | None = None) -> list[File]:
+        """All files of a table by path, or those of these ids that it has."""
+        only = "" if ids is None else "AND id IN (SELECT value FROM json_each(?))"
+        query = f"""
             SELECT path, size, mtime_ns, etag, id, rows, row_groups, pages, blooms, problem,
                    EXISTS (SELECT 1 FROM cards WHERE file_id = files.id),
                    (SELECT group_concat(index_id) FROM indexed WHERE file_id = files.id)
-            FROM files WHERE table_id = ? ORDER BY path"""
-        found = self._database.read(query, table.id)
+            FROM files WHERE table_id = ? {only} ORDER BY path"""
+        found = self._database.read(query, table.id, *(() if ids is None else (json.dumps(list(ids)),)))
         return [
             File(
                 path=path,
@@ -253,18 +304,25 @@ class Registry:
             for path, size, mtime_ns, etag, id, rows, row_groups, pages, blooms, problem, has_card, indexed in found
         ]
 
+    def paths(self, table: Table) -> list[str]:
+        """Of all files of a table."""
+        return [path for (path,) in self._database.read("SELECT path FROM files WHERE table_id = ?", table.id)]
+
     def card(self, file_id: int) -> bytes | None:
         found = self._database.read("SELECT card FROM cards WHERE file_id = ?", file_id)
         return found[0][0] if found else None
 
-    def bounds(self, table: Table, column: str) -> list[tuple[int, Bounds]]:
-        """The bounds of a column in each file that has any, by file id, in the unit of the table as it is given."""
+    def bounds(self, table: Table, column: str, ids: Sequence[int] | None = None) -> list[tuple[int, Bounds]]:
+        """The bounds of a column in each file, or each of these, that has any, by file id, in the unit of the table as
+        it is given."""
         query = "SELECT file_id, low, high, nulls, rows, nan, unit FROM bounds WHERE table_id = ? AND column_name = ?"
+        query += "" if ids is None else " AND file_id IN (SELECT value FROM json_each(?))"
+        asked = (table.id, column) if ids is None else (table.id, column, json.dumps(list(ids)))
         type = table.schema.field(column).type
         factors = {unit: scale(unit, type) for unit in (None, *PER_SECOND)}
         return [
             (id, Bounds(_ordinal_of(low, factor), _ordinal_of(high, factor), nulls, rows, bool(nan)))
-            for id, low, high, nulls, rows, nan, unit in self._database.read(query, table.id, column)
+            for id, low, high, nulls, rows, nan, unit in self._database.read(query, *asked)
             if (factor := factors[unit]) is not None
         ]
 
