@@ -32,6 +32,7 @@ from needlepoint.spark.failures import translated
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from needlepoint.indexer.indexer import SyncReport
     from needlepoint.lake import Lake
 
 Item = TypeVar("Item")
@@ -48,8 +49,8 @@ _MARKER = "reached"
 _RESULT = ""  # the row of this name is what the function returned
 
 
-def build(session: SparkSession, lake: Lake, table: str, index: str | None = None) -> Any:
-    """Build what the indexes of a table lack, or one of them, in tasks of Spark; a SyncReport says what was done.
+def build(session: SparkSession, lake: Lake, table: str, index: str | None = None) -> SyncReport:
+    """Build what the indexes of a table lack, or one of them, in tasks of Spark.
 
     A build that was killed goes on where it was. Executors need this package and the table's files.
     """
