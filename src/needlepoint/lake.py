@@ -27,14 +27,18 @@ from needlepoint.indexes.stored import Unpacked
 from needlepoint.objects import Identity, is_url
 from needlepoint.parquet.caches import ByteCache
 from needlepoint.parquet.retrofit import Retrofitted, retrofit
+from needlepoint.query.advice import Advised, advise
 from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
 from needlepoint.query.file_indexes import FileIndexes
-from needlepoint.query.history import History
+from needlepoint.query.gate import Costs
+from needlepoint.query.history import History, today
 from needlepoint.query.lookup import Lookup
 from needlepoint.query.parts import ReadPlan, plan_read
 from needlepoint.query.result import Result
+from needlepoint.query.shapes import conditions
 from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, ShowIndexes, parse
+from needlepoint.query.survey import IndexFacts, survey
 from needlepoint.query.verify import VerifyReport, verify
 from needlepoint.settings import Settings
 from needlepoint.status import CacheStatus, IndexStatus, Status, SweepReport, TableStatus
@@ -438,6 +442,16 @@ class Lake:
             self.registry, self.queue, found, id, staged, place, removed=removed, keep=keep, mover=mover
         )
 
+    def finished(self, table: str, batch: str) -> Batch | None:
+        """The batch of this id if it was begun before, and finished now if its publisher died on the way; else None."""
+        if table not in self.registry.table_names():
+            return None
+        found = self.registry.table(table)
+        if self.registry.batches.get(found, batch) is None:
+            return None
+        publishing.recover(self.registry, self.queue, found, batch)
+        return self.registry.batches.get(found, batch)
+
     def _refuse_of_others(self, name: str, hint: str = "Write to it with its own tools, then sync.") -> None:
         """The log of a table has the sizes of its files, and readers go by them."""
         if name in self.registry.table_names() and is_of_others(format := self.registry.table(name).format):
@@ -510,6 +524,22 @@ class Lake:
         """Plan `SELECT columns FROM table WHERE where` for other processes to read, in parts that can be pickled. They
         need the files and nothing else of the lake."""
         return plan_read(self.engine, table, where, columns)
+
+    def advise(self, table: str) -> Advised:
+        """Which index, order or compaction would make the queries that were asked of a table faster, and by how much.
+        Reads cards, bounds, some rows of the columns that were asked, and the history of queries."""
+        found = self.registry.table(table)
+        history = self.history.asked(found.id)
+        compared = [column for asked in history for kind, column in conditions(asked.shape) if kind in ("eq", "in")]
+        indexes = [
+            IndexFacts(index.name, index.kind, tuple(index.column.split(", ")), index.bytes, index.files)
+            for index in self._table_status(found).indexes
+        ]
+        costs = Costs.of(found.location, self.settings.costs)
+        prepared, limit = self.engine.prepare(table), self.settings.range_limit
+        facts = survey(prepared, self.engine.cards, costs, limit, indexes, list(dict.fromkeys(compared)))
+        advice = advise(facts, history, self.history.used(found.id), today())
+        return Advised(table, sum(a.times for a in history), self.history.since(found.id), tuple(advice))
 
     def is_current(self, plan: ReadPlan) -> bool:
         """Whether a table has the files it was planned for, as the directory is at this moment."""

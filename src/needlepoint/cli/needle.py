@@ -36,6 +36,7 @@ COMMANDS = (
     "inspect",
     "retrofit",
     "status",
+    "advise",
     "verify",
     "rebuild",
     "sweep",

@@ -10,7 +10,6 @@ store. Entries carry the id of a file's generation, so a note of a file that was
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -18,6 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.indexer.build import Artifact, Failure, FileTask, IndexTask, Run, Task, build, capacity
@@ -43,7 +47,7 @@ def sort_files(task: Task, directory: Path) -> Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """What a task left to merge: runs by index, and by index how many entries each file has in them."""
+    """What a task left to merge: by index the names of runs with their bytes, and how many entries each file has."""
 
     directory: Path
     runs: Mapping[int, tuple[tuple[str, int], ...]]
@@ -53,14 +57,20 @@ class Sorted:
     def of(cls, directory: Path, artifact: Artifact, keys: frozenset[int]) -> Sorted:
         runs: dict[int, tuple[tuple[str, int], ...]] = {}
         for run in artifact.runs:
-            name = Path(run.path).name
-            runs[run.index_id] = (*runs.get(run.index_id, ()), (name, (directory / name).stat().st_size))
+            runs[run.index_id] = (*runs.get(run.index_id, ()), (Path(run.path).name, run.bytes))
         entries = {id: {file.file_id: file.entries[id] for file in artifact.files if id in file.entries} for id in keys}
-        return cls(directory, runs, entries)
+        made = cls(directory, runs, entries)
+        for name, size in (each for found in runs.values() for each in found):
+            if _size(directory / name) != size:
+                raise StoreError(
+                    f"{directory / name} has not the {size:,} bytes that a task wrote.",
+                    hint="Is the lake's directory the same one for all executors?",
+                )
+        return made
 
     @classmethod
     def load(cls, directory: Path) -> Sorted | None:
-        """None when the task did not come so far, or what it left is not there any more."""
+        """None when the task did not come so far. What is not there any more, or not whole, is left out."""
         try:
             noted = json.loads((directory / _NOTE).read_text())
         except (OSError, ValueError):
@@ -83,8 +93,9 @@ class Sorted:
             os.fsync(file.fileno())
         (self.directory / f"{_NOTE}.new").rename(self.directory / _NOTE)
 
-    def paths(self, index_id: int) -> list[str]:
-        return [str(self.directory / name) for name, _ in self.runs.get(index_id, ())]
+    def of_index(self, index_id: int) -> list[tuple[str, int]]:
+        """Paths and bytes of its runs."""
+        return [(str(self.directory / name), size) for name, size in self.runs.get(index_id, ())]
 
 
 @dataclass(slots=True)
@@ -137,10 +148,10 @@ class Backfill:
         entries = {file: count for note in notes for file, count in note.entries[key.index_id].items()}
         if not entries:
             return False
-        paths = [path for note in notes for path in note.paths(key.index_id)]
+        plain = [run for note in notes for run in note.of_index(key.index_id)]
         most = min(2 * ENTRIES_PER_RANGE, capacity(self.memory, [key], key))
         pool = self.pool if self.pool.reaches(directory) else self.local
-        ranges = choose_ranges(paths, key_bytes(key.type), most)
+        ranges = choose_ranges(plain, key_bytes(key.type), most)
         runs: list[Run] = []
         self.progress("merging", 0, len(ranges))
         for number, (made, where) in enumerate(pool.run(merge, ranges, directory), 1):
@@ -149,7 +160,7 @@ class Backfill:
             self.progress("merging", number, len(ranges))
         begun_anew = self.commit(Artifact((), tuple(runs), (), ()))
         self.registry.commit_entries(key.index_id, entries)
-        for path in paths:
+        for path, _ in plain:
             Path(path).unlink(missing_ok=True)
         return begun_anew
 
@@ -182,7 +193,8 @@ def _alone(directory: Path) -> Iterator[None]:
         raise StoreError(f"{directory} cannot be used: {error}.", hint="Is the store writable?") from error
     with lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError("another process builds the indexes of this table.", hint="Let it finish.") from None
         yield

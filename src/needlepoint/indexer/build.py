@@ -104,11 +104,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Sorted entries of one index in a file, to be ingested."""
+    """Sorted entries of one index in a file, to be ingested or merged; plain ones take so many bytes."""
 
     index_id: int
     name: str
     path: str
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class _RunWriter:
         else:
             path = self.scratch / f"{name}.sst"
             RocksKeyStore(self.scratch, width).write_run(path, entries, name)
-        self.runs.append(Run(self.task.index_id, name, str(path)))
+        self.runs.append(Run(self.task.index_id, name, str(path), entries.nbytes))
         self.parts, self.held = [], 0
 
 

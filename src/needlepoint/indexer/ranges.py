@@ -25,9 +25,9 @@ from needlepoint.stores.rocksdb import RocksKeyStore
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Entries `low <= entry < high` of plain runs; an empty bound is none."""
+    """Entries `low <= entry < high` of plain runs, given by path and bytes; an empty bound is none."""
 
-    paths: tuple[str, ...]
+    runs: tuple[tuple[str, int], ...]
     key_bytes: int
     low: bytes = b""
     high: bytes = b""
@@ -50,9 +50,9 @@ def write_plain(path: Path, entries: Entries) -> None:
         os.fsync(file.fileno())
 
 
-def choose_ranges(paths: Sequence[str], key_bytes: int, most: int) -> list[Range]:
+def choose_ranges(plain: Sequence[tuple[str, int]], key_bytes: int, most: int) -> list[Range]:
     """Ranges that cover all entries of the runs, with at most `most` in each."""
-    runs = [run for run in (_opened(path, key_bytes) for path in paths) if len(run)]
+    runs = [_opened(path, size, key_bytes) for path, size in plain]
     if not runs:
         return []
     # A sample stands for the `step` entries up to it, so from one to another are as many as the samples between say,
@@ -62,7 +62,7 @@ def choose_ranges(paths: Sequence[str], key_bytes: int, most: int) -> list[Range
     samples = sorted(entry for run in runs for entry in run[step - 1 :: step].tolist() if entry < last)
     together = max(1, most // (2 * step))
     bounds = [b"", *dict.fromkeys(samples[together - 1 :: together]), b""]
-    return [Range(tuple(paths), key_bytes, low, high) for low, high in itertools.pairwise(bounds)]
+    return [Range(tuple(plain), key_bytes, low, high) for low, high in itertools.pairwise(bounds)]
 
 
 def merge(task: Range, directory: Path) -> Merged | None:
@@ -76,16 +76,15 @@ def merge(task: Range, directory: Path) -> Merged | None:
     return Merged(name, file, len(entries))
 
 
-def _opened(path: str, key_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """A run as an array that is read where it is looked at."""
-    if Path(path).stat().st_size == 0:
-        return np.empty(0, f"V{key_bytes + 8}")
-    return np.memmap(path, dtype=f"V{key_bytes + 8}", mode="r")
+def _opened(path: str, size: int, key_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """A run as an array that is read where it is looked at; an error when the file is shorter."""
+    width = key_bytes + 8
+    return np.memmap(path, dtype=f"V{width}", mode="r", shape=(size // width,))
 
 
 def _read(task: Range) -> Entries:
     width = task.key_bytes + 8
-    pieces = [(path, *_piece(_opened(path, task.key_bytes), task)) for path in task.paths]
+    pieces = [(path, *_piece(_opened(path, size, task.key_bytes), task)) for path, size in task.runs]
     entries = np.empty((sum(end - start for _, start, end in pieces), width), np.uint8)
     filled = 0
     for path, start, end in pieces:

@@ -235,6 +235,11 @@ class History:
         query = "SELECT index_name, sum(times), min(day) FROM used WHERE table_id = ? GROUP BY index_name"
         return [Used(name, times, since) for name, times, since in self._read(query, table_id)]
 
+    def since(self, table_id: int) -> int | None:
+        """The first day of which anything is known."""
+        found = self._read("SELECT min(day) FROM asked WHERE table_id = ?", table_id)
+        return found[0][0] if found else None
+
     def _read(self, query: str, table_id: int) -> list[tuple]:  # type: ignore[type-arg]
         self.flush()
         if self._database is None and not self._path.exists():

@@ -42,7 +42,7 @@ MOST_CHILDREN = 16
 
 _OPERATORS = {"=": "eq", "<>": "differs", "<": "range", "<=": "range", ">": "range", ">=": "range"}
 _LEAVES = {
-    In: "in", Between: "range", IsNull: "is_null", IsNotNull: "is_not_null", StartsWith: "prefix", Like: "like",
+    Between: "range", IsNull: "is_null", IsNotNull: "is_not_null", StartsWith: "prefix", Like: "like",
     TextMatch: "text_match",
 }  # fmt: skip
 _SHOWN = {
@@ -56,6 +56,8 @@ def shape_of(predicate: Predicate) -> Shape:
     only narrows what stands beside it in an AND, and is left out there."""
     if isinstance(predicate, Compare):
         return _OPERATORS[predicate.operator], predicate.column
+    if isinstance(predicate, In):
+        return "eq" if len(predicate.values) == 1 else "in", predicate.column
     kind = _LEAVES.get(type(predicate))
     if kind is not None:
         return kind, predicate.column  # type: ignore[union-attr]

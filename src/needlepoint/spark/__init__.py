@@ -4,7 +4,7 @@ from needlepoint import spark
 
 session = spark.session()
 spark.write(session.read.json("products.json"), lake, "product", partition_by=["partner"])
-stream.writeStream.foreachBatch(spark.batch_writer(lake, "product", stream="feed")).start()
+spark.stream(session.readStream.schema(schema).json("feed"), lake, "product", every="6 minutes")
 spark.read(session, lake, "product", where="product_id = 384209819", columns=["title", "upc"])
 spark.lookup_join(orders, lake, "product", on="product_id", columns=["title"])
 spark.build(session, lake, "product")
@@ -20,6 +20,7 @@ from needlepoint.spark.read import read
 from needlepoint.spark.session import session
 from needlepoint.spark.source import read_source
 from needlepoint.spark.stage import Layout
+from needlepoint.spark.stream import stream
 from needlepoint.spark.write import batch_writer, write
 
 __all__ = [
@@ -32,5 +33,6 @@ __all__ = [
     "read_source",
     "register",
     "session",
+    "stream",
     "write",
 ]

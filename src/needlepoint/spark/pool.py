@@ -39,7 +39,7 @@ Made = TypeVar("Made")
 
 CHUNK = 4 << 20
 # The files of a task are fetched in so many parts, one after the other.
-PARTS = 16
+PARTS = 8
 MOST_JOBS = 512
 
 _ROWS = "name string, start bigint, data binary"
