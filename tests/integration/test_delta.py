@@ -406,6 +406,10 @@ def test_nothing_is_written(lake: Lake, orders: str, tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match="table 'orders' is a table of Delta, whose files are not written here"):
             ask()
+    for number in range(20):
+        lake.sql(f"SELECT count(price) FROM orders WHERE id > {number}")
+    assert lake.advise("orders").queries == 20
+    assert not any("compact" in each.command or "retrofit" in each.command for each in lake.advise("orders").advice)
     lake.create_index("orders", "id")
     lake.rebuild("orders", from_data=True)
     lake.sweep()
