@@ -406,10 +406,6 @@ def test_nothing_is_written(lake: Lake, orders: str, tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match="table 'orders' is a table of Delta, whose files are not written here"):
             ask()
-    for number in range(20):
-        lake.sql(f"SELECT count(price) FROM orders WHERE id > {number}")
-    assert lake.advise("orders").queries == 20
-    assert not any("compact" in each.command or "retrofit" in each.command for each in lake.advise("orders").advice)
     lake.create_index("orders", "id")
     lake.rebuild("orders", from_data=True)
     lake.sweep()
@@ -420,6 +416,19 @@ def test_nothing_is_written(lake: Lake, orders: str, tmp_path: Path) -> None:
     staging = lake.staging("mine")
     with pytest.raises(UsageError, match="is a table of Delta, which is not written here"):
         lake.publish("mine", staged(staging, {"a.parquet": rows_of(0, 10)}), staging)
+
+
+def test_no_advice_to_rewrite_its_files(lake: Lake, tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    for number in range(40):
+        write_deltalake(place, rows_of(number * 100, 100), mode="append")
+    lake.create_table("others", place)
+    lake.create_table("plain", place, format="parquet")
+    for name in ("others", "plain"):
+        for number in range(40):
+            lake.sql(f"SELECT price FROM {name} WHERE id > {number} AND id < {number + 5}")
+    assert [each.what for each in lake.advise("plain").advice] == ["compact"]
+    assert lake.advise("others").advice == ()
 
 
 def test_never_taken_for_plain_files(lake: Lake, orders: str, tmp_path: Path) -> None:
