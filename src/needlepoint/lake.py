@@ -263,11 +263,8 @@ class Lake:
 
         `needlepoint.spark.build` does it in tasks of Spark. A build that was killed goes on where it was.
         """
-        found = self.registry.table(table)
-        known = [each.name for each in self.registry.indexes(found)]
-        if index is not None and index not in known:
-            raise UnknownName("index", index, known)
-        publishing.recover(self.registry, self.queue, found)
+        self.indexes_of(table, index)
+        publishing.recover(self.registry, self.queue, self.registry.table(table))
         report = self.indexer.build(table, Elsewhere(pool, index))
         self._sweep_indexes()
         return [report]
@@ -275,15 +272,18 @@ class Lake:
     def rebuild(self, table: str, index: str | None = None, *, from_data: bool = False) -> list[SyncReport]:
         """Build the indexes of a table, or one of them, again: from the indexes embedded in its files where there are
         any, without reading their data; or `from_data`, which embeds them anew too."""
-        found = self.registry.table(table)
-        indexes = [each for each in self.registry.indexes(found) if index is None or each.name == index]
-        if not indexes and index is not None:
-            raise UnknownName("index", index, [each.name for each in self.registry.indexes(found)])
-        for each in indexes:
+        for each in self.indexes_of(table, index):
             self.indexer.begin_anew(each)
         if from_data:
-            self.indexer.catch_up(found, from_data=True)
+            self.indexer.catch_up(self.registry.table(table), from_data=True)
         return self.sync(table)
+
+    def indexes_of(self, table: str, name: str | None = None) -> list[Index]:
+        """The indexes of a table, or the one of this name; UnknownName if there is none."""
+        known = self.registry.indexes(self.registry.table(table))
+        if name is not None and name not in [each.name for each in known]:
+            raise UnknownName("index", name, [each.name for each in known])
+        return [each for each in known if name in (None, each.name)]
 
     def drop_index(self, name: str, *, strip: bool = False) -> None:
         """Forget an index. What it embedded stays in the files, which costs room and nothing else; with `strip` it is
@@ -481,7 +481,7 @@ class Lake:
                 return self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
         table = self.registry.table(name)
         if staged:
-            known = [file.path for file in self.registry.files(table)]
+            known = self.registry.paths(table)
             found = discover_schema(staging, read_schemas(staging, paths), [*known, *paths], base=table)
             if found.adds_to(table):
                 table = self.registry.widen_schema(table, found.schema, found.mixed)
