@@ -327,7 +327,7 @@ def _stuck(root: str, queue: str, begun) -> None:
     """Receives the messages, begins to index, and gets no further."""
     from needlepoint.indexer import follow, indexer
 
-    def catch_up(*_: object) -> None:
+    def catch_up(*_: object, **__: object) -> None:
         begun.set()
         time.sleep(600)
 
