@@ -6,11 +6,13 @@ session = spark.session()
 spark.write(session.read.json("products.json"), lake, "product", partition_by=["partner"])
 stream.writeStream.foreachBatch(spark.batch_writer(lake, "product", stream="feed")).start()
 spark.read(session, lake, "product", where="product_id = 384209819", columns=["title", "upc"])
+spark.compact(session, lake, "product", sort_by=["product_id"])
 spark.lookup_join(orders, lake, "product", on="product_id", columns=["title"])
 """
 
 from __future__ import annotations
 
+from needlepoint.spark.compact import Compaction, compact
 from needlepoint.spark.data_source import register
 from needlepoint.spark.java import java_home
 from needlepoint.spark.lookup_join import lookup_join
@@ -21,8 +23,10 @@ from needlepoint.spark.stage import Layout
 from needlepoint.spark.write import batch_writer, write
 
 __all__ = [
+    "Compaction",
     "Layout",
     "batch_writer",
+    "compact",
     "java_home",
     "lookup_join",
     "read",

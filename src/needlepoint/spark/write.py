@@ -62,19 +62,9 @@ def write(
             staged = finish(df.sparkSession, staged, finisher)
         return lake.publish(table, staged, staging, batch)
     except BaseException:
-        if not _begun(lake, table, str(staging)):
+        if not lake.is_counted_on(table, staging):
             shutil.rmtree(staging, ignore_errors=True)
         raise
-
-
-def _begun(lake: Lake, table: str, staging: str) -> bool:
-    """Whether the registry counts on these staged files: then they are all there is of the batch."""
-    return any(
-        found.staging == staging
-        for known in lake.registry.tables()
-        if known.name == table
-        for found in lake.registry.batches.unfinished(known)
-    )
 
 
 def batch_writer(

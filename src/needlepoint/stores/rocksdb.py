@@ -184,9 +184,36 @@ class RocksKeyStore:
             cursor.status()
         return None if len(found) > limit else self._locations(found)
 
-    def _locations(self, entries: list[Any]) -> Locations:
+    def count(self) -> int:
+        with self._errors():
+            found = self._open_reader().property_int_value("rocksdb.estimate-num-keys") or 0
+        # Without writes and deletions the estimate is the sum of what the runs hold, marks included.
+        return max(0, found - len(self._seen))
+
+    def scan(self) -> Iterator[Entries]:
+        options = rocksdict.ReadOptions()
+        options.set_total_order_seek(True)
         width = self._key_bytes + 8
-        table = np.frombuffer(b"".join(entries), dtype=np.uint8).reshape(-1, width)
+        options.set_iterate_upper_bound(b"\xff" * width)  # where the marks begin
+        found: list[bytes] = []
+        with self._errors():
+            cursor = self._cursor(options)
+            valid, current, advance = cursor.valid, cursor.key, cursor.next
+            cursor.seek_to_first()
+            while valid():
+                found.append(current())
+                advance()
+                if len(found) == WRITE_CHUNK:
+                    yield self._table(found)
+                    found = []
+            cursor.status()
+        yield self._table(found)
+
+    def _table(self, entries: list[Any]) -> Entries:
+        return np.frombuffer(b"".join(entries), dtype=np.uint8).reshape(-1, self._key_bytes + 8)
+
+    def _locations(self, entries: list[Any]) -> Locations:
+        table = self._table(entries)
         return np.ascontiguousarray(table[:, self._key_bytes :]).view(">u8").ravel().astype(np.uint64)
 
     def _cursor(self, options: rocksdict.ReadOptions) -> Any:

@@ -33,6 +33,7 @@ class Database:
             self._use_write_ahead_log()
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("PRAGMA foreign_keys = ON")
+            self._connection.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten
             self._create(statements, version, upgrades or {})
 
     def _use_write_ahead_log(self) -> None:
@@ -108,6 +109,11 @@ class Database:
                 yield
             finally:
                 self._connection.execute("COMMIT")
+
+    def settle(self) -> None:
+        """Bring the log into the database and empty it, as far as readers of older states let it."""
+        with self._lock, self._errors():
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         with self._lock:
