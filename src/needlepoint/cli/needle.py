@@ -38,6 +38,11 @@ COMMANDS = (
     "verify",
     "rebuild",
     "sweep",
+    "compact",
+    "delete",
+    "delete-files",
+    "drop-partition",
+    "expire",
     "ingest",
     "indexer",
 )

@@ -24,7 +24,7 @@ from needlepoint.parquet.ordering import SAMPLE_ROWS, Order, boundaries, cuts_of
 from needlepoint.parquet.rewrite import Pages
 from needlepoint.spark.failures import translated
 from needlepoint.spark.stage import KIB, Layout
-from needlepoint.spark.tasks import Made, spread
+from needlepoint.spark.tasks import spread
 from needlepoint.tables.compaction import TARGET, Choice, Group, Wish, layout_mark, swaps
 from needlepoint.tables.staged import StagedFile
 
@@ -71,7 +71,7 @@ def wish(
 
 
 def compact(
-    spark: SparkSession,
+    spark: SparkSession | None,
     lake: Lake,
     table: str,
     *,
@@ -86,8 +86,9 @@ def compact(
 ) -> Compaction:
     """Rewrite files of a table into fewer and better ones; docs/layout.md says which, and what readers see meanwhile.
 
-    Old files are deleted `keep` seconds after their swap. With `index` the new files are indexed at once, otherwise by
-    whoever follows the queue.
+    Without a session the work is done here, one file after the other, which for small tables is quicker than starting
+    Spark. Old files are deleted `keep` seconds after their swap. With `index` the new files are indexed at once,
+    otherwise by whoever follows the queue.
     """
     wanted = wish(sort_by=sort_by, zorder=zorder, target_size=target_size, page_rows=page_rows, partition=partition)
     choice = lake.choose_files(table, wanted)
@@ -107,7 +108,7 @@ def _count(choice: Choice) -> int:
 
 
 def _swap(
-    spark: SparkSession,
+    spark: SparkSession | None,
     lake: Lake,
     table: str,
     groups: Sequence[Group],
@@ -144,7 +145,7 @@ def _swap(
 class _Rewrite:
     """One swap's files, from old to new."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, table: str, wanted: Wish, staging: Path) -> None:
+    def __init__(self, spark: SparkSession | None, lake: Lake, table: str, wanted: Wish, staging: Path) -> None:
         self._spark = spark
         self._table: Table = lake.registry.table(table)
         self._wanted = wanted
@@ -177,23 +178,59 @@ class _Rewrite:
 
     def _tasks(self, groups: Sequence[Group]) -> tuple[list[tuple[int, Merge]], dict[int, FileChanged]]:
         """What is to be merged, by the number of its group."""
-        tasks: list[tuple[int, Merge]] = []
-        left: dict[int, FileChanged] = {}
-        for number, group in enumerate(groups):
-            sources = tuple(self._source(file) for file in group.files)
-            order = self._wanted.order
-            if order is None or group.outputs == 1:
-                tasks.append((number, self._merge(number, 0, sources, order, group.directory)))
-                continue
-            try:
-                order, pieces = self._pieces(number, sources, order, group.outputs)
-            except FileChanged as error:
-                left[number] = error
-                continue
-            for part in sorted({piece.part for piece in pieces}):
-                task = self._merge(number, part, sources, order, group.directory)
-                paths = tuple(piece.path for piece in pieces if piece.part == part)
-                tasks.append((number, dataclasses.replace(task, pieces=paths)))
+        order = self._wanted.order
+        sources = [tuple(self._source(file) for file in group.files) for group in groups]
+        several = [number for number, group in enumerate(groups) if order is not None and group.outputs > 1]
+        tasks = [
+            (number, self._merge(number, 0, sources[number], order, group.directory))
+            for number, group in enumerate(groups)
+            if number not in several
+        ]
+        if order is None or not several:
+            return tasks, {}
+        splits, left = self._splits(groups, sources, several, order)
+        found = spread(self._spark, split, [task for _, task in splits])
+        pieces: dict[tuple[int, int], list[Piece]] = {}
+        for (number, _), made in zip(splits, found, strict=True):
+            if isinstance(made, FileChanged):
+                left[number] = made
+            else:
+                for piece in made:
+                    pieces.setdefault((number, piece.part), []).append(piece)
+        orders = {number: task.order for number, task in splits}
+        for (number, part), some in sorted(pieces.items()):
+            if number not in left:
+                task = self._merge(number, part, sources[number], orders[number], groups[number].directory)
+                tasks.append((number, dataclasses.replace(task, pieces=tuple(piece.path for piece in some))))
+        return tasks, left
+
+    def _splits(
+        self, groups: Sequence[Group], sources: Sequence[tuple[Source, ...]], several: Sequence[int], order: Order
+    ) -> tuple[list[tuple[int, Split]], dict[int, FileChanged]]:
+        """How the rows of groups that become several files are cut by ranges of their keys. A task that is run again
+        leaves pieces that nobody lists."""
+        samples = [
+            (number, Sample(source, order.columns, _sample_rows(source, groups[number])))
+            for number in several
+            for source in sources[number]
+        ]
+        found = spread(self._spark, sample, [task for _, task in samples])
+        left = {number: made for (number, _), made in zip(samples, found, strict=True) if isinstance(made, FileChanged)}
+        tasks: list[tuple[int, Split]] = []
+        for number in (each for each in several if each not in left):
+            rows = [
+                made
+                for (of, _), made in zip(samples, found, strict=True)
+                if of == number and isinstance(made, pa.Table)
+            ]
+            columns = pa.concat_tables(rows)
+            own = order
+            if order.zorder:
+                own = dataclasses.replace(order, cuts=cuts_of(Order(order.columns).keys(columns)))
+            keys = own.keys(columns)
+            cuts = boundaries(keys, groups[number].outputs) if keys.num_rows else keys
+            directory = f"{self._staging}/_pieces/{number}"
+            tasks += [(number, Split(source, own, cuts, directory)) for source in sources[number]]
         return tasks, left
 
     def _merge(self, group: int, part: int, sources: tuple[Source, ...], order: Order | None, directory: str) -> Merge:
@@ -204,23 +241,7 @@ class _Rewrite:
     def _source(self, file: File) -> Source:
         return Source(f"{self._table.location}/{file.path}", file.identity)
 
-    def _pieces(self, group: int, sources: tuple[Source, ...], order: Order, outputs: int) -> tuple[Order, list[Piece]]:
-        """The rows of a group, cut by ranges of their keys. A task that is run again leaves pieces nobody lists."""
-        size = sum(source.identity.size for source in sources)
-        samples = [
-            Sample(source, order.columns, max(100, SAMPLE_ROWS * source.identity.size // size)) for source in sources
-        ]
-        keys = pa.concat_tables([_sure(each) for each in spread(self._spark, sample, samples)])
-        if order.zorder:
-            order = dataclasses.replace(order, cuts=cuts_of(Order(order.columns).keys(keys)))
-        keys = order.keys(keys)
-        cuts = boundaries(keys, outputs) if keys.num_rows else keys
-        directory = f"{self._staging}/_pieces/{group}"
-        splits = [Split(source, order, cuts, directory) for source in sources]
-        return order, [piece for each in spread(self._spark, split, splits) for piece in _sure(each)]
 
-
-def _sure(made: Made | FileChanged) -> Made:
-    if isinstance(made, FileChanged):
-        raise made
-    return made
+def _sample_rows(source: Source, group: Group) -> int:
+    """Of a larger file more."""
+    return max(100, SAMPLE_ROWS * source.identity.size // max(group.bytes, 1))
