@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ROWS ?= 2000000
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench-quick bench-peers bench-text bench-spark lock clean
+.PHONY: help install demo test test-all lint format bench-quick bench-peers bench-text bench-spark bench-write bench-backfill lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -52,6 +52,12 @@ bench-text: install  ## LIKE on 10M titles beside DataFusion, DuckDB and Lance, 
 
 bench-spark: install  ## Spark through the index beside plain Spark over the same lake (BENCH_ROWS=10000000)
 	$(BIN)/python benchmarks/spark_read.py
+
+bench-write: install  ## Spark write with publish and index beside the plain one, and the lag of a stream (BENCH_ROWS=5000000)
+	$(BIN)/python benchmarks/spark_write.py
+
+bench-backfill: install  ## Indexes of 20M rows built in processes and in Spark's tasks, rows a second and core (BENCH_ROWS=20000000)
+	$(BIN)/python benchmarks/backfill.py
 
 lock: install  ## Resolve the versions again into requirements.lock (needs uv)
 	uv pip compile --extra dev --generate-hashes --no-emit-index-url --no-annotate --no-header \

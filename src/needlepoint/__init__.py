@@ -28,6 +28,7 @@ from needlepoint.errors import (
     StoreError,
     TableChanged,
     UnknownName,
+    Unsupported,
     UsageError,
 )
 
@@ -54,6 +55,7 @@ __all__ = [
     "StoreError",
     "TableChanged",
     "UnknownName",
+    "Unsupported",
     "UsageError",
 ]
 
@@ -62,6 +64,7 @@ def open(
     root: str | Path,
     *,
     create: bool = True,
+    store: str | Path | None = None,
     queue: str | None = None,
     refresh: float | None = None,
     object_refresh: float | None = None,
@@ -75,11 +78,12 @@ def open(
     range_limit: int | None = None,
     access: str | None = None,
     costs: str | None = None,
+    history: str | None = None,
     progress: Any = None,
 ) -> Lake:
-    """Open the lake in a directory; docs/settings.md explains the settings.
+    """Open the lake in a directory or at `s3://bucket/prefix`; docs/settings.md explains the settings.
 
-    `create=False` refuses a directory that is no lake yet. `progress` is called with what is done, how much of it
+    `create=False` refuses a place that is no lake yet. `progress` is called with what is done, how much of it
     and of how much.
     """
     from needlepoint.indexer.indexer import no_progress
@@ -87,6 +91,7 @@ def open(
     from needlepoint.settings import Settings
 
     settings = Settings.from_environment(
+        store=None if store is None else str(store),
         queue=queue,
         refresh=refresh,
         object_refresh=object_refresh,
@@ -100,6 +105,7 @@ def open(
         range_limit=range_limit,
         access=access,
         costs=costs,
+        history=history,
     )
     return Lake(root, create=create, progress=progress or no_progress, settings=settings)
 

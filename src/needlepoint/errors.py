@@ -6,6 +6,7 @@
     │   ├── NameTaken           the table, index or view exists already
     │   ├── NotIndexable        the column's type cannot carry this index
     │   ├── SchemaConflict      files of one table disagree about a column
+    │   ├── Unsupported         a table of others uses what would be read wrong here
     │   ├── TableChanged        files of a table changed while others were made of them
     │   ├── SqlError            the SQL does not parse, plan or run
     │   └── BadEvent            a message that is no event (tables/events.py)
@@ -79,6 +80,10 @@ class NotIndexable(UsageError):
 
 class SchemaConflict(UsageError):
     """Two files of one table disagree about a column."""
+
+
+class Unsupported(UsageError):
+    """A Delta or Iceberg table uses a feature that is not read here: it is refused, since it would be read wrong."""
 
 
 class TableChanged(UsageError):

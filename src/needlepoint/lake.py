@@ -9,6 +9,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,26 +20,33 @@ from needlepoint import deletion
 from needlepoint.deletion import Deleted
 from needlepoint.errors import NameTaken, NotIndexable, SqlError, StoreError, UnknownName, UsageError
 from needlepoint.indexer.follow import Handled, follow
-from needlepoint.indexer.indexer import Indexer, Progress, SyncReport, no_progress
+from needlepoint.indexer.indexer import Elsewhere, Indexer, Progress, SyncReport, no_progress
 from needlepoint.indexer.payloads import strip_index
+from needlepoint.indexer.worker import Pool
 from needlepoint.indexes import kinds
 from needlepoint.indexes.key import check_key_index, key_bytes
 from needlepoint.indexes.stored import Unpacked
 from needlepoint.objects import Identity, is_url
 from needlepoint.parquet.caches import ByteCache
 from needlepoint.parquet.retrofit import Retrofitted, retrofit
+from needlepoint.query.advice import Advised, advise
 from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
 from needlepoint.query.file_indexes import FileIndexes
+from needlepoint.query.gate import Costs
+from needlepoint.query.history import History, today
 from needlepoint.query.lookup import Lookup
 from needlepoint.query.parts import ReadPlan, plan_read
 from needlepoint.query.result import Result
+from needlepoint.query.shapes import conditions
 from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, ShowIndexes, parse
+from needlepoint.query.survey import IndexFacts, survey
 from needlepoint.query.verify import VerifyReport, verify
 from needlepoint.settings import Settings
 from needlepoint.status import CacheStatus, IndexStatus, Status, SweepReport, TableStatus
 from needlepoint.stores.base import KeyStore
 from needlepoint.stores.packs import PackStore
+from needlepoint.stores.place import claim, store_directory
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.sweeping import counted, sweep, sweep_index_entries
 from needlepoint.tables import compaction, publishing
@@ -46,11 +54,10 @@ from needlepoint.tables.compaction import Choice, Wish
 from needlepoint.tables.definitions import Batch, File, Index, Table, check_name
 from needlepoint.tables.discovery import discover_schema, discover_table, read_schemas
 from needlepoint.tables.listing import list_files
+from needlepoint.tables.logs import check_plain, decide, is_of_others, open_log
 from needlepoint.tables.queue import LocalQueue, Queue
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.staged import StagedFile
-
-STORE = ".needlepoint"
 
 _log = logging.getLogger("needlepoint")
 
@@ -85,22 +92,23 @@ class LakeTable:
 
 
 class Lake:
-    """A root with tables. Open one with `needlepoint.open`."""
+    """A root with tables, a directory or `s3://bucket/prefix`. Open one with `needlepoint.open`."""
 
     def __init__(
         self, root: str | Path, *, create: bool = True, progress: Progress = no_progress, settings: Settings
     ) -> None:
-        if "://" in str(root):
-            raise UsageError(f"'{root}' is not a directory.", hint="This version keeps lakes in local directories.")
-        self.root = Path(root).expanduser().resolve()
-        self.store = self.root / STORE
-        self.settings = settings
+        self.root: Path | str = _root(root)
+        self.store = store_directory(self.root, settings.store)
+        # Another process that opens this lake may have another home.
+        self.settings = settings = replace(settings, store=str(self.store))
         self.progress = progress
         if not create and not (self.store / "registry.db").exists():
+            inside = self.store.parent == self.root
             raise UsageError(
-                f"there is no lake in '{root}'.",
+                f"there is no lake in '{root}'." if inside else f"there is no store of '{root}' in {self.store}.",
                 hint="`needle create-table` or `needle ingest` makes one; --lake or NEEDLE_LAKE says where it is.",
             )
+        claim(self.store, self.root)
         self.registry = Registry(self.store, self.root)
         self.queue = _queue(settings.queue, self.store)
         self._stores: dict[int, KeyStore] = {}
@@ -109,7 +117,8 @@ class Lake:
         file_indexes = FileIndexes(self._pack_store, self.unpacked, settings.index_bytes)
         scratch = self.store / "scratch"
         self.indexer = Indexer(self.registry, self.key_store, self._pack_store, scratch, settings, progress)
-        self.engine = Engine(self.registry, self.key_store, file_indexes, settings)
+        self.history = History(self.store, settings.history == "on")
+        self.engine = Engine(self.registry, self.key_store, file_indexes, settings, self.history)
         self._lookup = Lookup(self.engine)
 
     def __enter__(self) -> Lake:
@@ -123,6 +132,7 @@ class Lake:
     def close(self) -> None:
         for store in self._stores.values():
             store.close()
+        self.history.close()
         self.queue.close()
         self.registry.close()
 
@@ -131,12 +141,21 @@ class Lake:
 
     # Tables
 
-    def create_table(self, name: str, location: str | Path | None = None) -> LakeTable:
+    def create_table(self, name: str, location: str | Path | None = None, *, format: str | None = None) -> LakeTable:
         """Make a table of the Parquet files in a directory or under `s3://bucket/prefix`; by default in the directory
-        `name` of the lake."""
+        `name` of the lake.
+
+        In a Delta or Iceberg table its log decides which files belong. `format` says what it is: `delta`, `iceberg`, or
+        `parquet`, which takes every file that lies there; without it, a log that is found does.
+        """
         check_name("a table", name)
-        place = self._place(name, location)
-        paths = list(list_files(place).files)
+        decided, place = decide(self._place(name, location), format)
+        if is_of_others(decided):
+            return self._create_table_of_others(name, place, decided)
+        listing = list_files(place)
+        if format is None:
+            check_plain(place, listing)
+        paths = list(listing.files)
         if not paths:
             there = is_url(place) or Path(place).is_dir()
             raise UsageError(
@@ -148,12 +167,19 @@ class Lake:
         self.indexer.sync(name)
         return LakeTable(self, name)
 
+    def _create_table_of_others(self, name: str, place: str, format: str) -> LakeTable:
+        log = open_log(format, place).current()
+        found = log.discover(read_schemas(place, list(log.files), log.taken))
+        for error in found.unreadable:
+            raise error
+        self.registry.create_table(name, place, found.schema, found.partitions, found.mixed, format)
+        self.indexer.sync(name)
+        return LakeTable(self, name)
+
     def _place(self, name: str, location: str | Path | None) -> str:
         if isinstance(location, str) and is_url(location):
-            from needlepoint.objects.remote import checked_url
-
-            return checked_url(location)
-        return str(Path(location).expanduser().resolve() if location is not None else self.root / name)
+            return _checked_url(location)
+        return f"{self.root}/{name}" if location is None else str(Path(location).expanduser().resolve())
 
     def drop_table(self, name: str) -> None:
         """Forget a table and its indexes. Its files stay where they are."""
@@ -201,6 +227,8 @@ class Lake:
                 )
         if not isinstance(embed, bool):
             raise UsageError(f"embed is {embed!r}.", hint="It is true or false.")
+        if embed:
+            self._refuse_of_others(table, "Leave embed out: the index then lies in the store.")
         try:
             json.dumps(options)
         except (TypeError, ValueError):
@@ -231,6 +259,20 @@ class Lake:
                 raise NotIndexable(failure.reason)
             _log.warning("%s", failure.reason)
         return reports
+
+    def build(self, table: str, index: str | None = None, *, pool: Pool | None = None) -> list[SyncReport]:
+        """Sync a table and build what its indexes lack, or one of them: in processes of this machine, or in a pool.
+
+        `needlepoint.spark.build` does it in tasks of Spark. A build that was killed goes on where it was.
+        """
+        found = self.registry.table(table)
+        known = [each.name for each in self.registry.indexes(found)]
+        if index is not None and index not in known:
+            raise UnknownName("index", index, known)
+        publishing.recover(self.registry, self.queue, found)
+        report = self.indexer.build(table, Elsewhere(pool, index))
+        self.sweep_indexes()
+        return [report]
 
     def rebuild(self, table: str, index: str | None = None, *, from_data: bool = False) -> list[SyncReport]:
         """Build the indexes of a table, or one of them, again: from the indexes embedded in its files where there are
@@ -322,6 +364,7 @@ class Lake:
     def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:
         """Add the format's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
         and sync it. Files without one of the columns do without its filter."""
+        self._refuse_of_others(table, "Its own tools can write them: see docs/tables-of-others.md.")
         found = self.registry.table(table)
         for column in bloom:
             found.field(column)
@@ -338,14 +381,32 @@ class Lake:
         return done
 
     def staging(self, table: str) -> Path:
-        """A fresh directory for one batch; `publish` takes it from there."""
+        """A fresh directory for one batch; `publish` takes it from there, to wherever the table lies."""
         check_name("a table", table)
-        self._refuse_remote(table)
+        self._refuse_of_others(table)
         try:
             publishing.sweep_staging(self.store, self.registry)
             return publishing.staging_directory(self.store, table)
         except OSError as error:
             raise StoreError(f"{self.store} cannot be written: {error}.", hint="Check its permissions.") from error
+
+    def staging_url(self, table: str) -> str:
+        """A fresh place for one batch in the bucket of a table, for writers that reach it and no directory in common;
+        `publish` copies from there inside the store."""
+        check_name("a table", table)
+        location = self._location(table)
+        if not is_url(location):
+            raise UsageError(f"table '{table}' lies in {location}.", hint="Stage it in a directory: `staging`.")
+        return publishing.staging_prefix(location, table)
+
+    def _location(self, name: str) -> str:
+        """Where a table lies, or will."""
+        known = name in self.registry.table_names()
+        return self.registry.table(name).location if known else self._place(name, None)
+
+    def is_remote(self, table: str) -> bool:
+        """Whether the files of a table lie, or will lie, in an object store."""
+        return is_url(self._location(table))
 
     def finisher(self, table: str) -> Callable[[str], int] | None:
         """What embeds the table's indexes into a staged file and returns its size; None when there is nothing to embed.
@@ -361,41 +422,47 @@ class Lake:
         self,
         table: str,
         staged: Sequence[StagedFile],
-        staging: Path,
+        staging: Path | str,
         batch: str | None = None,
         *,
         removed: Sequence[File] = (),
         keep: float = 0.0,
+        mover: publishing.Mover | None = None,
     ) -> Batch:
         """Add staged files to a table, which is made if there is none; one batch id is one batch, ever.
 
         Files `removed` leave the table in the same moment, and are deleted `keep` seconds later; TableChanged when one
-        of them is not what it was any more.
+        of them is not what it was any more. `mover` moves the files, or uploads them, elsewhere than in this process.
         """
-        self._refuse_remote(table)
-        found = self._table_for(table, staged, staging)
+        self._refuse_of_others(table)
+        place = str(staging)
+        found = self._table_for(table, staged, place)
         id = batch or uuid.uuid4().hex
         return publishing.publish(
-            self.registry, self.queue, found, id, staged, str(staging), removed=removed, keep=keep
+            self.registry, self.queue, found, id, staged, place, removed=removed, keep=keep, mover=mover
         )
 
     def delete(self, table: str, where: str, *, dry_run: bool = False) -> Deleted:
         """Delete the rows for which a condition is true, as `lake.sql` understands it after WHERE; where it is NULL
         they stay. With `dry_run` it is only told what would be deleted."""
+        self._refuse_of_others(table)
         return deletion.delete(self, table, where, dry_run=dry_run)
 
     def delete_files(self, table: str, paths: Sequence[str], *, dry_run: bool = False) -> Deleted:
         """Delete whole files of a table, by their paths."""
+        self._refuse_of_others(table)
         return deletion.delete_files(self, table, paths, dry_run=dry_run)
 
     def drop_partition(
         self, table: str, partition: Mapping[str, Any] | None = None, /, *, dry_run: bool = False, **named: Any
     ) -> Deleted:
         """Delete all files of a partition, or of all partitions with these values: `drop_partition("t", year=2023)`."""
+        self._refuse_of_others(table)
         return deletion.drop_partition(self, table, {**(partition or {}), **named}, dry_run=dry_run)
 
     def expire(self, table: str, column: str, before: Any, *, dry_run: bool = False) -> Deleted:
         """Delete the rows whose column is less than a value: of a partition column whole files, unread."""
+        self._refuse_of_others(table)
         return deletion.expire(self, table, column, before, dry_run=dry_run)
 
     def is_counted_on(self, table: str, staging: Path) -> bool:
@@ -406,6 +473,7 @@ class Lake:
 
     def choose_files(self, table: str, wish: Wish) -> Choice:
         """What a compaction would rewrite of a table, which is synced first."""
+        self._refuse_of_others(table)
         compaction.check(self.registry.table(table), wish)
         self.sync(table)
         found = self.registry.table(table)
@@ -421,28 +489,47 @@ class Lake:
         """Build what the files that the registry knows lack; what cannot be built is for sync to tell."""
         self.indexer.catch_up(self.registry.table(table))
 
-    def _refuse_remote(self, name: str) -> None:
-        if name in self.registry.table_names() and is_url(location := self.registry.table(name).location):
-            raise UsageError(
-                f"table '{name}' lies in {location}, where this version does not write.",
-                hint="Write the files there by other means, then sync.",
-            )
+    def finished(self, table: str, batch: str) -> Batch | None:
+        """The batch of this id if it was begun before, and finished now if its publisher died on the way; else None."""
+        if table not in self.registry.table_names():
+            return None
+        found = self.registry.table(table)
+        if self.registry.batches.get(found, batch) is None:
+            return None
+        publishing.recover(self.registry, self.queue, found, batch)
+        return self.registry.batches.get(found, batch)
 
-    def _table_for(self, name: str, staged: Sequence[StagedFile], staging: Path) -> Table:
+    def _refuse_of_others(self, name: str, hint: str = "Write to it with its own tools, then sync.") -> None:
+        """The log of a table has the sizes of its files, and readers go by them."""
+        if name in self.registry.table_names() and is_of_others(format := self.registry.table(name).format):
+            kind = format.partition("=")[0].capitalize()
+            raise UsageError(f"table '{name}' is a table of {kind}, whose files are not written here.", hint=hint)
+
+    def _own_place(self, name: str) -> str:
+        """Where a table lies that its first batch makes."""
+        decided, place = decide(self._place(name, None), None)
+        if is_of_others(decided):
+            raise UsageError(
+                f"{place} is a table of {decided.capitalize()}, which is not written here.",
+                hint=f"`needle create-table {name}` makes it a table to be read; choose another name to write.",
+            )
+        return place
+
+    def _table_for(self, name: str, staged: Sequence[StagedFile], staging: str) -> Table:
         """The schema of the batch must fit the table before any of it is published."""
-        paths = [str(Path(file.path).relative_to(staging)) for file in staged]
+        paths = [file.path.removeprefix(f"{staging}/") for file in staged]
         if name not in self.registry.table_names():
             if not staged:
                 raise UsageError(f"the first batch of table '{name}' is empty.", hint="It has no schema to go by.")
-            found = discover_table(str(staging), paths)
+            found = discover_table(staging, paths)
             # Another first batch may be quicker: then this one is a second.
             with contextlib.suppress(NameTaken):
-                place = str(self.root / name)
+                place = self._own_place(name)
                 return self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
         table = self.registry.table(name)
         if staged:
             known = [file.path for file in self.registry.files(table)]
-            found = discover_schema(str(staging), read_schemas(str(staging), paths), [*known, *paths], base=table)
+            found = discover_schema(staging, read_schemas(staging, paths), [*known, *paths], base=table)
             if found.adds_to(table):
                 table = self.registry.widen_schema(table, found.schema, found.mixed)
         return table
@@ -485,6 +572,22 @@ class Lake:
         need the files and nothing else of the lake."""
         return plan_read(self.engine, table, where, columns)
 
+    def advise(self, table: str) -> Advised:
+        """Which index, order or compaction would make the queries that were asked of a table faster, and by how much.
+        Reads cards, bounds, some rows of the columns that were asked, and the history of queries."""
+        found = self.registry.table(table)
+        history = self.history.asked(found.id)
+        compared = [column for asked in history for kind, column in conditions(asked.shape) if kind in ("eq", "in")]
+        indexes = [
+            IndexFacts(index.name, index.kind, tuple(index.column.split(", ")), index.bytes, index.files)
+            for index in self._table_status(found).indexes
+        ]
+        costs = Costs.of(found.location, self.settings.costs)
+        prepared, limit = self.engine.prepare(table), self.settings.range_limit
+        facts = survey(prepared, self.engine.cards, costs, limit, indexes, list(dict.fromkeys(compared)))
+        advice = advise(facts, history, self.history.used(found.id), today())
+        return Advised(table, sum(a.times for a in history), self.history.since(found.id), tuple(advice))
+
     def is_current(self, plan: ReadPlan) -> bool:
         """Whether a table has the files it was planned for, as the directory is at this moment."""
         self.engine.snapshots.forget()
@@ -492,7 +595,7 @@ class Lake:
         return now.listable == plan.listable and tuple(file.path for file in now.files) == plan.paths
 
     def opener(self) -> Callable[[], Lake]:
-        """What opens this lake in another process that reaches its directory, once in each; it can be pickled."""
+        """What opens this lake in another process that reaches its store, once in each; it can be pickled."""
         return functools.partial(_opened, str(self.root), self.settings)
 
     def lookup(
@@ -511,7 +614,7 @@ class Lake:
     def status(self) -> Status:
         tables = tuple(self._table_status(table) for table in self.registry.tables())
         queue = self.queue
-        return Status(str(self.root), tables, queue.waiting(), queue.aside_count(), queue.approximate)
+        return Status(str(self.root), str(self.store), tables, queue.waiting(), queue.aside_count(), queue.approximate)
 
     def caches(self) -> tuple[CacheStatus, ...]:
         """The caches of this process: cards, zone maps, decoded dictionaries, small pages and open indexes of files."""
@@ -550,10 +653,23 @@ class Lake:
             complete,
             snapshot.unknown,
             indexes,
+            table.format.partition("=")[0],
+            snapshot.version,
         )
 
     def _index_bytes(self, index: Index) -> int:
         return self.key_store(index).size() if index.kind == "key" else self.registry.payload_bytes(index)
+
+
+def _root(root: str | Path) -> Path | str:
+    """A directory, or the URL of a place in a bucket."""
+    return _checked_url(root) if isinstance(root, str) and is_url(root) else Path(root).expanduser().resolve()
+
+
+def _checked_url(url: str) -> str:
+    from needlepoint.objects.remote import checked_url
+
+    return checked_url(url)
 
 
 def _queue(url: str, store: Path) -> Queue:

@@ -1,6 +1,7 @@
 """The settings of a lake, each with its environment variable.
 
 setting           variable                 default   meaning
+store             NEEDLE_STORE                       directory of registry and indexes; without one, see stores/place.py
 queue             NEEDLE_QUEUE                       queue of events: sqs://name; without one, in the lake's store
 refresh           NEEDLE_REFRESH           1.0       seconds a directory listing stays fresh
 object_refresh    NEEDLE_OBJECT_REFRESH    60.0      seconds a listing of an object store stays fresh
@@ -14,6 +15,7 @@ unpacked_bytes    NEEDLE_UNPACKED_BYTES    16 GiB    disk for unpacked text inde
 range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads from a key index
 access            NEEDLE_ACCESS            auto      auto: what is faster; pages: by page where it can be; scan: never
 costs             NEEDLE_COSTS                       file with costs measured here, as benchmarks/calibrate.py writes it
+history           NEEDLE_HISTORY           on        on: what queries ask is counted, without values, for advise; off
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ from dataclasses import dataclass, fields, replace
 
 from needlepoint.errors import UsageError
 
-_CHOICES = {"access": ("auto", "pages", "scan")}
+_CHOICES = {"access": ("auto", "pages", "scan"), "history": ("on", "off")}
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    store: str = ""
     queue: str = ""
     refresh: float = 1.0
     object_refresh: float = 60.0
@@ -41,6 +44,7 @@ class Settings:
     range_limit: int = 20_000
     access: str = "auto"
     costs: str = ""
+    history: str = "on"
 
     @classmethod
     def from_environment(cls, **given: float | int | str | None) -> Settings:

@@ -23,7 +23,8 @@ class IndexStatus:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """`indexed` files have everything that is declared; `unknown` ones lie in the directory, not in the registry."""
+    """`indexed` files have everything that is declared; `unknown` ones lie in the directory, not in the registry.
+    `format` says who decides which files belong, and `version` is that of the log where one does."""
 
     name: str
     location: str
@@ -34,6 +35,8 @@ class TableStatus:
     indexed: int
     unknown: int
     indexes: tuple[IndexStatus, ...]
+    format: str = "parquet"
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Status:
     """`approximate_events`: the queue counts its events roughly, and a while later."""
 
     root: str
+    store: str
     tables: tuple[TableStatus, ...]
     waiting_events: int
     events_set_aside: int

@@ -10,6 +10,7 @@ from needlepoint.errors import StoreError
 from needlepoint.indexer.sweep import Counted, count, sweep_entries, sweep_pack
 from needlepoint.indexes.key import key_bytes
 from needlepoint.indexes.stored import JUST_USED
+from needlepoint.objects import is_url
 from needlepoint.status import SweepReport
 from needlepoint.stores.packs import UNCLAIMED_AGE, PackStore
 from needlepoint.tables import publishing
@@ -18,20 +19,25 @@ from needlepoint.tables.definitions import Index
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
 
+WORTH_A_SWEEP = 0.1  # of the entries of an index: sweeping writes all others anew
 COPIES_OF_AN_ENTRY = 4  # as it is read, picked, joined with others and written
 
 
 def sweep(lake: Lake, *, now: bool = False) -> SweepReport:
-    """With `now` also what is so new that a process may be about to refer to it, which then has to make it again."""
+    """With `now` also files that are kept for a while longer, the last dead entry of an index, and what is so new that
+    a process may be about to refer to it, which then has to make it again."""
     for table in lake.registry.tables():
-        publishing.recover(lake.registry, lake.queue, table)
-    entries = sum(sweep_index_entries(lake, index, 0.0) for index in lake.registry.indexes() if index.kind == "key")
+        publishing.recover(lake.registry, lake.queue, table, keeping=not now)
+    share = 0.0 if now else WORTH_A_SWEEP
+    entries = sum(sweep_index_entries(lake, index, share) for index in lake.registry.indexes() if index.kind == "key")
     freed = _sweep_packs(lake, 0.0 if now else UNCLAIMED_AGE)
     unpacked = lake.unpacked.sweep(lake.registry.checksums(), just_used=0.0 if now else JUST_USED)
-    staging = publishing.sweep_staging(lake.store, lake.registry)
+    staging = len(publishing.sweep_staging(lake.store, lake.registry))
+    if isinstance(lake.root, str) or any(is_url(table.location) for table in lake.registry.tables()):
+        staging += len(publishing.sweep_prefixes(lake.root, lake.registry))
     lake.sweep_indexes()
-    lake.registry.settle()
-    return SweepReport(freed, unpacked, len(staging), entries)
+    lake.registry.settle(whole=now)
+    return SweepReport(freed, unpacked, staging, entries)
 
 
 def _sweep_packs(lake: Lake, older_than: float) -> int:

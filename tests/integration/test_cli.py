@@ -80,7 +80,7 @@ def test_every_command_has_help_with_examples(command: str) -> None:
     shown = needle(command, "--help")
     assert shown.exit_code == 0
     assert f"needle {command}" in shown.stdout.split("Example", 1)[1]
-    assert "--lake DIR" in shown.stdout
+    assert "--lake PLACE" in shown.stdout
 
 
 def test_help_lists_all_commands_in_full() -> None:

@@ -15,6 +15,7 @@ from tests.lakes import product_lake, products, write
 import needlepoint
 from needlepoint.parquet.build import describe
 from needlepoint.parquet.rewrite import form_of
+from needlepoint.spark.compact import compact
 
 
 @pytest.fixture
@@ -298,10 +299,15 @@ def test_nothing_of_what_was_deleted_is_left(tmp_path: Path) -> None:
         lake.create_index("product", "title", kind="bloom", embed=True)
         assert len(lake.sql("SELECT upc FROM product WHERE text_match(title, 'Zq7GeheimXw')").rows()) == 1
         assert _holding(tmp_path, secret)
+        compact(None, lake, "product", page_rows=50, keep=3600)  # the old files lie there still
         assert lake.delete("product", f"upc = '{secret}'").rows == 1
+        assert _holding(tmp_path, secret)
         lake.sweep(now=True)
         assert _holding(tmp_path, secret) == []
         assert all(index.dead == 0 for index in lake.status().tables[0].indexes)
+        packs = {path.name: path.stat().st_size for path in (lake.store / "indexes").rglob("*.pack")}
+        live = lake.registry.renewals.packed()
+        assert {name: sum(each.length for each in payloads) for (_, name), payloads in live.items()} == packs
         assert len(lake.sql("SELECT upc FROM product").rows()) == 2999
         for query in ("upc = 'U000001007'", "text_match(title, 'dairy') AND product_id = 1007"):
             result = lake.sql(f"SELECT product_id FROM product WHERE {query}")

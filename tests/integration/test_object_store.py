@@ -135,8 +135,6 @@ def test_everything_else_works_as_on_a_directory(lake: needlepoint.Lake, bucket:
     assert (found.files, found.indexed, found.unknown, found.rows) == (4, 4, 0, 4 * ROWS)
     report = lake.explain("SELECT title FROM product WHERE product_id = 5")
     assert report.tables[0].page_read_files == 1
-    with pytest.raises(UsageError, match="does not write"):
-        lake.staging("product")
     assert [each.added for each in lake.sync("product")] == [0]
     lake.drop_table("product")
     assert bucket.client.list_objects_v2(Bucket=bucket.name, Prefix="lake/product/")["KeyCount"] == 6

@@ -82,35 +82,6 @@ def test_two_jobs_appending_at_once_lose_nothing(lake, spark) -> None:
     assert rows == [{"c": 7000, "d": 7000, "m": 6999}]
 
 
-def test_micro_batches_go_the_same_way(lake, spark, tmp_path: Path) -> None:
-    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
-    source.mkdir()
-    writer = needle_spark.batch_writer(lake, "feed", stream="feed", partition_by=["kind"])
-
-    def run() -> None:
-        stream = spark.readStream.schema("id bigint, kind string").option("maxFilesPerTrigger", 1).json(str(source))
-        query = (
-            stream.writeStream.foreachBatch(writer)
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-
-    for number in range(2):
-        rows = [{"id": number * 10 + n, "kind": "ab"[n % 2]} for n in range(10)]
-        (source / f"{number}.json").write_text("\n".join(map(json.dumps, rows)))
-    run()
-    lake.create_index("feed", "id")
-    (source / "2.json").write_text(json.dumps({"id": 20, "kind": "a"}))
-    run()
-    writer(spark.createDataFrame([(99, "a")], "id bigint, kind string"), 0)  # micro-batch 0 once more
-    list(lake.follow_events(once=True))
-    assert [row["id"] for row in lake.sql("SELECT id FROM feed ORDER BY id").rows()] == list(range(21))
-    assert lake.table("feed").get(id=20).rows() == [{"id": 20, "kind": "a"}]
-    assert lake.status().tables[0].indexes[0].entries == 21
-
-
 def test_a_failing_job_leaves_nothing(lake, spark) -> None:
     needle_spark.write(spark.range(10), lake, "numbers", batch="good")
     bad = spark.range(10).selectExpr("raise_error('broken input') AS id")

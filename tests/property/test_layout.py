@@ -21,7 +21,7 @@ def orders(made: World) -> st.SearchStrategy[dict[str, Any]]:
     names = [column.name for column in made.spec.columns]
     sortable = [name for name in names if is_sortable(made.lake.table("t").schema.field(name).type)]
     columns = st.lists(st.sampled_from(sortable), min_size=1, max_size=3, unique=True)
-    return st.just({}) | st.builds(lambda some: {"sort_by": some}, columns) | st.builds(lambda s: {"zorder": s}, columns)
+    return st.just({}) | columns.map(lambda some: {"sort_by": some}) | columns.map(lambda some: {"zorder": some})
 
 
 @given(tables(), st.data())

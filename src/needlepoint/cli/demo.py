@@ -49,6 +49,8 @@ def command(rows: int, batches: int, fresh: bool) -> None:
     if batches > rows:
         raise click.BadParameter(f"{batches} batches cannot share {rows} rows.", param_hint="'--batches'")
     directory = choices().asked or "demo-lake"
+    if "://" in directory:
+        raise click.BadParameter("the demo's lake is a directory.", param_hint="'--lake'")
     console = output()
     _prepare(Path(directory), {"rows": rows, "batches": batches}, fresh)
     with open_lake(create=True, directory=directory) as lake:

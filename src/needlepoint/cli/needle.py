@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 from needlepoint import NeedlepointError, __version__
-from needlepoint.cli.options import Choices, choose_debug, choose_lake
+from needlepoint.cli.options import Choices, choose_debug, choose_lake, choose_store
 
 COMMANDS = (
     "demo",
@@ -29,12 +29,14 @@ COMMANDS = (
     "create-index",
     "drop-table",
     "drop-index",
+    "index",
     "sync",
     "sql",
     "explain",
     "inspect",
     "retrofit",
     "status",
+    "advise",
     "verify",
     "rebuild",
     "sweep",
@@ -113,14 +115,23 @@ def _forget_output() -> None:
 @click.version_option(__version__, prog_name="needle")
 @click.option(
     "--lake",
-    metavar="DIR",
+    metavar="PLACE",
     default="lake",
     show_default=True,
     envvar="NEEDLE_LAKE",
     show_envvar=True,
     expose_value=False,
     callback=choose_lake,
-    help="The lake's directory. It can be given after the command too.",
+    help="The lake's directory, or s3://bucket/prefix. It can be given after the command too.",
+)
+@click.option(
+    "--store",
+    metavar="DIR",
+    envvar="NEEDLE_STORE",
+    show_envvar=True,
+    expose_value=False,
+    callback=choose_store,
+    help="The directory of its registry and indexes; for a directory, by default .needlepoint in it.",
 )
 @click.option(
     "--debug", is_flag=True, expose_value=False, callback=choose_debug, help="Show the traceback of an error."

@@ -22,6 +22,7 @@ class Choices:
 
     lake: str = "lake"
     asked: str | None = None
+    store: str | None = None
     debug: bool = False
 
 
@@ -34,24 +35,36 @@ def choose_lake(context: click.Context, parameter: click.Parameter, value: str |
         choices.asked = value
 
 
+def choose_store(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.ensure_object(Choices).store = value
+
+
 def choose_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
         context.ensure_object(Choices).debug = True
 
 
 def common_options(command: Command) -> Command:
-    """`--lake` and `--debug`, for those who write options after the command."""
+    """`--lake`, `--store` and `--debug`, for those who write options after the command."""
     lake = click.option(
         "--lake",
-        metavar="DIR",
+        metavar="PLACE",
         expose_value=False,
         callback=choose_lake,
-        help="The lake's directory.  [env var: NEEDLE_LAKE; default: lake]",
+        help="The lake's directory, or s3://bucket/prefix.  [env var: NEEDLE_LAKE; default: lake]",
+    )
+    store = click.option(
+        "--store",
+        metavar="DIR",
+        expose_value=False,
+        callback=choose_store,
+        help="The directory of its registry and indexes.  [env var: NEEDLE_STORE]",
     )
     debug = click.option(
         "--debug", is_flag=True, expose_value=False, callback=choose_debug, help="Show the traceback of an error."
     )
-    return lake(debug(command))
+    return lake(store(debug(command)))
 
 
 def choices() -> Choices:
@@ -64,5 +77,7 @@ def open_lake(*, create: bool = False, directory: str | None = None) -> Iterator
     import needlepoint
     from needlepoint.cli.screen import Bars
 
-    with Bars() as bars, needlepoint.open(directory or choices().lake, create=create, progress=bars) as lake:
+    chosen = choices()
+    place = directory or chosen.lake
+    with Bars() as bars, needlepoint.open(place, create=create, store=chosen.store, progress=bars) as lake:
         yield lake

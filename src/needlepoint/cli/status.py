@@ -45,12 +45,14 @@ def _show(status: Status, console: Console) -> None:
     from needlepoint.cli.screen import count, grid, size
 
     console.print(f"lake {status.root}")
+    console.print(f"store {status.store}")
     headers = ("table", "files", "rows", "size", "indexed", "unknown", "partitions")
     tables = grid(console, *headers, right=headers[1:6])
     for table in status.tables:
         numbers = (f"{number:,}" for number in (table.files, table.rows))
         left = (f"{table.indexed:,}", f"{table.unknown:,}", ", ".join(table.partitions) or "-")
-        tables.add_row(table.name, *numbers, size(table.bytes), *left)
+        version = f" ({table.format}, version {table.version})" if table.version else ""
+        tables.add_row(f"{table.name}{version}", *numbers, size(table.bytes), *left)
     if status.tables:
         console.print(tables)
     columns = ("index", "table", "column", "kind", "files", "entries", "dead", "size")

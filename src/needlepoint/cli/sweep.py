@@ -8,15 +8,18 @@ from needlepoint.cli.options import common_options, open_lake
 
 
 @click.command("sweep", short_help="Remove what nothing refers to any more.")
-@click.option("--now", is_flag=True, help="Also what is a day old or less; when nobody is indexing.")
+@click.option("--now", is_flag=True, help="All of it, whatever may be about to need it.")
 @common_options
 def command(now: bool) -> None:
     """Remove what nothing refers to any more: what indexes know of files that are gone, unpacked text indexes, orphans
     of writes.
 
     Files that belong to a table are never touched; those that a batch replaced are deleted when their time has come.
-    After `needle delete`, `needle sweep --now` leaves nothing of what was deleted. What another process was about to
-    refer to is then made again by the next sync.
+    Key indexes are written anew when more than a tenth of their entries is dead.
+
+    After `needle delete`, `needle sweep --now` leaves nothing of what was deleted: not one entry, no file that is kept
+    for a while, nothing that is a day old or less. What another process was about to refer to is made again by the
+    next sync.
 
     \b
     Examples:

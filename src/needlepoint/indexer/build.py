@@ -31,6 +31,7 @@ from needlepoint.indexer.payloads import (
     plain_array,
     same_data,
 )
+from needlepoint.indexer.ranges import write_plain
 from needlepoint.indexes import key_payload
 from needlepoint.indexes.bloom import filtered_columns
 from needlepoint.indexes.key import encode, key_bytes
@@ -77,7 +78,10 @@ class IndexTask:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Files that are read in one go, so that their entries share runs."""
+    """Files that are read in one go, so that their entries share runs.
+
+    With `to_merge` runs are plain sorted entries, which `ranges.py` merges; else a store can ingest them.
+    """
 
     files: tuple[FileTask, ...]
     indexes: tuple[IndexTask, ...]
@@ -85,6 +89,7 @@ class Task:
     scratch: str
     memory: int
     from_data: bool = False
+    to_merge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +104,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Sorted entries of one index in a file, to be ingested."""
+    """Sorted entries of one index in a file, to be ingested or merged; plain ones take so many bytes."""
 
     index_id: int
     name: str
     path: str
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,7 @@ class _RunWriter:
     task: IndexTask
     scratch: Path
     capacity: int
+    to_merge: bool
     parts: list[npt.NDArray[np.uint8]] = field(default_factory=list)
     held: int = 0
     runs: list[Run] = field(default_factory=list)
@@ -137,10 +144,15 @@ class _RunWriter:
         if self.held == 0:
             return
         name = uuid.uuid4().hex
-        path = self.scratch / f"{name}.sst"
         width = key_bytes(self.task.type)
-        RocksKeyStore(self.scratch, width).write_run(path, _sorted(self.parts, width), name)
-        self.runs.append(Run(self.task.index_id, name, str(path)))
+        entries = _sorted(self.parts, width)
+        if self.to_merge:
+            path = self.scratch / f"{name}.run"
+            write_plain(path, entries)
+        else:
+            path = self.scratch / f"{name}.sst"
+            RocksKeyStore(self.scratch, width).write_run(path, entries, name)
+        self.runs.append(Run(self.task.index_id, name, str(path), entries.nbytes))
         self.parts, self.held = [], 0
 
 
@@ -149,7 +161,8 @@ def build(task: Task) -> Artifact:
     scratch = Path(task.scratch)
     scratch.mkdir(parents=True, exist_ok=True)
     writers = {
-        index.index_id: _RunWriter(index, scratch, capacity(task.memory, task.indexes, index)) for index in task.indexes
+        index.index_id: _RunWriter(index, scratch, capacity(task.memory, task.indexes, index), task.to_merge)
+        for index in task.indexes
     }
     packs = Packs(scratch)
     files: list[FileArtifact] = []

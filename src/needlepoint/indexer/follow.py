@@ -16,6 +16,7 @@ from needlepoint.indexer.indexer import Indexer, SyncReport
 from needlepoint.objects import is_url
 from needlepoint.tables.definitions import Table
 from needlepoint.tables.listing import belongs
+from needlepoint.tables.logs import is_of_others, tells_of_change
 from needlepoint.tables.notifications import ObjectsChanged, parse
 from needlepoint.tables.publishing import recover
 from needlepoint.tables.queue import Message, Queue
@@ -132,12 +133,16 @@ def _by_table(tables: Sequence[Table], objects: Sequence[str]) -> tuple[dict[str
         mine = [
             (table.name, path)
             for table in tables
-            if url.startswith(f"{table.location}/") and belongs(path := url[len(table.location) + 1 :])
+            if url.startswith(f"{table.location}/") and _concerns(table, path := url[len(table.location) + 1 :])
         ]
         passed_over += not mine
         for name, path in mine:
             found.setdefault(name, []).append(path)
     return {name: _Named(tuple(paths)) for name, paths in found.items()}, passed_over
+
+
+def _concerns(table: Table, path: str) -> bool:
+    return tells_of_change(table.format, path) if is_of_others(table.format) else belongs(path)
 
 
 def _handle_table(registry: Registry, indexer: Indexer, name: str, group: list[_Work]) -> None:

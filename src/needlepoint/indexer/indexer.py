@@ -13,12 +13,12 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from needlepoint.errors import FileChanged, StoreError, UnknownName, UsageError
+from needlepoint.indexer.backfill import ROWS_PER_TASK, Backfill, group
 from needlepoint.indexer.build import (
     Artifact,
     Failure,
@@ -31,7 +31,7 @@ from needlepoint.indexer.build import (
     finish_file,
 )
 from needlepoint.indexer.payloads import PayloadTask
-from needlepoint.indexer.worker import build_in_process
+from needlepoint.indexer.worker import LocalPool, Pool, call_in_process, in_threads
 from needlepoint.indexes.kinds import kind
 from needlepoint.objects import Identity, concurrently, identify
 from needlepoint.parquet.build import describe
@@ -39,8 +39,10 @@ from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
 from needlepoint.tables.definitions import File, Index, Table
-from needlepoint.tables.discovery import discover_schema, read_schemas
+from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas
 from needlepoint.tables.listing import belongs
+from needlepoint.tables.logged import Logged
+from needlepoint.tables.logs import is_of_others
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.snapshots import Snapshots, on_their_way
 
@@ -56,6 +58,17 @@ Progress = Callable[[str, int, int], None]
 
 def no_progress(what: str, done: int, total: int) -> None:
     return
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Where a large build runs, and of which index if not of all; without a pool, here, as every small one does."""
+
+    pool: Pool | None = None
+    index: str | None = None
+
+
+HERE = Elsewhere()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +113,40 @@ class Indexer:
         self._settings = settings
         self._progress = progress
 
-    def sync(self, name: str) -> SyncReport:
-        """Make the registry agree with the directory, then index what lacks it."""
+    def sync(self, name: str, elsewhere: Elsewhere = HERE) -> SyncReport:
+        """Make the registry agree with the directory, or with the table's log, then index what lacks it."""
         table = self._registry.table(name)
         known = {file.path: file for file in self._registry.files(table)}
-        present = Snapshots(self._registry, refresh=0).files(name)
-        paths = {file.path for file in present}
+        seen = Snapshots(self._registry, refresh=0).look(name)
+        paths = {file.path for file in seen.files}
         gone = [file for path, file in known.items() if path not in paths]
-        fresh = [file for file in present if file.id is None]
-        return self._take_in(table, known, fresh, gone)
+        fresh = [file for file in seen.files if file.id is None]
+        return self._take_in(table, known, fresh, gone, log=seen.log, elsewhere=elsewhere)
+
+    def build(self, name: str, elsewhere: Elsewhere) -> SyncReport:
+        """What sync does, for large work. Files that changed since they were listed are listed again: those too that
+        a task embedded something in and then died, for Spark to run it again."""
+        report = SyncReport(name)
+        for number in range(1, MOST_LOOKS + 1):
+            seen = self.sync(name, elsewhere)
+            table = self._registry.table(name)
+            known = {f"{table.location}/{file.path}": file.identity for file in self._registry.files(table)}
+            failed = {each.path: _identity(each.path) for each in seen.failures if each.path in known}
+            changed = {path for path, now in failed.items() if now != known[path] and number < MOST_LOOKS}
+            failures = tuple(each for each in seen.failures if each.path not in changed)
+            report = report.then(replace(seen, failures=failures))
+            if not changed:
+                break
+        return report
 
     def look(self, name: str, paths: Iterable[str]) -> SyncReport:
         """What sync does, for the files at these paths: each is asked what it is now, and nothing is listed.
 
-        A file that is replaced or removed while it is indexed is looked at again.
+        A file that is replaced or removed while it is indexed is looked at again. Of a table of others the log is read:
+        files say nothing of what belongs to it.
         """
+        if is_of_others(self._registry.table(name).format):
+            return self.sync(name)
         report = SyncReport(name)
         left = {path for path in paths if belongs(path)}
         for number in range(1, MOST_LOOKS + 1):
@@ -158,15 +190,20 @@ class Indexer:
         fresh: Sequence[File],
         gone: Sequence[File],
         only: frozenset[str] | None = None,
+        log: Logged | None = None,
+        elsewhere: Elsewhere = HERE,
     ) -> SyncReport:
         """Record files that are new or have changed, forget those that are gone, and index what lacks it."""
         changed = [file for file in fresh if file.path in known]
         paths = known.keys() - {file.path for file in gone} | {file.path for file in fresh}
-        table, unreadable = self._adapt_schema(table, fresh, [*paths])
+        if log is None:
+            table, unreadable = self._adapt_schema(table, fresh, [*paths])
+        else:
+            table, unreadable = self._follow_log(table, fresh, log)
         fresh = [file for file in fresh if file.path not in unreadable]
         removed = [known[file.path].id for file in changed] + [file.id for file in gone]
         self._registry.replace_files(table, fresh, [id for id in removed if id is not None])
-        indexed, failures = self.catch_up(table, only)
+        indexed, failures = self.catch_up(table, only, elsewhere=elsewhere)
         new = sum(file.path not in known for file in fresh)
         failed = (*unreadable.values(), *failures)
         return SyncReport(table.name, new, len(fresh) - new, len(gone), indexed, failed)
@@ -184,8 +221,15 @@ class Indexer:
         found = discover_schema(table.location, schemas, paths, base=table)
         if found.adds_to(table):
             table = self._registry.widen_schema(table, found.schema, found.mixed)
-        prefix = f"{table.location}/"
-        return table, {e.path.removeprefix(prefix): Failure(e.path, str(e)) for e in found.unreadable}
+        return table, _left_out(table, found)
+
+    def _follow_log(self, table: Table, fresh: Sequence[File], log: Logged) -> tuple[Table, dict[str, Failure]]:
+        """The log says which columns there are; new files can only be refused."""
+        schemas = read_schemas(table.location, [file.path for file in fresh], log.taken)
+        found = log.discover(schemas, base=table)
+        if found.adds_to(table) or found.partitions != table.partitions:
+            table = self._registry.follow_schema(table, found.schema, found.partitions, found.mixed)
+        return table, _left_out(table, found)
 
     def finisher(self, table: Table) -> Callable[[str], int] | None:
         """What embeds the table's indexes into a file at a path; None when there is nothing to embed."""
@@ -197,7 +241,12 @@ class Indexer:
         return functools.partial(finish_file, keys, payloads, self._settings.index_memory)
 
     def catch_up(
-        self, table: Table, only: frozenset[str] | None = None, *, from_data: bool = False
+        self,
+        table: Table,
+        only: frozenset[str] | None = None,
+        *,
+        from_data: bool = False,
+        elsewhere: Elsewhere = HERE,
     ) -> tuple[int, tuple[Failure, ...]]:
         """Build and commit what is missing for the listed files. Returns how many files, and what failed.
 
@@ -213,7 +262,7 @@ class Indexer:
             table = self._registry.table(table.name)
             indexes = [index for index in self._registry.indexes(table) if index.id not in unusable]
             files = self._registry.files(table)
-        wanted = frozenset(index.id for index in indexes)
+        wanted = frozenset(index.id for index in indexes if elsewhere.index in (None, index.name))
         empty = wanted.difference(*(file.indexed for file in files))
         missing = [
             FileTask(file.id, f"{table.location}/{file.path}", file.identity, wanted - file.indexed)
@@ -227,15 +276,45 @@ class Indexer:
         # Files of one run come in the order of their ids, which makes its entries ascend.
         missing.sort(key=lambda file: file.file_id)
         rows = {file.id: file.rows for file in files}
-        with self._scratch_directory() as scratch:
-            tasks = [replace(task, from_data=from_data) for task in self._tasks(table, indexes, missing, rows, scratch)]
-            by_id = {index.id: index for index in indexes}
-            indexed, failures, begun_anew = self._run(tasks, by_id, sum(r or 0 for r in rows.values()))
+        by_id = {index.id: index for index in indexes}
+        if elsewhere.pool is not None:
+            indexed, failures, begun_anew = self._backfill(elsewhere.pool, table, by_id, missing, rows)
+        else:
+            with self._scratch_directory() as scratch:
+                made = self._tasks(table, indexes, missing, rows, scratch)
+                tasks = [replace(task, from_data=from_data) for task in made]
+                indexed, failures, begun_anew = self._run(tasks, by_id, sum(r or 0 for r in rows.values()))
         failures = (*unusable.values(), *failures)
         if not begun_anew:
             return indexed, failures
-        more, other_failures = self.catch_up(table)
+        more, other_failures = self.catch_up(table, elsewhere=elsewhere)
         return indexed + more, tuple(dict.fromkeys((*failures, *other_failures)))
+
+    def _backfill(
+        self,
+        pool: Pool,
+        table: Table,
+        indexes: dict[int, Index],
+        missing: Sequence[FileTask],
+        rows: Mapping[int | None, int | None],
+    ) -> tuple[int, tuple[Failure, ...], bool]:
+        keys, payloads = _parts(table, [*indexes.values()], missing)
+        memory = self._settings.index_memory
+        most_rows = min((ROWS_PER_TASK, *(capacity(memory, keys, key) for key in keys)))
+        work = Backfill(
+            pool=pool,
+            local=LocalPool(self._settings.processes),
+            registry=self._registry,
+            commit=lambda artifact: self._commit(artifact, indexes),
+            progress=self._progress,
+            memory=memory,
+        )
+        return work.run(
+            self._scratch / f"backfill-{table.id}",
+            missing,
+            keys,
+            lambda left: [Task(files, keys, payloads, "", memory) for files in group(left, rows, most_rows)],
+        )
 
     def _mend(self, index: Index) -> None:
         if index.kind != "key":
@@ -296,11 +375,7 @@ class Indexer:
         scratch: Path,
     ) -> Iterator[Task]:
         """Neighbouring files together, as many as fill one run: fewer runs make faster lookups."""
-        lacking = frozenset[int]().union(*(file.indexes for file in missing))
-        index_tasks = tuple(_index_task(table, i) for i in indexes if i.id in lacking and i.kind == "key")
-        others = [i for i in indexes if i.kind != "key"]
-        # What one embeds moves what others have embedded.
-        payload_tasks = _payload_tasks(table, [i for i in others if i.id in lacking or i.embed])
+        index_tasks, payload_tasks = _parts(table, indexes, missing)
         memory = self._settings.index_memory
         most_rows = min((capacity(memory, index_tasks, index) for index in index_tasks), default=1 << 60)
         wanted = sum(rows.get(file.file_id) or 0 for file in missing)
@@ -336,17 +411,7 @@ class Indexer:
         if processes <= 1 or rows < ROWS_WORTH_PROCESSES:
             yield from map(build, tasks)
             return
-        with ThreadPoolExecutor(processes) as pool:
-            running: set[subprocess.Popen[bytes]] = set()
-            futures = [pool.submit(build_in_process, task, running) for task in tasks]
-            try:
-                for future in as_completed(futures):
-                    yield future.result()
-            finally:
-                for future in futures:
-                    future.cancel()
-                for process in list(running):
-                    process.terminate()
+        yield from in_threads([functools.partial(_built_in_process, task) for task in tasks], processes)
 
     def _commit(self, artifact: Artifact, indexes: dict[int, Index]) -> bool:
         """Entries first: they are invisible until the registry says that the file is indexed. True when an index turned
@@ -411,16 +476,41 @@ def _identity(path: str) -> Identity | StoreError | None:
         return error
 
 
+def _left_out(table: Table, found: Discovered) -> dict[str, Failure]:
+    prefix = f"{table.location}/"
+    return {e.path.removeprefix(prefix): Failure(e.path, str(e)) for e in found.unreadable}
+
+
 def _unusable(table: Table, indexes: Sequence[Index]) -> dict[int, Failure]:
-    """Indexes of kinds that are not installed here, with the reason; whatever else there is goes on without them."""
+    """Indexes of kinds that are not installed here, and of columns that a log took away, with the reason; whatever else
+    there is goes on without them."""
     found = {}
     for index in indexes:
+        for column in index.columns:
+            if column not in table.data_columns:
+                why = f"index {index.name}: the table has no column '{column}' any more. DROP INDEX removes it."
+                found[index.id] = Failure(table.location, why, index_id=index.id)
         if index.kind != "key":
             try:
                 kind(index.kind)
             except UsageError as error:
                 found[index.id] = Failure(table.location, f"index {index.name}: {error}", index_id=index.id)
     return found
+
+
+def _built_in_process(task: Task, running: set[subprocess.Popen[bytes]]) -> Artifact:
+    return call_in_process(running, build, task)
+
+
+def _parts(
+    table: Table, indexes: Sequence[Index], missing: Sequence[FileTask]
+) -> tuple[tuple[IndexTask, ...], tuple[PayloadTask, ...]]:
+    """Key indexes, and others, that tasks must know of to make what is missing."""
+    lacking = frozenset[int]().union(*(file.indexes for file in missing))
+    keys = tuple(_index_task(table, i) for i in indexes if i.id in lacking and i.kind == "key")
+    others = [i for i in indexes if i.kind != "key"]
+    # What one embeds moves what others have embedded.
+    return keys, _payload_tasks(table, [i for i in others if i.id in lacking or i.embed])
 
 
 def _index_task(table: Table, index: Index) -> IndexTask:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from needlepoint.errors import UnknownName
-from needlepoint.stores.base import Entries, KeyStore
+from needlepoint.stores.base import Entries, KeyStore, name_in_range
 from needlepoint.stores.packs import PackStore, PackWriter
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables.definitions import Index
@@ -61,8 +61,8 @@ def sweep_entries(
         beside.mkdir(parents=True)
         database.ingest([])
         for entries in _portions(store.scan(), covered, width, capacity):
-            names.append(uuid.uuid4().hex)
-            run = beside / f"{names[-1]}.sst"
+            names.append(name_in_range(uuid.uuid4().hex, entries))
+            run = beside / f"{len(names)}.sst"
             database.write_run(run, entries, names[-1])
             database.ingest([run])
 

@@ -1,4 +1,4 @@
-"""Building in a process of its own: a task on standard input, its artifact on standard output.
+"""Work in processes of their own: a function with its arguments on standard input, its result on standard output.
 
 Not multiprocessing: its children import the caller's main module again, which runs a script without a main guard twice.
 """
@@ -9,12 +9,72 @@ import os
 import pickle
 import subprocess
 import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from needlepoint.errors import StoreError
-from needlepoint.indexer.build import Artifact, Task, build
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
-def build_in_process(task: Task, running: set[subprocess.Popen[bytes]]) -> Artifact:
+class Pool(Protocol):
+    """Where one function is called with many items, side by side. All of them, and what comes back, can be pickled."""
+
+    def reaches(self, directory: Path) -> bool:
+        """Whether calls can read and write this directory."""
+        ...
+
+    def run(
+        self, function: Callable[[Item, Path], Made], items: Sequence[Item], scratch: Path
+    ) -> Iterator[tuple[Made, Path]]:
+        """What the function returns, as it comes, in no order.
+
+        Each call is given a directory of its own for files, and with the result comes the directory under `scratch`
+        where they lie then. A call can be made more than once: of those, one comes back.
+        """
+        ...
+
+
+class LocalPool:
+    """Processes of this machine."""
+
+    def __init__(self, processes: int) -> None:
+        self._processes = processes
+
+    def reaches(self, directory: Path) -> bool:
+        return True
+
+    def run(
+        self, function: Callable[[Item, Path], Made], items: Sequence[Item], scratch: Path
+    ) -> Iterator[tuple[Made, Path]]:
+        def call(item: Item) -> Callable[..., Any]:
+            directory = scratch / uuid.uuid4().hex
+            directory.mkdir()
+            return lambda running: (call_in_process(running, function, item, directory), directory)
+
+        return in_threads([call(item) for item in items], self._processes)
+
+
+def in_threads(calls: Sequence[Callable[[set[subprocess.Popen[bytes]]], Made]], threads: int) -> Iterator[Made]:
+    """What the calls return, as it comes. Processes that they add to the set end when nobody asks for more."""
+    with ThreadPoolExecutor(max(1, min(threads, len(calls)))) as pool:
+        running: set[subprocess.Popen[bytes]] = set()
+        futures = [pool.submit(call, running) for call in calls]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+            for process in list(running):
+                process.terminate()
+
+
+def call_in_process(running: set[subprocess.Popen[bytes]], function: Callable[..., Made], *arguments: Any) -> Made:
     """`running` holds the process while it runs, for whoever wants to end it early."""
     # -P: no module of the working directory is imported. A session of its own: Ctrl-C reaches the caller, who decides.
     process = subprocess.Popen(
@@ -26,7 +86,7 @@ def build_in_process(task: Task, running: set[subprocess.Popen[bytes]]) -> Artif
     )
     running.add(process)
     try:
-        output, errors = process.communicate(pickle.dumps(task))
+        output, errors = process.communicate(pickle.dumps((function, arguments)))
     finally:
         running.discard(process)
     if process.returncode != 0:
@@ -35,14 +95,14 @@ def build_in_process(task: Task, running: set[subprocess.Popen[bytes]]) -> Artif
             f"a process that builds indexes died: {last[0]}.",
             hint="What was finished is kept; sync again. Short of memory? Lower NEEDLE_INDEX_MEMORY or NEEDLE_WORKERS.",
         )
-    artifact: Artifact = pickle.loads(output)
-    return artifact
+    made: Made = pickle.loads(output)
+    return made
 
 
 def main() -> None:
     # Libraries that print must not get in between.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    task: Task = pickle.loads(sys.stdin.buffer.read())
+    function, arguments = pickle.loads(sys.stdin.buffer.read())
     with out:
-        out.write(pickle.dumps(build(task)))
+        out.write(pickle.dumps(function(*arguments)))

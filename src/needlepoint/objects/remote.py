@@ -40,6 +40,7 @@ LIST_PAGE = 1000  # the most that one list request returns
 LARGEST_PUT = 64 << 20
 PUT_PART = 16 << 20
 MOST_PARTS = 9000  # S3 takes 10,000
+LARGEST_COPY = 5 * 10**9
 
 _RETRIES: RetryConfig = {
     "max_retries": 5,
@@ -68,7 +69,7 @@ def checked_url(url: str) -> str:
     """The URL as tables keep it, without a slash at its end; UsageError when it is not one of an S3 bucket."""
     plain = url.rstrip("/")
     if not plain.startswith(SCHEME) or not split_url(plain)[0]:
-        raise UsageError(f"'{url}' is no place for a table.", hint="Name a directory, or s3://bucket/prefix.")
+        raise UsageError(f"'{url}' is no place for a lake or a table.", hint="Name a directory, or s3://bucket/prefix.")
     if any(part in ("", ".", "..") for part in plain.removeprefix(SCHEME).split("/")):
         raise UsageError(f"'{url}' has an empty or relative part.", hint="Name it as s3://bucket/prefix.")
     return plain
@@ -226,22 +227,32 @@ class RemoteObject:
 def upload(path: str, url: str) -> None:
     """A local file becomes an object; visible when all of it is there."""
     bucket, key = split_url(url)
-    try:
-        with open(path, "rb") as file:
-            obstore.put(store_of(bucket), key, file, chunk_size=PUT_PART, max_concurrency=4)
-    except FileNotFoundError:
-        raise
-    except (BaseError, OSError, ValueError) as error:
-        _refuse(url, error)
+    with open(path, "rb") as file:
+        part = max(PUT_PART, os.fstat(file.fileno()).st_size // MOST_PARTS)
+        try:
+            obstore.put(store_of(bucket), key, file, chunk_size=part, max_concurrency=4)
+        except (BaseError, OSError, ValueError) as error:
+            raise object_store_error(url, str(error)) from None
 
 
 def copy_object(source: str, target: str) -> None:
-    """Inside the store: no byte passes through here. Both are in one bucket."""
-    bucket, key = split_url(source)
-    try:
-        obstore.copy(store_of(bucket), key, split_url(target)[1])
-    except (BaseError, OSError, ValueError) as error:
-        _refuse(source, error)
+    """Inside the store, without a byte that passes through here; but S3 copies no object above 5 GB by one request, and
+    the driver has no request that copies parts, so larger ones are read and sent again. Both are in one bucket."""
+    bucket, key = split_url(target)
+    with RemoteObject(source) as file:
+        try:
+            if file.size <= LARGEST_COPY:
+                obstore.copy(store_of(bucket), split_url(source)[1], key)
+                return
+            part = max(PUT_PART, file.size // MOST_PARTS)
+            writer = obstore.open_writer(store_of(bucket), key, buffer_size=part, max_concurrency=4)
+            for start in range(0, file.size, part):
+                writer.write(file.read(start, min(part, file.size - start)))
+            writer.close()
+        except NeedlepointError:
+            raise
+        except (BaseError, OSError, ValueError) as error:
+            _refuse(source, error)
 
 
 def delete_objects(urls: Sequence[str]) -> None:

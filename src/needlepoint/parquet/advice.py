@@ -44,7 +44,7 @@ def no_page_index(anatomy: Anatomy) -> Advice | None:
         return None
     chunk = max(column.compressed // column.chunks for column in columns)
     return Advice(
-        f"no page index: one row costs a whole column chunk, {_size(chunk)} at worst",
+        f"no page index: one row costs a whole column chunk, {size_text(chunk)} at worst",
         "`needle retrofit FILE --page-index` adds it. pyarrow: write_page_index=True. "
         "Spark 3.2 and later writes it always.",
         _names(columns),
@@ -59,7 +59,7 @@ def large_pages(anatomy: Anatomy) -> Advice | None:
     rows = max(page.median_rows or 0 for page in pages)
     of_rows = f" of {rows:,} rows" if rows else ""
     return Advice(
-        f"large pages: one row costs a page of {_size(max(page.median_bytes for page in pages))}{of_rows}",
+        f"large pages: one row costs a page of {size_text(max(page.median_bytes for page in pages))}{of_rows}",
         "Spark: option parquet.page.size=65536, parquet.page.row.count.limit=1000 or so. "
         "pyarrow: data_page_size=65536, max_rows_per_page=1000 or so.",
         _names(columns),
@@ -74,7 +74,7 @@ def useless_dictionary(anatomy: Anatomy) -> Advice | None:
     given_up = sum(column.plain_after_dictionary > 0 for column in columns)
     also = f"; {given_up} of them gave it up for PLAIN midway" if given_up else ""
     return Advice(
-        f"useless dictionary: one value costs a dictionary of {_size(size)}, and it saves little{also}",
+        f"useless dictionary: one value costs a dictionary of {size_text(size)}, and it saves little{also}",
         "Spark: option parquet.enable.dictionary#COLUMN=false. pyarrow: use_dictionary=[the other columns].",
         _names(columns),
     )
@@ -107,7 +107,7 @@ def tiny_row_groups(anatomy: Anatomy) -> Advice | None:
         return None
     rows = int(statistics.median(group.rows for group in groups))
     return Advice(
-        f"tiny row groups: {len(groups):,} of {rows:,} rows, {_size(median)}; "
+        f"tiny row groups: {len(groups):,} of {rows:,} rows, {size_text(median)}; "
         "the footer grows and nothing compresses well",
         "pyarrow: write larger tables at a time, row_group_size=1000000 or so. Spark: fewer, larger tasks.",
     )
@@ -118,7 +118,7 @@ def not_compressed(anatomy: Anatomy) -> Advice | None:
     if not columns:
         return None
     return Advice(
-        f"not compressed: {_size(sum(column.compressed for column in columns))}",
+        f"not compressed: {size_text(sum(column.compressed for column in columns))}",
         "Spark: option compression=zstd. pyarrow: compression='zstd'.",
         _names(columns),
     )
@@ -132,7 +132,7 @@ def tiny_pages(anatomy: Anatomy) -> Advice | None:
         return None
     pages = sum(column.pages.count for column in columns if column.pages)
     return Advice(
-        f"tiny pages: {pages:,} of about {_size(min(c.pages.median_bytes for c in columns if c.pages))}; "
+        f"tiny pages: {pages:,} of about {size_text(min(c.pages.median_bytes for c in columns if c.pages))}; "
         "headers and page index weigh as much as the values",
         "Spark: a larger parquet.page.row.count.limit. pyarrow: a larger max_rows_per_page or data_page_size.",
         _names(columns),
@@ -143,7 +143,7 @@ def wasted_bytes(anatomy: Anatomy) -> Advice | None:
     if anatomy.wasted <= max(WASTED_SHARE * anatomy.size, 4096):
         return None
     return Advice(
-        f"wasted: {_size(anatomy.wasted)} belong to nothing the footer refers to",
+        f"wasted: {size_text(anatomy.wasted)} belong to nothing the footer refers to",
         "Rewrite the file; every reader does without them.",
     )
 
@@ -169,9 +169,9 @@ def _names(columns: Sequence[ColumnAnatomy]) -> tuple[str, ...]:
     return tuple(column.name for column in columns)
 
 
-def _size(number: float) -> str:
+def size_text(number: float) -> str:
     """
-    >>> _size(812), _size(65_536), _size(3_000_000)
+    >>> size_text(812), size_text(65_536), size_text(3_000_000)
     ('812 B', '65.5 kB', '3.0 MB')
     """
     for unit in ("B", "kB", "MB"):

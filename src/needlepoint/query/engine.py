@@ -45,6 +45,7 @@ from needlepoint.query.explain import Report, TableReport
 from needlepoint.query.failures import CannotSkip, clear_error, look_into
 from needlepoint.query.file_indexes import FileIndexes, words_of
 from needlepoint.query.gate import Costs, Native
+from needlepoint.query.history import History
 from needlepoint.query.native import NativeScans, metrics
 from needlepoint.query.page_reads import read_matching, read_pages
 from needlepoint.query.planning import Request, everything, requests
@@ -122,11 +123,13 @@ class Engine:
         stores: Callable[[Index], KeyStore],
         file_indexes: FileIndexes,
         settings: Settings,
+        history: History,
     ) -> None:
         self._registry = registry
         self._stores = stores
         self.file_indexes = file_indexes
         self._settings = settings
+        self.history = history
         Costs.of("", settings.costs)  # costs that cannot be read are refused at once
         self.snapshots = Snapshots(registry, settings.refresh, settings.object_refresh)
         self.cards = Cards(registry, settings.cache_bytes)
@@ -190,7 +193,7 @@ class Engine:
             if lookup is not None:
                 planned = self._plan_lookup(lookup, use_indexes, plain)
                 if lookup.values is not None and not planned.readings[lookup.table].scanned:
-                    return self._run_lookup(lookup, planned, started)
+                    return self._run_lookup(lookup, planned, started, use_indexes is True)
             else:
                 planned = self._plan(query, parameters, use_indexes, plain)
             for reading in planned.readings.values():
@@ -209,6 +212,8 @@ class Engine:
             table = _conformed(batches, planned.schema)
             finished = time.perf_counter()
         seconds = {"plan": decided - started, "read": read - decided, "run": finished - read}
+        if use_indexes is True:
+            self._note(planned, finished - started, frame)
         report = Report(lambda: self._reports(planned, frame), executed=True, seconds=seconds)
         return Result(table, report)
 
@@ -267,12 +272,15 @@ class Engine:
             prepared.lookups[shape] = lookup.agrees(understood.asked.get(lookup.table), understood.schema)
         return lookup if prepared.lookups[shape] else None
 
-    def _run_lookup(self, lookup: Lookup, planned: _Planned, started: float) -> Result:
+    def _run_lookup(self, lookup: Lookup, planned: _Planned, started: float, noted: bool) -> Result:
         """Found by page alone, a lookup needs no SQL any more."""
         decided = time.perf_counter()
         reading = planned.readings[lookup.table]
         rows = read_matching(reading, {lookup.column: lookup.values}, self.cards, self.caches)
-        seconds = {"plan": decided - started, "read": time.perf_counter() - decided}
+        finished = time.perf_counter()
+        if noted:
+            self.history.note(reading, planned.questions[lookup.table], finished - started, rows.num_rows)
+        seconds = {"plan": decided - started, "read": finished - decided}
         report = Report(lambda: self._reports(planned, None), executed=True, seconds=seconds)
         return Result(rows.select(lookup.schema.names), report)
 
@@ -348,6 +356,7 @@ class Engine:
         if not reading.plan.kept():
             return planned.prepared[reading.snapshot.table.name].empty
         pages = read_pages(reading, self.cards, self.caches)
+        reading.matched = 0 if pages is None else pages.num_rows
         return datafusion.Table(as_frame(reading, pages, self._natives, planned.context))
 
     @contextmanager
@@ -403,6 +412,14 @@ class Engine:
                 now = self.snapshots.current(name)
                 if not now.listable or now.files != reading.snapshot.files:
                     raise FileChanged(reading.snapshot.table.location, "changed during the query")
+
+    def _note(self, planned: _Planned, seconds: float, frame: datafusion.DataFrame) -> None:
+        """A query was answered: what it took goes into the history."""
+        scanning = sum(bool(reading.scanned) for reading in planned.readings.values())
+        counted = (lambda: metrics(frame.execution_plan())) if scanning == 1 else None
+        for name, reading in planned.readings.items():
+            share = seconds / len(planned.readings)
+            self.history.note(reading, planned.questions[name], share, reading.matched, counted)
 
     def _reports(self, planned: _Planned, frame: datafusion.DataFrame | None) -> list[TableReport]:
         scanning = [name for name, reading in planned.readings.items() if reading.scanned]

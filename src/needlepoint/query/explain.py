@@ -69,7 +69,9 @@ class FileAccess:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """`requests` and `sifted_files` (whose predicate columns were read before the others) are those of page reads.
+    """`version` is that of a table of others.
+
+    `requests` and `sifted_files` (whose predicate columns were read before the others) are those of page reads.
 
     `rows` are those read by page, matching or not, and `scanned_rows` of native scans: the ones DataFusion handed on,
     which are fewer than it read where it filters while it scans. `scan_counted` says that it counted them; before a
@@ -98,6 +100,7 @@ class TableReport:
     indexes: tuple[IndexUse, ...]
     notes: tuple[str, ...]
     plan: tuple[FileAccess, ...]
+    version: str = ""
 
 
 @dataclass
@@ -136,7 +139,7 @@ class Report:
 
 
 def _table_lines(table: TableReport, executed: bool) -> list[str]:
-    lines = [f"{table.table}"]
+    lines = [f"{table.table}, version {table.version}" if table.version else table.table]
     levels = [
         ("files", table.files),
         ("row groups", table.row_groups),

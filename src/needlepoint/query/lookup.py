@@ -70,6 +70,7 @@ class Lookup:
         planned = time.perf_counter()
         rows = read_matching(reading, values, self._engine.cards, self._engine.caches)
         read = time.perf_counter()
+        self._engine.history.note(reading, question, read - started, rows.num_rows)
         seconds = {"plan": planned - started, "read": read - planned}
         report = Report(lambda: [table_report(reading, question, self._engine.cards)], executed=True, seconds=seconds)
         return Result(rows.select(wanted), report)

@@ -257,12 +257,13 @@ def _check_plan(understood: Understood, where: str | None) -> None:
 
 
 def _cut(reading: Reading) -> Iterator[list[int]]:
-    """Positions of files that are read together. Files of a directory share partition values: they stay neighbours."""
+    """Positions of files that are read together. Files that share partition values stay neighbours."""
     part: list[int] = []
     size = 0
     wanted = [*reading.plan.scanned(), *reading.plan.rows]
     files = reading.snapshot.files
-    for position in sorted(wanted, key=lambda position: files[position].path):
+    partition = reading.snapshot.partition
+    for position in sorted(wanted, key=lambda position: (partition(files[position]), files[position].path)):
         paged = position in reading.plan.rows
         weight = BYTES_IN_A_PART // FILES_IN_A_PART if paged else files[position].identity.size
         if part and (size + weight > BYTES_IN_A_PART or len(part) == FILES_IN_A_PART):
@@ -284,12 +285,13 @@ def _of_files(reading: Reading, positions: Sequence[int]) -> Reading:
         {numbers[position]: rows for position, rows in plan.rows.items() if position in numbers},
         frozenset(numbers[position] for position in plan.rough if position in numbers),
     )
-    directories = {file.path.rpartition("/")[0] for file in files}
+    own_partitions = {snapshot.partition(file) for file in files}
     seen = replace(
         snapshot,
         files=files,
         indexes=(),
-        partitions={name: values for name, values in snapshot.partitions.items() if name in directories},
+        partitions={name: values for name, values in snapshot.partitions.items() if name in own_partitions},
+        groups={file.path: snapshot.groups[file.path] for file in files} if snapshot.groups else {},
         listable=False,
     )
     scanned = [files[number] for number in own.scanned()]

@@ -79,11 +79,11 @@ class Prepared:
         return Zone.of([bounds.get(-1 if file.id is None else file.id) for file in self.snapshot.files])
 
     def _partition(self, column: str) -> Zone:
-        """One set of bounds for each directory, handed out to its files."""
-        directories = list(self.snapshot.partitions)
-        places = {directory: place for place, directory in enumerate(directories)}
-        each = Zone.of([_partition_bounds(self.snapshot.partitions[name][column]) for name in directories])
-        owners = np.array([places[file.path.rpartition("/")[0]] for file in self.snapshot.files], np.int64)
+        """One set of bounds for each partition, handed out to its files."""
+        snapshot = self.snapshot
+        places = {partition: place for place, partition in enumerate(snapshot.partitions)}
+        each = Zone.of([_partition_bounds(values[column]) for values in snapshot.partitions.values()])
+        owners = np.array([places[snapshot.partition(file)] for file in snapshot.files], np.int64)
         return each.part(owners)
 
 

@@ -37,6 +37,7 @@ class Reading:
     overruled: int = 0
     listed: bool = False
     may_list: bool = True
+    matched: int = 0  # rows read by page that were handed on
 
     @property
     def remote(self) -> bool:

@@ -50,6 +50,7 @@ def table_report(
         indexes=tuple(dict.fromkeys(question.indexes)),  # both sides of a self-join may ask the same
         notes=_notes(reading, stats),
         plan=_drawn(reading, cards),
+        version=reading.snapshot.version,
     )
 
 

@@ -13,9 +13,9 @@ from needlepoint.objects import Identity, identify_all
 from needlepoint.query.native import NativeScans
 from needlepoint.query.reading import Reading
 from needlepoint.query.statements import quoted
-from needlepoint.tables import partitions
 from needlepoint.tables.definitions import File
 from needlepoint.tables.listing import list_files
+from needlepoint.tables.logs import is_of_others
 
 # Above this many partitions one native listing of the directory is planned faster than an arm for each.
 MOST_ARMS = 16
@@ -67,10 +67,15 @@ def _native_arms(
 def arms(reading: Reading) -> list[list[File]]:
     """Files to scan with the same values of the partition columns that the query uses share an arm."""
     used = [name for name in reading.snapshot.table.partitions if name in reading.columns]
-    groups: dict[tuple[str | None, ...], list[File]] = {}
+    snapshot = reading.snapshot
+    shared: dict[str, list[File]] = {}
     for file in reading.scanned:
-        raw = dict(partitions.parse(file.path)) if used else {}
-        groups.setdefault(tuple(raw.get(name) for name in used), []).append(file)
+        shared.setdefault(snapshot.partition(file) if used else "", []).append(file)
+    groups: dict[tuple[str, ...], list[File]] = {}
+    for partition, files in shared.items():
+        # As text: minus zero is not zero.
+        values = tuple(repr(snapshot.partitions[partition][name].as_py()) for name in used)
+        groups.setdefault(values, []).extend(files)
     return list(groups.values())
 
 
@@ -123,7 +128,8 @@ def check_present(reading: Reading) -> None:
 def _identities(reading: Reading) -> Sequence[Identity | None]:
     """Of the files that are scanned, as they are now."""
     wanted, known = len(reading.scanned), len(reading.snapshot.files)
-    if reading.remote and wanted > max(FILES_WORTH_A_LISTING, known * SHARE_WORTH_A_LISTING):
+    own = not is_of_others(reading.snapshot.table.format)  # listings pass over names that a log may well have
+    if reading.remote and own and wanted > max(FILES_WORTH_A_LISTING, known * SHARE_WORTH_A_LISTING):
         listed = list_files(reading.snapshot.table.location).files
         return [listed.get(file.path) for file in reading.scanned]
     return identify_all([reading.path(file) for file in reading.scanned])

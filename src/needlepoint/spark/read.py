@@ -70,7 +70,8 @@ def _is_native(plan: ReadPlan) -> bool:
     table = plan.table
     names = [name.lower() for name in table.schema.names]  # as Spark compares them
     return (
-        "://" not in table.location
+        table.format == "parquet"  # Spark takes values of partitions from paths
+        and "://" not in table.location
         and bool(plan.paths)
         and len(set(names)) == len(names)
         and all(is_read_alike(field.type) for field in table.schema)

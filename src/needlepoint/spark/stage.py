@@ -53,7 +53,7 @@ def stage(
     Every Spark task writes a file of its own into every partition it has rows of. `files_per_partition`
     limits that at the price of a shuffle. If writing fails, nothing of the directory remains.
     """
-    _check_columns(df, partition_by, layout)
+    check_columns(df, partition_by, layout)
     if files_per_partition is not None:
         df = _gathered(df, partition_by, files_per_partition)
     if layout.sort_by:
@@ -85,7 +85,8 @@ def _new_directory(directory: str | os.PathLike[str]) -> Path:
     return root
 
 
-def _check_columns(df: DataFrame, partition_by: Sequence[str], layout: Layout) -> None:
+def check_columns(df: DataFrame, partition_by: Sequence[str], layout: Layout) -> None:
+    """UnknownName or UsageError when the layout does not fit the columns."""
     known = df.columns
     for name in partition_by:
         if name not in known:

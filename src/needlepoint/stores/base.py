@@ -18,6 +18,17 @@ Entries = npt.NDArray[np.uint8]
 """One entry a row, `key bytes ‖ location` big-endian, so that byte order is order by key, then by location."""
 
 
+IN_ITS_RANGE = "@"
+
+
+def name_in_range(name: str, entries: Entries) -> str:
+    """The name of a run whose range no other run of its build reaches into.
+
+    It tells the last entry: a store that keeps names among entries can keep it there, where runs stay apart.
+    """
+    return f"{name}{IN_ITS_RANGE}{entries[-1].tobytes().hex()}"
+
+
 class IndexDamaged(StoreError):
     """Entries that were committed are not there: lost, or the store of another index lies in this one's place."""
 

@@ -22,7 +22,7 @@ import numpy as np
 import rocksdict
 
 from needlepoint.errors import StoreError
-from needlepoint.stores.base import Entries, IndexDamaged, Locations
+from needlepoint.stores.base import IN_ITS_RANGE, Entries, IndexDamaged, Locations
 
 _HINT = "Queries scan without it; sync builds it again."
 
@@ -64,8 +64,9 @@ class RocksKeyStore:
             writer.finish()
 
     def _mark(self, run: str) -> bytes:
-        """The key that says a run is there: longer than an entry and greater than all of them."""
-        return b"\xff" * (self._key_bytes + 8) + run.encode()
+        """The key that says a run is there: longer than an entry, and greater than all of them, or of this run."""
+        name, _, last = run.partition(IN_ITS_RANGE)
+        return (bytes.fromhex(last) if last else b"\xff" * (self._key_bytes + 8)) + name.encode()
 
     def ingest(self, runs: Sequence[Path]) -> None:
         options = rocksdict.IngestExternalFileOptions()
@@ -158,9 +159,10 @@ class RocksKeyStore:
                 seek(key)
                 while valid():
                     entry = current()
-                    if len(entry) != width or not entry.startswith(key):
+                    if not entry.startswith(key):
                         break
-                    found.append(entry)
+                    if len(entry) == width:  # and not the name of a run
+                        found.append(entry)
                     advance()
                 if len(found) > limit:
                     return None
@@ -174,12 +176,15 @@ class RocksKeyStore:
         # Locations never reach 2^64 - 1, so this bound, which RocksDB excludes, admits every entry of `high`.
         options.set_iterate_upper_bound(high + b"\xff" * 8)
         found: list[bytes] = []
+        width = self._key_bytes + 8
         with self._errors():
             cursor = self._cursor(options)
             valid, current, advance = cursor.valid, cursor.key, cursor.next
             cursor.seek(low)
             while valid() and len(found) <= limit:
-                found.append(current())
+                entry = current()
+                if len(entry) == width:
+                    found.append(entry)
                 advance()
             cursor.status()
         return None if len(found) > limit else self._locations(found)
@@ -188,20 +193,21 @@ class RocksKeyStore:
         with self._errors():
             files = self._open_reader().live_files()
         # An estimate of RocksDB's counts twice, in a secondary, what its primary ingests. Each run has a mark, too.
-        return max(0, sum(file["num_entries"] for file in files) - len(self._seen))
+        return max(0, sum(int(file["num_entries"]) for file in files) - len(self._seen))
 
     def scan(self) -> Iterator[Entries]:
         options = rocksdict.ReadOptions()
         options.set_total_order_seek(True)
         width = self._key_bytes + 8
-        options.set_iterate_upper_bound(b"\xff" * width)  # where the marks begin
         found: list[bytes] = []
         with self._errors():
             cursor = self._cursor(options)
             valid, current, advance = cursor.valid, cursor.key, cursor.next
             cursor.seek_to_first()
             while valid():
-                found.append(current())
+                entry = current()
+                if len(entry) == width:  # else it is the mark of a run
+                    found.append(entry)
                 advance()
                 if len(found) == WRITE_CHUNK:
                     yield self._table(found)

@@ -19,19 +19,27 @@ class Database:
     """One connection, shared by the threads of a process behind a lock.
 
     `write` is one transaction: all of it is durable when it returns, or none of it happened. `upgrades` make of the
-    format that each has for a key the next one.
+    format that each has for a key the next one. What is not `durable` may be lost, and waits for nobody.
     """
 
     def __init__(
-        self, path: Path, statements: str, version: int, upgrades: Mapping[int, Upgrade] | None = None
+        self,
+        path: Path,
+        statements: str,
+        version: int,
+        upgrades: Mapping[int, Upgrade] | None = None,
+        *,
+        durable: bool = True,
     ) -> None:
         self.path = path
         self._lock = threading.RLock()
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+            self._connection = sqlite3.connect(
+                path, timeout=60 if durable else 0.1, isolation_level=None, check_same_thread=False
+            )
             self._use_write_ahead_log()
-            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
             self._connection.execute("PRAGMA foreign_keys = ON")
             self._connection.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten
             self._create(statements, version, upgrades or {})
@@ -110,9 +118,12 @@ class Database:
             finally:
                 self._connection.execute("COMMIT")
 
-    def settle(self) -> None:
-        """Bring the log into the database and empty it, as far as readers of older states let it."""
+    def settle(self, *, whole: bool = False) -> None:
+        """Bring the log into the database and empty it, as far as readers of older states let it. With `whole` the
+        database is written anew, without what was deleted before deleting overwrote it."""
         with self._lock, self._errors():
+            if whole:
+                self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -68,22 +68,29 @@ def discover_schema(
     return Discovered(pa.schema(fields), names, tuple(unreadable), mixed)
 
 
-def read_schemas(location: str, paths: Sequence[str]) -> dict[str, FileSchema]:
-    """The schemas of files, read side by side; for a file that is not Parquet, the error that says so."""
+def _all(path: str, schema: pa.Schema) -> pa.Schema:
+    return plain_schema(schema)
+
+
+def read_schemas(
+    location: str, paths: Sequence[str], taken: Callable[[str, pa.Schema], pa.Schema] = _all
+) -> dict[str, FileSchema]:
+    """The schemas of files, read side by side; for a file that is not Parquet, the error that says so. `taken` tells
+    what a table takes of a file."""
     # Reading a footer is work for a core; asking an object store for one is waiting.
     with ThreadPoolExecutor(32 if is_url(location) else 8) as pool:
-        return dict(zip(paths, pool.map(lambda path: _schema(f"{location}/{path}"), paths), strict=True))
+        return dict(zip(paths, pool.map(lambda path: _schema(f"{location}/{path}", taken), paths), strict=True))
 
 
-def _schema(path: str) -> FileSchema:
+def _schema(path: str, taken: Callable[[str, pa.Schema], pa.Schema]) -> FileSchema:
     try:
-        schema = plain_schema(pq.read_schema(as_source(path)))
+        schema = pq.read_schema(as_source(path))
     except (pa.ArrowException, OSError) as error:
         return _why(path, error)
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
     if repeated:
         return NotParquet(path, f"has more than one column named {', '.join(sorted(repeated))}")
-    return schema
+    return taken(path, schema)
 
 
 def _why(path: str, error: Exception) -> NotParquet:

@@ -1,4 +1,4 @@
-"""The Parquet files that lie in a directory, or under a prefix of an object store, now."""
+"""The Parquet files of a location now: those that lie in a directory or under a prefix of an object store."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from needlepoint.errors import StoreError
 from needlepoint.objects import Identity, is_url
 
+DELTA_LOG, ICEBERG_LOG, METADATA = "_delta_log", "metadata", ".metadata.json"
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """`complete` when no Parquet file was passed over, so that a reader that takes everything sees the same."""
+    """`complete` when no Parquet file was passed over, so that a reader that takes everything sees the same. `logs` are
+    paths of logs of Delta and Iceberg tables, to which not every file belongs that lies there."""
 
     files: Mapping[str, Identity]
     complete: bool
+    logs: tuple[str, ...] = ()
 
 
 def list_files(location: str) -> Listing:
@@ -26,13 +30,14 @@ def list_files(location: str) -> Listing:
     if is_url(location):
         return _list_objects(location)
     files: dict[str, Identity] = {}
+    logs: list[str] = []
     try:
-        complete = _walk(location, "", files)
+        complete = _walk(location, "", files, logs)
     except FileNotFoundError:
         complete = True
     except OSError as error:
         raise StoreError(f"{location} cannot be listed: {error}.", hint="Check its permissions.") from error
-    return Listing(files, complete)
+    return Listing(files, complete, tuple(logs))
 
 
 def _list_objects(location: str) -> Listing:
@@ -40,12 +45,25 @@ def _list_objects(location: str) -> Listing:
 
     files: dict[str, Identity] = {}
     complete = True
+    logs = []
     for path, identity in list_objects(location):
         if belongs(path):
             files[path] = identity
         elif path.endswith(".parquet"):
             complete = False
-    return Listing(files, complete)
+        if is_of_log(path):
+            logs.append(path)
+    return Listing(files, complete, tuple(logs))
+
+
+def is_of_log(path: str) -> bool:
+    """Whether a file is part of the log of a Delta table, or metadata of an Iceberg table.
+
+    >>> [is_of_log(path) for path in ("t/_delta_log/00000.json", "metadata/v1.metadata.json", "metadata/a.parquet")]
+    [True, True, False]
+    """
+    directory = path.rpartition("/")[0].rpartition("/")[2]
+    return directory == DELTA_LOG or (directory == ICEBERG_LOG and path.endswith(METADATA))
 
 
 def belongs(path: str) -> bool:
@@ -60,20 +78,24 @@ def belongs(path: str) -> bool:
     return not any(part.startswith(("_", ".")) or not part for part in path.split("/"))
 
 
-def _walk(directory: str, prefix: str, files: dict[str, Identity]) -> bool:
+def _walk(directory: str, prefix: str, files: dict[str, Identity], logs: list[str]) -> bool:
     complete = True
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             private = entry.name.startswith(("_", "."))
             if entry.is_dir(follow_symlinks=False):
+                if entry.name == DELTA_LOG:
+                    logs.append(f"{prefix}{entry.name}/")
                 try:
-                    complete &= not private and _walk(entry.path, f"{prefix}{entry.name}/", files)
+                    complete &= not private and _walk(entry.path, f"{prefix}{entry.name}/", files, logs)
                 except FileNotFoundError:
                     continue  # the directory was removed while listing; the others are there
             elif entry.name.endswith(".parquet"):
                 complete &= not private
                 if not private:
                     _add(entry, prefix, files)
+            elif entry.name.endswith(METADATA) and is_of_log(f"{prefix}{entry.name}"):
+                logs.append(f"{prefix}{entry.name}")
             elif entry.is_symlink():
                 complete = False  # a directory perhaps, which others may follow
     return complete

@@ -17,11 +17,11 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from needlepoint.errors import StoreError, TableChanged, UsageError
+from needlepoint.errors import ObjectStoreError, StoreError, TableChanged, UsageError
 from needlepoint.objects import (
     concurrently,
     identify,
@@ -39,6 +39,10 @@ from needlepoint.tables.registry import Registry
 from needlepoint.tables.staged import StagedFile
 
 ORPHAN_AGE = 24 * 3600.0
+STAGE = "_stage"  # beside tables in a bucket; readers pass over names that begin so
+
+Mover = Callable[[Sequence[tuple[str, str]]], None]
+"""Moves sources to targets, somewhere; who calls it again for the same ones changes nothing."""
 
 _log = logging.getLogger("needlepoint")
 
@@ -48,6 +52,17 @@ def staging_directory(store: Path, table: str) -> Path:
     parent = store / "stage" / table
     parent.mkdir(parents=True, exist_ok=True)
     return parent / uuid.uuid4().hex
+
+
+def staging_prefix(location: str, table: str) -> str:
+    """The same for a writer to the bucket in which a table lies: from there files are copied inside the store."""
+    return f"{_stage_of(location)}/{table}/{uuid.uuid4().hex}"
+
+
+def _stage_of(location: str) -> str:
+    """Beside the table, where a reader that takes every file below the table's location does not come."""
+    parent = location.rpartition("/")[0]
+    return f"{location if parent.endswith('/') else parent}/{STAGE}"
 
 
 def publish(
@@ -60,9 +75,10 @@ def publish(
     *,
     removed: Sequence[File] = (),
     keep: float = 0.0,
+    mover: Mover | None = None,
 ) -> Batch:
     """Publish what lies in `staging`, in the place of the files `removed`, which are kept for so many seconds more.
-    Returns the batch; without moves when it was there before."""
+    Returns the batch; without moves when it was there before. `mover` moves the files elsewhere than here."""
     if not batch_id or len(batch_id) > 512:
         raise UsageError("a batch id has 1 to 512 characters.")
     removals = tuple(Removal(file.id, file.path, file.identity) for file in removed if file.id is not None)
@@ -75,21 +91,30 @@ def publish(
     recorded = registry.batches.get(table, batch_id)
     if recorded is not None and recorded.staging != staging:
         remove_directory(staging)  # another attempt at this batch came first
-    recover(registry, queue, table, batch_id)
+    recover(registry, queue, table, batch_id, mover)
     return replace(batch, state="announced", moves=batch.moves if begun else ())
 
 
-def recover(registry: Registry, queue: Queue, table: Table, batch_id: str | None = None) -> list[str]:
+def recover(
+    registry: Registry,
+    queue: Queue,
+    table: Table,
+    batch_id: str | None = None,
+    mover: Mover | None = None,
+    *,
+    keeping: bool = True,
+) -> list[str]:
     """Finish batches that were begun, all of them or the one named. Returns their ids.
 
-    A batch that cannot be finished is an error to whoever publishes it; it does not stop the others.
+    A batch that cannot be finished is an error to whoever publishes it; it does not stop the others. Files that are to
+    be kept for a while longer are, if `keeping`.
     """
     finished = []
     for batch in registry.batches.unfinished(table):
         if batch_id is not None and batch.batch != batch_id:
             continue
         try:
-            _finish(registry, queue, table, batch)
+            _finish(registry, queue, table, batch, mover or _move_here, keeping)
         except (StoreError, TableChanged) as error:
             if batch_id is not None:
                 raise
@@ -99,23 +124,23 @@ def recover(registry: Registry, queue: Queue, table: Table, batch_id: str | None
     return finished
 
 
-def _finish(registry: Registry, queue: Queue, table: Table, batch: Batch) -> None:
+def _finish(registry: Registry, queue: Queue, table: Table, batch: Batch, mover: Mover, keeping: bool) -> None:
     if batch.state == "publishing":
-        _commit(registry, table, batch)
+        _commit(registry, table, batch, mover)
     if batch.state in ("publishing", "published"):
         added, gone = (tuple(move.target for move in batch.moves), tuple(each.path for each in batch.removals))
         for part in Event(table.name, batch.batch, added, gone).parts():
             queue.put(part.to_json())
         batch = registry.batches.announced(batch)
         remove_directory(batch.staging)
-    if batch.state == "removing" and batch.keep_until <= time.time():
+    if batch.state == "removing" and not (keeping and batch.keep_until > time.time()):
         _remove_all(registry, table, batch)
 
 
-def _commit(registry: Registry, table: Table, batch: Batch) -> None:
+def _commit(registry: Registry, table: Table, batch: Batch, mover: Mover) -> None:
     try:
         _check_unchanged(registry, table, batch)
-        registry.batches.commit(batch, _move_all(table, batch))
+        registry.batches.commit(batch, _move_all(table, batch, mover))
     except TableChanged:
         for each in batch.moves:
             _remove_target(f"{table.location}/{each.target}")
@@ -149,12 +174,16 @@ def _remove_target(path: str) -> None:
 def _remove_all(registry: Registry, table: Table, batch: Batch) -> None:
     current = registry.batches.get(table, batch.batch)
     removals = batch.removals if current is None else current.removals
+    paths = [(f"{table.location}/{each.path}", each.identity) for each in removals]
     try:
-        for each in removals:
-            remove(f"{table.location}/{each.path}", each.identity)
-    except OSError as error:
+        if is_url(table.location):
+            concurrently(lambda pair: remove(*pair), paths)
+        else:
+            for path, identity in paths:
+                remove(path, identity)
+    except (OSError, ObjectStoreError) as error:
         raise StoreError(
-            f"files that batch '{batch.batch}' replaced cannot be deleted: {error}.",
+            f"files that batch '{batch.batch}' replaced cannot be deleted: {str(error).rstrip('.')}.",
             hint="No query sees them; mend the cause, and sync or sweep deletes them.",
         ) from error
     registry.batches.removed(batch)
@@ -162,7 +191,7 @@ def _remove_all(registry: Registry, table: Table, batch: Batch) -> None:
 
 def sweep_staging(store: Path, registry: Registry, older_than: float = ORPHAN_AGE) -> list[Path]:
     """Remove staging directories that no batch refers to and nothing has touched for a while."""
-    wanted = {batch.staging for table in registry.tables() for batch in registry.batches.unfinished(table)}
+    wanted = _wanted(registry)
     swept = []
     for directory in (store / "stage").glob("*/*"):
         try:
@@ -173,6 +202,32 @@ def sweep_staging(store: Path, registry: Registry, older_than: float = ORPHAN_AG
             remove_directory(str(directory))
             swept.append(directory)
     return swept
+
+
+def sweep_prefixes(root: Path | str, registry: Registry, older_than: float = ORPHAN_AGE) -> list[str]:
+    """The same in the buckets where tables lie, and where those that are dropped lay in the lake."""
+    from needlepoint.objects.remote import list_objects
+
+    locations = [f"{root}/{STAGE}"] if isinstance(root, str) else []
+    stages = {*locations, *(_stage_of(table.location) for table in registry.tables() if is_url(table.location))}
+    wanted = _wanted(registry)
+    swept = []
+    for stage in sorted(stages):
+        newest: dict[str, float] = {}
+        for path, identity in list_objects(stage):
+            table, _, rest = path.partition("/")
+            staging = f"{stage}/{table}/{rest.partition('/')[0]}"
+            newest[staging] = max(newest.get(staging, 0.0), identity.mtime_ns / 1e9)
+        for staging, touched in newest.items():
+            if staging not in wanted and touched <= time.time() - older_than:
+                remove_directory(staging)
+                swept.append(staging)
+    return swept
+
+
+def _wanted(registry: Registry) -> set[str]:
+    """The staging that unfinished batches refer to."""
+    return {batch.staging for table in registry.tables() for batch in registry.batches.unfinished(table)}
 
 
 def _moves(staged: Sequence[StagedFile]) -> tuple[Move, ...]:
@@ -191,21 +246,27 @@ def _make_durable(staged: Sequence[StagedFile]) -> None:
         sync_file(path)
 
 
-def _move_all(table: Table, batch: Batch) -> list[File]:
+def _move_all(table: Table, batch: Batch, mover: Mover) -> list[File]:
     targets = [f"{table.location}/{each.target}" for each in batch.moves]
-    sources = [each.source for each in batch.moves]
     try:
+        mover([(each.source, target) for each, target in zip(batch.moves, targets, strict=True)])
         if is_url(table.location):
-            concurrently(lambda pair: move(*pair), zip(sources, targets, strict=True))
+            identities = concurrently(identify, targets)
         else:
-            for source, target in zip(sources, targets, strict=True):
-                move(source, target)
             for directory in {Path(target).parent for target in targets}:
                 sync_file(directory)
-        identities = [identify(target) for target in targets]
-    except OSError as error:
+            identities = [identify(target) for target in targets]
+    except (OSError, ObjectStoreError) as error:
         raise StoreError(
-            f"batch '{batch.batch}' cannot be moved into {table.location}: {error}.",
+            f"batch '{batch.batch}' cannot be moved into {table.location}: {str(error).rstrip('.')}.",
             hint="Nothing is lost: mend the cause and publish the same batch again.",
         ) from error
     return [File(each.target, identity, rows=each.rows) for each, identity in zip(batch.moves, identities, strict=True)]
+
+
+def _move_here(pairs: Sequence[tuple[str, str]]) -> None:
+    if pairs and is_url(pairs[0][1]):
+        concurrently(lambda pair: move(*pair), pairs)
+    else:
+        for source, target in pairs:
+            move(source, target)

@@ -25,7 +25,7 @@ from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import File, Index, Place, Table, check_name
 from needlepoint.tables.registry_format import FORMAT, STATEMENTS, UPGRADES
 from needlepoint.tables.renewals import Renewals
-from needlepoint.tables.schemas import PER_SECOND, differing, refined, scale, too_far, unify
+from needlepoint.tables.schemas import PER_SECOND, differing, refined, respelled, scale, too_far, unify
 
 _TABLE = "id, name, location, schema, partitions, mixed, format"
 
@@ -51,7 +51,7 @@ class FileArtifact:
 
 
 class Registry:
-    def __init__(self, directory: Path, root: Path) -> None:
+    def __init__(self, directory: Path, root: Path | str) -> None:
         self._root = root
         self._database = Database(directory / "registry.db", STATEMENTS, FORMAT, UPGRADES)
         self.batches = Batches(self._database, self._change)
@@ -60,9 +60,9 @@ class Registry:
     def close(self) -> None:
         self._database.close()
 
-    def settle(self) -> None:
-        """What was deleted is in none of its files any more."""
-        self._database.settle()
+    def settle(self, *, whole: bool = False) -> None:
+        """What was deleted is in none of its files any more; with `whole`, however long ago it was."""
+        self._database.settle(whole=whole)
 
     def sequence(self) -> int:
         """Rises with every change by any process."""
@@ -91,17 +91,33 @@ class Registry:
 
     def _table(self, row: tuple[int, str, str, bytes, str, str, str]) -> Table:
         id, name, location, schema, partitions, mixed, format = row
-        # An absolute location stays as it is.
-        absolute = location if is_url(location) else str(self._root / location)
         columns = pa.ipc.read_schema(pa.py_buffer(schema))
-        return Table(id, name, absolute, columns, tuple(json.loads(partitions)), frozenset(json.loads(mixed)), format)
+        return Table(
+            id,
+            name,
+            self._location(location),
+            columns,
+            tuple(json.loads(partitions)),
+            frozenset(json.loads(mixed)),
+            format,
+        )
 
     def _stored_location(self, location: str) -> str:
         """Relative inside the lake, so that a lake can be moved as a whole."""
+        if isinstance(self._root, str):
+            return location.removeprefix(f"{self._root}/")
         if is_url(location):
             return location
         path = Path(location)
         return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
+
+    def _location(self, stored: str) -> str:
+        """What is absolute stays as it is."""
+        if is_url(stored):
+            return stored
+        if isinstance(self._root, str):
+            return stored if Path(stored).is_absolute() else f"{self._root}/{stored}"
+        return str(self._root / stored)
 
     def create_table(
         self,
@@ -156,6 +172,25 @@ class Registry:
             connection.execute(
                 "UPDATE tables SET schema = ?, mixed = ? WHERE id = ?",
                 (_schema_bytes(merged), json.dumps(sorted(all_mixed)), table.id),
+            )
+        return self.table(table.name)
+
+    def follow_schema(
+        self, table: Table, schema: pa.Schema, partitions: Sequence[str], mixed: frozenset[str] = frozenset()
+    ) -> Table:
+        """The table has these columns and no others: its log says so. An index of a column that has another type now,
+        or is no more, begins anew, as where a unit becomes finer."""
+        with self._change() as connection:
+            query = "SELECT schema FROM tables WHERE id = ?"
+            before = pa.ipc.read_schema(pa.py_buffer(connection.execute(query, (table.id,)).fetchone()[0]))
+            for column in sorted(respelled(before, schema)):
+                _refuse_too_far(connection, table, schema.field(column))
+                _begin_anew(connection, table, column)
+            for column in set(before.names).difference(schema.names):
+                _begin_anew(connection, table, column)
+            connection.execute(
+                "UPDATE tables SET schema = ?, partitions = ?, mixed = ? WHERE id = ?",
+                (_schema_bytes(schema), json.dumps(list(partitions)), json.dumps(sorted(mixed)), table.id),
             )
         return self.table(table.name)
 
@@ -377,6 +412,15 @@ class Registry:
                     "INSERT OR REPLACE INTO indexed SELECT ?, id, ? FROM indexes WHERE id = ?",
                     [(artifact.file_id, entries, index_id) for index_id, entries in artifact.entries.items()],
                 )
+
+    def commit_entries(self, index_id: int, entries: Mapping[int, int]) -> None:
+        """The same for one index, whose entries of these files are in its store; how many, by file id."""
+        with self._change() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO indexed SELECT files.id, indexes.id, ? FROM files, indexes "
+                "WHERE files.id = ? AND indexes.id = ?",
+                [(count, file_id, index_id) for file_id, count in entries.items()],
+            )
 
     def note_problems(self, problems: Mapping[int, str]) -> None:
         """Why files, by id, could not be indexed; they are scanned, and explain says why."""

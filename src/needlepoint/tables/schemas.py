@@ -56,17 +56,18 @@ def unify(base: pa.Schema, base_path: str, other: pa.Schema, other_path: str) ->
         if known is None:
             fields[field.name] = field
             continue
-        wider = _wider(known.type, field.type)
-        if wider is None:
+        both = wider(known.type, field.type)
+        if both is None:
             raise SchemaConflict(
                 f"column '{field.name}' is {known.type} in {base_path} but {field.type} in {other_path}.",
                 hint="Rewrite one of them with the other's type, or move it out of the table.",
             )
-        fields[field.name] = pa.field(field.name, wider)
+        fields[field.name] = pa.field(field.name, both)
     return pa.schema(list(fields.values()))
 
 
-def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+def wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type that holds the values of both; None where there is none."""
     if left.equals(right) or pa.types.is_null(right):
         return left
     if pa.types.is_null(left):
@@ -125,6 +126,22 @@ def refined(schema: pa.Schema, unified: pa.Schema) -> frozenset[str]:
     """The columns of a schema whose ordinals mean something else in the one it became part of."""
     changed = differing(schema, unified)
     return frozenset(name for name in changed if schema.field(name).type.unit != unified.field(name).type.unit)
+
+
+def respelled(before: pa.Schema, after: pa.Schema) -> frozenset[str]:
+    """The columns of both schemas whose ordinals in one mean something else in the other, or nothing.
+
+    >>> sorted(respelled(pa.schema({"a": pa.int32(), "b": pa.int32()}), pa.schema({"a": pa.int64(), "b": pa.string()})))
+    ['b']
+    """
+    common = [field for field in before if field.name in after.names]
+    return frozenset(field.name for field in common if not _same_ordinals(field.type, after.field(field.name).type))
+
+
+def _same_ordinals(left: pa.DataType, right: pa.DataType) -> bool:
+    if unit_of(left) != unit_of(right):
+        return False
+    return left.equals(right) or (wider(left, right) is not None and not pa.types.is_null(left))
 
 
 def too_far(path: str, column: str, type: pa.DataType) -> SchemaConflict:

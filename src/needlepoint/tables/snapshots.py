@@ -1,8 +1,8 @@
 """What a query sees: one snapshot of a table's files.
 
-The registry says which files belong and what is known of them; the directory says which are there now. A file that
-differs from its entry, or has none, is there without an id, and is scanned. Files of a batch that is on its way are
-not there yet.
+The registry says which files belong and what is known of them; the directory says which are there now, or for a table
+of others, its log. A file that differs from its entry, or has none, is there without an id, and is scanned. Files of a
+batch that is on its way are not there yet.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,9 +21,11 @@ from needlepoint.objects import Identity, is_url
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import Batch, File, Index, Table
 from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas
-from needlepoint.tables.listing import list_files
+from needlepoint.tables.listing import Listing, list_files
+from needlepoint.tables.logged import Log, Logged
+from needlepoint.tables.logs import is_of_others, open_log
 from needlepoint.tables.registry import Registry
-from needlepoint.tables.schemas import refined
+from needlepoint.tables.schemas import refined, respelled
 
 # Paths whose partition values every reader takes alike: nothing escaped, no NULL.
 _SIMPLE = re.compile(r"(?!.*__HIVE_DEFAULT_PARTITION__)[\w.=/-]*", re.ASCII)
@@ -31,10 +33,10 @@ _SIMPLE = re.compile(r"(?!.*__HIVE_DEFAULT_PARTITION__)[\w.=/-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`partitions` are the typed partition values of the files in each directory. `listable` says that a reader that
-    lists the directory by itself sees these files, no others, and reads their partition values as we do. `refined` are
-    the columns that files without an id have in a finer unit than the registry knows of: key indexes of them have
-    other keys."""
+    """`partitions` are the typed partition values of the files in each directory, or for a table of others in each of
+    `groups`, by path. `listable` says that a reader that lists the directory by itself sees these files, no others, and
+    reads their partition values as we do. `refined` are the columns that have a finer unit, or another type, than the
+    registry knows of: key indexes of them have other keys. `version` is that of the log, where there is one."""
 
     table: Table
     files: tuple[File, ...]
@@ -43,9 +45,15 @@ class Snapshot:
     partitions: Mapping[str, Mapping[str, pa.Scalar]]
     listable: bool
     refined: frozenset[str] = frozenset()
+    groups: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+
+    def partition(self, file: File) -> str:
+        """What files with the same partition values share."""
+        return self.groups[file.path] if self.groups else _directory(file.path)
 
     def partition_values(self, file: File) -> Mapping[str, pa.Scalar]:
-        return self.partitions[_directory(file.path)]
+        return self.partitions[self.partition(file)]
 
     @property
     def unknown(self) -> int:
@@ -65,6 +73,16 @@ class _Known:
     sequence: int
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The files of a table now; `complete` as in Listing. `log` is what the log says, where there is one."""
+
+    known: _Known
+    files: tuple[File, ...]
+    complete: bool
+    log: Logged | None
+
+
 class Snapshots:
     """The newest snapshot of each table, kept until the registry or the directory can have changed.
 
@@ -79,7 +97,9 @@ class Snapshots:
         self._object_refresh = object_refresh
         self._known: dict[str, _Known] = {}
         self._snapshots: dict[str, tuple[Snapshot, float]] = {}
+        self._logs: dict[int, Log] = {}
         self._schemas: dict[tuple[int, str, Identity], FileSchema] = {}
+        self._logged: dict[int, Logged | None] = {}
         self._lock = threading.Lock()
 
     def current(self, name: str) -> Snapshot:
@@ -98,52 +118,70 @@ class Snapshots:
         """List again at the next question, however fresh the listing is."""
         with self._lock:
             self._snapshots = {name: (snapshot, float("-inf")) for name, (snapshot, _) in self._snapshots.items()}
+            self._logs.clear()
 
-    def files(self, name: str) -> tuple[File, ...]:
-        """The files that belong to a table now."""
+    def look(self, name: str) -> Seen:
+        """What belongs to a table now."""
         with self._lock:
-            return self._look(name)[1]
+            return self._look(name)
 
     def _renew(self, name: str) -> Snapshot:
         listed_at = time.monotonic()
-        known, files, complete = self._look(name)
-        listable = complete and all(_is_simple(file.path, known.table.partitions) for file in files)
+        seen = self._look(name)
+        known, files, log = seen.known, seen.files, seen.log
+        listable = seen.complete and all(_is_simple(file.path, known.table.partitions) for file in files)
         held = self._snapshots.get(name)
-        if held is not None and (held[0].sequence, held[0].listable, held[0].files) == (
-            known.sequence,
-            listable,
-            files,
+        same_log = log is self._logged.get(known.table.id)
+        if (
+            held is not None
+            and same_log
+            and (held[0].sequence, held[0].listable, held[0].files) == (known.sequence, listable, files)
         ):
             snapshot = held[0]  # the same object, so that what was prepared for it still serves
         else:
-            table = self._with_unknown(known.table, files)
-            finer = refined(known.table.schema, table.schema)
-            values = _partitions(table, files)
-            snapshot = Snapshot(table, files, known.indexes, known.sequence, values, listable, finer)
+            table = self._with_unknown(known.table, files, log)
+            snapshot = Snapshot(
+                table,
+                files,
+                _usable(known.indexes, table),
+                known.sequence,
+                _partitions(table, files) if log is None else log.values,
+                listable,
+                (refined if log is None else respelled)(known.table.schema, table.schema),
+                {} if log is None else log.groups,
+                "" if log is None else log.version,
+            )
         self._snapshots[name] = (snapshot, listed_at)
         return snapshot
 
-    def _with_unknown(self, table: Table, files: tuple[File, ...]) -> Table:
+    def _with_unknown(self, table: Table, files: tuple[File, ...], log: Logged | None) -> Table:
         """Files that sync has not seen can have other columns and wider types; a query sees them all the same."""
         unknown = {(file.path, file.identity) for file in files if file.id is None}
-        if not unknown:
+        if not unknown and log is None:
             return table
+        if self._logged.get(table.id) is not log:  # which says what is taken of a file
+            self._schemas = {key: found for key, found in self._schemas.items() if key[0] != table.id}
+            self._logged[table.id] = log
         fresh = [path for path, identity in unknown if (table.id, path, identity) not in self._schemas]
-        found = read_schemas(table.location, fresh)
+        found = read_schemas(table.location, fresh) if log is None else read_schemas(table.location, fresh, log.taken)
         self._schemas |= {(table.id, path, identity): found[path] for path, identity in unknown if path in found}
         schemas = {path: self._schemas[table.id, path, identity] for path, identity in sorted(unknown, key=str)}
         self._schemas = {key: found for key, found in self._schemas.items() if key[0] != table.id or key[1:] in unknown}
         paths = [file.path for file in files]
-        seen = discover_schema(table.location, schemas, paths, base=table)
-        return replace(table, schema=seen.schema, mixed=seen.mixed)
+        if log is None:
+            seen = discover_schema(table.location, schemas, paths, base=table)
+        else:
+            seen = log.discover(schemas, base=table)
+        return replace(table, schema=seen.schema, partitions=seen.partitions, mixed=seen.mixed)
 
-    def _look(self, name: str) -> tuple[_Known, tuple[File, ...], bool]:
+    def _look(self, name: str) -> Seen:
         sequence = self._registry.sequence()
         while True:
             known = self._known.get(name)
             if known is None or known.sequence != sequence:
                 known = self._known[name] = self._load(name)
-            listing = list_files(known.table.location)
+            log = self._log(known.table)
+            listing = list_files(known.table.location) if log is None else Listing(log.files, complete=False)
             # A batch that began or ended during the listing may be in it by half: look again.
             sequence = self._registry.sequence()
             if not listing.files and known.files and _is_gone(known.table.location):
@@ -153,7 +191,14 @@ class Snapshots:
                 )
             if sequence == known.sequence:
                 files = _overlay(known, listing.files)
-                return known, files, listing.complete and len(files) == len(listing.files)
+                return Seen(known, files, listing.complete and len(files) == len(listing.files), log)
+
+    def _log(self, table: Table) -> Logged | None:
+        if not is_of_others(table.format):
+            return None
+        if table.id not in self._logs:
+            self._logs[table.id] = open_log(table.format, table.location)
+        return self._logs[table.id].current()
 
     def _load(self, name: str) -> _Known:
         with self._registry.snapshot():
@@ -163,6 +208,12 @@ class Snapshots:
             batches = self._registry.batches.unfinished(table)
             indexes = tuple(self._registry.indexes(table))
         return _Known(table, files, indexes, *on_their_way(batches, files.keys()), sequence)
+
+
+def _usable(indexes: tuple[Index, ...], table: Table) -> tuple[Index, ...]:
+    """Those of columns that the table has: a log can take some away."""
+    columns = frozenset(table.data_columns)
+    return tuple(index for index in indexes if columns.issuperset(index.columns))
 
 
 def on_their_way(batches: Sequence[Batch], known: Collection[str]) -> tuple[frozenset[str], dict[str, Identity]]:

@@ -1,0 +1,277 @@
+"""A query node over 100,000 files and a billion keys, without their data: planning, memory, and where it hurts.
+
+    python benchmarks/scale_simulation.py --files 100000 --keys 1e8
+
+The registry is real: a row, a card, bounds and zone maps for each file, all cloned from one real file of ours. The
+files are sparse: the directory has them with the right sizes and times and no blocks, so listing costs what it costs.
+The key index is a real RocksDB filled by real runs of ascending keys. Queries are planned, not run. What was made is
+kept in --lake and used again; making more keys goes on where it stopped. 1e9 keys take some 12 GB and 15 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from quick import report
+
+import needlepoint
+from needlepoint.indexer.build import FileTask, Task, build
+from needlepoint.indexes.key import encode
+from needlepoint.objects import Identity
+from needlepoint.parquet.card import FileCard
+from needlepoint.predicate import Bounds
+from needlepoint.stores.base import KeyStore
+from needlepoint.tables.definitions import File
+
+ROWS_OF_THE_MODEL = 100_000  # of the real file that all are cloned from: 400 pages of each column
+FILES_OF_A_DIRECTORY = 100
+KEYS_OF_A_RUN = 10_000_000
+ARTIFACTS_AT_ONCE = 2000
+
+
+def make_files(root: Path, files: int) -> None:
+    """Cards, bounds and zone maps of a real file, for `files` files that are there and empty."""
+    if (root / "files.done").exists() and int((root / "files.done").read_text()) == files:
+        return
+    first = root / "t/day=0/0.parquet"
+    first.parent.mkdir(parents=True)
+    chance = np.random.default_rng(0)
+    model = pa.table(
+        {
+            "id": chance.permutation(ROWS_OF_THE_MODEL),
+            "price": np.arange(ROWS_OF_THE_MODEL),
+            "title": [f"title {number:013}" for number in chance.integers(0, 10**12, ROWS_OF_THE_MODEL)],
+        }
+    )
+    pq.write_table(
+        model, first, max_rows_per_page=250, write_batch_size=250, use_dictionary=False, compression="zstd",
+        write_page_index=True,
+    )  # fmt: skip
+    size = first.stat().st_size
+    started = time.perf_counter()
+    with needlepoint.open(root, history="off") as lake:
+        lake.create_table("t")
+        table = lake.registry.table("t")
+        (known,) = lake.registry.files(table)
+        task = FileTask(known.id or 0, str(first), known.identity, frozenset())
+        (artifact,) = build(Task((task,), (), (), str(root / "scratch"), 1 << 28)).files
+        card = FileCard.from_bytes(artifact.card)
+        identities = {known.path: known.identity}
+        for number in range(1, files):
+            path = root / f"t/day={number // FILES_OF_A_DIRECTORY}/{number}.parquet"
+            path.parent.mkdir(exist_ok=True)
+            with path.open("wb") as file:
+                file.truncate(size)
+            identities[str(path.relative_to(root / "t"))] = Identity(size, path.stat().st_mtime_ns)
+        print(f"{files:,} sparse files made in {time.perf_counter() - started:.0f} s", flush=True)
+        started = time.perf_counter()
+        added = [File(path, identity) for path, identity in identities.items() if path != known.path]
+        lake.registry.replace_files(table, added, [])
+        index = lake.registry.index(lake.create_index("t", "id", build=False))
+        lows = chance.integers(0, 10**12, files).tolist()
+        every = lake.registry.files(table)
+        for start in range(0, files, ARTIFACTS_AT_ONCE):
+            artifacts = []
+            for file, low in zip(every[start : start + ARTIFACTS_AT_ONCE], lows[start:], strict=False):
+                number = int(Path(file.path).stem)
+                bounds = {
+                    "id": Bounds(0, 10**12, 0, ROWS_OF_THE_MODEL),  # in no order: the index alone tells
+                    "title": Bounds(b"title %013d" % low, b"title %013d" % (low + 10**8), 0, ROWS_OF_THE_MODEL),
+                    "price": Bounds(number * 1000, number * 1000 + 999, 0, ROWS_OF_THE_MODEL),
+                }
+                stored = replace(card, identity=file.identity).to_bytes()
+                entries = {index.id: ROWS_OF_THE_MODEL}
+                artifacts.append(replace(artifact, file_id=file.id, card=stored, bounds=bounds, entries=entries))
+            lake.registry.commit_artifacts(artifacts, [])
+        print(f"registered in {time.perf_counter() - started:.0f} s", flush=True)
+    (root / "files.done").write_text(str(files))
+
+
+def make_keys(root: Path, files: int, keys: int) -> None:
+    """Keys 0, 1, 2, … in runs that ascend one after the other; key k lies in some file, in some row."""
+    done = int((root / "keys.done").read_text()) if (root / "keys.done").exists() else 0
+    if done >= keys:
+        return
+    print(f"{keys - done:,} keys to make", flush=True)
+    started = time.perf_counter()
+    with needlepoint.open(root, history="off") as lake:
+        index = lake.registry.indexes(lake.registry.table("t"))[0]
+        store = lake._key_store(index)
+        ids = np.array([file.id for file in lake.registry.files(lake.registry.table("t"))], np.uint64)
+        for start in range(done, keys, KEYS_OF_A_RUN):
+            numbers = np.arange(start, min(keys, start + KEYS_OF_A_RUN), dtype=np.int64)
+            entries = np.empty((len(numbers), 16), np.uint8)
+            entries[:, :8] = encode(pa.array(numbers))
+            owners = ids[(numbers * 2_654_435_761 % len(ids)).astype(np.int64)]
+            rows = (numbers * 40_503 % ROWS_OF_THE_MODEL).astype(np.uint64)
+            entries[:, 8:] = ((owners << np.uint64(32)) | rows).astype(">u8").view(np.uint8).reshape(-1, 8)
+            run = root / f"run-{start}"
+            store.write_run(run, entries, f"run-{start}")
+            store.ingest([run])
+            lake.registry.commit_artifacts([], [(index.id, f"run-{start}")])
+            (root / "keys.done").write_text(str(int(numbers[-1]) + 1))
+            rate = (int(numbers[-1]) + 1 - done) / (time.perf_counter() - started)
+            print(f"  {int(numbers[-1]) + 1:,} keys, {rate:,.0f} a second", flush=True)
+
+
+def memory() -> float:
+    """MiB of this process now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def timed(ask: Callable[[], object]) -> float:
+    """Milliseconds."""
+    started = time.perf_counter()
+    ask()
+    return (time.perf_counter() - started) * 1000
+
+
+def measure_planning(root: Path, files: int, keys: int) -> dict[str, float]:
+    chance = np.random.default_rng(1)
+    figures: dict[str, float] = {"memory of the libraries MiB": memory()}
+    started = time.perf_counter()
+    lake = needlepoint.open(root, refresh=3600, history="off")
+    figures["open ms"] = (time.perf_counter() - started) * 1000
+    figures["first plan ms"] = timed(lambda: lake.explain("SELECT price FROM t WHERE id = 1"))
+    gc.collect()
+    figures["memory after the first plan MiB"] = memory()
+    questions = {
+        "one id, by the key index": lambda: f"id = {chance.integers(keys)}",
+        "IN (1,000), by the key index": lambda: f"id IN ({', '.join(map(str, chance.integers(0, keys, 1000)))})",
+        "a price, of which files are sorted": lambda: f"price = {chance.integers(files) * 1000 + 7}",
+        "a partition": lambda: f"day = {chance.integers(files // FILES_OF_A_DIRECTORY)}",
+        "a title, by bounds": lambda: f"title = 'title {chance.integers(10**12):013}'",
+    }
+    rows = []
+    for title, where in questions.items():
+        first = timed(lambda where=where: lake.explain(f"SELECT price FROM t WHERE {where()}"))
+        times = [timed(lambda where=where: lake.explain(f"SELECT price FROM t WHERE {where()}")) for _ in range(30)]
+        left = lake.explain(f"SELECT price FROM t WHERE {where()}").tables[0].steps[2].files_after
+        rows.append([title, f"{first:.1f}", f"{statistics.median(times):.2f}", f"{max(times):.1f}", f"{left:,}"])
+        figures[f"plan {title} ms"] = statistics.median(times)
+    report(
+        f"planning over {files:,} files and {keys:,} keys, ms",
+        ["question", "first", "median", "most", "files left"],
+        rows,
+    )
+    figures["memory after all questions MiB"] = memory()
+    snapshots = lake.engine.snapshots
+    snapshots.forget()
+    figures["list again ms"] = timed(lambda: snapshots.current("t"))
+    figures["plan when the listing is stale ms"] = timed(
+        lambda: (snapshots.forget(), lake.explain("SELECT price FROM t WHERE id = 2"))
+    )
+    lake.registry.create_view("v", "SELECT 1 AS one")
+    figures["plan after another change of the registry ms"] = timed(
+        lambda: lake.explain("SELECT price FROM t WHERE id = 3")
+    )
+    lake.registry.drop_view("v")
+    lake.explain("SELECT price FROM t WHERE id = 3")
+    with needlepoint.open(root, history="off") as writer:
+        path = root / "t/day=0/new.parquet"
+        pq.write_table(pa.table({"id": [-1], "price": [-1], "title": ["new"]}), path)
+        figures["sync of one new file ms"] = timed(lambda: writer.sync("t"))
+        figures["look at one file, as an event does ms"] = timed(
+            lambda: writer.indexer.look("t", ["day=0/new.parquet"])
+        )
+        figures["plan after a file was added ms"] = timed(lambda: lake.explain("SELECT price FROM t WHERE id = 4"))
+        path.unlink()
+        writer.sync("t")
+    lake.explain("SELECT price FROM t WHERE id = 4")
+    gc.collect()
+    figures["memory at the end MiB"] = memory()
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    figures["peak memory MiB"] = int(peak.split()[1]) / 1024
+    lake.close()
+    return figures
+
+
+def measure_keys(root: Path, keys: int) -> dict[str, float]:
+    chance = np.random.default_rng(2)
+    with needlepoint.open(root, history="off") as lake:
+        index = lake.registry.indexes(lake.registry.table("t"))[0]
+        store = lake._key_store(index)
+        runs = lake.registry.runs(index)
+        figures = {"open the key index ms": timed(lambda: store.refresh(runs))}
+        for way in ("cold", "warm"):
+            if way == "cold":
+                forget(store)
+            asked = [key.tobytes() for key in encode(pa.array(chance.integers(0, keys, 3000)))]
+            if way == "warm":
+                for key in asked:
+                    store.find([key], 100)
+            times = sorted(timed(lambda key=key: store.find([key], 100)) for key in asked)
+            figures[f"key {way} p50 ms"], figures[f"key {way} p99 ms"] = times[1500], times[2970]
+    return figures
+
+
+def forget(store: KeyStore) -> None:
+    """The system's cache of the index's files goes; a process that begins has none of its own."""
+    os.sync()
+    for path in store._directory.glob("*"):  # type: ignore[attr-defined]
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def sizes(root: Path, files: int, keys: int) -> dict[str, float]:
+    with needlepoint.open(root, history="off") as lake:
+        ask = lake.registry._database.read
+        index = lake.registry.indexes(lake.registry.table("t"))[0]
+        registry = (lake.store / "registry.db").stat().st_size
+        cards = ask("SELECT sum(length(card)) FROM cards")[0][0]
+        zones = ask("SELECT sum(length(zones)) FROM zones")[0][0]
+        key_index = lake._key_store(index).size()
+    return {
+        "registry MB": registry / 1e6,
+        "of it cards MB": cards / 1e6,
+        "of it zone maps MB": zones / 1e6,
+        "registry bytes a file": registry / files,
+        "key index MB": key_index / 1e6,
+        "key index bytes a key": key_index / keys,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=lambda text: int(float(text)), default=100_000)
+    parser.add_argument("--keys", type=lambda text: int(float(text)), default=100_000_000)
+    parser.add_argument("--lake", type=Path, default=Path("bench-lake/simulation"))
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--part", choices=["planning", "keys"], help="only this, in this process")
+    arguments = parser.parse_args()
+    root, files, keys = arguments.lake.resolve(), arguments.files, arguments.keys
+    if arguments.part is not None:
+        found = measure_planning(root, files, keys) if arguments.part == "planning" else measure_keys(root, keys)
+        print(json.dumps(found), file=sys.stderr)
+        return
+    root.mkdir(parents=True, exist_ok=True)
+    make_files(root, files)
+    make_keys(root, files, keys)
+    figures = sizes(root, files, keys)
+    for part in ("planning", "keys"):
+        # In a process of its own: memory is that of a query node.
+        done = subprocess.run(
+            [sys.executable, *sys.argv, "--part", part], stderr=subprocess.PIPE, text=True, check=True
+        )
+        figures |= json.loads(done.stderr.splitlines()[-1])
+    report("figures", ["what", "value"], [[name, f"{value:,.2f}"] for name, value in figures.items()])
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()

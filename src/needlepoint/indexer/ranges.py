@@ -1,0 +1,122 @@
+"""Sorted runs that overlap become runs that do not: each takes one range of entries out of all of them.
+
+    runs of tasks      a c e f    b c d h    a g i
+    ranges             [a a b c c d)    [d e f)    [g h i]
+
+Runs of disjoint ranges lie in the lowest level of RocksDB from the beginning: a lookup asks one of them, and nothing is
+left to compact. A range is a piece of every run, found by bisection, and small enough to be sorted in memory.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from needlepoint.stores.base import Entries, name_in_range
+from needlepoint.stores.rocksdb import RocksKeyStore
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Entries `low <= entry < high` of plain runs, given by path and bytes; an empty bound is none."""
+
+    runs: tuple[tuple[str, int], ...]
+    key_bytes: int
+    low: bytes = b""
+    high: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A run that a store can ingest."""
+
+    name: str
+    file: str
+    entries: int
+
+
+def write_plain(path: Path, entries: Entries) -> None:
+    """Entries as they are, one after the other; from here on they survive a power cut."""
+    with path.open("xb") as file:
+        file.write(np.ascontiguousarray(entries).data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def choose_ranges(plain: Sequence[tuple[str, int]], key_bytes: int, most: int) -> list[Range]:
+    """Ranges that cover all entries of the runs, with at most `most` in each."""
+    runs = [_opened(path, size, key_bytes) for path, size in plain]
+    if not runs:
+        return []
+    # A sample stands for the `step` entries up to it, so from one to another are as many as the samples between say,
+    # and less than a step more in each run: with steps this small that is half of what is allowed.
+    step = max(1, most // (2 * len(runs)))
+    last = max(run[-1].tobytes() for run in runs)
+    samples = sorted(entry for run in runs for entry in run[step - 1 :: step].tolist() if entry < last)
+    together = max(1, most // (2 * step))
+    bounds = [b"", *dict.fromkeys(samples[together - 1 :: together]), b""]
+    return [Range(tuple(plain), key_bytes, low, high) for low, high in itertools.pairwise(bounds)]
+
+
+def merge(task: Range, directory: Path) -> Merged | None:
+    """One run with the entries of a range, in a file of the directory; None when there are none."""
+    entries = _sorted(_read(task))
+    if len(entries) == 0:
+        return None
+    name = name_in_range(uuid.uuid4().hex, entries)
+    file = f"{name[:32]}.sst"
+    RocksKeyStore(directory, task.key_bytes).write_run(directory / file, entries, name)
+    return Merged(name, file, len(entries))
+
+
+def _opened(path: str, size: int, key_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """A run as an array that is read where it is looked at; an error when the file is shorter."""
+    width = key_bytes + 8
+    return np.memmap(path, dtype=f"V{width}", mode="r", shape=(size // width,))
+
+
+def _read(task: Range) -> Entries:
+    width = task.key_bytes + 8
+    pieces = [(path, *_piece(_opened(path, size, task.key_bytes), task)) for path, size in task.runs]
+    entries = np.empty((sum(end - start for _, start, end in pieces), width), np.uint8)
+    filled = 0
+    for path, start, end in pieces:
+        with open(path, "rb") as file:
+            file.seek(start * width)
+            got = file.readinto(entries[filled : filled + end - start].data) if end > start else 0
+        if got != (end - start) * width:
+            raise OSError(f"{path} ends too early")
+        filled += end - start
+    return entries
+
+
+def _piece(run: np.ndarray[tuple[int], np.dtype[np.void]], task: Range) -> tuple[int, int]:
+    """Where a range begins and ends in a run."""
+
+    def place(bound: bytes) -> int:
+        return bisect.bisect_left(range(len(run)), bound, key=lambda number: run[number].tobytes())
+
+    return place(task.low) if task.low else 0, place(task.high) if task.high else len(run)
+
+
+def _sorted(entries: Entries) -> Entries:
+    """In ascending order, each once: a file that was read twice has the same entries in two runs."""
+    words = [
+        np.ascontiguousarray(entries[:, at : at + 8]).view(">u8").ravel().astype(np.uint64)
+        for at in range(0, entries.shape[1], 8)
+    ]
+    order = np.lexsort(words[::-1])
+    same = np.ones(max(len(order) - 1, 0), np.bool_)
+    for word in words:
+        same &= word[order[1:]] == word[order[:-1]]
+    del words
+    if same.any():
+        order = order[np.concatenate([[True], ~same])]
+    return entries[order]

@@ -1,0 +1,194 @@
+"""Tasks of Spark as a pool: one function, many items, each in a job of one task.
+
+A job of its own for each item, because Spark hands the results of one job over when all of it is done, or partition by
+partition without running the next. Jobs that wait for a core cost nothing.
+
+Files that a task makes are written into the directory that is asked for where executors reach it: on one machine, or a
+shared file system. Where they do not (a table in a bucket, the lake on the driver's disk), a task writes beside itself
+and its files travel as rows of a few megabytes, by a shuffle: so neither side holds more than some of them in memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import pickle
+import shutil
+import socket
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from needlepoint.errors import StoreError
+from needlepoint.spark.failures import translated
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from needlepoint.lake import Lake
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+CHUNK = 4 << 20
+# The files of a task are fetched in so many parts, one after the other.
+PARTS = 8
+MOST_JOBS = 512
+
+_ROWS = "name string, start bigint, data binary"
+_SCHEMA = pa.schema([("name", pa.string()), ("start", pa.int64()), ("data", pa.binary())])
+_MARKER = "reached"
+_RESULT = ""  # the row of this name is what the function returned
+
+
+def build(session: SparkSession, lake: Lake, table: str, index: str | None = None) -> Any:
+    """Build what the indexes of a table lack, or one of them, in tasks of Spark; a SyncReport says what was done.
+
+    A build that was killed goes on where it was. Executors need this package and the table's files.
+    """
+    return lake.build(table, index, pool=SparkPool(session))[0]
+
+
+class SparkPool:
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._token = uuid.uuid4().hex
+        self._reached: dict[Path, bool] = {}
+
+    def reaches(self, directory: Path) -> bool:
+        """By evidence: executors look for a file that was just made, and make another."""
+        if directory not in self._reached:
+            tasks, token = self._cores(), self._token
+            (directory / _MARKER).write_text(token)
+
+            def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                for batch in batches:
+                    found = pa.array([_reaches(directory, token)] * batch.num_rows)
+                    yield pa.RecordBatch.from_arrays([found], ["reached"])
+
+            frame = self._session.range(tasks, numPartitions=tasks).mapInArrow(look, "reached boolean")
+            try:
+                self._reached[directory] = all(row.reached for row in frame.collect())
+            except Exception as failure:
+                raise translated(failure, "starting tasks of Spark") from failure
+        return self._reached[directory]
+
+    def run(
+        self, function: Callable[[Item, Path], Made], items: Sequence[Item], scratch: Path
+    ) -> Iterator[tuple[Made, Path]]:
+        there = (scratch, self._token) if self.reaches(scratch) else None
+        tag = f"needlepoint-{uuid.uuid4().hex}"
+        left = iter(items)
+        running: set[Future[tuple[Made, Path]]] = set()
+        with ThreadPoolExecutor(MOST_JOBS) as threads:
+            try:
+                while True:
+                    # Twice the cores, so that none waits for the driver. Executors can come and go meanwhile.
+                    room = min(MOST_JOBS, 2 * self._cores()) - len(running)
+                    for item in islice(left, max(0, room)):
+                        work = functools.partial(_work, function, item, there)
+                        running.add(threads.submit(self._job, work, scratch, tag))
+                    if not running:
+                        return
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        yield future.result()
+            finally:
+                if running:
+                    self._session.interruptTag(tag)
+
+    def _cores(self) -> int:
+        return max(1, self._session.sparkContext.defaultParallelism)
+
+    def _job(self, work: Callable[[], Iterator[pa.RecordBatch]], scratch: Path, tag: str) -> tuple[Any, Path]:
+        """Run one task, and put what it made in its place."""
+
+        def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _ in batches:
+                yield from work()
+
+        self._session.addTag(tag)
+        frame = self._session.range(1, numPartitions=1).mapInArrow(task, _ROWS)
+        shipped = scratch / uuid.uuid4().hex
+        result: dict[int, bytes] = {}
+        try:
+            if self._reached[scratch]:
+                rows: Iterable[Any] = frame.collect()
+            else:
+                shipped.mkdir()
+                rows = frame.repartition(PARTS, "name", "start").toLocalIterator()
+            for row in rows:
+                if row.name == _RESULT:
+                    result[row.start] = bytes(row.data)
+                else:
+                    _write(shipped / row.name, row.start, row.data)
+        except Exception as failure:
+            shutil.rmtree(shipped, ignore_errors=True)
+            raise translated(failure, "building indexes in Spark") from failure
+        if shipped.exists():
+            _settle(shipped)
+        made, place = pickle.loads(b"".join(result[start] for start in sorted(result)))
+        return made, scratch / place if place else shipped
+
+
+def _reaches(directory: Path, token: str) -> bool:
+    try:
+        if (directory / _MARKER).read_text() != token:
+            return False
+        with tempfile.TemporaryFile(dir=directory):
+            return True
+    except OSError:
+        return False
+
+
+def _work(function: Callable[[Any, Path], Any], item: Any, there: tuple[Path, str] | None) -> Iterator[pa.RecordBatch]:
+    """What runs in the executor. Another attempt at the same item has another directory."""
+    if there is not None:
+        scratch, token = there
+        if not _reaches(scratch, token):
+            raise StoreError(
+                f"{socket.gethostname()} cannot write to {scratch}, as other executors can.",
+                hint="Mount the lake's directory on all of them, or on none but the driver.",
+            )
+        directory = scratch / uuid.uuid4().hex
+        directory.mkdir()
+        yield from _rows(_RESULT, io.BytesIO(pickle.dumps((function(item, directory), directory.name))))
+        return
+    # What Spark gives its tasks for large files, where it says so.
+    room = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
+    with tempfile.TemporaryDirectory(dir=room) as beside:
+        made = function(item, Path(beside))
+        yield from _rows(_RESULT, io.BytesIO(pickle.dumps((made, ""))))
+        for path in sorted(Path(beside).iterdir()):
+            with path.open("rb") as file:
+                yield from _rows(path.name, file)
+
+
+def _rows(name: str, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    start, data = 0, file.read(CHUNK)
+    while data or start == 0:
+        row = [pa.array([name]), pa.array([start], pa.int64()), pa.array([data], pa.binary())]
+        yield pa.RecordBatch.from_arrays(row, schema=_SCHEMA)
+        start += CHUNK
+        data = file.read(CHUNK)
+
+
+def _write(path: Path, start: int, data: bytes) -> None:
+    path.touch()
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(data)
+
+
+def _settle(directory: Path) -> None:
+    """From here on its files survive a power cut, as those do that were written here."""
+    for path in directory.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())

@@ -1,0 +1,107 @@
+"""Streams into a table: micro-batches, each published once, whatever happens to the driver.
+
+    Spark     plans batch 7 in the checkpoint ─────────────────────────────────────────► notes that 7 is done
+    here                                       ─► stage ─► publish as <query id>/7 ─► index
+
+Where a driver dies, the next one is given batch 7 again, and finds in the registry what became of it. The query id is
+in the checkpoint's metadata: it lives as long as the checkpoint does, and no other one has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from needlepoint.errors import NeedlepointError, UsageError
+from needlepoint.objects import is_url, sync_file
+from needlepoint.spark.failures import translated
+from needlepoint.spark.stage import Layout, check_columns
+from needlepoint.spark.write import batch_writer, partitions_of
+from needlepoint.tables.definitions import check_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from needlepoint.lake import Lake
+
+_log = logging.getLogger("needlepoint")
+
+
+def stream(
+    df: DataFrame,
+    lake: Lake,
+    table: str,
+    *,
+    name: str | None = None,
+    every: str = "6 minutes",
+    available_now: bool = False,
+    checkpoint: str | Path | None = None,
+    partition_by: Sequence[str] | None = None,
+    layout: Layout | None = None,
+    files_per_partition: int | None = 1,
+    index: bool = False,
+) -> StreamingQuery:
+    """Append a streaming DataFrame to a table, a micro-batch `every` so often, and each of them once.
+
+    With `available_now` the stream ends when all that is there now is written. `index` indexes in the driver what was
+    published; else `needle indexer` does. `name` tells streams into one table apart. What the stream has read is noted
+    in `checkpoint`, by default in the lake: start it with the same one and it goes on; with another, it begins anew.
+    """
+    name = check_name("a stream", name or table)
+    if not df.isStreaming:
+        raise UsageError("the DataFrame is not a stream.", hint="Make it with readStream, or use spark.write.")
+    check_columns(df, partitions_of(lake, table, partition_by), layout or Layout())
+    if any(query.name == name for query in df.sparkSession.streams.active):
+        raise UsageError(f"a stream '{name}' is running.", hint="Stop it first, or give this one another name.")
+    place = _located(checkpoint or lake.store / "streams" / check_name("a table", table) / name)
+    write_batch = batch_writer(
+        lake, table, partition_by=partition_by, layout=layout, files_per_partition=files_per_partition
+    )
+
+    def publish(batch: DataFrame, number: int) -> None:
+        _make_durable(place)
+        write_batch(batch, number)
+        if index:
+            _index(lake, table)
+
+    try:
+        writer = df.writeStream.foreachBatch(publish).queryName(name)
+        writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=every)
+        return writer.option("checkpointLocation", place).start()
+    except Exception as failure:
+        raise translated(failure, f"starting stream '{name}'") from failure
+
+
+def _located(checkpoint: str | Path) -> str:
+    """With a scheme, because a cluster's default file system may be another one."""
+    given = str(checkpoint)
+    return given if is_url(given) else f"file://{Path(given.removeprefix('file:')).absolute()}"
+
+
+def _make_durable(checkpoint: str) -> None:
+    """Spark does not sync what it plans. If a power cut took the plan of a batch that is published, Spark would plan
+    another one under its number, and that would be taken for published."""
+    if not checkpoint.startswith("file://"):
+        return
+    root = Path(checkpoint.removeprefix("file://"))
+    planned = [root / "offsets", root / "sources"]
+    for path in (root, root / "metadata", *planned, *(path for each in planned for path in each.rglob("*"))):
+        with contextlib.suppress(FileNotFoundError):  # Spark removes what is old
+            sync_file(path)
+
+
+def _index(lake: Lake, table: str) -> None:
+    """The rows are published: what goes wrong with an index costs time, and does not stop the stream."""
+    try:
+        if table in lake.registry.table_names():
+            # By the registry first: the event that a dead driver had received does not come for a while.
+            lake.indexer.catch_up(lake.registry.table(table))
+        problems = [handled.problem for handled in lake.follow_events(once=True) if handled.problem]
+    except NeedlepointError as error:
+        problems = [str(error)]
+    for problem in dict.fromkeys(problems):
+        _log.warning("%s", problem)

@@ -1,0 +1,71 @@
+"""Where a lake's store lies: the directory with its registry, its indexes, its queue and its staging.
+
+    lake                 .needlepoint in it
+    s3://bucket/lake     s3%3A%2F%2Fbucket%2Flake in $XDG_DATA_HOME/needlepoint, which is ~/.local/share/needlepoint
+
+or wherever the setting `store` says. A store is of one lake: one that lies outside of it says whose it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from needlepoint.errors import StoreError, UsageError
+from needlepoint.objects import is_url
+
+IN_LAKE = ".needlepoint"
+OWNER = "lake"  # the file with the root of the lake that a store is of
+
+_LONGEST_NAME = 200  # file systems take 255 bytes
+
+
+def store_directory(root: Path | str, chosen: str) -> Path:
+    """The store of a lake; `chosen` is the setting."""
+    if is_url(chosen):
+        scheme = chosen.partition("://")[0]
+        raise UsageError(
+            f"the store cannot be in {scheme}://…", hint="This version keeps the store in a directory: name one."
+        )
+    if chosen:
+        return Path(chosen).expanduser().resolve()
+    if isinstance(root, Path):
+        return root / IN_LAKE
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser().resolve() / "needlepoint" / store_name(root)
+
+
+def store_name(url: str) -> str:
+    """A file name for the URL, and for no other.
+
+    >>> store_name("s3://bucket/lake")
+    's3%3A%2F%2Fbucket%2Flake'
+    """
+    name = quote(url, safe="")
+    if len(name) <= _LONGEST_NAME:
+        return name
+    # A quoted URL has no '+'.
+    return f"{name[:_LONGEST_NAME]}+{hashlib.blake2s(url.encode(), digest_size=16).hexdigest()}"
+
+
+def claim(store: Path, root: Path | str) -> None:
+    """Note whose store this is; UsageError when it is another lake's."""
+    if isinstance(root, Path) and store == root / IN_LAKE:
+        return  # it moves with the lake
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(store / OWNER, "x") as file:
+                file.write(f"{root}\n")
+        except FileExistsError:
+            owner = (store / OWNER).read_text().strip()
+            # Empty: the process that made it is just about to write, or died.
+            if owner not in ("", str(root)):
+                raise UsageError(
+                    f"{store} is the store of the lake {owner}, not of {root}.",
+                    hint=f"Name another directory; or, if the lake was moved, change its file '{OWNER}'.",
+                ) from None
+    except OSError as error:
+        raise StoreError(f"the store {store} cannot be used: {error}.", hint="Is its directory writable?") from error

@@ -1,0 +1,424 @@
+"""Indexes of a large lake built in tasks of Spark: what a local build makes, also after a kill, also on a cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.lakes import product_lake, products, write
+
+import needlepoint
+from needlepoint import spark as needle_spark
+from needlepoint.indexer import backfill
+from needlepoint.indexer.build import FileTask
+from needlepoint.lake import Lake
+from needlepoint.spark.pool import SparkPool
+
+pytestmark = pytest.mark.spark
+
+FILES, ROWS = 6, 2000
+INDEXES: dict[str, tuple[str | list[str], str]] = {
+    "id": ("product_id", "key"),
+    "upc": ("upc", "key"),
+    "titles": ("title", "text"),
+    "few": ("title", "distinct"),
+    "blooms": (["title", "price"], "bloom"),
+}
+QUESTIONS = (
+    "product_id = 4711",
+    "product_id IN (1, 3000, 9999, 77777)",
+    "product_id BETWEEN 1990 AND 4020",
+    "upc = 'U000007777'",
+    "upc LIKE 'U00000111%'",
+    "title LIKE '%13 dair%'",
+    "title = 'title 5 dairy' AND year = 2021",
+    "text_match(title, '42')",
+)
+
+
+@pytest.fixture(autouse=True)
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several tasks, each of several files, and several ranges."""
+    monkeypatch.setattr(backfill, "FILES_PER_TASK", 2)
+    monkeypatch.setattr(backfill, "ENTRIES_PER_RANGE", 1500)
+
+
+def declare(lake: Lake, *, embed: bool = False, indexes: Sequence[str] = tuple(INDEXES)) -> None:
+    for name in indexes:
+        columns, kind = INDEXES[name]
+        lake.create_index("product", columns, kind, name=name, embed=embed, build=False)
+
+
+def make_lake(root: Path, *, embed: bool = False, **settings: Any) -> Lake:
+    """A lake with files of an older schema and without a value, too."""
+    product_lake(root, files=FILES, rows=ROWS)
+    write(products(FILES * ROWS, 500).drop_columns(["upc"]), root / "product/year=2020/old.parquet")
+    empty = products(FILES * ROWS + 500, 10).to_pydict() | {"title": pa.nulls(10, pa.string())}
+    write(pa.table(empty), root / "product/year=2021/null.parquet")
+    lake = needlepoint.open(root, refresh=0, access="pages", **settings)
+    lake.create_table("product")
+    declare(lake, embed=embed)
+    return lake
+
+
+def summary(lake: Lake) -> list[tuple[str, int, int]]:
+    (table,) = lake.status().tables
+    return [(index.name, index.files, index.entries) for index in table.indexes]
+
+
+def assert_like_a_local_build(lake: Lake, tmp_path: Path, *, embed: bool = False) -> None:
+    with make_lake(tmp_path / "local", embed=embed) as local:
+        local.sync()
+        assert summary(lake) == summary(local)
+        assert all(entries and files == FILES + 2 for _, files, entries in summary(lake))
+        for where in QUESTIONS:
+            query = f"SELECT * FROM product WHERE {where} ORDER BY product_id"
+            assert lake.sql(query).rows() == local.sql(query).rows(), where
+    found = lake.sql("SELECT * FROM product WHERE product_id = 4711").report.tables[0]
+    assert (found.rows.read, found.scanned_files) == (1, 0)
+    assert lake.verify("product", samples=4).differences == ()
+
+
+@pytest.mark.parametrize("embed", [False, True])
+def test_all_kinds_as_a_local_build_makes_them(tmp_path: Path, spark, embed: bool) -> None:
+    told: list[tuple[str, int, int]] = []
+    with make_lake(tmp_path / "lake", embed=embed, progress=lambda *what: told.append(what)) as lake:
+        told.clear()
+        report = needle_spark.build(spark, lake, "product")
+        assert (report.indexed, report.failures) == (FILES + 2, ())
+        assert_like_a_local_build(lake, tmp_path, embed=embed)
+        assert told[0] == ("indexing", 0, FILES + 2)
+        assert ("indexing", 2, FILES + 2) in told
+        assert ("indexing", FILES + 2, FILES + 2) in told
+        merging = [each for each in told if each[0] == "merging"]
+        assert merging[0][1] == 0 and merging[-1][1] == merging[-1][2] > 3
+        assert leftovers(lake) == []
+        assert needle_spark.build(spark, lake, "product").indexed == 0
+        for name in ("id", "upc"):
+            assert levels(lake, name) == (0, True)
+
+
+def leftovers(lake: Lake) -> list[Path]:
+    return [each for each in (lake.store / "scratch").glob("backfill-*/*") if each.is_dir()]
+
+
+def levels(lake: Lake, name: str) -> tuple[int, bool]:
+    """Files of a key index in RocksDB's level 0, and whether the lowest one has several."""
+    store: Any = lake.key_store(lake.registry.index(name))
+    with store._primary() as database:
+        lowest = database.property_int_value("rocksdb.num-files-at-level6")
+        return database.property_int_value("rocksdb.num-files-at-level0"), lowest > 1
+
+
+KILLED = """
+import os, signal, sys
+import needlepoint
+from needlepoint import spark
+from needlepoint.indexer import backfill
+from needlepoint.indexer.worker import LocalPool
+
+root, on, what, enough = sys.argv[1:]
+backfill.FILES_PER_TASK, backfill.ENTRIES_PER_RANGE = 1, 1500
+
+def progress(doing, done, total):
+    if doing == what and done >= int(enough):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+pool = LocalPool(2) if on == "local" else spark.pool.SparkPool(spark.session(cores=2, memory="512m"))
+needlepoint.open(root, progress=progress).build("product", pool=pool)
+"""
+
+
+class Counting:
+    """A pool that counts the files it is given to index."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+        self.files: list[FileTask] = []
+        self.ranges = 0
+
+    def reaches(self, directory: Path) -> bool:
+        return self.pool.reaches(directory)
+
+    def run(self, function: Callable[..., Any], items: Sequence[Any], scratch: Path) -> Iterator[Any]:
+        self.files += [file for item in items for file in getattr(item, "files", ())]
+        self.ranges += sum(not hasattr(item, "files") for item in items)
+        return self.pool.run(function, items, scratch)
+
+
+def kill_a_build(root: Path, on: str, what: str, enough: int) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(root), on, what, str(enough)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("on", "what", "enough", "embed"),
+    [
+        ("spark", "indexing", 3, False),
+        ("local", "indexing", 3, True),
+        ("local", "merging", 1, True),
+    ],
+)
+def test_a_killed_build_goes_on_where_it_was(
+    tmp_path: Path, spark, on: str, what: str, enough: int, embed: bool
+) -> None:
+    make_lake(tmp_path / "lake", embed=embed).close()
+    kill_a_build(tmp_path / "lake", on, what, enough)
+    told: list[tuple[str, int, int]] = []
+    with needlepoint.open(
+        tmp_path / "lake", refresh=0, access="pages", progress=lambda *what: told.append(what)
+    ) as lake:
+        for where in QUESTIONS:  # the state in between is a sound one
+            assert lake.sql(f"SELECT * FROM product WHERE {where}").rows() is not None
+        assert lake.sql("SELECT upc FROM product WHERE product_id = 4711").rows() == [{"upc": "U000004711"}]
+        pool = Counting(SparkPool(spark))
+        (report,) = lake.build("product", pool=pool)
+        assert report.failures == ()
+        # What was told to be done is not read again.
+        assert len(pool.files) == (FILES + 2 - enough if what == "indexing" else 0)
+        assert told[0] == ("indexing", FILES + 2 - len(pool.files), FILES + 2)
+        assert pool.ranges > 0
+        assert_like_a_local_build(lake, tmp_path, embed=embed)
+        assert leftovers(lake) == []
+
+
+def test_what_was_sorted_of_files_that_changed_since_is_not_used(tmp_path: Path, spark) -> None:
+    make_lake(tmp_path / "lake").close()
+    kill_a_build(tmp_path / "lake", "local", "indexing", FILES + 2)
+    write(products(50_000, 300), tmp_path / "lake/product/year=2020/p0.parquet")
+    (tmp_path / "lake/product/year=2021/p1.parquet").unlink()
+    with needlepoint.open(tmp_path / "lake", refresh=0, access="pages") as lake:
+        pool = Counting(SparkPool(spark))
+        (report,) = lake.build("product", pool=pool)
+        assert (report.changed, report.removed, report.failures) == (1, 1, ())
+        assert [Path(file.path).name for file in pool.files] == ["p0.parquet"]
+        for id, there in ((10, False), (50_010, True), (ROWS + 10, False), (2 * ROWS + 10, True)):
+            assert len(lake.table("product").get(product_id=id)) == there
+        assert lake.verify("product", samples=4).differences == ()
+
+
+def test_files_travel_where_executors_do_not_reach_the_lake(
+    tmp_path: Path, spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a cluster that reads a bucket: tasks find nothing of the driver's disk but the table's files."""
+    pool = sys.modules["needlepoint.spark.pool"]
+    monkeypatch.setattr(pool, "CHUNK", 5000)
+    monkeypatch.setattr(pool, "PARTS", 3)
+    reached: list[Path] = []
+
+    class Far(SparkPool):
+        def reaches(self, directory: Path) -> bool:
+            reached.append(directory)
+            self._reached[directory] = False
+            return False
+
+    with make_lake(tmp_path / "lake") as lake:
+        before = set(Path(pool.__file__).parent.glob("*"))
+        (report,) = lake.build("product", pool=Far(spark))
+        assert (report.indexed, report.failures) == (FILES + 2, ())
+        assert reached and before
+        assert_like_a_local_build(lake, tmp_path)
+        assert leftovers(lake) == []
+
+
+def test_reaching_is_found_out_by_a_file(tmp_path: Path, spark) -> None:
+    reaches = sys.modules["needlepoint.spark.pool"]._reaches
+    assert SparkPool(spark).reaches(tmp_path)
+    assert not reaches(tmp_path, "another token")
+    assert not reaches(tmp_path / "nothing", "token")
+    assert [path.name for path in tmp_path.iterdir()] == ["reached"]
+
+
+def _fails(item: int, directory: Path) -> int:
+    (directory / "file").write_text("x")
+    if item == 3:
+        raise needlepoint.StoreError("this one fails.", hint="Try another.")
+    return item
+
+
+def _at_the_second_attempt(item: Path, directory: Path) -> str:
+    """A worker that dies once, as one that is out of memory does."""
+    (directory / "file").write_text(f"{item.name} of {directory.name}")
+    if not item.exists():
+        item.touch()
+        os._exit(1)
+    return directory.name
+
+
+def test_a_task_that_fails_says_why(tmp_path: Path, spark) -> None:
+    with pytest.raises(needlepoint.SparkError, match=r"building indexes in Spark failed: .*this one fails"):
+        list(SparkPool(spark).run(_fails, range(6), tmp_path))
+
+
+def test_results_come_with_their_files(tmp_path: Path, spark) -> None:
+    found = dict(SparkPool(spark).run(_fails, [5, 1, 2], tmp_path))
+    assert sorted(found) == [1, 2, 5]
+    assert all((place / "file").read_text() == "x" for place in found.values())
+    assert len(set(found.values())) == 3
+    assert list(SparkPool(spark).run(_fails, [], tmp_path)) == []
+
+
+def test_a_file_that_cannot_be_indexed_fails_alone(tmp_path: Path, spark) -> None:
+    with make_lake(tmp_path / "lake") as lake:
+        bad = tmp_path / "lake/product/year=2021/p1.parquet"
+        data = bytearray(bad.read_bytes())
+        data[4:20_000] = bytes(19_996)
+        stat = bad.stat()
+        bad.write_bytes(data)
+        os.utime(bad, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # not a changed file, but a damaged one
+        report = needle_spark.build(spark, lake, "product")
+        assert {Path(failure.path).name for failure in report.failures} == {"p1.parquet"}
+        assert report.indexed == FILES + 1
+        assert lake.sql("SELECT upc FROM product WHERE product_id = 4711").rows() == [{"upc": "U000004711"}]
+
+
+def test_one_index_of_several(tmp_path: Path, spark) -> None:
+    with make_lake(tmp_path / "lake") as lake:
+        with pytest.raises(needlepoint.UnknownName, match="Did you mean 'titles'"):
+            needle_spark.build(spark, lake, "product", "title")
+        needle_spark.build(spark, lake, "product", "upc")
+        assert {name for name, files, _ in summary(lake) if files} == {"upc"}
+        lake.build("product", "few")
+        assert {name for name, files, _ in summary(lake) if files} == {"upc", "few"}
+        needle_spark.build(spark, lake, "product")
+        assert_like_a_local_build(lake, tmp_path)
+
+
+def test_one_build_of_a_table_at_a_time(tmp_path: Path, spark) -> None:
+    with make_lake(tmp_path / "lake") as lake:
+        table = lake.registry.table("product")
+        with (
+            backfill._alone(lake.store / "scratch" / f"backfill-{table.id}"),
+            pytest.raises(needlepoint.UsageError, match="another process builds"),
+        ):
+            needle_spark.build(spark, lake, "product")
+
+
+# A cluster of two workers
+
+ON_A_CLUSTER = """
+import os, signal, sys
+import psutil
+import needlepoint
+from needlepoint import spark
+from needlepoint.indexer import backfill
+
+root, master, worker, python_path = sys.argv[1:]
+backfill.FILES_PER_TASK, backfill.ENTRIES_PER_RANGE = 1, 1500
+config = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.executorEnv.PYTHONPATH": python_path,
+    "spark.ui.enabled": "false",
+}
+kill = [int(worker)] if worker else []
+
+def progress(doing, done, total):
+    print(doing, done, total, flush=True)
+    if doing == "indexing" and done >= 2 and kill:
+        for executor in psutil.Process(kill.pop()).children(recursive=True):
+            executor.kill()
+
+session = spark.session(master=master, memory="512m", config=config)
+report = spark.build(session, needlepoint.open(root, progress=progress), "product")
+session.stop()
+print("indexed", report.indexed, len(report.failures))
+"""
+
+
+class Cluster:
+    """A master and two workers of one core each, on loopback."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._environment = {
+            **os.environ,
+            "JAVA_HOME": needle_spark.java_home(),
+            "SPARK_HOME": str(Path(sys.modules["pyspark"].__file__ or "").parent),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        master = self._start("master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        self.master = self._said("master", master, "Starting Spark master at ").strip()
+        self.workers = [
+            self._start(
+                "worker", self.master, "--host", "127.0.0.1", "--cores", "1", "--memory", "600m",
+                "--webui-port", "0", "--work-dir", str(self.directory / str(number)),
+            )
+            for number in range(2)
+        ]  # fmt: skip
+        for worker in self.workers:
+            self._said("worker", worker, "Successfully registered with master")
+
+    def _start(self, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
+        program = Path(self._environment["SPARK_HOME"]) / "bin" / "spark-class"
+        name = f"org.apache.spark.deploy.{kind}.{kind.capitalize()}"
+        with (self.directory / f"{kind}-{len(self._processes)}.log").open("wb") as log:
+            process = subprocess.Popen([program, name, *arguments], env=self._environment, stdout=log, stderr=log)
+        self._processes.append(process)
+        return process
+
+    def _said(self, kind: str, process: subprocess.Popen[bytes], words: str) -> str:
+        log = self.directory / f"{kind}-{self._processes.index(process)}.log"
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and process.poll() is None:
+            for line in log.read_text(errors="replace").splitlines():
+                if words in line:
+                    return line.partition(words)[2]
+            time.sleep(0.1)
+        raise AssertionError(log.read_text(errors="replace"))
+
+    def build(self, root: Path, *, kill: int | None = None) -> list[str]:
+        """Build in a process of its own, since one process has one Spark. `kill` is the number of a worker whose
+        executor dies meanwhile."""
+        python_path = os.pathsep.join([str(Path(needlepoint.__file__).parent.parent), *sys.path])
+        worker = "" if kill is None else str(self.workers[kill].pid)
+        program = [sys.executable, "-c", ON_A_CLUSTER, str(root), self.master, worker, python_path]
+        done = subprocess.run(program, env=self._environment, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    def executors(self) -> list[int]:
+        """How many executors each worker has had."""
+        return [len(list((self.directory / str(number)).glob("app-*/*"))) for number in range(2)]
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    pytest.importorskip("pyspark")
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def test_on_a_cluster_where_an_executor_dies(tmp_path: Path, cluster: Cluster) -> None:
+    with make_lake(tmp_path / "lake", embed=True) as lake:
+        told = cluster.build(tmp_path / "lake", kill=1)
+        assert told[0] == f"indexing 0 {FILES + 2}"
+        assert told[-1].startswith("indexed ") and told[-1].endswith(" 0")
+        before, after = cluster.executors()
+        assert before >= 1 and after >= 2
+        assert_like_a_local_build(lake, tmp_path, embed=True)
+        assert leftovers(lake) == []

@@ -1,0 +1,393 @@
+"""A lake at s3://: written, published, indexed, asked, synced and swept, with its store in a directory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, aws_server
+from tests.integration.test_publishing import ids, publish, swap
+from tests.lakes import products, write
+
+import needlepoint
+from needlepoint.objects import identify, move, remote, remove, remove_directory
+from needlepoint.tables import publishing
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Server]:
+    with aws_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    running.before = None
+    yield running
+    running.before = None
+
+
+@pytest.fixture
+def bucket(server: Server) -> Bucket:
+    return server.bucket()
+
+
+def opened(bucket: Bucket, store: Path, **settings: Any) -> needlepoint.Lake:
+    return needlepoint.open(bucket.url("lake"), store=store, object_refresh=0, **settings)
+
+
+@pytest.fixture
+def lake(bucket: Bucket, tmp_path: Path) -> Iterator[needlepoint.Lake]:
+    with opened(bucket, tmp_path / "store") as lake:
+        yield lake
+
+
+def keys(bucket: Bucket, prefix: str = "") -> list[str]:
+    found = bucket.client.list_objects_v2(Bucket=bucket.name, Prefix=prefix)
+    return [each["Key"] for each in found.get("Contents", [])]
+
+
+# The store
+
+
+def test_the_default_store_is_named_after_the_url(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    names = set()
+    for key in ("lake", "lake/", "lake/deep", "lake%2Fdeep", "lake_deep", "x" * 300, "x" * 299 + "y"):
+        with needlepoint.open(bucket.url(key)) as lake:
+            assert lake.store.parent == tmp_path / "needlepoint"
+            names.add(lake.store.name)
+    assert len(names) == 6
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with needlepoint.open(bucket.url("lake")) as lake:
+        assert lake.store == tmp_path / f"home/.local/share/needlepoint/s3%3A%2F%2F{bucket.name}%2Flake"
+    assert keys(bucket) == []
+
+
+def test_a_directory_can_have_its_store_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(products(0, 10), tmp_path / "lake/product/x.parquet")
+    with needlepoint.open(tmp_path / "lake", store=tmp_path / "store") as lake:
+        lake.create_table("product")
+        lake.create_index("product", "product_id")
+        assert lake.status().store == str(tmp_path / "store")
+    assert not (tmp_path / "lake/.needlepoint").exists()
+    monkeypatch.setenv("NEEDLE_STORE", str(tmp_path / "store"))
+    with needlepoint.open(tmp_path / "lake", create=False) as lake:
+        assert ids(lake) == list(range(10))
+    with pytest.raises(needlepoint.UsageError, match=r"is the store of the lake .*lake, not of .*other"):
+        needlepoint.open(tmp_path / "other")
+
+
+@pytest.mark.parametrize("store", ["postgresql://user:hidden@host/db", "redis://host", "s3://bucket/store"])
+def test_a_store_that_is_no_directory_is_refused(tmp_path: Path, store: str) -> None:
+    with pytest.raises(needlepoint.UsageError, match="keeps the store in a directory") as caught:
+        needlepoint.open(tmp_path / "lake", store=store)
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("root", ["gs://bucket/lake", "s3a://bucket/lake", "s3://", "s3://bucket//lake", "s3://b/../l"])
+def test_roots_that_are_no_place(tmp_path: Path, root: str) -> None:
+    with pytest.raises(needlepoint.UsageError):
+        needlepoint.open(root, store=tmp_path)
+
+
+def test_a_lake_that_is_not_there(bucket: Bucket, tmp_path: Path) -> None:
+    with pytest.raises(needlepoint.UsageError, match=r"no store of 's3://.*lake' in .*store"):
+        opened(bucket, tmp_path / "store", create=False)
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_same_lake_is_opened_elsewhere(lake: needlepoint.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(lake, "one", 0)
+    opener = pickle.loads(pickle.dumps(lake.opener()))
+    monkeypatch.setenv("XDG_DATA_HOME", "/nonexistent")
+    monkeypatch.setenv("NEEDLE_STORE", "/nonexistent")
+    with opener() as other:
+        assert (other.root, other.store) == (lake.root, lake.store)
+        assert ids(other) == list(range(30))
+
+
+def test_a_lost_store_loses_no_data(lake: needlepoint.Lake, bucket: Bucket, tmp_path: Path) -> None:
+    publish(lake, "one", 0)
+    publish(lake, "two", 30)
+    with opened(bucket, tmp_path / "new") as other:
+        assert other.tables() == []
+        other.create_table("product")
+        other.create_index("product", "product_id")
+        assert ids(other) == list(range(60))
+        publish(other, "three", 60)
+        assert ids(other) == list(range(90))
+
+
+# Publishing
+
+
+def test_batches_are_uploaded(lake: needlepoint.Lake, bucket: Bucket, server: Server) -> None:
+    batch = publish(lake, "one", 0)
+    assert batch.state == "announced"
+    found = keys(bucket)
+    assert len(found) == 3
+    assert all(key.startswith("lake/product/year=202") and "/part-0000" in key for key in found)
+    assert ids(lake) == list(range(30))
+    assert lake.registry.table("product").location == bucket.url("lake/product")
+    assert list((lake.store / "stage/product").iterdir()) == []
+    lake.create_index("product", "product_id", build=False)
+    start = len(server.asked)
+    assert [each.problem for each in lake.follow_events(once=True)] == [""]
+    assert server.listings(start) == []
+    result = lake.sql("SELECT upc FROM product WHERE product_id = 17")
+    assert result.rows() == [{"upc": "U000000017"}]
+    assert result.report.tables[0].page_read_files == 1
+    publish(lake, "one", 1000)  # delivered again
+    publish(lake, "two", 30)
+    assert ids(lake) == list(range(60))
+    (report,) = lake.sync()
+    assert (report.added, report.changed, report.removed) == (0, 0, 0)
+
+
+def test_a_batch_takes_two_requests_a_file(lake: needlepoint.Lake, server: Server) -> None:
+    publish(lake, "one", 0)
+    start = len(server.asked)
+    publish(lake, "two", 30)
+    assert sorted(each.method for each in server.asked[start:]) == ["HEAD"] * 3 + ["PUT"] * 3
+
+
+def test_a_table_in_a_bucket_of_a_lake_in_a_directory_is_written_too(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put_table("t/year=2020/x.parquet", products(1000, 10))
+    with needlepoint.open(tmp_path / "lake") as lake:
+        lake.create_table("product", bucket.url("t"))
+        publish(lake, "one", 0)
+        assert ids(lake) == [*range(30), *range(1000, 1010)]
+    assert len(keys(bucket, "t/")) == 4
+
+
+@pytest.mark.parametrize("look", ["sync", "notification"])
+def test_a_batch_on_its_way_is_not_seen_by_half(
+    lake: needlepoint.Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    publish(lake, "one", 0)
+    seen = []
+    original = publishing.move
+
+    def watched(source: str, target: str) -> None:
+        original(source, target)
+        with opened(bucket, lake.store) as other:
+            seen.append(len(ids(other)))
+            if look == "sync":
+                other.indexer.sync("product")
+            else:
+                paths = [key.removeprefix("lake/product/") for key in keys(bucket, "lake/product/")]
+                other.indexer.look("product", paths)
+            seen.append(len(ids(other)))
+
+    monkeypatch.setattr(publishing, "move", watched)
+    publish(lake, "two", 30)
+    assert seen == [30] * 6
+    assert ids(lake) == list(range(60))
+
+
+class Crash(BaseException):
+    pass
+
+
+def crash_at(lake: needlepoint.Lake, monkeypatch: pytest.MonkeyPatch, stop: str, when: str) -> None:
+    owner = {"move": publishing, "remove": publishing, "put": lake.queue}.get(stop, lake.registry.batches)
+    original = getattr(owner, stop)
+
+    def crash(*arguments: Any) -> None:
+        if when == "after":
+            original(*arguments)
+        raise Crash
+
+    monkeypatch.setattr(owner, stop, crash)
+
+
+@pytest.mark.parametrize("stop", ["begin", "move", "commit", "put", "announced"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_at_any_step_is_caught_up_with(
+    lake: needlepoint.Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, stop: str, when: str
+) -> None:
+    publish(lake, "one", 0)
+    crash_at(lake, monkeypatch, stop, when)
+    with pytest.raises(Crash):
+        publish(lake, "two", 30)
+    monkeypatch.undo()
+    with opened(bucket, lake.store) as other:
+        assert len(ids(other)) in (30, 60)
+        publish(other, "two", 30)  # Spark delivers the batch again
+        assert ids(other) == list(range(60))
+        other.create_index("product", "product_id", build=False)
+        list(other.follow_events(once=True))
+        assert other.status().tables[0].indexes[0].entries == 60
+    assert len(keys(bucket)) == 6
+
+
+@pytest.mark.parametrize("stop", ["begin", "move", "commit", "put", "announced", "remove", "removed"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_while_files_are_replaced_leaves_the_old_or_the_new(
+    lake: needlepoint.Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, stop: str, when: str
+) -> None:
+    publish(lake, "one", 0)
+    crash_at(lake, monkeypatch, stop, when)
+    with pytest.raises(Crash):
+        swap(lake, "two")
+    monkeypatch.undo()
+    old, new = list(range(30)), list(range(500, 510))
+    with opened(bucket, lake.store) as other:
+        assert ids(other) in (old, new)
+        other.sync()
+        expected = old if (stop, when) == ("begin", "before") else new
+        assert ids(other) == expected
+    assert len(keys(bucket)) == (3 if expected is old else 1)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_an_upload_that_is_refused_is_done_again(lake: needlepoint.Lake, server: Server, nth: int) -> None:
+    publish(lake, "one", 0)
+    puts: list[Asked] = []
+
+    def refuse(asked: Asked) -> int | None:
+        puts.extend([asked] if asked.method == "PUT" else [])
+        return 403 if asked.method == "PUT" and len(puts) >= nth else None
+
+    server.before = refuse
+    with pytest.raises(needlepoint.StoreError, match=r"batch 'two' cannot be moved.*access is refused.*same batch"):
+        publish(lake, "two", 30)
+    assert ids(lake) == list(range(30))
+    server.before = None
+    publish(lake, "two", 30)
+    assert ids(lake) == list(range(60))
+    (table,) = lake.status().tables
+    assert table.files == 6
+
+
+def test_an_overloaded_store_is_asked_again(lake: needlepoint.Lake, server: Server) -> None:
+    left = [503, 500, 503]
+    server.before = lambda asked: left.pop() if left and asked.method in ("PUT", "HEAD") else None
+    publish(lake, "one", 0)
+    assert not left
+    assert ids(lake) == list(range(30))
+
+
+def test_wrong_credentials_lose_nothing_and_show_nothing(
+    lake: needlepoint.Lake, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(lake, "one", 0)
+    server.demand_credentials()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "another key")
+    try:
+        with pytest.raises(needlepoint.StoreError, match="not accepted") as caught:
+            publish(lake, "two", 30)
+    finally:
+        server.demand_credentials(demanded=False)
+    for secret in (ACCESS_KEY, SECRET_KEY, "another key"):
+        assert secret not in f"{caught.value!r}{caplog.text}"
+    monkeypatch.undo()
+    lake.sync()
+    assert ids(lake) == list(range(60))
+
+
+def test_replaced_files_change_or_are_kept(lake: needlepoint.Lake, bucket: Bucket) -> None:
+    publish(lake, "one", 0)
+    swap(lake, "two", keep=3600)
+    lake.sync()
+    assert ids(lake) == list(range(500, 510))
+    assert len(keys(bucket)) == 4
+    (key,) = [key for key in keys(bucket) if identify(bucket.url(key)).size == _size_of_new(lake)]
+    bucket.put_table(key, products(600, 20))
+    with pytest.raises(needlepoint.TableChanged, match="sync, and do it again"):
+        swap(lake, "three", first=900)
+    assert ids(lake) == list(range(600, 620))
+    assert len(keys(bucket)) == 4
+
+
+def _size_of_new(lake: needlepoint.Lake) -> int:
+    (file,) = lake.registry.files(lake.registry.table("product"))
+    return file.identity.size
+
+
+def _publish_many(root: str, store: str, first: int) -> None:
+    with needlepoint.open(root, store=store) as lake:
+        for number in range(first, 1000):
+            publish(lake, f"b{number}", number * 30)
+
+
+def test_a_killed_writer_leaves_whole_batches(lake: needlepoint.Lake, bucket: Bucket) -> None:
+    context = multiprocessing.get_context("spawn")
+    publish(lake, "b0", 0)
+    for pause in (0.03, 0.15):
+        before = len(ids(lake))
+        writer = context.Process(target=_publish_many, args=(str(lake.root), str(lake.store), before // 30))
+        writer.start()
+        while len(keys(bucket)) * 10 == before:  # it has begun to upload
+            time.sleep(0.005)
+        time.sleep(pause)
+        assert writer.pid is not None
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+        seen = ids(lake)
+        assert seen == list(range(len(seen)))
+        assert len(seen) % 30 == 0
+        lake.sync()
+        seen = ids(lake)
+        assert (seen, len(keys(bucket)) * 10) == (list(range(len(seen))), len(seen))
+
+
+# Moving
+
+
+def test_files_and_objects_are_moved(bucket: Bucket, server: Server, tmp_path: Path) -> None:
+    content = os.urandom(1000)
+    (tmp_path / "x").write_bytes(content)
+    first, second = bucket.url("a b/ü.parquet"), bucket.url("c/x.parquet")
+    move(str(tmp_path / "x"), first)
+    assert not (tmp_path / "x").exists()
+    start = len(server.asked)
+    move(first, second)
+    assert server.gets(start) == []  # copied inside the store
+    assert keys(bucket) == ["c/x.parquet"]
+    assert bucket.client.get_object(Bucket=bucket.name, Key="c/x.parquet")["Body"].read() == content
+    for source in (str(tmp_path / "x"), first):
+        move(source, second)  # was done before
+        with pytest.raises(FileNotFoundError):
+            move(source, bucket.url("nowhere"))
+    identity = identify(second)
+    bucket.put("c/x.parquet", b"another")
+    remove(second, identity)
+    assert keys(bucket) == ["c/x.parquet"]
+    remove(second, identify(second))
+    remove(second, identity)
+    assert keys(bucket) == []
+
+
+def test_large_files_are_moved_in_parts(
+    bucket: Bucket, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom((12 << 20) + 7)
+    (tmp_path / "x").write_bytes(content)
+    monkeypatch.setattr(remote, "PUT_PART", 5 << 20)
+    start = len(server.asked)
+    move(str(tmp_path / "x"), bucket.url("x.parquet"))
+    assert len([each for each in server.asked[start:] if "partNumber" in each.query]) == 3
+    monkeypatch.setattr(remote, "LARGEST_COPY", 1 << 20)
+    move(bucket.url("x.parquet"), bucket.url("y.parquet"))
+    assert keys(bucket) == ["y.parquet"]
+    assert bucket.client.get_object(Bucket=bucket.name, Key="y.parquet")["Body"].read() == content
+
+
+def test_a_directory_of_objects_is_removed(bucket: Bucket) -> None:
+    bucket.put_quickly([f"stage/a/{number}" for number in range(1200)], b"x")
+    bucket.put("stage/ab", b"x")
+    remove_directory(bucket.url("stage/a"))
+    remove_directory(bucket.url("stage/a"))
+    assert keys(bucket) == ["stage/ab"]

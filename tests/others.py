@@ -1,0 +1,61 @@
+"""What Needlepoint answers on a table of others, compared with the library of the others."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+
+from needlepoint import Lake
+
+WORDS = ("airy", "blue", "cow", "dairy", "east", "farm", "green", "hill")
+
+
+def rows_of(first: int, count: int, *, seed: int = 0) -> pa.Table:
+    """Ids from `first` on, in no order, a group of three, a title of three words."""
+    chance = random.Random(f"{seed} {first}")
+    ids = list(range(first, first + count))
+    chance.shuffle(ids)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "part": [f"p{number % 3}" for number in ids],
+            "title": [" ".join(chance.choices(WORDS, k=3)) for _ in ids],
+            "price": [round(chance.random() * 100, 2) for _ in ids],
+        }
+    )
+
+
+QUESTIONS = (
+    "SELECT count(*) AS n, CAST(sum(id) AS BIGINT) AS s, min(title) AS t FROM {table}",
+    "SELECT part, count(*) AS n, CAST(sum(id) AS BIGINT) AS s FROM {table} GROUP BY part",
+    "SELECT * FROM {table} WHERE id = 7",
+    "SELECT id, title FROM {table} WHERE id IN (3, 5, 1001, 2002, 99999)",
+    "SELECT id, part FROM {table} WHERE part = 'p1' AND id < 40",
+    "SELECT id FROM {table} WHERE title LIKE '%dairy cow%'",
+    "SELECT id, part, price FROM {table} WHERE price > 90 AND part <> 'p2'",
+)
+
+
+def agree(lake: Lake, name: str, theirs: pa.Table, questions: Sequence[str] = QUESTIONS) -> None:
+    """Every question gets the answer that DuckDB gives on what the others' own library reads."""
+    connection = duckdb.connect()
+    connection.register("theirs", theirs)
+    for question in questions:
+        mine = lake.sql(question.format(table=name)).to_arrow()
+        expected = connection.sql(question.format(table="theirs")).to_arrow_table()
+        assert in_order(mine) == in_order(expected.select(mine.column_names)), question
+
+
+def in_order(table: pa.Table) -> list[str]:
+    """The rows, as texts that tell values apart and not how engines show zones and zeros."""
+    return sorted(repr([(name, _shown(row[name])) for name in sorted(row)]) for row in table.to_pylist())
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, datetime.datetime):
+        return value.isoformat()
+    return value + 0.0 if isinstance(value, float) else value
