@@ -39,7 +39,7 @@ STREAM_SCHEMA = "product_id bigint, upc string, title string, partner string"
 def ours(session: Any, lake: needlepoint.Lake, rows: int) -> tuple[float, float]:
     """Seconds until it is published, and until it is indexed."""
     started = time.perf_counter()
-    frame = products(session, rows)
+    frame = products(session, rows, batch=0, batches=1)
     needle_spark.write(frame, lake, "product", partition_by=PARTITIONS, layout=LAYOUT, files_per_partition=1)
     published = time.perf_counter()
     for handled in lake.follow_events(once=True):
@@ -50,7 +50,7 @@ def ours(session: Any, lake: needlepoint.Lake, rows: int) -> tuple[float, float]
 def plain(session: Any, target: Path, rows: int, *, with_options: bool) -> float:
     """As `ours` writes: the rows of a partition in one task, and so in one file."""
     started = time.perf_counter()
-    frame = products(session, rows)
+    frame = products(session, rows, batch=0, batches=1)
     writer = frame.repartition(*PARTITIONS)
     options: dict[str, Any] = {}
     if with_options:
@@ -60,42 +60,47 @@ def plain(session: Any, target: Path, rows: int, *, with_options: bool) -> float
     return time.perf_counter() - started
 
 
+def one_round(session: Any, lake: needlepoint.Lake, root: Path, rows: int) -> tuple[dict[str, float], list[list[int]]]:
+    """Seconds of each; and files, rows and bytes that each wrote."""
+    location = Path(lake.registry.table("product").location)
+    before = _files(location)
+    published, indexed = ours(session, lake, rows)
+    taken = {"needlepoint": indexed, "until published": published}
+    written = [_files(location) - before]
+    for name, with_options in (("plain", True), ("Spark's defaults", False)):
+        target = root / ("options" if with_options else "defaults")
+        taken[name] = plain(session, target, rows, with_options=with_options)
+        written.append(_files(target))
+    return taken, [[len(files), _rows(files), sum(file.stat().st_size for file in files)] for files in written]
+
+
 def measure_writing(session: Any, root: Path, rows: int, rounds: int) -> None:
     times: dict[str, list[float]] = {}
     with needlepoint.open(root / "lake") as lake:
-        first = products(session, 1000)
-        needle_spark.write(first, lake, "product", partition_by=PARTITIONS, layout=LAYOUT, files_per_partition=1)
+        ours(session, lake, 1000)
         lake.create_index("product", "product_id")
-        list(lake.follow_events(once=True))
         for number in range(rounds + 1):
-            before = _files(root / "lake/product")
-            taken = dict(zip(("published", "needlepoint"), ours(session, lake, rows), strict=True))
-            written = {"needlepoint": _files(root / "lake/product") - before}
-            for name, with_options in (("plain", True), ("Spark's defaults", False)):
-                target = root / f"{name} {number}".replace("'", "")
-                taken[name] = plain(session, target, rows, with_options=with_options)
-                written[name] = _files(target)
-            answers = {name: (len(files), _rows(files)) for name, files in written.items()}
-            assert len(set(answers.values())) == 1, f"rows and files differ: {answers}"
-            for files in written.values():
-                size = sum(file.stat().st_size for file in files)
-                times.setdefault("bytes", []).append(size)
-            for name in ("plain", "Spark's defaults"):
-                shutil.rmtree(root / f"{name} {number}".replace("'", ""))
+            taken, written = one_round(session, lake, root / "plain", rows)
+            shutil.rmtree(root / "plain")
+            assert all(each[:2] == written[0][:2] for each in written), f"rows and files differ: {written}"
             if number:  # the first round compiles
                 for name, seconds in taken.items():
                     times.setdefault(name, []).append(seconds)
-        assert lake.status().tables[0].indexed == lake.status().tables[0].files
-    sizes = times.pop("bytes")[-3:]
-    medians = {name: statistics.median(taken) for name, taken in times.items()}
-    shown = {"needlepoint": sizes[0], "plain": sizes[1], "Spark's defaults": sizes[2]}
+        (status,) = lake.status().tables
+        assert status.indexed == status.files
+    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
+    sizes = dict(zip(("needlepoint", "plain", "Spark's defaults"), (each[2] for each in written), strict=True))
     table = [
-        [name, f"{medians[name]:.2f}", f"{size / 1e6:.0f}", f"{medians['needlepoint'] / medians[name]:.2f}"]
-        for name, size in shown.items()
+        [
+            name,
+            f"{seconds:.2f}",
+            f"{sizes[name] / 1e6:.0f}" if name in sizes else "",
+            f"{medians['needlepoint'] / seconds:.2f}" if name in sizes else "",
+        ]
+        for name, seconds in medians.items()
     ]
-    table.insert(1, ["of that until published", f"{medians['published']:.2f}", "", ""])
     headers = ["write", "seconds", "MB", "needlepoint takes so many times as long"]
-    report(f"Writing {rows:,} rows in {answers['plain'][0]} files, {rounds} rounds", headers, table)
+    report(f"Writing {rows:,} rows in {written[0][0]} files, {rounds} rounds", headers, table)
 
 
 def measure_lag(session: Any, root: Path, batches: int, rows: int) -> None:

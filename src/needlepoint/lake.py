@@ -214,8 +214,11 @@ class Lake:
         With `embed`, what it knows of a file is put into the file itself, which every other reader goes on reading.
         docs/indexes.md lists the kinds and their options.
         """
-        found = self.registry.table(table)
         columns = (column,) if isinstance(column, str) else tuple(column)
+        found = self.registry.table(table)
+        if is_of_others(found.format) and not set(columns).issubset(found.schema.names):
+            self.sync(table)  # its log may have the column by now
+            found = self.registry.table(table)
         fields = [found.field(each) for each in columns]
         if len(set(columns)) != len(columns) or not columns:
             raise UsageError(f"an index on {', '.join(columns) or 'no column'}.", hint="Name each column once.")
@@ -265,11 +268,8 @@ class Lake:
 
         `needlepoint.spark.build` does it in tasks of Spark. A build that was killed goes on where it was.
         """
-        found = self.registry.table(table)
-        known = [each.name for each in self.registry.indexes(found)]
-        if index is not None and index not in known:
-            raise UnknownName("index", index, known)
-        publishing.recover(self.registry, self.queue, found)
+        self.indexes_of(table, index)
+        publishing.recover(self.registry, self.queue, self.registry.table(table))
         report = self.indexer.build(table, Elsewhere(pool, index))
         self.sweep_indexes()
         return [report]
@@ -277,15 +277,18 @@ class Lake:
     def rebuild(self, table: str, index: str | None = None, *, from_data: bool = False) -> list[SyncReport]:
         """Build the indexes of a table, or one of them, again: from the indexes embedded in its files where there are
         any, without reading their data; or `from_data`, which embeds them anew too."""
-        found = self.registry.table(table)
-        indexes = [each for each in self.registry.indexes(found) if index is None or each.name == index]
-        if not indexes and index is not None:
-            raise UnknownName("index", index, [each.name for each in self.registry.indexes(found)])
-        for each in indexes:
+        for each in self.indexes_of(table, index):
             self.indexer.begin_anew(each)
         if from_data:
-            self.indexer.catch_up(found, from_data=True)
+            self.indexer.catch_up(self.registry.table(table), from_data=True)
         return self.sync(table)
+
+    def indexes_of(self, table: str, name: str | None = None) -> list[Index]:
+        """The indexes of a table, or the one of this name; UnknownName if there is none."""
+        known = self.registry.indexes(self.registry.table(table))
+        if name is not None and name not in [each.name for each in known]:
+            raise UnknownName("index", name, [each.name for each in known])
+        return [each for each in known if name in (None, each.name)]
 
     def drop_index(self, name: str, *, strip: bool = False) -> None:
         """Forget an index. What it embedded stays in the files, which costs room and nothing else; with `strip` it is
@@ -343,7 +346,8 @@ class Lake:
                 table = next((table for table in self.registry.tables() if table.id == index.table_id), None)
                 if table is None:
                     raise UnknownName("index", index.name, [each.name for each in self.registry.indexes()])
-                width = key_bytes(table.schema.field(index.column).type)
+                known = index.column in table.schema.names  # a log can take a column away
+                width = key_bytes(table.schema.field(index.column).type) if known else 8
                 self._stores[index.id] = self._key_store_of(index, width)
             return self._stores[index.id]
 
@@ -394,6 +398,7 @@ class Lake:
         """A fresh place for one batch in the bucket of a table, for writers that reach it and no directory in common;
         `publish` copies from there inside the store."""
         check_name("a table", table)
+        self._refuse_of_others(table)
         location = self._location(table)
         if not is_url(location):
             raise UsageError(f"table '{table}' lies in {location}.", hint="Stage it in a directory: `staging`.")

@@ -13,10 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner, Result
 from tests.lakes import product_lake, products, write
 
 import needlepoint
 from needlepoint import spark as needle_spark
+from needlepoint.cli import main
 from needlepoint.indexer import backfill
 from needlepoint.indexer.build import FileTask
 from needlepoint.lake import Lake
@@ -212,19 +214,18 @@ def test_files_travel_where_executors_do_not_reach_the_lake(
     pool = sys.modules["needlepoint.spark.pool"]
     monkeypatch.setattr(pool, "CHUNK", 5000)
     monkeypatch.setattr(pool, "PARTS", 3)
-    reached: list[Path] = []
+    asked: list[Path] = []
 
     class Far(SparkPool):
         def reaches(self, directory: Path) -> bool:
-            reached.append(directory)
+            asked.append(directory)
             self._reached[directory] = False
             return False
 
     with make_lake(tmp_path / "lake") as lake:
-        before = set(Path(pool.__file__).parent.glob("*"))
         (report,) = lake.build("product", pool=Far(spark))
         assert (report.indexed, report.failures) == (FILES + 2, ())
-        assert reached and before
+        assert asked
         assert_like_a_local_build(lake, tmp_path)
         assert leftovers(lake) == []
 
@@ -242,15 +243,6 @@ def _fails(item: int, directory: Path) -> int:
     if item == 3:
         raise needlepoint.StoreError("this one fails.", hint="Try another.")
     return item
-
-
-def _at_the_second_attempt(item: Path, directory: Path) -> str:
-    """A worker that dies once, as one that is out of memory does."""
-    (directory / "file").write_text(f"{item.name} of {directory.name}")
-    if not item.exists():
-        item.touch()
-        os._exit(1)
-    return directory.name
 
 
 def test_a_task_that_fails_says_why(tmp_path: Path, spark) -> None:
@@ -300,6 +292,42 @@ def test_one_build_of_a_table_at_a_time(tmp_path: Path, spark) -> None:
             pytest.raises(needlepoint.UsageError, match="another process builds"),
         ):
             needle_spark.build(spark, lake, "product")
+
+
+# The command
+
+
+def needle(root: Path, *arguments: str) -> Result:
+    return CliRunner(env={"NEEDLE_LAKE": None}).invoke(main, ["--lake", str(root), "index", "build", *arguments])
+
+
+def test_the_command(tmp_path: Path, spark) -> None:
+    with make_lake(tmp_path / "lake") as lake:
+        done = needle(tmp_path / "lake", "product", "--on", "spark", "--index", "id")
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"product: {FILES + 2} files indexed in ")
+        assert {name for name, files, _ in summary(lake) if files} == {"id"}
+        done = needle(tmp_path / "lake", "product")
+        assert done.exit_code == 0
+        assert all(files == FILES + 2 for _, files, _ in summary(lake))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["prodct"], 1, "Did you mean 'product'?"),
+        (["product", "--index", "titel"], 1, "Did you mean 'titles'?"),
+        (["product", "--on", "flink"], 2, "'local', 'spark'"),
+        (["product", "--master", "spark://head:7077"], 2, "--on spark"),
+        (["product", "--on", "spark", "--config", "x"], 2, "NAME=VALUE"),
+        ([], 2, "Missing argument"),
+    ],
+)
+def test_the_command_refuses(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
+    make_lake(tmp_path / "lake").close()
+    done = needle(tmp_path / "lake", *arguments)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert words in done.stderr
 
 
 # A cluster of two workers

@@ -28,6 +28,7 @@ from tests.lakes import staged, write
 from tests.others import agree, in_order, rows_of
 
 import needlepoint
+import needlepoint.spark
 from needlepoint import Lake
 from needlepoint.cli import main
 from needlepoint.errors import NotIndexable, SchemaConflict, StoreError, UnknownName, Unsupported, UsageError
@@ -190,12 +191,16 @@ def test_columns_come_go_and_get_wider(lake: Lake, tmp_path: Path) -> None:
             "index of_a: the table has no column 'a' any more. DROP INDEX removes it."
         ]
     assert lake.sql("SELECT * FROM t WHERE id = '2'").report.tables[0].page_read_files == 1
+    lake.rebuild("t")
     write_deltalake(place, pa.table({"a": [7, 8]}), mode="overwrite", schema_mode="overwrite")
     for _ in range(2):
         assert lake.sql("SELECT * FROM t WHERE a = 8").rows() == [{"a": 8}]
         lake.sync()
     assert lake.sql("SELECT * FROM t WHERE a = 8").report.tables[0].page_read_files == 1
     lake.drop_index("of_a")
+    write_deltalake(place, pa.table({"a": [9], "late": ["x"]}), mode="append", schema_mode="merge")
+    lake.create_index("t", "late")
+    assert lake.table("t").get(late="x").rows() == [{"a": 9, "late": "x"}]
 
 
 def test_partitioning_can_change(lake: Lake, orders: str) -> None:
@@ -283,6 +288,38 @@ def inline_vector(*rows: int) -> dict[str, Any]:
 
 
 LOST = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40}
+
+
+def test_structs_that_got_fields(lake: Lake, tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    first, second = pa.struct({"x": pa.int64()}), pa.struct({"x": pa.int64(), "y": pa.string()})
+    write_deltalake(place, pa.table({"id": [1, 2], "s": pa.array([{"x": 1}, None], first)}))
+    lake.create_table("t", place)
+    lake.create_index("t", "id")
+    new = pa.table({"id": [3], "s": pa.array([{"x": 1, "y": "b"}], second)})
+    write_deltalake(place, new, mode="append", schema_mode="merge")
+    lake.create_table("again", place)
+    for name in ("t", "again"):
+        for question in ("SELECT * FROM {table}", "SELECT * FROM {table} WHERE id = 1"):
+            agree(lake, name, read(place), [question])
+        agree(lake, name, read(place), ["SELECT id FROM {table} WHERE s['y'] IS NULL"])
+        lake.sync()
+
+
+@pytest.mark.spark
+def test_spark_reads_what_the_log_says(spark: Any, lake: Lake, tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    odd = pa.table({"id": range(6), "p": ["a", None, "b/c", "007", "null", "a"]})
+    write_deltalake(place, odd, partition_by=["p"])
+    write_deltalake(place, odd, mode="overwrite")
+    lake.create_table("t", place)
+    lake.create_index("t", "id")
+    for where in (None, "id < 100", "id = 3", "p = '007'"):
+        found = needlepoint.spark.read(spark, lake, "t", where=where).toArrow()
+        assert in_order(found) == in_order(lake.sql(f"SELECT * FROM t WHERE {where or 'true'}").to_arrow())
+    assert needlepoint.spark.read(spark, lake, "t").count() == 6
+    with pytest.raises(UsageError, match="not written here"):
+        needlepoint.spark.write(spark.createDataFrame([(1, "a")], "id long, p string"), lake, "t")
 
 
 @pytest.mark.parametrize("vector", [inline_vector(0, 3), {**LOST, "cardinality": 2}], ids=["inline", "lost"])

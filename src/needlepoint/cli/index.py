@@ -59,9 +59,7 @@ def build(table: str, index: str | None, on: str, master: str | None, settings: 
     config = dict(map(_setting, settings))
     started = time.perf_counter()
     with open_lake() as lake:
-        if index is not None:
-            lake.registry.index(index)
-        lake.registry.table(table)
+        lake.indexes_of(table, index)  # refused before Spark starts
         report = _on_spark(lake, table, index, master, config) if on == "spark" else lake.build(table, index)[0]
     took = duration(time.perf_counter() - started)
     click.echo(f"{table}: {count(report.indexed, 'file')} indexed in {took}")

@@ -66,7 +66,10 @@ class DeltaLog:
             table = self._open()
             version = table.version()
             commit = self._identity(version)
-            logged = self._logged(table)
+            try:
+                logged = self._logged(table)
+            except DeltaError as error:
+                raise self._unreadable(error) from None
             if logged is not None:
                 return logged, commit
             # A file that the log names is not there: a newer version may have removed it meanwhile.

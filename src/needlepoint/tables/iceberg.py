@@ -148,20 +148,15 @@ class IcebergLog:
         snapshot = table.metadata.current_snapshot()
         if snapshot is None:
             return []
+        found: dict[str, tuple[str, ...]] = {}
         try:
-            manifests = snapshot.manifests(table.io)
-            known = self._manifests
-            self._manifests = {each.manifest_path: known.get(each.manifest_path, ()) for each in manifests}
-            for each in manifests:
-                if each.manifest_path not in known:
-                    self._manifests[each.manifest_path] = tuple(self._entries(each, table.io))
-        except OSError as error:
-            self._manifests = {}
+            for each in snapshot.manifests(table.io):
+                known = self._manifests.get(each.manifest_path)  # they never change
+                found[each.manifest_path] = tuple(self._entries(each, table.io)) if known is None else known
+        except (OSError, ValueError) as error:
             raise self._unreadable(self._location, error) from None
-        except BaseException:
-            self._manifests = {}
-            raise
-        return sorted({path for paths in self._manifests.values() for path in paths})
+        self._manifests = found
+        return sorted({path for paths in found.values() for path in paths})
 
     def _entries(self, manifest: Any, io: Any) -> Iterator[str]:
         for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):

@@ -84,7 +84,15 @@ def _as_logged(stored: pa.Field, logged: pa.Field) -> pa.DataType:
     mine, theirs = stored.type, logged.type
     if pa.types.is_timestamp(mine) and pa.types.is_timestamp(theirs) and mine.tz is None:
         return pa.timestamp(mine.unit, theirs.tz)
-    return theirs if pa.types.is_nested(theirs) and plain_deeply(mine).equals(plain_deeply(theirs)) else mine
+    return theirs if pa.types.is_nested(theirs) and _fits(plain_deeply(mine), plain_deeply(theirs)) else mine
+
+
+def _fits(mine: pa.DataType, theirs: pa.DataType) -> bool:
+    """The same, but for fields that a struct lacks, which are NULL in it."""
+    if not (pa.types.is_struct(mine) and pa.types.is_struct(theirs)):
+        return bool(mine.equals(theirs))
+    known = {each.name: each.type for each in theirs.fields}
+    return all(each.name in known and _fits(each.type, known[each.name]) for each in mine.fields)
 
 
 def plain_deeply(type: pa.DataType) -> pa.DataType:

@@ -179,14 +179,14 @@ class Registry:
         self, table: Table, schema: pa.Schema, partitions: Sequence[str], mixed: frozenset[str] = frozenset()
     ) -> Table:
         """The table has these columns and no others: its log says so. An index of a column that has another type now,
-        or is no more, begins anew, as where a unit becomes finer."""
+        or is no more, or was not there, begins anew, as where a unit becomes finer."""
         with self._change() as connection:
             query = "SELECT schema FROM tables WHERE id = ?"
             before = pa.ipc.read_schema(pa.py_buffer(connection.execute(query, (table.id,)).fetchone()[0]))
             for column in sorted(respelled(before, schema)):
                 _refuse_too_far(connection, table, schema.field(column))
                 _begin_anew(connection, table, column)
-            for column in set(before.names).difference(schema.names):
+            for column in set(before.names).symmetric_difference(schema.names):
                 _begin_anew(connection, table, column)
             connection.execute(
                 "UPDATE tables SET schema = ?, partitions = ?, mixed = ? WHERE id = ?",
