@@ -73,7 +73,7 @@ def sweep_index_entries(lake: Lake, index: Index, worth: float) -> int:
     width = key_bytes(table.schema.field(index.column).type)
     capacity = max(1 << 16, lake.settings.index_memory // ((width + 8) * COPIES_OF_AN_ENTRY))
     indexes, scratch = lake.store / "indexes", lake.store / "scratch"
-    if sweep_entries(lake.registry, lake.key_store(index), index, width, indexes, scratch, capacity) is None:
+    if sweep_entries(lake.registry, index, width, indexes, scratch, capacity) is None:
         return 0
     # Not closed: another thread may be asking it.
     lake.forget_store(index)

@@ -378,7 +378,8 @@ def test_the_command(lake) -> None:
     assert "1 row (1 file rewritten, 0 removed) deleted" in run(
         "delete", "product", "--where", "product_id = 7", "--yes"
     )
-    assert "dead" in run("status")
+    assert "dead" in (status := run("status"))
+    assert "0 events waiting" in status
     assert "dead entries" in run("sweep", "--now")
     assert "1,999 rows (0 files rewritten, 1 removed)" in run("drop-partition", "product", "year=2020", "--yes")
     assert "2,000 rows" in run("expire", "product", "--by", "year", "--before", "2022", "--dry-run")

@@ -324,3 +324,18 @@ def _holding(root: Path, secret: str) -> list[str]:
             if any(part in data for part in (secret.encode(), secret[:8].encode(), secret.lower().encode())):
                 found.append(str(path.relative_to(root)))
     return found
+
+
+def test_tables_of_others_are_left_to_their_tools(lake) -> None:
+    table = lake.registry.table("product")
+    lake.registry.create_table("theirs", table.location, table.schema, table.partitions, format="delta")
+    for ask in (
+        lambda: lake.delete("theirs", "TRUE"),
+        lambda: lake.delete_files("theirs", ["year=2020/p0.parquet"]),
+        lambda: lake.drop_partition("theirs", year=2020),
+        lambda: lake.expire("theirs", "year", 2022),
+        lambda: compact(None, lake, "theirs"),
+    ):
+        with pytest.raises(needlepoint.UsageError, match="table of Delta"):
+            ask()
+    assert len(files(lake)) == 4

@@ -97,6 +97,8 @@ def command(
                 session = spark.session("needle compact")
         started = time.perf_counter()
         done = spark.compact(session, lake, table, keep=keep, index=not no_index, **chosen, **more)  # type: ignore[arg-type]
+        if not no_index:
+            list(lake.follow_events(once=True))  # of what was just done, and is indexed
     _show(table, done, time.perf_counter() - started)
 
 

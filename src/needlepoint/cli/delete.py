@@ -11,9 +11,10 @@ from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
     from needlepoint.deletion import Deleted
+    from needlepoint.lake import Lake
 
 
-def carry_out(table: str, remove: Callable[[bool], Deleted], *, dry_run: bool, yes: bool) -> None:
+def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deleted], *, dry_run: bool, yes: bool) -> None:
     """Tell what would be deleted, ask, and do it. `remove` is told whether it is only to say."""
     if dry_run or not yes:
         would = remove(True)
@@ -22,6 +23,7 @@ def carry_out(table: str, remove: Callable[[bool], Deleted], *, dry_run: bool, y
             return
         click.confirm("Delete them?", abort=True, err=True)
     done = remove(False)
+    list(lake.follow_events(once=True))  # of what was just done, and is indexed
     click.echo(f"{table}: {_told(done)} deleted; `needle sweep --now` takes the rest of them out of the indexes")
 
 
@@ -50,4 +52,4 @@ def command(table: str, where: str, dry_run: bool, yes: bool) -> None:
       needle delete visit --where "user_id = 7" --yes && needle sweep --now
     """
     with open_lake() as lake:
-        carry_out(table, lambda dry: lake.delete(table, where, dry_run=dry), dry_run=dry_run, yes=yes)
+        carry_out(lake, table, lambda dry: lake.delete(table, where, dry_run=dry), dry_run=dry_run, yes=yes)

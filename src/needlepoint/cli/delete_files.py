@@ -24,4 +24,4 @@ def command(table: str, paths: tuple[str, ...], dry_run: bool, yes: bool) -> Non
       needle delete-files product year=2024/part-00000.parquet
     """
     with open_lake() as lake:
-        carry_out(table, lambda dry: lake.delete_files(table, paths, dry_run=dry), dry_run=dry_run, yes=yes)
+        carry_out(lake, table, lambda dry: lake.delete_files(table, paths, dry_run=dry), dry_run=dry_run, yes=yes)

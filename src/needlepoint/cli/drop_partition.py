@@ -26,4 +26,4 @@ def command(table: str, values: tuple[str, ...], dry_run: bool, yes: bool) -> No
     """
     wanted = partition_values(values)
     with open_lake() as lake:
-        carry_out(table, lambda dry: lake.drop_partition(table, wanted, dry_run=dry), dry_run=dry_run, yes=yes)
+        carry_out(lake, table, lambda dry: lake.drop_partition(table, wanted, dry_run=dry), dry_run=dry_run, yes=yes)

@@ -42,7 +42,7 @@ def command(table: str, column: str, older_than: str | None, before: str | None,
             if not type.startswith(("date", "timestamp")):
                 raise click.UsageError(f"{column} is {type}, which has no age: give --before.")
             value = _then(older_than, whole_days=type.startswith("date"))
-        carry_out(table, lambda dry: lake.expire(table, column, value, dry_run=dry), dry_run=dry_run, yes=yes)
+        carry_out(lake, table, lambda dry: lake.expire(table, column, value, dry_run=dry), dry_run=dry_run, yes=yes)
 
 
 def _then(age: str, *, whole_days: bool) -> object:

@@ -42,7 +42,7 @@ def count(registry: Registry, store: KeyStore, index: Index) -> Counted:
 
 
 def sweep_entries(
-    registry: Registry, store: KeyStore, index: Index, width: int, indexes: Path, scratch: Path, capacity: int
+    registry: Registry, index: Index, width: int, indexes: Path, scratch: Path, capacity: int
 ) -> int | None:
     """Make a key index anew of its live entries. Returns its new id; None when it was dropped meanwhile."""
     with registry.snapshot():
@@ -51,13 +51,15 @@ def sweep_entries(
         except UnknownName:
             return None
         files = registry.renewals.entries(index)
-    store.refresh(runs)
+    # A reader of its own: those of queries may be closed and opened again meanwhile.
+    store = RocksKeyStore(indexes / str(index.id), width)
     new_id = registry.renewals.new_id()
     beside = scratch / uuid.uuid4().hex
     database = RocksKeyStore(beside / "database", width)
     covered = np.array(sorted(files), np.uint32)
     names: list[str] = []
     try:
+        store.refresh(runs)
         beside.mkdir(parents=True)
         database.ingest([])
         for entries in _portions(store.scan(), covered, width, capacity):
@@ -71,6 +73,7 @@ def sweep_entries(
 
         return new_id if registry.renewals.renew(index, new_id, files.keys(), names, arrive) else None
     finally:
+        store.close()
         shutil.rmtree(beside, ignore_errors=True)
 
 

@@ -59,7 +59,11 @@ class Order:
 
 def is_sortable(type: pa.DataType) -> bool:
     try:
-        pc.sort_indices(pa.table({"a": _plain(pa.chunked_array([], type))}), sort_keys=[("a", "ascending")])
+        values = _plain(pa.chunked_array([], type))
+        if pa.types.is_nested(values.type):
+            return False  # Arrow sorts structs, by themselves
+        keys = [("a", "ascending"), ("b", "ascending")]
+        pc.sort_indices(pa.table({"a": values, "b": values}), sort_keys=keys)
     except (pa.ArrowException, TypeError):
         return False
     return True
