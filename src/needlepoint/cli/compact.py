@@ -40,7 +40,7 @@ def partition_values(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-@click.command("compact", short_help="Rewrite small or badly laid out files into better ones, with Spark.")
+@click.command("compact", short_help="Rewrite small or unordered files into better ones.")
 @click.argument("table")
 @click.option("--sort-by", metavar="A,B", help="Sort rows by these columns, over all files of a partition.")
 @click.option("--zorder", metavar="A,B", help="Order rows by all these columns at once.")
