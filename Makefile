@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ROWS ?= 2000000
+S3A_JARS := .cache/s3a-jars
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench-quick bench-peers bench-text bench-spark bench-write bench-backfill lock clean
+.PHONY: help install demo test test-all test-s3a lint format bench-quick bench-peers bench-text bench-spark bench-write \
+  bench-backfill bench-scale-simulation s3a-jars lock clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 24
 
 install: $(VENV)/.installed  ## Install Needlepoint and its tools into .venv, versions pinned with hashes
 
@@ -28,6 +30,20 @@ test: install lint  ## Run all checks and tests (what CI runs)
 
 test-all: install lint  ## The same with the long tests: thousands of property cases
 	NEEDLE_TEST_PROFILE=thorough $(BIN)/python -m pytest -m ""
+
+s3a-jars: $(S3A_JARS)/.fetched  ## hadoop-aws for the test of s3a, from a source archive on PyPI (180 MB)
+
+$(S3A_JARS)/.fetched: | $(VENV)/.installed
+	@mkdir -p $(S3A_JARS)
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
+	  --dest $(S3A_JARS) "sagemaker-pyspark==1.4.5"
+	@tar xzf $(S3A_JARS)/sagemaker_pyspark-1.4.5.tar.gz --strip-components=3 -C $(S3A_JARS) \
+	  sagemaker_pyspark-1.4.5/deps/jars/hadoop-aws-3.3.1.jar sagemaker_pyspark-1.4.5/deps/jars/aws-java-sdk-bundle-1.11.901.jar
+	@rm $(S3A_JARS)/sagemaker_pyspark-1.4.5.tar.gz
+	@touch $@
+
+test-s3a: s3a-jars  ## The test of s3a, which `make test` passes over
+	NEEDLE_TEST_S3A_JARS=$(abspath $(S3A_JARS)) $(BIN)/python -m pytest tests/integration/test_s3a.py
 
 lint: install  ## ruff, mypy and the import contract
 	$(BIN)/ruff check .
@@ -58,6 +74,9 @@ bench-write: install  ## Spark write with publish and index beside the plain one
 
 bench-backfill: install  ## Indexes of 20M rows built in processes and in Spark's tasks, rows a second and core (BENCH_ROWS=20000000)
 	$(BIN)/python benchmarks/backfill.py
+
+bench-scale-simulation: install  ## A query node over 100,000 files and KEYS=1e8 keys without their data (1e9: 10 GB, 15 minutes)
+	$(BIN)/python benchmarks/scale_simulation.py --keys $(or $(KEYS),1e8)
 
 lock: install  ## Resolve the versions again into requirements.lock (needs uv)
 	uv pip compile --extra dev --generate-hashes --no-emit-index-url --no-annotate --no-header \

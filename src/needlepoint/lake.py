@@ -470,7 +470,7 @@ class Lake:
         self._refuse_of_others(table)
         return deletion.expire(self, table, column, before, dry_run=dry_run)
 
-    def is_counted_on(self, table: str, staging: Path) -> bool:
+    def is_counted_on(self, table: str, staging: Path | str) -> bool:
         """Whether the registry counts on these staged files: then they are all there is of a batch."""
         return table in self.registry.table_names() and any(
             batch.staging == str(staging) for batch in self.registry.batches.unfinished(self.registry.table(table))
@@ -533,7 +533,7 @@ class Lake:
                 return self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
         table = self.registry.table(name)
         if staged:
-            known = [file.path for file in self.registry.files(table)]
+            known = self.registry.paths(table)
             found = discover_schema(staging, read_schemas(staging, paths), [*known, *paths], base=table)
             if found.adds_to(table):
                 table = self.registry.widen_schema(table, found.schema, found.mixed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pickle
@@ -12,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, aws_server
 from tests.integration.test_publishing import ids, publish, swap
 from tests.lakes import products, write
 
 import needlepoint
+from needlepoint.cli.needle import main
 from needlepoint.objects import identify, move, remote, remove, remove_directory
 from needlepoint.tables import publishing
+from needlepoint.tables.staged import StagedFile
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +103,12 @@ def test_a_store_that_is_no_directory_is_refused(tmp_path: Path, store: str) -> 
 def test_roots_that_are_no_place(tmp_path: Path, root: str) -> None:
     with pytest.raises(needlepoint.UsageError):
         needlepoint.open(root, store=tmp_path)
+
+
+def test_an_endpoint_that_is_no_url(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9000")
+    with opened(bucket, tmp_path) as lake, pytest.raises(needlepoint.UsageError, match="AWS_ENDPOINT_URL is no URL"):
+        lake.create_table("product")
 
 
 def test_a_lake_that_is_not_there(bucket: Bucket, tmp_path: Path) -> None:
@@ -391,3 +401,133 @@ def test_a_directory_of_objects_is_removed(bucket: Bucket) -> None:
     remove_directory(bucket.url("stage/a"))
     remove_directory(bucket.url("stage/a"))
     assert keys(bucket) == ["stage/ab"]
+
+
+# Everything else
+
+
+def test_all_that_a_lake_does(lake: needlepoint.Lake, bucket: Bucket) -> None:
+    publish(lake, "one", 0, count=1000)
+    everything = list(range(3000))
+    for column, kind in (("product_id", "key"), ("upc", "key"), ("title", "text"), ("title", "distinct")):
+        lake.create_index("product", column, kind, embed=column != "upc")
+    wanted = "SELECT product_id, price FROM product WHERE product_id IN (5, 1500, 2999) ORDER BY 1"
+    expected = lake.engine.sql(wanted, use_indexes=False).to_arrow()
+
+    def check(*, paged: bool = True) -> None:
+        result = lake.sql(wanted)
+        assert result.to_arrow().equals(expected)
+        assert not paged or result.report.tables[0].page_read_files == 3
+        assert ids(lake) == everything
+        assert lake.verify("product", samples=5, seed=1).differences == ()
+
+    check()
+    assert [each.indexed for each in lake.rebuild("product")] == [3]
+    check()
+    assert len(lake.retrofit("product", bloom=["upc"])) == 3
+    check()
+    (status,) = lake.status().tables
+    assert (status.location, status.files, status.indexed) == (bucket.url("lake/product"), 3, 3)
+    lake.drop_index("product_title_distinct", strip=True)
+    lake.drop_index("product_product_id_key")
+    check(paged=False)
+    lake.drop_table("product")
+    assert len(keys(bucket, "lake/product/")) == 3
+    lake.create_table("product")
+    assert ids(lake) == everything
+
+
+def test_sync_takes_in_what_others_write(lake: needlepoint.Lake, bucket: Bucket) -> None:
+    publish(lake, "one", 0)
+    bucket.put_table("lake/product/year=2020/other.parquet", products(100, 10))
+    bucket.delete(next(key for key in keys(bucket) if "year=2022" in key))
+    (report,) = lake.sync()
+    assert (report.added, report.removed) == (1, 1)
+    assert ids(lake) == [*range(20), *range(100, 110)]
+
+
+def test_orphans_in_the_bucket_are_swept_and_live_batches_are_not(
+    lake: needlepoint.Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(lake, "one", 0)
+    orphan, live = lake.staging_url("product"), lake.staging_url("product")
+    assert orphan.startswith(bucket.url("lake/_stage/product/"))
+    for place in (orphan, live):
+        bucket.put_table(f"{place.removeprefix(f's3://{bucket.name}/')}/year=2020/x.parquet", products(30, 10))
+    dropped = lake.staging_url("dropped")
+    bucket.put(f"{dropped.removeprefix(f's3://{bucket.name}/')}/_temporary/0/x", b"x")
+    bucket.put("lake/_stage/of/others", b"x")
+    files = [StagedFile(f"{live}/year=2020/x.parquet", "year=2020", 0, 10)]
+    crash_at(lake, monkeypatch, "move", "before")
+    with pytest.raises(Crash):
+        lake.publish("product", files, live, "two")
+    monkeypatch.undo()
+    assert ids(lake) == list(range(30))
+    assert publishing.sweep_prefixes(lake.root, lake.registry) == []
+    assert lake.sweep().staging == 0  # which finishes the batch, and leaves what is young
+    assert ids(lake) == list(range(40))
+    assert publishing.sweep_prefixes(lake.root, lake.registry, older_than=-2) == [
+        dropped,
+        orphan,
+    ]
+    assert len(keys(bucket)) == 5
+
+
+def test_a_table_that_is_a_bucket_is_staged_inside(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put_table("year=2020/a.parquet", products(0, 10))
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("product", f"s3://{bucket.name}")
+        place = lake.staging_url("product")
+        assert place.startswith(f"s3://{bucket.name}/_stage/product/")
+        bucket.put_table(f"{place.removeprefix(f's3://{bucket.name}/')}/year=2021/x.parquet", products(10, 10))
+        lake.engine.snapshots.forget()
+        assert ids(lake) == list(range(10))
+        lake.publish("product", [StagedFile(f"{place}/year=2021/x.parquet", "year=2021", 0, 10)], place)
+        assert ids(lake) == list(range(20))
+        with pytest.raises(needlepoint.UsageError, match="Stage it in a directory"):
+            lake.staging_url("other")
+    assert len(keys(bucket)) == 2
+
+
+def test_the_command_line(bucket: Bucket, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    for number in range(3):
+        bucket.put_table(f"lake/product/year={2020 + number}/x.parquet", products(number * 1000, 1000))
+    shown = []
+
+    def needle(*arguments: str, status: int = 0, **variables: str) -> str:
+        result = CliRunner(env={"NEEDLE_LAKE": bucket.url("lake"), **variables}).invoke(main, arguments)
+        assert result.exit_code == status, result.output
+        shown.append(result.output)
+        return result.output
+
+    assert "no store of" in needle("status", status=1)
+    assert needle("create-table", "product") == "table product: 3 files, 3,000 rows, partitioned by year\n"
+    needle("create-index", "product", "product_id", "--embed")
+    query = "SELECT upc FROM product WHERE product_id = 1234"
+    assert json.loads(needle("sql", "--format", "json", query)) == [{"upc": "U000001234"}]
+    assert "1 of 3" in needle("explain", query) or "product" in shown[-1]
+    assert "0 added" in needle("sync")
+    assert "0 orphaned batches removed" in needle("sweep")
+    needle("verify", "product")
+    needle("retrofit", "product", "--bloom", "upc")
+    needle("rebuild", "product")
+    needle("indexer", "--once")
+    status = json.loads(needle("status", "--format", "json"))
+    assert status["root"] == bucket.url("lake")
+    assert status["store"] == str(tmp_path / f"data/needlepoint/s3%3A%2F%2F{bucket.name}%2Flake")
+    table = needle("status")
+    assert f"lake {bucket.url('lake')}\nstore " in table
+    needle("inspect", bucket.url("lake/product/year=2020/x.parquet"))
+    # With another store it is another registry over the same files.
+    other = str(tmp_path / "other")
+    needle("create-table", "product", "--store", other)
+    assert other in needle("--store", other, "status").replace("\n", "")
+    assert json.loads(needle("sql", "--format", "json", query, NEEDLE_STORE=other)) == [{"upc": "U000001234"}]
+    assert "is the store of" in needle("--lake", bucket.url("else"), "--store", other, "status", status=1)
+    needle("drop-index", "product_product_id_key")
+    needle("drop-table", "product")
+    assert len(keys(bucket)) == 3
+    assert "is a directory" in needle("demo", "--lake", bucket.url("demo"), status=2)
+    for secret in (ACCESS_KEY, SECRET_KEY):
+        assert secret not in "".join(shown)

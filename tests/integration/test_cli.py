@@ -75,9 +75,9 @@ def console_script() -> list[str]:
 # Help and start
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "index build"])
 def test_every_command_has_help_with_examples(command: str) -> None:
-    shown = needle(command, "--help")
+    shown = needle(*command.split(), "--help")
     assert shown.exit_code == 0
     assert f"needle {command}" in shown.stdout.split("Example", 1)[1]
     assert "--lake PLACE" in shown.stdout

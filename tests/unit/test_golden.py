@@ -99,6 +99,15 @@ def test_registry_with_removals(tmp_path: Path) -> None:
     registry.close()
 
 
+def test_registry_with_changes(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / "registry-5.db", tmp_path / "registry.db")
+    registry = Registry(tmp_path, tmp_path)
+    (table,) = registry.tables()
+    assert [file.path for file in registry.files(table)] == ["a.parquet", "c.parquet"]
+    assert (registry.sequence(), registry.changed(table, 5)) == (6, [2, 3])
+    registry.close()
+
+
 def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
     schema = pa.schema([("t", pa.timestamp("us")), ("i", pa.int64())])
     registry = Registry(tmp_path, tmp_path)
@@ -119,6 +128,9 @@ def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
         for name in ("columns", "embed", "options"):
             connection.execute(f"ALTER TABLE indexes DROP COLUMN {name}")
         connection.execute("DROP TABLE payloads")
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute("DROP TABLE changes")
         connection.execute("PRAGMA user_version = 2")
     connection.close()
     registry = Registry(tmp_path, tmp_path)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.group("index", short_help="Build the indexes of a large table, here or in Spark.")
+@common_options
 def command() -> None:
     """Build the indexes of a large table.
 

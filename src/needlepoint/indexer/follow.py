@@ -154,7 +154,7 @@ def _handle_table(registry: Registry, indexer: Indexer, name: str, group: list[_
     if is_url(table.location):
         _attempt(table, group, lambda some: indexer.look(name, _paths(name, some)))
         return
-    known = {file.path for file in registry.files(table)}
+    known = frozenset(registry.paths(table))
     recorded: list[_Work] = []
     others: list[_Work] = []
     for work in group:

@@ -40,6 +40,7 @@ from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
 from needlepoint.tables.definitions import File, Index, Table
 from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas
+from needlepoint.tables.known_files import KnownFiles
 from needlepoint.tables.listing import belongs
 from needlepoint.tables.logged import Logged
 from needlepoint.tables.logs import is_of_others
@@ -107,6 +108,7 @@ class Indexer:
         progress: Progress = no_progress,
     ) -> None:
         self._registry = registry
+        self._files = KnownFiles(registry)
         self._stores = stores
         self._packs = packs
         self._scratch = scratch
@@ -116,8 +118,8 @@ class Indexer:
     def sync(self, name: str, elsewhere: Elsewhere = HERE) -> SyncReport:
         """Make the registry agree with the directory, or with the table's log, then index what lacks it."""
         table = self._registry.table(name)
-        known = {file.path: file for file in self._registry.files(table)}
-        seen = Snapshots(self._registry, refresh=0).look(name)
+        known = self._files.of(table)
+        seen = Snapshots(self._registry, refresh=0, files=self._files).look(name)
         paths = {file.path for file in seen.files}
         gone = [file for path, file in known.items() if path not in paths]
         fresh = [file for file in seen.files if file.id is None]
@@ -160,7 +162,7 @@ class Indexer:
         """What was done, and the paths where something changed meanwhile."""
         table = self._registry.table(name)
         with self._registry.snapshot():
-            known = {file.path: file for file in self._registry.files(table)}
+            known = self._files.of(table)
             pending, removed = on_their_way(self._registry.batches.unfinished(table), known.keys())
         found, refused = _identities(table, set(paths) - pending)
         gone = [known[path] for path, identity in found.items() if identity is None and path in known]
@@ -261,7 +263,7 @@ class Indexer:
             # An index and the type of its keys belong together: a unit that becomes finer makes another index.
             table = self._registry.table(table.name)
             indexes = [index for index in self._registry.indexes(table) if index.id not in unusable]
-            files = self._registry.files(table)
+            files = list(self._files.of(table).values())
         wanted = frozenset(index.id for index in indexes if elsewhere.index in (None, index.name))
         empty = wanted.difference(*(file.indexed for file in files))
         missing = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 SCHEME = "s3://"
 # Requests on their way at once, for all reads together. They wait for the network and not for a core.
 REQUESTS_AT_ONCE = 32
+# Each sends up to four parts at once, and holds some 50 MB for it.
+_uploads = threading.BoundedSemaphore(8)
 # The end of a Parquet file is asked for more than once: as its footer, and for the page indexes in front of it.
 LONGEST_TAIL = 1 << 20
 LIST_PAGE = 1000  # the most that one list request returns
@@ -78,6 +81,9 @@ def checked_url(url: str) -> str:
 def endpoint() -> tuple[str | None, bool]:
     """Where S3 is if not at AWS, and whether it may be spoken to without encryption."""
     found = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+    if found is not None and not found.startswith(("http://", "https://")):
+        # The driver would end in a panic.
+        raise UsageError("AWS_ENDPOINT_URL is no URL.", hint="For example: https://minio.example.com:9000.")
     allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
     return found, allowed or (found or "").startswith("http://")
 
@@ -227,7 +233,7 @@ class RemoteObject:
 def upload(path: str, url: str) -> None:
     """A local file becomes an object; visible when all of it is there."""
     bucket, key = split_url(url)
-    with open(path, "rb") as file:
+    with _uploads, open(path, "rb") as file:
         part = max(PUT_PART, os.fstat(file.fileno()).st_size // MOST_PARTS)
         try:
             obstore.put(store_of(bucket), key, file, chunk_size=part, max_concurrency=4)
@@ -243,16 +249,21 @@ def copy_object(source: str, target: str) -> None:
         try:
             if file.size <= LARGEST_COPY:
                 obstore.copy(store_of(bucket), split_url(source)[1], key)
-                return
-            part = max(PUT_PART, file.size // MOST_PARTS)
-            writer = obstore.open_writer(store_of(bucket), key, buffer_size=part, max_concurrency=4)
-            for start in range(0, file.size, part):
-                writer.write(file.read(start, min(part, file.size - start)))
-            writer.close()
+            else:
+                _send_again(file, store_of(bucket), key)
         except NeedlepointError:
             raise
         except (BaseError, OSError, ValueError) as error:
             _refuse(source, error)
+
+
+def _send_again(file: RemoteObject, store: S3Store, key: str) -> None:
+    part = max(PUT_PART, file.size // MOST_PARTS)
+    with _uploads:
+        upload = obstore.open_writer(store, key, buffer_size=part, max_concurrency=4)
+        for start in range(0, file.size, part):
+            upload.write(file.read(start, min(part, file.size - start)))
+        upload.close()
 
 
 def delete_objects(urls: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ in the chunk heads; a lookup adds numbers only.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -71,6 +72,7 @@ def make_frame(
     return Frame(head.unfinished(), _tail(key_value, created_by))
 
 
+@functools.lru_cache(maxsize=256)  # the files of a table mostly have one
 def arrow_schema(frame: Frame) -> pa.Schema:
     """The schema as pyarrow reads it, from a file of that frame and no rows.
 

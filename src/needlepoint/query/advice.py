@@ -92,14 +92,9 @@ class Advised:
 def advise(facts: Facts, history: Sequence[Asked], used: Sequence[Used] = (), today: int = 0) -> list[Advice]:
     """All that pays, the greatest gain first."""
     often = [asked for asked in history if asked.times >= OFTEN]
-    found = [
-        *new_indexes(facts, often),
-        *sort_orders(facts, often),
-        *small_files(facts, often),
-        *page_layout(facts, often),
-        *unused_indexes(facts, used, today),
-        *lacking_files(facts),
-    ]
+    found = [*new_indexes(facts, often), *unused_indexes(facts, used, today), *lacking_files(facts)]
+    if facts.ours:
+        found += [*sort_orders(facts, often), *small_files(facts, often), *page_layout(facts, often)]
     return sorted(found, key=lambda advice: -advice.saved)
 
 

@@ -15,8 +15,8 @@ from needlepoint.tables.definitions import File
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.schemas import scale, unit_of
 
-# A card in memory takes about this many times its stored size: its arrays are compressed in the store.
-MEMORY_PER_BYTE = 6
+# What the objects of a card, a column of it and a text take beside the numbers, about.
+CARD_BYTES, COLUMN_BYTES, TEXT_BYTES = 4000, 600, 60
 
 
 class HasCards(Protocol):
@@ -46,7 +46,7 @@ class Cards:
             return None
         if card.identity != file.identity:
             return None
-        self.cards.put(file.id, card, len(stored) * MEMORY_PER_BYTE)
+        self.cards.put(file.id, card, _card_bytes(card))
         return card
 
     def zone_maps(self, files: Sequence[File], column: str, type: pa.DataType) -> list[ZoneMap | None]:
@@ -70,8 +70,22 @@ class Cards:
                 except CardCorrupt:
                     continue
                 found[id] = zone_map
-                self.zones.put((id, column, unit), zone_map, len(stored) * MEMORY_PER_BYTE)
+                self.zones.put((id, column, unit), zone_map, _zone_map_bytes(zone_map))
         return [None if file.id is None else found.get(file.id) for file in files]
+
+
+def _card_bytes(card: FileCard) -> int:
+    """In memory; in the store the numbers are compressed, some well and some not."""
+    tables = (card.pages, card.chunks)
+    arrays = [getattr(table, name) for table in tables for name in table.__dataclass_fields__]
+    numbers = sum(int(array.nbytes) for array in (*arrays, card.row_group_rows, card.page_starts))
+    return numbers + len(card.bounds) + len(card.leaves) * COLUMN_BYTES + CARD_BYTES
+
+
+def _zone_map_bytes(zone_map: ZoneMap) -> int:
+    sets = len(zone_map.pages.known) + len(zone_map.groups.known)
+    text = TEXT_BYTES if zone_map.pages.low.dtype == object else 0
+    return zone_map.page_rows.nbytes + zone_map.group_rows.nbytes + sets * (20 + 2 * text)
 
 
 class SentCards:

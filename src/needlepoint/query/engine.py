@@ -347,7 +347,10 @@ class Engine:
         table = snapshot.table
         stub = self._natives.stub(table.schema)
         empty = datafusion.Table(self._context.read_batches([empty_batch(table.schema)]))
-        self._prepared[name] = prepared = Prepared(snapshot, self._registry, stub, empty)
+        prepared = Prepared(snapshot, self._registry, stub, empty)
+        if held is not None and held.snapshot.table.id == table.id:
+            prepared.follow(held)
+        self._prepared[name] = prepared
         return prepared
 
     # Read and run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from needlepoint.indexes.text_evaluation import Statistics
 from needlepoint.predicate import Bounds, Zone, Zones
-from needlepoint.tables.definitions import Index, Place
+from needlepoint.tables.definitions import File, Index, Place
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.schemas import ordinal
 from needlepoint.tables.snapshots import Snapshot
@@ -47,6 +47,27 @@ class Prepared:
         """The rows of each file; 0 where not known."""
         return np.array([file.rows or 0 for file in self.snapshot.files], np.int64)
 
+    def follow(self, before: Prepared) -> None:
+        """Take over what is known of the files that did not change since: they are the same objects."""
+        places = {id(file): at for at, file in enumerate(before.snapshot.files)}
+        files = self.snapshot.files
+        owners = np.fromiter((places.get(id(file), -1) for file in files), np.int64, len(files))
+        fresh = np.flatnonzero(owners < 0)
+        if len(fresh) > len(files) // 4:
+            return
+        others = [files[at] for at in fresh.tolist()]
+        order = owners.copy()
+        order[fresh] = len(places) + np.arange(len(fresh))
+        partitions = self.snapshot.table.partitions
+        for column, zone in before._zones.items():
+            if self.types.get(column) == before.types[column] and partitions == before.snapshot.table.partitions:
+                known = self._partition(column, others) if column in partitions else self._bounds(column, others)
+                self._zones[column] = (Zone.joined([zone, known]) if others else zone).part(order)
+        for index in self.snapshot.indexes:
+            if index.id in before._coverage:
+                known_of = np.array([index.id in file.indexed for file in others], np.bool_)
+                self._coverage[index.id] = np.concatenate((before._coverage[index.id], known_of))[order]
+
     def covered(self, index: Index) -> npt.NDArray[np.bool_]:
         """Which files the index covers."""
         if index.id not in self._coverage:
@@ -74,16 +95,19 @@ class Prepared:
             found = self._zones[column] = known
         return found
 
-    def _bounds(self, column: str) -> Zone:
-        bounds = dict(self.registry.bounds(self.snapshot.table, column))
-        return Zone.of([bounds.get(-1 if file.id is None else file.id) for file in self.snapshot.files])
+    def _bounds(self, column: str, files: Sequence[File] | None = None) -> Zone:
+        """Of all files, or of these."""
+        ids = None if files is None else [file.id for file in files if file.id is not None]
+        bounds = dict(self.registry.bounds(self.snapshot.table, column, ids))
+        of_files = self.snapshot.files if files is None else files
+        return Zone.of([bounds.get(-1 if file.id is None else file.id) for file in of_files])
 
-    def _partition(self, column: str) -> Zone:
+    def _partition(self, column: str, files: Sequence[File] | None = None) -> Zone:
         """One set of bounds for each partition, handed out to its files."""
         snapshot = self.snapshot
         places = {partition: place for place, partition in enumerate(snapshot.partitions)}
         each = Zone.of([_partition_bounds(values[column]) for values in snapshot.partitions.values()])
-        owners = np.array([places[snapshot.partition(file)] for file in snapshot.files], np.int64)
+        owners = np.array([places[snapshot.partition(file)] for file in files or snapshot.files], np.int64)
         return each.part(owners)
 
 

@@ -64,7 +64,8 @@ class IndexFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`directories` hold files; `unknown` files are not in the registry; `groups` are all row groups."""
+    """`directories` hold files; `unknown` files are not in the registry; `groups` are all row groups. `ours`: whatever
+    lies there is the table, so files can be written anew; a table with a log of its own is for others to write."""
 
     table: str
     files: int
@@ -78,6 +79,7 @@ class Facts:
     indexes: tuple[IndexFacts, ...]
     costs: Costs
     range_limit: int
+    ours: bool = True
 
     @property
     def file_bytes(self) -> float:
@@ -123,6 +125,7 @@ def survey(
         tuple(indexes),
         costs,
         range_limit,
+        snapshot.table.format == "parquet",
     )
 
 

@@ -1,4 +1,5 @@
-"""Finishing staged files in Spark tasks: what is to be embedded in them is, before anyone sees them."""
+"""What is done to staged files in Spark tasks: what is to be embedded in them is, before anyone sees them; and they are
+uploaded from wherever the tasks run."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from needlepoint.objects import concurrently, move
+from needlepoint.spark.failures import translated
+from needlepoint.tables.publishing import Mover
 from needlepoint.tables.staged import StagedFile
 
 if TYPE_CHECKING:
@@ -35,3 +39,24 @@ def finish(spark: SparkSession, staged: Sequence[StagedFile], finisher: Finisher
     paths = spark.createDataFrame([(file.path,) for file in staged], "path string").repartition(tasks)
     found = {row.path: row.size for row in paths.mapInArrow(task, "path string, size bigint").collect()}
     return [dataclasses.replace(file, size=found[file.path]) for file in staged]
+
+
+def mover(spark: SparkSession) -> Mover:
+    """Moves files in tasks, each some of them. A task that is run again finds done what was done."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            concurrently(lambda pair: move(*pair), zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        yield from ()
+
+    def move_all(pairs: Sequence[tuple[str, str]]) -> None:
+        if not pairs:
+            return
+        tasks = -(-len(pairs) // FILES_PER_TASK)
+        frame = spark.createDataFrame(list(pairs), "source string, target string").repartition(tasks)
+        try:
+            frame.mapInArrow(task, "source string").collect()
+        except Exception as failure:
+            raise translated(failure, "moving files") from failure
+
+    return move_all

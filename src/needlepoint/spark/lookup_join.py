@@ -34,7 +34,7 @@ def lookup_join(
 
     Tasks look the distinct keys of `df` up through the index, so this is for keys that are few beside the table's; it
     computes `df` twice, once for its keys. NULL keys match nothing; `how` is "inner" or "left". Executors must reach
-    the lake's directory: Spark on one machine, or a file system they share. What is found is what the table holds when
+    the lake's store: Spark on one machine, or a file system they share. What is found is what the table holds when
     a task looks.
     """
     from pyspark.sql import functions as F  # noqa: N812 (its usual name)

@@ -1,6 +1,6 @@
 """Reading a table with Spark through its indexes.
 
-    everything            Spark's own Parquet reader over the table's files
+    everything            Spark's own Parquet reader over the table's files, in a bucket where the session has s3a
     a few rows            read here, before any task could begin
     anything in between   tasks of a Python data source, each with some files and the rows of them that matter
 
@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from needlepoint.objects import is_url
 from needlepoint.spark.data_source import NAME, register
+from needlepoint.spark.s3a import has_s3a, spark_path
 from needlepoint.spark.types import arrow_schema, conformed, is_read_alike, spark_schema
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def read(
     """
     plan = lake.plan_read(table, where, columns)
     schema = spark_schema(plan.schema)
-    if where is None and _is_native(plan):
+    if where is None and _is_native(plan) and (not is_url(plan.table.location) or has_s3a(spark)):
         return _native(spark, lake, plan).select(*map(_quoted, schema.names))
     if plan.few:
         return _at_once(spark, lake, plan, schema)
@@ -71,7 +73,6 @@ def _is_native(plan: ReadPlan) -> bool:
     names = [name.lower() for name in table.schema.names]  # as Spark compares them
     return (
         table.format == "parquet"  # Spark takes values of partitions from paths
-        and "://" not in table.location
         and bool(plan.paths)
         and len(set(names)) == len(names)
         and all(is_read_alike(field.type) for field in table.schema)
@@ -85,10 +86,12 @@ def _native(spark: SparkSession, lake: Lake, plan: ReadPlan) -> DataFrame:
     then: whether that were the files of the table shows afterwards."""
     # A file that is replaced after this was planned must fail the read, whatever the session says.
     reader = spark.read.schema(spark_schema(plan.table.schema)).option("ignoreMissingFiles", "false")
-    place = f"file://{plan.table.location}"
+    place = spark_path(plan.table.location)
     if plan.listable:
         listed = reader.parquet(place)
-        if lake.is_current(plan):
+        # In a bucket it is asked what it found: the session may be configured for another S3 than this process.
+        remote = is_url(plan.table.location)
+        if set(listed.inputFiles()) == {f"{place}/{path}" for path in plan.paths} if remote else lake.is_current(plan):
             return listed
     return reader.option("basePath", place).parquet(*(f"{place}/{path}" for path in plan.paths))
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from needlepoint.errors import UnknownName, UsageError
+from needlepoint.errors import SparkError, StoreError, UnknownName, UsageError
+from needlepoint.objects import Identity, as_source, identify, is_url, remove_directory
 from needlepoint.spark.failures import translated
+from needlepoint.spark.s3a import spark_path
+from needlepoint.tables.listing import list_files
 from needlepoint.tables.staged import StagedFile
 
 if TYPE_CHECKING:
@@ -48,7 +51,8 @@ def stage(
     layout: Layout = Layout(),  # noqa: B008 (frozen)
     files_per_partition: int | None = None,
 ) -> list[StagedFile]:
-    """Write `df` into `directory`, which must not exist yet, and list the files that hold rows.
+    """Write `df` into `directory`, which must not exist yet, and list the files that hold rows. A directory
+    `s3://…` is written through s3a.
 
     Every Spark task writes a file of its own into every partition it has rows of. `files_per_partition`
     limits that at the price of a shuffle. If writing fails, nothing of the directory remains.
@@ -64,17 +68,32 @@ def stage(
         # Appending to an empty directory: in its other modes Spark wants to make the directory itself, and
         # could not tell ours from one that somebody else made in the meantime.
         writer = df.write.mode("append").options(**_options(df, layout)).partitionBy(*partition_by)
-        # The scheme is given because a cluster's default file system may be another one.
-        writer.parquet(f"file://{root}")
+        writer.parquet(spark_path(root))
+        if is_url(root):
+            _check_written(root)
         return _listed(root)
     except BaseException as failure:
-        shutil.rmtree(root, ignore_errors=True)
+        with contextlib.suppress(StoreError):  # what stays is swept
+            remove_directory(root)
         if isinstance(failure, Exception):
             raise translated(failure, f"writing into {root}") from failure
         raise
 
 
-def _new_directory(directory: str | os.PathLike[str]) -> Path:
+def _check_written(root: str) -> None:
+    """Nothing in the place of a job that succeeded is no empty batch: then it wrote elsewhere."""
+    try:
+        identify(f"{root}/_SUCCESS")
+    except FileNotFoundError:
+        raise SparkError(
+            f"Spark wrote into {spark_path(root)}, and nothing is in {root}.",
+            hint="Give fs.s3a.endpoint and AWS_ENDPOINT_URL the same S3; see docs/object-stores.md.",
+        ) from None
+
+
+def _new_directory(directory: str | os.PathLike[str]) -> str:
+    if isinstance(directory, str) and is_url(directory):
+        return directory  # an object store has no directories; the name is like no other
     root = Path(directory).resolve()
     try:
         root.mkdir(parents=True)
@@ -82,7 +101,7 @@ def _new_directory(directory: str | os.PathLike[str]) -> Path:
         raise UsageError(f"the staging directory {root} exists already.", hint="Give each batch a new one.") from None
     except OSError as refused:
         raise UsageError(f"the staging directory {root} cannot be made: {refused.strerror}.") from refused
-    return root
+    return str(root)
 
 
 def check_columns(df: DataFrame, partition_by: Sequence[str], layout: Layout) -> None:
@@ -91,6 +110,11 @@ def check_columns(df: DataFrame, partition_by: Sequence[str], layout: Layout) ->
     for name in partition_by:
         if name not in known:
             raise UnknownName("column", name, known, where=" in partition_by")
+        if name.startswith(("_", ".")):
+            raise UsageError(
+                f"'{name}' cannot be a partition column: readers pass over directories whose names begin so.",
+                hint="Rename it.",
+            )
     for name in (*layout.dictionary_off, *layout.bloom, *layout.sort_by):
         if name not in known and name.split(".")[0] not in known:
             raise UnknownName("column", name, known, where=" in the layout")
@@ -113,6 +137,7 @@ def _options(df: DataFrame, layout: Layout) -> dict[str, str | int | bool]:
         "parquet.block.size": layout.row_group_bytes,
         "parquet.bloom.filter.adaptive.enabled": True,  # otherwise every filter takes 1 MiB
         "maxRecordsPerFile": layout.max_records_per_file,
+        "mapreduce.fileoutputcommitter.marksuccessfuljobs": True,  # which _check_written looks for
     }
     for column in layout.dictionary_off:
         options |= _column_option(df, "parquet.enable.dictionary", column, False)
@@ -148,27 +173,23 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _listed(root: Path) -> list[StagedFile]:
+def _listed(root: str) -> list[StagedFile]:
     """The files with rows, in the order of their paths; Spark's checksum files are removed.
 
     A checksum file that stays beside a file which is changed or moved later makes Spark refuse that file.
     """
-    paths = []
-    for folder, _, names in os.walk(root):
-        for name in names:
-            path = Path(folder) / name
-            if name.endswith(".crc"):
-                path.unlink()
-            elif not name.startswith(("_", ".")):
-                paths.append(path)
+    if not is_url(root):
+        for checksum in Path(root).rglob("*.crc"):
+            checksum.unlink()
+    found = sorted(list_files(root).files.items())
     with ThreadPoolExecutor(max_workers=8) as pool:
-        files = pool.map(lambda path: _staged_file(path, root), sorted(paths))
+        files = pool.map(lambda each: _staged_file(root, *each), found)
         return [file for file in files if file.rows]
 
 
-def _staged_file(path: Path, root: Path) -> StagedFile:
+def _staged_file(root: str, relative: str, identity: Identity) -> StagedFile:
     import pyarrow.parquet as pq
 
-    relative = path.parent.relative_to(root).as_posix()
-    rows = pq.read_metadata(path).num_rows
-    return StagedFile(str(path), "" if relative == "." else relative, path.stat().st_size, rows)
+    path = f"{root}/{relative}"
+    rows = pq.read_metadata(as_source(path, identity)).num_rows
+    return StagedFile(path, relative.rpartition("/")[0], identity.size, rows)

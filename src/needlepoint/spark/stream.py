@@ -43,13 +43,15 @@ def stream(
     partition_by: Sequence[str] | None = None,
     layout: Layout | None = None,
     files_per_partition: int | None = 1,
+    staging: str | None = None,
     index: bool = False,
 ) -> StreamingQuery:
     """Append a streaming DataFrame to a table, a micro-batch `every` so often, and each of them once.
 
     With `available_now` the stream ends when all that is there now is written. `index` indexes in the driver what was
     published; else `needle indexer` does. `name` tells streams into one table apart. What the stream has read is noted
-    in `checkpoint`, by default in the lake: start it with the same one and it goes on; with another, it begins anew.
+    in `checkpoint`, by default in the lake's store: start it with the same one and it goes on; with another, it begins
+    anew. `staging` is that of `write`.
     """
     name = check_name("a stream", name or table)
     if not df.isStreaming:
@@ -59,7 +61,12 @@ def stream(
         raise UsageError(f"a stream '{name}' is running.", hint="Stop it first, or give this one another name.")
     place = _located(checkpoint or lake.store / "streams" / check_name("a table", table) / name)
     write_batch = batch_writer(
-        lake, table, partition_by=partition_by, layout=layout, files_per_partition=files_per_partition
+        lake,
+        table,
+        partition_by=partition_by,
+        layout=layout,
+        files_per_partition=files_per_partition,
+        staging=staging,
     )
 
     def publish(batch: DataFrame, number: int) -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from needlepoint.errors import UsageError
-from needlepoint.spark.finish import finish
+from needlepoint.errors import StoreError, UsageError
+from needlepoint.objects import is_url, remove_directory
+from needlepoint.spark.finish import finish, mover
+from needlepoint.spark.s3a import has_s3a, needs_s3a
 from needlepoint.spark.stage import Layout, stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from needlepoint.lake import Lake
     from needlepoint.tables.definitions import Batch
+    from needlepoint.tables.publishing import Mover
     from needlepoint.tables.staged import StagedFile
 
 # The name under which Spark tells the jobs of a stream which one it is: the id in the metadata of its checkpoint.
@@ -33,16 +34,22 @@ def write(
     partition_by: Sequence[str] | None = None,
     layout: Layout | None = None,
     files_per_partition: int | None = None,
+    staging: str | None = None,
 ) -> Batch:
     """Append a DataFrame to a table of the lake as one batch, and put its event on the queue.
 
     The table is made by its first batch, in the lake's directory of the same name. A batch id that was published
     before is not written again. Without `batch` every call is a batch of its own.
+
+    Of a table in an object store, the batch is staged in the lake's store, which all executors must reach, and uploaded
+    from there (`staging="local"`); or written through s3a into the bucket and copied inside it (`staging="s3a"`, and
+    the default on a cluster that has s3a).
     """
     if batch is not None and (done := lake.finished(table, batch)):
         return done
-    with _staged(df, lake, table, partition_by, layout, files_per_partition) as (files, staging):
-        return lake.publish(table, files, staging, batch)
+    place = _staging(df.sparkSession, lake, table, staging)
+    with _staged(df, lake, table, place, partition_by, layout, files_per_partition) as files:
+        return lake.publish(table, files, place, batch, mover=_mover(df.sparkSession, lake, table, place))
 
 
 def batch_writer(
@@ -52,6 +59,7 @@ def batch_writer(
     partition_by: Sequence[str] | None = None,
     layout: Layout | None = None,
     files_per_partition: int | None = 1,
+    staging: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """The function for `foreachBatch`, where `stream` is not enough: `df.writeStream.foreachBatch(batch_writer(…))`.
 
@@ -65,9 +73,10 @@ def batch_writer(
         if lake.finished(table, batch):
             return
         # One action: asking first whether there are rows would compute the batch twice.
-        with _staged(df, lake, table, partition_by, layout, files_per_partition) as (files, staging):
+        place = _staging(df.sparkSession, lake, table, staging)
+        with _staged(df, lake, table, place, partition_by, layout, files_per_partition) as files:
             if files:
-                lake.publish(table, files, staging, batch)
+                lake.publish(table, files, place, batch, mover=_mover(df.sparkSession, lake, table, place))
 
     return write_batch
 
@@ -91,26 +100,48 @@ def _staged(
     df: DataFrame,
     lake: Lake,
     table: str,
+    place: str,
     partition_by: Sequence[str] | None,
     layout: Layout | None,
     files_per_partition: int | None,
-) -> Iterator[tuple[list[StagedFile], Path]]:
-    """The files of a batch in a directory of their own, of which nothing stays unless it is being published."""
+) -> Iterator[list[StagedFile]]:
+    """The files of a batch in a place of their own, of which nothing stays unless it is being published."""
     partitions = partitions_of(lake, table, partition_by)
     layout = layout or Layout()
     # An indexed column is looked up by value: nearly unique, and read one page at a time.
     dictionary_off = dict.fromkeys((*layout.dictionary_off, *_looked_up(lake, table, df.columns)))
     layout = dataclasses.replace(layout, dictionary_off=tuple(dictionary_off))
-    staging = lake.staging(table)
     try:
-        files = stage(df, staging, partition_by=partitions, layout=layout, files_per_partition=files_per_partition)
+        files = stage(df, place, partition_by=partitions, layout=layout, files_per_partition=files_per_partition)
         finisher = lake.finisher(table)
         if finisher is not None:
             files = finish(df.sparkSession, files, finisher)
-        yield files, staging
+        yield files
     finally:
-        if not lake.is_counted_on(table, staging):
-            shutil.rmtree(staging, ignore_errors=True)
+        with contextlib.suppress(StoreError):  # what stays is swept
+            if not lake.is_counted_on(table, place):
+                remove_directory(place)
+
+
+def _staging(spark: SparkSession, lake: Lake, table: str, chosen: str | None) -> str:
+    """The place for a batch: a directory, or in the bucket of the table."""
+    if chosen not in (None, "local", "s3a"):
+        raise UsageError(f"staging='{chosen}' is not possible.", hint="It is 'local' or 's3a'.")
+    if chosen == "s3a" and not has_s3a(spark):
+        raise needs_s3a(spark, "a batch is to be written through s3a")
+    if chosen == "s3a" or (chosen is None and lake.is_remote(table) and not _is_local(spark) and has_s3a(spark)):
+        return lake.staging_url(table)
+    return str(lake.staging(table))
+
+
+def _mover(spark: SparkSession, lake: Lake, table: str, place: str) -> Mover | None:
+    """What lies in the bucket is copied by the bucket; uploads are for all machines there are."""
+    return mover(spark) if lake.is_remote(table) and not is_url(place) and not _is_local(spark) else None
+
+
+def _is_local(spark: SparkSession) -> bool:
+    """Whether all tasks run on this machine."""
+    return (spark.conf.get("spark.master", None) or "").partition("[")[0] == "local"
 
 
 def _looked_up(lake: Lake, table: str, columns: Sequence[str]) -> list[str]:

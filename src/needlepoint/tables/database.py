@@ -71,7 +71,7 @@ class Database:
                     hint="Use the version of Needlepoint that wrote it, or remove .needlepoint and sync again.",
                 )
             if found == 0:
-                for statement in statements.split(";"):
+                for statement in statements_of(statements):
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {version}")
         except BaseException:
@@ -110,8 +110,11 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All reads inside see one state."""
+        """All reads inside see one state; inside another, that one's."""
         with self._lock, self._errors():
+            if self._connection.in_transaction:
+                yield
+                return
             self._connection.execute("BEGIN")
             try:
                 yield
@@ -129,3 +132,17 @@ class Database:
     def close(self) -> None:
         with self._lock:
             self._connection.close()
+
+
+def statements_of(text: str) -> Iterator[str]:
+    """The statements of a text, apart; those inside a trigger belong to it.
+
+    >>> list(statements_of("SELECT 1; CREATE TRIGGER a AFTER INSERT ON b BEGIN DELETE FROM c; END; "))
+    ['SELECT 1;', 'CREATE TRIGGER a AFTER INSERT ON b BEGIN DELETE FROM c; END;']
+    """
+    begun = ""
+    for part in text.split(";"):
+        begun += f"{part};"
+        if begun.strip(" \n;") and sqlite3.complete_statement(begun):
+            yield begun.strip()
+            begun = ""

@@ -15,6 +15,7 @@ commit is abandoned: then it never was.
 from __future__ import annotations
 
 import logging
+import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -40,6 +41,9 @@ from needlepoint.tables.staged import StagedFile
 
 ORPHAN_AGE = 24 * 3600.0
 STAGE = "_stage"  # beside tables in a bucket; readers pass over names that begin so
+
+# Table and attempt. Whatever else is called _stage in a bucket is not ours.
+_STAGED = re.compile(r"([a-z0-9_]+/[0-9a-f]{32})/")
 
 Mover = Callable[[Sequence[tuple[str, str]]], None]
 """Moves sources to targets, somewhere; who calls it again for the same ones changes nothing."""
@@ -153,8 +157,7 @@ def _check_unchanged(registry: Registry, table: Table, batch: Batch) -> None:
     """A file that was replaced where it lies, and that no sync has seen, has rows that nobody may take out."""
     if not batch.removals:
         return
-    known = {file.id: file for file in registry.files(table)}
-    listed = [known[each.file_id] for each in batch.removals if each.file_id in known]
+    listed = registry.files(table, [each.file_id for each in batch.removals])
     now = identify_all([f"{table.location}/{file.path}" for file in listed])
     for file, identity in zip(listed, now, strict=True):
         if identity != file.identity:
@@ -215,9 +218,9 @@ def sweep_prefixes(root: Path | str, registry: Registry, older_than: float = ORP
     for stage in sorted(stages):
         newest: dict[str, float] = {}
         for path, identity in list_objects(stage):
-            table, _, rest = path.partition("/")
-            staging = f"{stage}/{table}/{rest.partition('/')[0]}"
-            newest[staging] = max(newest.get(staging, 0.0), identity.mtime_ns / 1e9)
+            if (ours := _STAGED.match(path)) is not None:
+                staging = f"{stage}/{ours[1]}"
+                newest[staging] = max(newest.get(staging, 0.0), identity.mtime_ns / 1e9)
         for staging, touched in newest.items():
             if staging not in wanted and touched <= time.time() - older_than:
                 remove_directory(staging)

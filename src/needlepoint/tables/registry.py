@@ -27,6 +27,9 @@ from needlepoint.tables.registry_format import FORMAT, STATEMENTS, UPGRADES
 from needlepoint.tables.renewals import Renewals
 from needlepoint.tables.schemas import PER_SECOND, differing, refined, respelled, scale, too_far, unify
 
+# Of so many changes the registry remembers which files they touched.
+CHANGES_KEPT = 1000
+
 _TABLE = "id, name, location, schema, partitions, mixed, format"
 
 
@@ -73,6 +76,9 @@ class Registry:
         with self._database.write() as connection:
             yield connection
             connection.execute("UPDATE sequence SET value = value + 1")
+            connection.execute(
+                "DELETE FROM changes WHERE sequence <= (SELECT value - ? FROM sequence)", (CHANGES_KEPT,)
+            )
 
     # Tables and views
 
@@ -271,13 +277,23 @@ class Registry:
 
     # Files
 
-    def files(self, table: Table) -> list[File]:
-        query = """
+    def changed(self, table: Table, since: int) -> list[int] | None:
+        """The ids of files that were added, changed or removed after a sequence number; None when too much happened
+        since. One whose path another file has now may be missing."""
+        if since < self.sequence() - CHANGES_KEPT:
+            return None
+        query = "SELECT DISTINCT file_id FROM changes WHERE sequence > ? AND table_id = ?"
+        return [id for (id,) in self._database.read(query, since, table.id)]
+
+    def files(self, table: Table, ids: Sequence[int] | None = None) -> list[File]:
+        """All files of a table by path, or those of these ids that it has."""
+        only = "" if ids is None else "AND id IN (SELECT value FROM json_each(?))"
+        query = f"""
             SELECT path, size, mtime_ns, etag, id, rows, row_groups, pages, blooms, problem,
                    EXISTS (SELECT 1 FROM cards WHERE file_id = files.id),
                    (SELECT group_concat(index_id) FROM indexed WHERE file_id = files.id)
-            FROM files WHERE table_id = ? ORDER BY path"""
-        found = self._database.read(query, table.id)
+            FROM files WHERE table_id = ? {only} ORDER BY path"""
+        found = self._database.read(query, table.id, *(() if ids is None else (json.dumps(list(ids)),)))
         return [
             File(
                 path=path,
@@ -294,18 +310,25 @@ class Registry:
             for path, size, mtime_ns, etag, id, rows, row_groups, pages, blooms, problem, has_card, indexed in found
         ]
 
+    def paths(self, table: Table) -> list[str]:
+        """Of all files of a table."""
+        return [path for (path,) in self._database.read("SELECT path FROM files WHERE table_id = ?", table.id)]
+
     def card(self, file_id: int) -> bytes | None:
         found = self._database.read("SELECT card FROM cards WHERE file_id = ?", file_id)
         return found[0][0] if found else None
 
-    def bounds(self, table: Table, column: str) -> list[tuple[int, Bounds]]:
-        """The bounds of a column in each file that has any, by file id, in the unit of the table as it is given."""
+    def bounds(self, table: Table, column: str, ids: Sequence[int] | None = None) -> list[tuple[int, Bounds]]:
+        """The bounds of a column in each file, or each of these, that has any, by file id, in the unit of the table as
+        it is given."""
         query = "SELECT file_id, low, high, nulls, rows, nan, unit FROM bounds WHERE table_id = ? AND column_name = ?"
+        query += "" if ids is None else " AND file_id IN (SELECT value FROM json_each(?))"
+        asked = (table.id, column) if ids is None else (table.id, column, json.dumps(list(ids)))
         type = table.schema.field(column).type
         factors = {unit: scale(unit, type) for unit in (None, *PER_SECOND)}
         return [
             (id, Bounds(_ordinal_of(low, factor), _ordinal_of(high, factor), nulls, rows, bool(nan)))
-            for id, low, high, nulls, rows, nan, unit in self._database.read(query, table.id, column)
+            for id, low, high, nulls, rows, nan, unit in self._database.read(query, *asked)
             if (factor := factors[unit]) is not None
         ]
 

@@ -1,6 +1,10 @@
 """How the registry is stored, and what makes of an older format the present one.
 
 Bounds and zones are in the unit of their file (`unit`, NULL for columns without one): the table's can become finer.
+
+`changes` names the files that each change of the registry touched, so that who knows an earlier state need not read
+all files again. Triggers fill it, whoever writes. The delete that an INSERT OR REPLACE does fires none; there the new
+row has the path of the old one.
 """
 
 from __future__ import annotations
@@ -9,9 +13,10 @@ import sqlite3
 
 import pyarrow as pa
 
+from needlepoint.tables.database import statements_of
 from needlepoint.tables.schemas import unit_of
 
-FORMAT = 4
+FORMAT = 5
 
 _PAYLOADS = """
 CREATE TABLE payloads (
@@ -21,6 +26,24 @@ CREATE TABLE payloads (
     codec TEXT NOT NULL, size INTEGER NOT NULL, checksum TEXT NOT NULL, version INTEGER NOT NULL,
     PRIMARY KEY (index_id, file_id)) WITHOUT ROWID;
 CREATE INDEX payloads_by_file ON payloads (file_id)
+"""
+
+CHANGES = """
+CREATE TABLE changes (
+    sequence INTEGER NOT NULL, table_id INTEGER NOT NULL, file_id INTEGER NOT NULL,
+    PRIMARY KEY (sequence, table_id, file_id)) WITHOUT ROWID;
+CREATE TRIGGER file_added AFTER INSERT ON files BEGIN
+    INSERT OR REPLACE INTO changes SELECT value + 1, NEW.table_id, NEW.id FROM sequence; END;
+CREATE TRIGGER file_changed AFTER UPDATE ON files BEGIN
+    INSERT OR REPLACE INTO changes SELECT value + 1, NEW.table_id, NEW.id FROM sequence; END;
+CREATE TRIGGER file_removed AFTER DELETE ON files BEGIN
+    INSERT OR REPLACE INTO changes SELECT value + 1, OLD.table_id, OLD.id FROM sequence; END;
+CREATE TRIGGER card_added AFTER INSERT ON cards BEGIN
+    INSERT OR REPLACE INTO changes SELECT value + 1, table_id, id FROM sequence, files WHERE id = NEW.file_id; END;
+CREATE TRIGGER file_indexed AFTER INSERT ON indexed BEGIN
+    INSERT OR REPLACE INTO changes SELECT value + 1, table_id, id FROM sequence, files WHERE id = NEW.file_id; END;
+CREATE TRIGGER file_forgotten AFTER DELETE ON indexed BEGIN
+    INSERT OR REPLACE INTO changes SELECT value + 1, table_id, id FROM sequence, files WHERE id = OLD.file_id; END
 """
 
 STATEMENTS = f"""
@@ -68,7 +91,8 @@ CREATE TABLE batches (
     batch TEXT NOT NULL, state TEXT NOT NULL, staging TEXT NOT NULL, moves TEXT NOT NULL,
     removals TEXT NOT NULL DEFAULT '[]', keep_until REAL NOT NULL DEFAULT 0,
     PRIMARY KEY (table_id, batch)) WITHOUT ROWID;
-{_PAYLOADS}
+{_PAYLOADS};
+{CHANGES}
 """
 
 
@@ -105,4 +129,10 @@ def _add_removals(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE batches ADD COLUMN keep_until REAL NOT NULL DEFAULT 0")
 
 
-UPGRADES = {2: _add_kinds_and_units, 3: _add_removals}
+def _add_changes(connection: sqlite3.Connection) -> None:
+    """In format 4 who saw a change read everything again."""
+    for statement in statements_of(CHANGES):
+        connection.execute(statement)
+
+
+UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes}

@@ -85,3 +85,5 @@ class Renewals:
                    WHERE index_id = ? AND file_id = ? AND pack = ? AND offset = ?""",
                 [(new, offset, index_id, each.file_id, old, each.offset) for each, offset in moved],
             )
+            # Who holds the places reads them again when a file changed.
+            connection.executemany("UPDATE files SET rows = rows WHERE id = ?", [(each.file_id,) for each, _ in moved])

@@ -21,14 +21,18 @@ from needlepoint.objects import Identity, is_url
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import Batch, File, Index, Table
 from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas
+from needlepoint.tables.known_files import KnownFiles
 from needlepoint.tables.listing import Listing, list_files
 from needlepoint.tables.logged import Log, Logged
 from needlepoint.tables.logs import is_of_others, open_log
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.schemas import refined, respelled
 
+# A listing that takes longer than this many seconds serves for ten times as long as it took, if not longer.
+SLOW_LISTING, TIMES_AS_LONG = 0.2, 10
+
 # Paths whose partition values every reader takes alike: nothing escaped, no NULL.
-_SIMPLE = re.compile(r"(?!.*__HIVE_DEFAULT_PARTITION__)[\w.=/-]*", re.ASCII)
+_SIMPLE, _NULL = re.compile(r"[\w.=/\0-]*", re.ASCII), "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,15 @@ class Seen:
     log: Logged | None
 
 
+@dataclass(slots=True)
+class _Held:
+    """A snapshot and what the registry said then, or says since without a difference to the table."""
+
+    snapshot: Snapshot
+    fresh_until: float
+    known: _Known
+
+
 class Snapshots:
     """The newest snapshot of each table, kept until the registry or the directory can have changed.
 
@@ -91,12 +104,15 @@ class Snapshots:
     changed; objects replaced or deleted without are noticed when they are read.
     """
 
-    def __init__(self, registry: Registry, refresh: float, object_refresh: float = 0) -> None:
+    def __init__(
+        self, registry: Registry, refresh: float, object_refresh: float = 0, files: KnownFiles | None = None
+    ) -> None:
         self._registry = registry
+        self._files = files or KnownFiles(registry)
         self._refresh = refresh
         self._object_refresh = object_refresh
         self._known: dict[str, _Known] = {}
-        self._snapshots: dict[str, tuple[Snapshot, float]] = {}
+        self._snapshots: dict[str, _Held] = {}
         self._logs: dict[int, Log] = {}
         self._schemas: dict[tuple[int, str, Identity], FileSchema] = {}
         self._logged: dict[int, Logged | None] = {}
@@ -106,18 +122,31 @@ class Snapshots:
         with self._lock:
             sequence = self._registry.sequence()
             held = self._snapshots.get(name)
-            if held is not None and held[0].sequence == sequence and self._is_fresh(*held):
-                return held[0]
+            if held is not None and time.monotonic() < held.fresh_until and self._stands(name, held, sequence):
+                return held.snapshot
             return self._renew(name)
 
-    def _is_fresh(self, snapshot: Snapshot, listed_at: float) -> bool:
-        refresh = self._object_refresh if is_url(snapshot.table.location) else self._refresh
-        return time.monotonic() - listed_at < refresh
+    def _stands(self, name: str, held: _Held, sequence: int) -> bool:
+        """Whether the registry has not changed, or only in what is not about the table."""
+        if held.known.sequence == sequence:
+            return True
+        now = self._known[name] = self._load(name)
+        if replace(now, sequence=held.known.sequence) != held.known or now.files is not held.known.files:
+            return False
+        held.known = now
+        return True
+
+    def _serves_for(self, location: str, took: float) -> float:
+        """For how many seconds after it began a look at the files is as good as new. Of a table with very many files no
+        more than a tenth of the time goes into listing them."""
+        refresh = self._object_refresh if is_url(location) else self._refresh
+        return max(refresh, TIMES_AS_LONG * took) if refresh and took > SLOW_LISTING else refresh
 
     def forget(self) -> None:
         """List again at the next question, however fresh the listing is."""
         with self._lock:
-            self._snapshots = {name: (snapshot, float("-inf")) for name, (snapshot, _) in self._snapshots.items()}
+            for held in self._snapshots.values():
+                held.fresh_until = float("-inf")
             self._logs.clear()
 
     def look(self, name: str) -> Seen:
@@ -126,18 +155,16 @@ class Snapshots:
             return self._look(name)
 
     def _renew(self, name: str) -> Snapshot:
-        listed_at = time.monotonic()
+        began = time.monotonic()
         seen = self._look(name)
         known, files, log = seen.known, seen.files, seen.log
-        listable = seen.complete and all(_is_simple(file.path, known.table.partitions) for file in files)
+        fresh_until = began + self._serves_for(known.table.location, time.monotonic() - began)
+        listable = seen.complete and _are_simple([file.path for file in files], known.table.partitions)
         held = self._snapshots.get(name)
-        same_log = log is self._logged.get(known.table.id)
-        if (
-            held is not None
-            and same_log
-            and (held[0].sequence, held[0].listable, held[0].files) == (known.sequence, listable, files)
-        ):
-            snapshot = held[0]  # the same object, so that what was prepared for it still serves
+        before = None if held is None else held.snapshot
+        same = held is not None and held.known.sequence == known.sequence and log is self._logged.get(known.table.id)
+        if same and before and (before.listable, before.files) == (listable, files):
+            snapshot = before  # the same object, so that what was prepared for it still serves
         else:
             table = self._with_unknown(known.table, files, log)
             snapshot = Snapshot(
@@ -151,7 +178,7 @@ class Snapshots:
                 {} if log is None else log.groups,
                 "" if log is None else log.version,
             )
-        self._snapshots[name] = (snapshot, listed_at)
+        self._snapshots[name] = _Held(snapshot, fresh_until, known)
         return snapshot
 
     def _with_unknown(self, table: Table, files: tuple[File, ...], log: Logged | None) -> Table:
@@ -204,7 +231,7 @@ class Snapshots:
         with self._registry.snapshot():
             sequence = self._registry.sequence()
             table = self._registry.table(name)
-            files = {file.path: file for file in self._registry.files(table)}
+            files = self._files.of(table)
             batches = self._registry.batches.unfinished(table)
             indexes = tuple(self._registry.indexes(table))
         return _Known(table, files, indexes, *on_their_way(batches, files.keys()), sequence)
@@ -229,10 +256,17 @@ def _is_gone(location: str) -> bool:
     return not is_url(location) and not Path(location).is_dir()
 
 
-def _is_simple(path: str, columns: tuple[str, ...]) -> bool:
-    """Whether every reader takes the partition values of a path as we do: its directories are just those, in order."""
-    names = tuple(part.partition("=")[0] for part in path.split("/")[:-1])
-    return names == columns and _SIMPLE.fullmatch(path) is not None
+def _are_simple(paths: Sequence[str], columns: tuple[str, ...]) -> bool:
+    """Whether every reader takes the partition values of paths as we do: their directories are just those, in order.
+
+    >>> _are_simple(["year=2024/a.parquet"], ("year",)), _are_simple(["year=a b/a.parquet"], ("year",))
+    (True, False)
+    """
+    for directory in {_directory(path) for path in paths}:
+        if tuple(part.partition("=")[0] for part in directory.split("/") if directory) != columns:
+            return False
+    together = "\0".join(paths)  # which no path has
+    return _NULL not in together and _SIMPLE.fullmatch(together) is not None
 
 
 def _directory(path: str) -> str:

@@ -207,3 +207,11 @@ def test_columns_are_checked_before_anything_is_written(spark: SparkSession, tmp
     with pytest.raises(UsageError, match="must be 1 or more"):
         stage(frame, tmp_path / "batch", files_per_partition=0)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["_day", ".day"])
+def test_partitions_that_no_reader_would_see_are_refused(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    frame = spark.range(10).selectExpr("id", f"id % 2 AS `{name}`")
+    with pytest.raises(UsageError, match="begin so"):
+        stage(frame, tmp_path / "batch", partition_by=[name])
+    assert not (tmp_path / "batch").exists()

@@ -1,0 +1,169 @@
+"""What a large lake takes, computed from what was measured: the tables of docs/scale.md.
+
+    python benchmarks/scale_paper.py            prints them
+    python benchmarks/scale_paper.py --write    puts them into docs/scale.md
+
+The formulas, for a lake of `bytes`:
+
+>>> lake = Lake(30e12)
+>>> f"{lake.files:,.0f} files, {lake.rows:.3g} rows, {lake.pages:.3g} pages in all columns"
+'117,188 files, 2e+11 rows, 8e+09 pages in all columns'
+>>> round(lake.key_index / 1e12, 2), round(lake.registry / 1e9)
+(2.22, 83)
+>>> round(lake.build_hours(cores=64), 1)
+0.8
+>>> round(lake.list_dollars, 4), round(Lake(1e15).list_dollars, 3)
+(0.0006, 0.02)
+>>> Lake(30e12).fits, Lake(1e15).fits
+(True, False)
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "scale.md"
+BEGIN, END = "<!-- computed by benchmarks/scale_paper.py -->", "<!-- until here -->"
+
+# Measured: benchmarks/README.md, on one core of a shared virtual machine.
+KEY_BYTES = 11.1  # of an int64; 17.6 of a string
+KEYS_A_SECOND = 1_100_000  # a core: read, sort, write; 800,000 of a string
+CARD_BYTES_A_PAGE, ZONE_BYTES_A_PAGE = 1.6, 8.8  # in the registry
+REGISTRY_BYTES_A_FILE = 2_200  # the rest of it: row, bounds of three columns, indexed
+MEMORY_A_FILE = 1_900  # bytes of a query node, with the bounds of one column
+FIRST_PLAN = 28e-6  # seconds a file, of one core: list it, load it and the bounds of a column
+ANOTHER_FILE = 10e-6  # the same after a change
+KEY_CACHE = 268e6  # bytes, of all key indexes of a process
+FOOTER_SECONDS = 0.002  # a core, to read and describe a file
+LISTED_A_SECOND_LOCAL, LISTED_A_SECOND_S3 = 200_000, 10_000
+# Examples of prices, in dollars.
+GET, LIST, KEYS_OF_A_LIST = 0.0004 / 1000, 0.005 / 1000, 1000
+# Limits: a location is 32 bits of file and 32 bits of row.
+MOST_FILES, MOST_ROWS_OF_A_FILE = 2**32, 2**32
+# Beyond this one node is no fun: the registry is one file, a key index one directory on a local disk.
+MOST_REGISTRY, MOST_KEY_INDEX = 200e9, 8e12
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """`row_bytes` are compressed; a lookup reads a page of each of `read_columns`."""
+
+    bytes: float
+    file_bytes: float = 256e6
+    row_bytes: float = 150
+    columns: int = 10
+    page_rows: int = 250
+    read_columns: int = 3
+
+    @property
+    def files(self) -> float:
+        return self.bytes / self.file_bytes
+
+    @property
+    def rows(self) -> float:
+        return self.bytes / self.row_bytes
+
+    @property
+    def pages(self) -> float:
+        return self.rows / self.page_rows * self.columns
+
+    @property
+    def key_index(self) -> float:
+        return self.rows * KEY_BYTES
+
+    @property
+    def registry(self) -> float:
+        return self.files * REGISTRY_BYTES_A_FILE + self.pages * (CARD_BYTES_A_PAGE + ZONE_BYTES_A_PAGE)
+
+    def build_hours(self, cores: int) -> float:
+        """Of cards and one key index."""
+        return (self.rows / KEYS_A_SECOND + self.files * FOOTER_SECONDS) / cores / 3600
+
+    @property
+    def snapshot_memory(self) -> float:
+        return self.files * MEMORY_A_FILE
+
+    @property
+    def list_dollars(self) -> float:
+        return self.files / KEYS_OF_A_LIST * LIST
+
+    @property
+    def list_minutes(self) -> float:
+        return self.files / LISTED_A_SECOND_S3 / 60
+
+    @property
+    def page_bytes(self) -> float:
+        return self.row_bytes / self.columns * self.page_rows
+
+    @property
+    def lookup_dollars(self) -> float:
+        """Of a million: one request a column, since columns of a large row group lie far apart."""
+        return 1e6 * self.read_columns * GET
+
+    @property
+    def scan_dollars(self) -> float:
+        """Requests of one scan of the key column by ranges of 8 MiB, without its compute."""
+        return max(self.files, self.bytes / self.columns / (8 << 20)) * GET
+
+    @property
+    def shards(self) -> int:
+        """Lakes that keep their registries and key indexes within bounds."""
+        return max(1, -int(-self.registry // MOST_REGISTRY), -int(-self.key_index // MOST_KEY_INDEX))
+
+    @property
+    def fits(self) -> bool:
+        return self.shards == 1 and self.files < MOST_FILES and self.file_bytes / self.row_bytes < MOST_ROWS_OF_A_FILE
+
+
+def size(number: float) -> str:
+    """
+    >>> size(84e9), size(2.2e12), size(1900)
+    ('84 GB', '2.2 TB', '1.9 kB')
+    """
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if number < 1000:
+            return f"{number:.2g} {unit}" if number < 10 else f"{number:.0f} {unit}"
+        number /= 1000
+    return f"{number:.2g} PB"
+
+
+ROWS: tuple[tuple[str, Callable[[Lake], str]], ...] = (
+    ("files", lambda lake: f"{lake.files:,.0f}"),
+    ("rows", lambda lake: f"{lake.rows / 1e9:,.0f} billion"),
+    ("one key index (int64)", lambda lake: f"{size(lake.key_index)}, {lake.key_index / lake.bytes:.0%} of the data"),
+    ("registry: cards and zone maps of 10 columns, pages of 250 rows", lambda lake: size(lake.registry)),
+    ("the same with pages of 1,000 rows", lambda lake: size(Lake(lake.bytes, page_rows=1000).registry)),
+    ("building both, 64 cores", lambda lake: f"{lake.build_hours(64) * 60:,.0f} min"),
+    ("memory of a query node: files and bounds", lambda lake: size(lake.snapshot_memory)),
+    ("memory of a query node: key indexes", lambda lake: f"{size(KEY_CACHE)}, a cache"),
+    ("first plan of a query node, CPU", lambda lake: f"{lake.files * FIRST_PLAN:.1f} s"),
+    ("one listing on S3", lambda lake: f"${lake.list_dollars:.2g}, {lake.list_minutes * 60:,.1f} s"),
+    ("a lookup of 3 columns", lambda lake: f"3 GETs of {size(lake.page_bytes)}"),
+    ("a million of them, requests", lambda lake: f"${lake.lookup_dollars:.2f}"),
+    ("one scan of the key column, requests", lambda lake: f"${lake.scan_dollars:,.2g}"),
+    ("lakes to cut it into", lambda lake: f"{lake.shards}"),
+)
+
+
+def tables() -> str:
+    lakes = {"1 TB": Lake(1e12), "30 TB": Lake(30e12), "1 PB": Lake(1e15)}
+    lines = [f"| | {' | '.join(lakes)} |", "| --- |" + " --- |" * len(lakes)]
+    lines += [f"| {name} | {' | '.join(shown(lake) for lake in lakes.values())} |" for name, shown in ROWS]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true")
+    if not parser.parse_args().write:
+        print(tables())
+        return
+    before, rest = DOCUMENT.read_text().split(BEGIN)
+    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{tables()}\n\n{END}{rest.split(END)[1]}")
+
+
+if __name__ == "__main__":
+    main()
