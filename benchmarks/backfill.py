@@ -69,7 +69,8 @@ def main() -> None:
     session = needle_spark.session(cores=cores, memory="2g")
     figures, asked = [], []
     with needlepoint.open(root, workers=cores) as lake:
-        session.range(4 * cores, numPartitions=2 * cores).mapInArrow(iter, "id bigint").collect()  # workers start
+        frame = session.range(2 * cores, numPartitions=2 * cores)
+        frame.mapInArrow(lambda batches: batches, "id bigint").collect()  # workers start
         ways = {
             "processes": lambda: lake.build("product"),
             "Spark": lambda: needle_spark.build(session, lake, "product"),

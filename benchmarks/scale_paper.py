@@ -34,11 +34,10 @@ KEYS_A_SECOND = 1_100_000  # a core: read, sort, write; 800,000 of a string
 CARD_BYTES_A_PAGE, ZONE_BYTES_A_PAGE = 1.6, 8.8  # in the registry
 REGISTRY_BYTES_A_FILE = 2_200  # the rest of it: row, bounds of three columns, indexed
 MEMORY_A_FILE = 1_900  # bytes of a query node, with the bounds of one column
-FIRST_PLAN = 28e-6  # seconds a file, of one core: list it, load it and the bounds of a column
-ANOTHER_FILE = 10e-6  # the same after a change
+FIRST_PLAN = 40e-6  # seconds a file, of one core: list it, load it and the bounds of a column
 KEY_CACHE = 268e6  # bytes, of all key indexes of a process
 FOOTER_SECONDS = 0.002  # a core, to read and describe a file
-LISTED_A_SECOND_LOCAL, LISTED_A_SECOND_S3 = 200_000, 10_000
+LISTED_A_SECOND_S3 = 10_000
 # Examples of prices, in dollars.
 GET, LIST, KEYS_OF_A_LIST = 0.0004 / 1000, 0.005 / 1000, 1000
 # Limits: a location is 32 bits of file and 32 bits of row.

@@ -29,7 +29,7 @@ from needlepoint.indexes.stored import Unpacked
 from needlepoint.objects import Identity, is_url
 from needlepoint.parquet.caches import ByteCache
 from needlepoint.parquet.retrofit import Retrofitted, retrofit
-from needlepoint.query.advice import Advised, advise
+from needlepoint.query.advice import REWRITES, Advised, advise
 from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
 from needlepoint.query.file_indexes import FileIndexes
@@ -591,6 +591,8 @@ class Lake:
         prepared, limit = self.engine.prepare(table), self.settings.range_limit
         facts = survey(prepared, self.engine.cards, costs, limit, indexes, list(dict.fromkeys(compared)))
         advice = advise(facts, history, self.history.used(found.id), today())
+        if is_of_others(found.format):  # whose files are not rewritten here
+            advice = [each for each in advice if each.what not in REWRITES]
         return Advised(table, sum(a.times for a in history), self.history.since(found.id), tuple(advice))
 
     def is_current(self, plan: ReadPlan) -> bool:

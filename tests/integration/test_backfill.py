@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
+from tests.buckets import aws_server
 from tests.lakes import product_lake, products, write
 
 import needlepoint
@@ -22,6 +23,7 @@ from needlepoint.cli import main
 from needlepoint.indexer import backfill
 from needlepoint.indexer.build import FileTask
 from needlepoint.lake import Lake
+from needlepoint.objects import Identity
 from needlepoint.spark.pool import SparkPool
 
 pytestmark = pytest.mark.spark
@@ -146,6 +148,9 @@ class Counting:
         self.pool = pool
         self.files: list[FileTask] = []
         self.ranges = 0
+
+    def cores(self) -> int:
+        return self.pool.cores()
 
     def reaches(self, directory: Path) -> bool:
         return self.pool.reaches(directory)
@@ -284,6 +289,24 @@ def test_one_index_of_several(tmp_path: Path, spark) -> None:
         assert_like_a_local_build(lake, tmp_path)
 
 
+def test_tasks_have_several_files_and_there_are_some_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+
+    def sizes(files: int, rows: int, bytes: int, cores: int, most: int = 10**9) -> list[int]:
+        tasks = [FileTask(number, str(number), Identity(bytes, 0), frozenset()) for number in range(files)]
+        groups = list(backfill.group(tasks, dict.fromkeys(range(files), rows), most, cores))
+        assert [file for group in groups for file in group] == tasks
+        return [len(group) for group in groups]
+
+    assert sizes(1000, 100_000, 1 << 20, 2) == [20] * 50  # 2 million rows each
+    assert set(sizes(1000, 100_000, 1 << 20, 2, most=500_000)) == {5}  # as memory allows
+    assert set(sizes(1000, 1000, 128 << 20, 2)) == {2}  # bytes
+    assert sizes(600, 0, 0, 2) == [256, 256, 88]
+    assert sizes(12, 100_000, 1 << 20, 2) == [2] * 6  # three for each core
+    assert sizes(12, 100, 1 << 10, 2) == [12]  # too little to divide
+    assert sizes(0, 0, 0, 2) == []
+
+
 def test_one_build_of_a_table_at_a_time(tmp_path: Path, spark) -> None:
     with make_lake(tmp_path / "lake") as lake:
         table = lake.registry.table("product")
@@ -339,7 +362,9 @@ import needlepoint
 from needlepoint import spark
 from needlepoint.indexer import backfill
 
-root, master, worker, python_path = sys.argv[1:]
+root, master, worker, far, python_path = sys.argv[1:]
+if far:
+    spark.pool.SparkPool.reaches = lambda self, directory: self._reached.setdefault(directory, False)
 backfill.FILES_PER_TASK, backfill.ENTRIES_PER_RANGE = 1, 1500
 config = {
     "spark.driver.host": "127.0.0.1",
@@ -347,6 +372,7 @@ config = {
     "spark.executor.memory": "512m",
     "spark.executorEnv.PYTHONPATH": python_path,
     "spark.ui.enabled": "false",
+    **{f"spark.executorEnv.{name}": os.environ[name] for name in os.environ if name.startswith("AWS_")},
 }
 kill = [int(worker)] if worker else []
 
@@ -409,13 +435,14 @@ class Cluster:
             time.sleep(0.1)
         raise AssertionError(log.read_text(errors="replace"))
 
-    def build(self, root: Path, *, kill: int | None = None) -> list[str]:
+    def build(self, root: Path, *, kill: int | None = None, far: bool = False) -> list[str]:
         """Build in a process of its own, since one process has one Spark. `kill` is the number of a worker whose
-        executor dies meanwhile."""
+        executor dies meanwhile; with `far` executors are taken not to reach the lake's directory."""
         python_path = os.pathsep.join([str(Path(needlepoint.__file__).parent.parent), *sys.path])
         worker = "" if kill is None else str(self.workers[kill].pid)
-        program = [sys.executable, "-c", ON_A_CLUSTER, str(root), self.master, worker, python_path]
-        done = subprocess.run(program, env=self._environment, capture_output=True, text=True, timeout=300, check=False)
+        program = [sys.executable, "-c", ON_A_CLUSTER, str(root), self.master, worker, "far" * far, python_path]
+        environment = {**os.environ, **self._environment, **{n: os.environ[n] for n in os.environ if n[:4] == "AWS_"}}
+        done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
@@ -450,3 +477,21 @@ def test_on_a_cluster_where_an_executor_dies(tmp_path: Path, cluster: Cluster) -
         assert before >= 1 and after >= 2
         assert_like_a_local_build(lake, tmp_path, embed=True)
         assert leftovers(lake) == []
+
+
+def test_on_a_cluster_over_a_bucket(tmp_path: Path, cluster: Cluster) -> None:
+    """The lake lies on the driver's disk, the files in the bucket: what tasks make comes to the driver."""
+    product_lake(tmp_path, files=3, rows=500)
+    with aws_server() as server:
+        bucket = server.bucket()
+        bucket.put_directory(tmp_path / "product", "product")
+        with needlepoint.open(tmp_path / "lake", refresh=0, object_refresh=0, access="pages") as lake:
+            lake.create_table("product", bucket.url("product"))
+            declare(lake)
+            told = cluster.build(tmp_path / "lake", far=True)
+            assert told[-1] == "indexed 3 0"
+            assert {files for _, files, _ in summary(lake)} == {3}
+            assert lake.table("product").get(product_id=777).rows()[0]["upc"] == "U000000777"
+            assert len(lake.sql("SELECT upc FROM product WHERE title LIKE '%13 dair%'").rows()) == 16
+            assert lake.verify("product", samples=4).differences == ()
+            assert leftovers(lake) == []

@@ -6,9 +6,10 @@ import json
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, aws_server
 from tests.integration.test_publishing import ids, publish, swap
-from tests.lakes import products, write
+from tests.lakes import products, staged, write
 
 import needlepoint
 from needlepoint.cli.needle import main
@@ -259,6 +260,31 @@ def test_a_crash_while_files_are_replaced_leaves_the_old_or_the_new(
         expected = old if (stop, when) == ("begin", "before") else new
         assert ids(other) == expected
     assert len(keys(bucket)) == (3 if expected is old else 1)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_an_upload_that_comes_too_late_is_taken_back(
+    lake: needlepoint.Lake, bucket: Bucket, tmp_path: Path, *, replaced: bool
+) -> None:
+    """Another process takes the writer for dead, finishes its batch, perhaps replaces it; then the writer goes on."""
+    publish(lake, "one", 0)
+
+    def late(pairs: Sequence[tuple[str, str]]) -> None:
+        copies = [shutil.copy(source, tmp_path / f"{number}") for number, (source, _) in enumerate(pairs)]
+        with opened(bucket, lake.store) as other:
+            other.sync()
+            if replaced:
+                swap(other, "three")
+        for copy, (_, target) in zip(copies, pairs, strict=True):
+            move(str(copy), target)
+
+    staging = lake.staging("product")
+    lake.publish("product", staged(staging, {"year=2020/x.parquet": products(30, 10)}), staging, "two", mover=late)
+    expected = list(range(500, 510)) if replaced else list(range(40))
+    assert ids(lake) == expected
+    lake.sync()
+    assert ids(lake) == expected
+    assert len(keys(bucket)) == (1 if replaced else 4)
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])

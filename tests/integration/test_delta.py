@@ -418,6 +418,19 @@ def test_nothing_is_written(lake: Lake, orders: str, tmp_path: Path) -> None:
         lake.publish("mine", staged(staging, {"a.parquet": rows_of(0, 10)}), staging)
 
 
+def test_no_advice_to_rewrite_its_files(lake: Lake, tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    for number in range(40):
+        write_deltalake(place, rows_of(number * 100, 100), mode="append")
+    lake.create_table("others", place)
+    lake.create_table("plain", place, format="parquet")
+    for name in ("others", "plain"):
+        for number in range(40):
+            lake.sql(f"SELECT price FROM {name} WHERE id > {number} AND id < {number + 5}")
+    assert [each.what for each in lake.advise("plain").advice] == ["compact"]
+    assert lake.advise("others").advice == ()
+
+
 def test_never_taken_for_plain_files(lake: Lake, orders: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"lies inside of .*/orders, a Delta table: not every file"):
         lake.create_table("t", f"{orders}/part=p1")

@@ -73,8 +73,7 @@ def _on_spark(lake: Lake, table: str, index: str | None, master: str | None, con
 
     with working("Spark starts"):
         session = spark.session("needle index build", master=master, config=config)
-    report: SyncReport = spark.build(session, lake, table, index)
-    return report
+    return spark.build(session, lake, table, index)
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -30,12 +30,14 @@ from needlepoint.indexer.worker import Pool
 from needlepoint.indexes.key import key_bytes
 from needlepoint.tables.registry import Registry
 
-# Tasks that take seconds: little is lost with one, and starting it costs next to nothing.
-ROWS_PER_TASK = 2_000_000
+# Tasks that take seconds: little is lost with one, and starting it costs next to nothing. Small tables have smaller
+# ones, so that every core has some.
+ROWS_PER_TASK, FEWEST_ROWS_PER_TASK = 2_000_000, 100_000
 BYTES_PER_TASK = 256 << 20
 FILES_PER_TASK = 256
-# Merged runs of about 30 MB: enough of them for every core, and few to open.
-ENTRIES_PER_RANGE = 4_000_000
+TASKS_PER_CORE = 3
+# Merged runs of up to 30 MB: few to open.
+ENTRIES_PER_RANGE, FEWEST_ENTRIES_PER_RANGE = 4_000_000, 250_000
 
 _NOTE = "sorted.json"
 
@@ -149,8 +151,10 @@ class Backfill:
         if not entries:
             return False
         plain = [run for note in notes for run in note.of_index(key.index_id)]
-        most = min(2 * ENTRIES_PER_RANGE, capacity(self.memory, [key], key))
         pool = self.pool if self.pool.reaches(directory) else self.local
+        each = max(FEWEST_ENTRIES_PER_RANGE, sum(entries.values()) // (TASKS_PER_CORE * pool.cores()))
+        # Ranges have half of what is allowed, more or less.
+        most = min(2 * min(each, ENTRIES_PER_RANGE), capacity(self.memory, [key], key))
         ranges = choose_ranges(plain, key_bytes(key.type), most)
         runs: list[Run] = []
         self.progress("merging", 0, len(ranges))
@@ -166,9 +170,11 @@ class Backfill:
 
 
 def group(
-    missing: Sequence[FileTask], rows: Mapping[int | None, int | None], most_rows: int
+    missing: Sequence[FileTask], rows: Mapping[int | None, int | None], most_rows: int, cores: int
 ) -> Iterator[tuple[FileTask, ...]]:
     """Neighbouring files together, as many as make a task worth its start."""
+    all_rows = sum(rows.get(file.file_id) or 0 for file in missing)
+    most_rows = min(most_rows, ROWS_PER_TASK, max(FEWEST_ROWS_PER_TASK, all_rows // (TASKS_PER_CORE * cores)))
     found: list[FileTask] = []
     held = held_bytes = 0
     for file in missing:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from needlepoint.errors import FileChanged, StoreError, UnknownName, UsageError
-from needlepoint.indexer.backfill import ROWS_PER_TASK, Backfill, group
+from needlepoint.indexer.backfill import Backfill, group
 from needlepoint.indexer.build import (
     Artifact,
     Failure,
@@ -302,7 +302,7 @@ class Indexer:
     ) -> tuple[int, tuple[Failure, ...], bool]:
         keys, payloads = _parts(table, [*indexes.values()], missing)
         memory = self._settings.index_memory
-        most_rows = min((ROWS_PER_TASK, *(capacity(memory, keys, key) for key in keys)))
+        most_rows = min((capacity(memory, keys, key) for key in keys), default=1 << 60)
         work = Backfill(
             pool=pool,
             local=LocalPool(self._settings.processes),
@@ -315,7 +315,9 @@ class Indexer:
             self._scratch / f"backfill-{table.id}",
             missing,
             keys,
-            lambda left: [Task(files, keys, payloads, "", memory) for files in group(left, rows, most_rows)],
+            lambda left: [
+                Task(files, keys, payloads, "", memory) for files in group(left, rows, most_rows, pool.cores())
+            ],
         )
 
     def _mend(self, index: Index) -> None:

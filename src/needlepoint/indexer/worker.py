@@ -24,6 +24,10 @@ Made = TypeVar("Made")
 class Pool(Protocol):
     """Where one function is called with many items, side by side. All of them, and what comes back, can be pickled."""
 
+    def cores(self) -> int:
+        """How many calls run at a time, as far as is known now."""
+        ...
+
     def reaches(self, directory: Path) -> bool:
         """Whether calls can read and write this directory."""
         ...
@@ -44,6 +48,9 @@ class LocalPool:
 
     def __init__(self, processes: int) -> None:
         self._processes = processes
+
+    def cores(self) -> int:
+        return self._processes
 
     def reaches(self, directory: Path) -> bool:
         return True

@@ -34,6 +34,8 @@ LARGE_INDEX, LARGE_SHARE = 1 << 30, 0.25
 # Planning and running a query that reads nothing.
 QUERY_SECONDS = 0.6e-3
 
+REWRITES = frozenset({"sort", "compact", "pages"})  # advice that is about the files themselves
+
 EQUALITY = frozenset({"eq", "in"})
 BY_KEY = frozenset({"eq", "in", "range", "prefix"})
 SORTED = frozenset({"range", "prefix"})

@@ -32,6 +32,7 @@ from needlepoint.spark.failures import translated
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from needlepoint.indexer.indexer import SyncReport
     from needlepoint.lake import Lake
 
 Item = TypeVar("Item")
@@ -48,8 +49,8 @@ _MARKER = "reached"
 _RESULT = ""  # the row of this name is what the function returned
 
 
-def build(session: SparkSession, lake: Lake, table: str, index: str | None = None) -> Any:
-    """Build what the indexes of a table lack, or one of them, in tasks of Spark; a SyncReport says what was done.
+def build(session: SparkSession, lake: Lake, table: str, index: str | None = None) -> SyncReport:
+    """Build what the indexes of a table lack, or one of them, in tasks of Spark.
 
     A build that was killed goes on where it was. Executors need this package and the table's files.
     """
@@ -62,10 +63,13 @@ class SparkPool:
         self._token = uuid.uuid4().hex
         self._reached: dict[Path, bool] = {}
 
+    def cores(self) -> int:
+        return max(1, self._session.sparkContext.defaultParallelism)
+
     def reaches(self, directory: Path) -> bool:
         """By evidence: executors look for a file that was just made, and make another."""
         if directory not in self._reached:
-            tasks, token = self._cores(), self._token
+            tasks, token = self.cores(), self._token
             (directory / _MARKER).write_text(token)
 
             def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -91,7 +95,7 @@ class SparkPool:
             try:
                 while True:
                     # Twice the cores, so that none waits for the driver. Executors can come and go meanwhile.
-                    room = min(MOST_JOBS, 2 * self._cores()) - len(running)
+                    room = min(MOST_JOBS, 2 * self.cores()) - len(running)
                     for item in islice(left, max(0, room)):
                         work = functools.partial(_work, function, item, there)
                         running.add(threads.submit(self._job, work, scratch, tag))
@@ -103,9 +107,6 @@ class SparkPool:
             finally:
                 if running:
                     self._session.interruptTag(tag)
-
-    def _cores(self) -> int:
-        return max(1, self._session.sparkContext.defaultParallelism)
 
     def _job(self, work: Callable[[], Iterator[pa.RecordBatch]], scratch: Path, tag: str) -> tuple[Any, Path]:
         """Run one task, and put what it made in its place."""

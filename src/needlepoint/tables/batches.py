@@ -64,8 +64,9 @@ class Batches:
             if each.file_id in claimed:
                 raise TableChanged(f"{each.path} is being replaced by batch '{claimed[each.file_id]}'.", hint=_HINT)
 
-    def commit(self, batch: Batch, files: Sequence[File]) -> None:
-        """The batch is in the table, all of it, and what it removes is not. A second commit changes nothing.
+    def commit(self, batch: Batch, files: Sequence[File]) -> bool:
+        """The batch is in the table, all of it, and what it removes is not. False when it was before: then nothing
+        changed.
 
         TableChanged when a file to be removed is not in the table any more: then the batch can only be abandoned.
         """
@@ -82,6 +83,7 @@ class Batches:
                     "UPDATE batches SET removals = ? WHERE table_id = ? AND batch = ?",
                     (_removals_text(removals), batch.table_id, batch.batch),
                 )
+            return cursor.rowcount == 1
 
     def announced(self, batch: Batch) -> Batch:
         """Its event is on the queue. The batch as it is then."""

@@ -37,6 +37,7 @@ from needlepoint.tables.definitions import Batch, File, Move, Removal, Table
 from needlepoint.tables.events import Event
 from needlepoint.tables.queue import Queue
 from needlepoint.tables.registry import Registry
+from needlepoint.tables.snapshots import on_their_way
 from needlepoint.tables.staged import StagedFile
 
 ORPHAN_AGE = 24 * 3600.0
@@ -144,13 +145,28 @@ def _finish(registry: Registry, queue: Queue, table: Table, batch: Batch, mover:
 def _commit(registry: Registry, table: Table, batch: Batch, mover: Mover) -> None:
     try:
         _check_unchanged(registry, table, batch)
-        registry.batches.commit(batch, _move_all(table, batch, mover))
+        moved = _move_all(table, batch, mover)
+        if not registry.batches.commit(batch, moved):
+            _take_back(registry, table, moved)
     except TableChanged:
         for each in batch.moves:
             _remove_target(f"{table.location}/{each.target}")
         registry.batches.abandon(batch)
         remove_directory(batch.staging)
         raise
+
+
+def _take_back(registry: Registry, table: Table, moved: Sequence[File]) -> None:
+    """Another process finished the batch first, or abandoned it. What was uploaded here after later batches had taken
+    it out of the table, and deleted it, would be in it again."""
+    with registry.snapshot():
+        if table.id not in {each.id for each in registry.tables()}:
+            return  # a dropped table keeps its files
+        known = {file.path for file in registry.files(table)}
+        _, removed = on_their_way(registry.batches.unfinished(table), known)
+    for file in moved:
+        if file.path not in known and file.path not in removed:
+            remove(f"{table.location}/{file.path}", file.identity)
 
 
 def _check_unchanged(registry: Registry, table: Table, batch: Batch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import uuid
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from needlepoint.indexer.build import COPIES_OF_AN_ENTRY
 from needlepoint.indexer.ranges import choose_ranges, merge, write_plain
+from needlepoint.stores import rocksdb
 from needlepoint.stores.base import IndexDamaged
 from needlepoint.stores.rocksdb import RocksKeyStore
 
@@ -104,3 +107,15 @@ def test_a_run_that_is_too_short_is_an_error(tmp_path: Path) -> None:
 
 def test_no_entries() -> None:
     assert choose_ranges([], 8, 10) == []
+
+
+def test_merging_takes_the_memory_that_ranges_are_sized_by(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).permutation(200_000)
+    runs = [[(int(number), int(number)) for number in part] for part in np.array_split(numbers, 4)]
+    (everything,) = choose_ranges(plain_runs(tmp_path, runs), 8, 1_000_000)
+    merge(everything, tmp_path)  # what is loaded once is no part of it
+    tracemalloc.start()
+    merge(everything, tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 200_000 * 16 * COPIES_OF_AN_ENTRY + rocksdb.WRITE_CHUNK * 100
