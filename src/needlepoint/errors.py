@@ -37,6 +37,16 @@ class NeedlepointError(Exception):
         self.hint = hint
         super().__init__(f"{self.message} {hint}".strip())
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _as_it_was, (type(self), self.args, self.__dict__)
+
+
+def _as_it_was(kind: type[NeedlepointError], args: tuple[object, ...], facts: dict[str, object]) -> NeedlepointError:
+    """An error from another process; its kind may take other arguments than it passes on."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error
+
 
 class UsageError(NeedlepointError):
     """The request cannot be carried out as asked."""

@@ -16,6 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from needlepoint import deletion
+from needlepoint.deletion import Deleted
 from needlepoint.errors import NameTaken, NotIndexable, SqlError, StoreError, UnknownName, UsageError
 from needlepoint.indexer.follow import Handled, follow
 from needlepoint.indexer.indexer import Elsewhere, Indexer, Progress, SyncReport, no_progress
@@ -46,7 +48,9 @@ from needlepoint.stores.base import KeyStore
 from needlepoint.stores.packs import PackStore
 from needlepoint.stores.place import claim, store_directory
 from needlepoint.stores.rocksdb import RocksKeyStore
-from needlepoint.tables import publishing
+from needlepoint.sweeping import counted, sweep, sweep_index_entries
+from needlepoint.tables import compaction, publishing
+from needlepoint.tables.compaction import Choice, Wish
 from needlepoint.tables.definitions import Batch, File, Index, Table, check_name
 from needlepoint.tables.discovery import discover_schema, discover_table, read_schemas
 from needlepoint.tables.listing import list_files
@@ -97,6 +101,7 @@ class Lake:
         self.store = store_directory(self.root, settings.store)
         # Another process that opens this lake may have another home.
         self.settings = settings = replace(settings, store=str(self.store))
+        self.progress = progress
         if not create and not (self.store / "registry.db").exists():
             inside = self.store.parent == self.root
             raise UsageError(
@@ -108,12 +113,12 @@ class Lake:
         self.queue = _queue(settings.queue, self.store)
         self._stores: dict[int, KeyStore] = {}
         self._lock = threading.Lock()
-        self._unpacked = Unpacked(self.store / "unpacked", settings.unpacked_bytes)
-        file_indexes = FileIndexes(self._pack_store, self._unpacked, settings.index_bytes)
+        self.unpacked = Unpacked(self.store / "unpacked", settings.unpacked_bytes)
+        file_indexes = FileIndexes(self._pack_store, self.unpacked, settings.index_bytes)
         scratch = self.store / "scratch"
-        self.indexer = Indexer(self.registry, self._key_store, self._pack_store, scratch, settings, progress)
+        self.indexer = Indexer(self.registry, self.key_store, self._pack_store, scratch, settings, progress)
         self.history = History(self.store, settings.history == "on")
-        self.engine = Engine(self.registry, self._key_store, file_indexes, settings, self.history)
+        self.engine = Engine(self.registry, self.key_store, file_indexes, settings, self.history)
         self._lookup = Lookup(self.engine)
 
     def __enter__(self) -> Lake:
@@ -240,7 +245,7 @@ class Lake:
         chosen = name or _index_name(table, "_".join(columns), kind)
         index = self.registry.create_index(found, chosen, columns, kind, embed=embed, options=options)
         if kind == "key":
-            self._key_store(index).ingest([])  # an index without entries is there, and empty
+            self.key_store(index).ingest([])  # an index without entries is there, and empty
         if build:
             self.build_index(index.name)
         return index.name
@@ -266,7 +271,7 @@ class Lake:
         self.indexes_of(table, index)
         publishing.recover(self.registry, self.queue, self.registry.table(table))
         report = self.indexer.build(table, Elsewhere(pool, index))
-        self._sweep_indexes()
+        self.sweep_indexes()
         return [report]
 
     def rebuild(self, table: str, index: str | None = None, *, from_data: bool = False) -> list[SyncReport]:
@@ -300,21 +305,16 @@ class Lake:
         """Compare what the indexes of a table answer with what a scan answers, for sampled values of each."""
         return verify(self.engine, self.registry.table(table), samples, seed)
 
-    def sweep(self) -> SweepReport:
-        """Remove what nothing refers to any more: packs of payloads, unpacked text indexes, staging, scratch."""
-        packs: dict[int, set[str]] = {}
-        for index_id, pack in self.registry.packs():
-            packs.setdefault(index_id, set()).add(pack)
-        freed = 0
-        for directory in (self.store / "indexes").glob("*"):
-            if directory.name.isdigit():
-                freed += PackStore(directory).sweep(packs.get(int(directory.name), set()))
-        for table in self.registry.tables():
-            publishing.recover(self.registry, self.queue, table)
-        staging = len(publishing.sweep_staging(self.store, self.registry))
-        if isinstance(self.root, str) or any(is_url(table.location) for table in self.registry.tables()):
-            staging += len(publishing.sweep_prefixes(self.root, self.registry))
-        return SweepReport(freed, self._unpacked.sweep(self.registry.checksums()), staging)
+    def sweep(self, *, now: bool = False) -> SweepReport:
+        """Remove what nothing refers to any more: entries of key indexes, packs of payloads, unpacked text indexes,
+        staging. With `now` also what was made so lately that another process may be about to refer to it."""
+        return sweep(self, now=now)
+
+    def sweep_entries(self, table: str, worth: float = 0.0) -> int:
+        """Take entries of files that are gone out of the key indexes of a table where they are more than this share.
+        Returns how many that were."""
+        indexes = self.registry.indexes(self.registry.table(table))
+        return sum(sweep_index_entries(self, index, worth) for index in indexes if index.kind == "key")
 
     def _destroy(self, index: Index) -> None:
         if index.kind == "key":
@@ -326,16 +326,21 @@ class Lake:
     def _pack_store(self, index: Index) -> PackStore:
         return PackStore(self.store / "indexes" / str(index.id))
 
-    def _sweep_indexes(self) -> None:
+    def sweep_indexes(self) -> None:
         """Indexes that began anew under another id leave their entries behind, and so does a drop that was killed."""
-        # In this order: an index is in the registry before it has a directory.
+        # In this order: an index is in the registry before it has a directory, or arrives in the commit that says so.
         there = [int(path.name) for path in (self.store / "indexes").glob("*") if path.name.isdecimal()]
-        known = {index.id for index in self.registry.indexes()}
-        for id in there:
-            if id not in known:
-                self._destroy(Index(id, 0, "", (), "key"))
+        if not {index.id for index in self.registry.indexes()}.issuperset(there):
+            known = self.registry.renewals.known_ids()
+            for id in there:
+                if id not in known:
+                    self._destroy(Index(id, 0, "", (), "key"))
 
-    def _key_store(self, index: Index) -> KeyStore:
+    def forget_store(self, index: Index) -> None:
+        with self._lock:
+            self._stores.pop(index.id, None)
+
+    def key_store(self, index: Index) -> KeyStore:
         with self._lock:
             if index.id not in self._stores:
                 table = next((table for table in self.registry.tables() if table.id == index.table_id), None)
@@ -357,7 +362,7 @@ class Lake:
         for name in names:
             publishing.recover(self.registry, self.queue, self.registry.table(name))
         reports = [self.indexer.sync(name) for name in names]
-        self._sweep_indexes()
+        self.sweep_indexes()
         return reports
 
     def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:
@@ -441,6 +446,53 @@ class Lake:
         return publishing.publish(
             self.registry, self.queue, found, id, staged, place, removed=removed, keep=keep, mover=mover
         )
+
+    def delete(self, table: str, where: str, *, dry_run: bool = False) -> Deleted:
+        """Delete the rows for which a condition is true, as `lake.sql` understands it after WHERE; where it is NULL
+        they stay. With `dry_run` it is only told what would be deleted."""
+        self._refuse_of_others(table)
+        return deletion.delete(self, table, where, dry_run=dry_run)
+
+    def delete_files(self, table: str, paths: Sequence[str], *, dry_run: bool = False) -> Deleted:
+        """Delete whole files of a table, by their paths."""
+        self._refuse_of_others(table)
+        return deletion.delete_files(self, table, paths, dry_run=dry_run)
+
+    def drop_partition(
+        self, table: str, partition: Mapping[str, Any] | None = None, /, *, dry_run: bool = False, **named: Any
+    ) -> Deleted:
+        """Delete all files of a partition, or of all partitions with these values: `drop_partition("t", year=2023)`."""
+        self._refuse_of_others(table)
+        return deletion.drop_partition(self, table, {**(partition or {}), **named}, dry_run=dry_run)
+
+    def expire(self, table: str, column: str, before: Any, *, dry_run: bool = False) -> Deleted:
+        """Delete the rows whose column is less than a value: of a partition column whole files, unread."""
+        self._refuse_of_others(table)
+        return deletion.expire(self, table, column, before, dry_run=dry_run)
+
+    def is_counted_on(self, table: str, staging: Path | str) -> bool:
+        """Whether the registry counts on these staged files: then they are all there is of a batch."""
+        return table in self.registry.table_names() and any(
+            batch.staging == str(staging) for batch in self.registry.batches.unfinished(self.registry.table(table))
+        )
+
+    def choose_files(self, table: str, wish: Wish) -> Choice:
+        """What a compaction would rewrite of a table, which is synced first."""
+        self._refuse_of_others(table)
+        compaction.check(self.registry.table(table), wish)
+        self.sync(table)
+        found = self.registry.table(table)
+
+        def largest_page(file: File) -> int:
+            card = self.engine.cards.get(file)
+            return 0 if card is None else card.largest_page()
+
+        files = [file for file in self.registry.files(found) if file.rows is not None]
+        return compaction.choose(found, files, wish, largest_page)
+
+    def index_files(self, table: str) -> None:
+        """Build what the files that the registry knows lack; what cannot be built is for sync to tell."""
+        self.indexer.catch_up(self.registry.table(table))
 
     def finished(self, table: str, batch: str) -> Batch | None:
         """The batch of this id if it was begun before, and finished now if its publisher died on the way; else None."""
@@ -586,7 +638,14 @@ class Lake:
         wanted = {index.id for index in snapshot.indexes}
         indexes = tuple(
             IndexStatus(
-                i.name, table.name, i.shown_columns, i.kind, i.embed, *self.registry.entries(i), self._index_bytes(i)
+                i.name,
+                table.name,
+                i.shown_columns,
+                i.kind,
+                i.embed,
+                *self.registry.entries(i),
+                self._index_bytes(i),
+                counted(self, i).dead if i.kind == "key" else 0,
             )
             for i in snapshot.indexes
         )
@@ -606,7 +665,7 @@ class Lake:
         )
 
     def _index_bytes(self, index: Index) -> int:
-        return self._key_store(index).size() if index.kind == "key" else self.registry.payload_bytes(index)
+        return self.key_store(index).size() if index.kind == "key" else self.registry.payload_bytes(index)
 
 
 def _root(root: str | Path) -> Path | str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """`bytes` are those on disk; of an embedded index, those inside the files."""
+    """`bytes` are those on disk; of an embedded index, those inside the files. `dead` entries of a key index are
+    about files that are gone."""
 
     name: str
     table: str
@@ -17,6 +18,7 @@ class IndexStatus:
     files: int
     entries: int
     bytes: int
+    dead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,10 @@ class CacheStatus:
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """Bytes that are free again, and staging directories that are gone."""
+    """Bytes that are free again, staging directories that are gone, and entries that key indexes had of files that
+    are."""
 
     pack_bytes: int
     unpacked_bytes: int
     staging: int
+    entries: int = 0

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from needlepoint.stores import rocksdb
-from needlepoint.stores.base import IndexDamaged, KeyStore
+from needlepoint.stores.base import IndexDamaged, KeyStore, name_in_range
 from needlepoint.stores.rocksdb import RocksKeyStore
 
 stores = {"rocksdb": lambda directory, width: RocksKeyStore(directory / "index", width)}
@@ -49,6 +49,18 @@ def test_finds_all_rows_of_a_key_over_several_runs(make, tmp_path: Path) -> None
     assert sorted(store.find([key(5), key(7), key(8)], 100).tolist()) == [1, 2, 3, 9]
     assert store.find([key(4)], 100).tolist() == []
     assert store.find([], 100).tolist() == []
+
+
+def test_all_entries_are_scanned_in_order_and_counted(make, tmp_path: Path) -> None:
+    store = make()
+    first, second = [(7, 3), (5, 1), (2**64 - 1, 2**64 - 2)], [(6, 4), (0, 0)]
+    names = fill(store, tmp_path, first)
+    own = name_in_range(uuid.uuid4().hex, entries(second))
+    store.write_run(tmp_path / "second", entries(second), own)
+    store.ingest([tmp_path / "second"])
+    store.refresh([*names, own])
+    assert np.concatenate(list(store.scan())).tolist() == entries(first + second).tolist()
+    assert store.count() == 5
 
 
 def test_the_same_entry_twice_is_one(make, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def leftovers(lake: Lake) -> list[Path]:
 
 def levels(lake: Lake, name: str) -> tuple[int, bool]:
     """Files of a key index in RocksDB's level 0, and whether the lowest one has several."""
-    store: Any = lake._key_store(lake.registry.index(name))
+    store: Any = lake.key_store(lake.registry.index(name))
     with store._primary() as database:
         lowest = database.property_int_value("rocksdb.num-files-at-level6")
         return database.property_int_value("rocksdb.num-files-at-level0"), lowest > 1

@@ -124,6 +124,11 @@ class World:
         expected = normalised(_duck.sql(query.sql.duck).to_arrow_table(), query.ordered)
         assert answers[0] == expected, self._differ("DuckDB", query, expected, answers[0], indexed)
 
+    def rows(self, where: str = "TRUE") -> Any:
+        """All rows for which DuckDB finds a condition true."""
+        self._reference()
+        return normalised(_duck.sql(f"SELECT * FROM t WHERE {where}").to_arrow_table(), False)
+
     def keyed(self) -> list[Column]:
         """The columns that `get` takes."""
         # A partition column whose only value is NULL has no type to infer: it is a string, and no key for numbers.

@@ -7,7 +7,7 @@ import click
 from needlepoint.cli.options import common_options, open_lake
 
 
-@click.command("create-table")
+@click.command("create-table", short_help="Make a table of a directory of Parquet files.")
 @click.argument("name")
 @click.argument("location", required=False)
 @click.option(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PAUSE = 0.5
 
 
-@click.command("indexer")
+@click.command("indexer", short_help="Follow the queue and index what its events name.")
 @click.option("--once", is_flag=True, help="Handle the events there are and exit; the exit code is 1 if one failed.")
 @common_options
 def command(once: bool) -> None:

@@ -40,6 +40,11 @@ COMMANDS = (
     "verify",
     "rebuild",
     "sweep",
+    "compact",
+    "delete",
+    "delete-files",
+    "drop-partition",
+    "expire",
     "ingest",
     "indexer",
 )

@@ -116,10 +116,11 @@ def working(what: str) -> Iterator[None]:
 
 def count(number: int, what: str) -> str:
     """
-    >>> count(1, "file"), count(2000, "row"), count(0, "index")
-    ('1 file', '2,000 rows', '0 indexes')
+    >>> count(1, "file"), count(2000, "row"), count(0, "index"), count(2, "entry")
+    ('1 file', '2,000 rows', '0 indexes', '2 entries')
     """
     plural = what if number == 1 else f"{what}es" if what.endswith(("x", "ch")) else f"{what}s"
+    plural = f"{what[:-1]}ies" if number != 1 and what.endswith("ry") else plural
     return f"{number:,} {plural}"
 
 

@@ -23,7 +23,8 @@ def command(format: str) -> None:
     """Show tables, indexes and waiting events.
 
     A file counts as indexed when it has everything that is declared. Unknown files lie in a table's directory and not
-    yet in the registry: they are scanned, and `needle sync` takes them in.
+    yet in the registry: they are scanned, and `needle sync` takes them in. Dead entries of an index are about files
+    that are gone; `needle sweep` removes them.
 
     \b
     Examples:
@@ -54,10 +55,10 @@ def _show(status: Status, console: Console) -> None:
         tables.add_row(f"{table.name}{version}", *numbers, size(table.bytes), *left)
     if status.tables:
         console.print(tables)
-    headers = ("index", "table", "column", "kind", "files", "entries", "size")
-    indexes = grid(console, *headers, right=headers[4:])
+    columns = ("index", "table", "column", "kind", "files", "entries", "dead", "size")
+    indexes = grid(console, *columns, right=columns[4:])
     for index in (each for table in status.tables for each in table.indexes):
-        numbers = (f"{number:,}" for number in (index.files, index.entries))
+        numbers = (f"{number:,}" for number in (index.files, index.entries, index.dead))
         indexes.add_row(index.name, index.table, index.column, index.kind, *numbers, size(index.bytes))
     if indexes.row_count:
         console.print(indexes)

@@ -70,7 +70,7 @@ class Unpacked:
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
-    def sweep(self, wanted: frozenset[str] | None = None) -> int:
+    def sweep(self, wanted: frozenset[str] | None = None, just_used: float = JUST_USED) -> int:
         """Remove what is beyond the limit, what killed processes left and, where `wanted` names the contents that are
         still of use, all others. Returns the bytes that are free again."""
         self._added = freed = 0
@@ -85,7 +85,7 @@ class Unpacked:
         for used, size, place in sorted(found):
             left_over = place.name.startswith(".") and used < now - 3600
             unwanted = held > self._limit or (wanted is not None and place.name not in wanted)
-            if left_over or (unwanted and used < now - JUST_USED):
+            if left_over or (unwanted and used <= now - just_used):
                 shutil.rmtree(place, ignore_errors=True)
                 held, freed = held - size, freed + size
         return freed

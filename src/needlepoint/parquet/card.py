@@ -131,6 +131,14 @@ class FileCard:
         groups = self.num_row_groups
         return slice(int(self.page_starts[leaf * groups]), int(self.page_starts[(leaf + 1) * groups]))
 
+    def largest_page(self) -> int:
+        """The rows of the page with the most of them; 0 without pages."""
+        starts, counts = self.page_starts[:-1], np.diff(self.page_starts)
+        ends = np.append(self.pages.first_row[1:], 0)
+        # The last page of a chunk ends with its row group.
+        ends[(starts + counts - 1)[counts > 0]] = np.tile(self.row_group_rows[1:], len(self.leaves))[counts > 0]
+        return int((ends - self.pages.first_row).max(initial=0))
+
     def statistics(self, leaf: int, row_group: int) -> Statistics:
         """The bounds of a chunk as the footer gave them."""
         chunks = self.chunks

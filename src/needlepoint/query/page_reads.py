@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -29,6 +29,8 @@ from needlepoint.tables.definitions import File
 from needlepoint.tables.schemas import too_far, unit_of
 
 _Work = list[tuple[File, Wanted]]
+Counts = Sequence[tuple[File, int]]
+"""Files, and how many rows of each."""
 
 
 def read_pages(reading: Reading, cards: HasCards, caches: Caches | None = None) -> pa.Table | None:
@@ -89,8 +91,7 @@ class _Reader:
     def all(self, columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
         """The wanted rows of all files, with these columns, as rows of the table."""
         return [
-            _completed(self._reading, [work[number] for number in numbers], found)
-            for numbers, found in self._parts(columns, work)
+            completed(self._reading, _counts(work, numbers), found) for numbers, found in self._parts(columns, work)
         ]
 
     def sifted(self, first: tuple[str, ...], columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
@@ -100,7 +101,7 @@ class _Reader:
         left: _Work = []
         for numbers, found in self._parts(first, work):
             # Files differ in how wide their types are.
-            typed = _typed(self._reading, [work[number] for number in numbers], found)
+            typed = _typed(self._reading, _counts(work, numbers), found)
             mask = matching(typed, self._reading.predicate)
             ends = np.cumsum([len(work[number][1].rows) for number in numbers])
             for number, end in zip(numbers, ends.tolist(), strict=True):
@@ -115,7 +116,7 @@ class _Reader:
         for numbers, found in self._parts(rest, left):
             decided = pa.concat_tables([seen[number] for number in numbers])
             both = {name: (decided if name in first else found).column(name) for name in columns}
-            tables.append(_completed(self._reading, [left[number] for number in numbers], pa.table(both)))
+            tables.append(completed(self._reading, _counts(left, numbers), pa.table(both)))
         return tables
 
     def _parts(self, columns: tuple[str, ...], work: _Work) -> list[tuple[list[int], pa.Table]]:
@@ -133,14 +134,18 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="needlepoint-read")
 
 
-def _typed(reading: Reading, wanted: _Work, found: pa.Table) -> pa.Table:
+def _counts(work: _Work, numbers: Sequence[int]) -> Counts:
+    return [(work[number][0], len(work[number][1].rows)) for number in numbers]
+
+
+def _typed(reading: Reading, wanted: Counts, found: pa.Table) -> pa.Table:
     return pa.table({name: _as_declared(reading, wanted, found, name) for name in found.column_names})
 
 
-def _completed(reading: Reading, wanted: _Work, found: pa.Table) -> pa.Table:
+def completed(reading: Reading, wanted: Counts, found: pa.Table) -> pa.Table:
     """What was read of files, as rows of the table: types as declared, partition values added, NULLs for the rest."""
     schema, snapshot = reading.snapshot.table.schema, reading.snapshot
-    counts = [len(each.rows) for _, each in wanted]
+    counts = [count for _, count in wanted]
     arrays = []
     for column in schema:
         if column.name in snapshot.table.partitions:
@@ -154,16 +159,16 @@ def _completed(reading: Reading, wanted: _Work, found: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema).combine_chunks()
 
 
-def _as_declared(reading: Reading, wanted: _Work, found: pa.Table, name: str) -> pa.ChunkedArray:
+def _as_declared(reading: Reading, wanted: Counts, found: pa.Table, name: str) -> pa.ChunkedArray:
     """A column in the table's type; SchemaConflict names the file with a value that the type has no room for."""
     values, type = found.column(name), reading.snapshot.table.schema.field(name).type
     try:
         return _as_type(values, type)
     except pa.ArrowInvalid:
         start = 0
-        for file, each in wanted if unit_of(type) is not None else ():
-            _check_room(reading, file, name, values.slice(start, len(each.rows)))
-            start += len(each.rows)
+        for file, count in wanted if unit_of(type) is not None else ():
+            _check_room(reading, file, name, values.slice(start, count))
+            start += count
         raise
 
 

@@ -40,7 +40,7 @@ BYTES_IN_A_PART = 32 << 20
 # Of more, who scanned them would list the whole table to see whether they changed.
 FILES_IN_A_PART = FILES_WORTH_A_LISTING
 
-_TEXTS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+_TEXTS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _SUBQUERY = re.compile(r"\(\s*(?:select|with|values|table)\b", re.IGNORECASE)
 # As DataFusion writes them; a text that looks like one is refused too.
 _CLOCK = re.compile(r"\b(?:now|current_date|current_time)\(\)")
@@ -171,13 +171,8 @@ def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[s
     prepared = engine.prepare(name)
     snapshot = prepared.snapshot
     chosen = ", ".join(map(quoted, _columns(snapshot.table, columns)))
-    query = f"SELECT {chosen} FROM {quoted(name)}"
-    if where is not None:
-        _check_text(where)
-        query += f" WHERE (\n{where}\n)"  # on lines of its own: it may end with a comment
-    with clear_error(query if where is None else where, lambda: [name]):
-        understood = engine.understand(query, None, [], {name: prepared})
-    _check_plan(understood, where)
+    query = conditional(f"SELECT {chosen} FROM {quoted(name)}", where)
+    understood = understand(engine, prepared, query, where)
     parts: list[Part] = []
     paged = scanned = rows = 0
     if (request := understood.asked.get(name)) is not None:
@@ -195,6 +190,23 @@ def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[s
     )
 
 
+def conditional(query: str, where: str | None) -> str:
+    """The query with a condition, which need not be one: see `understand`."""
+    if where is None:
+        return query
+    _check_text(where)
+    return f"{query} WHERE (\n{where}\n)"  # on lines of its own: it may end with a comment
+
+
+def understand(engine: Engine, prepared: Prepared, query: str, where: str | None) -> Understood:
+    """What a query with nothing but this condition asks of a table. SqlError when it is more than that."""
+    name = prepared.snapshot.table.name
+    with clear_error(query if where is None else where, lambda: [name]):
+        understood = engine.understand(query, None, [], {name: prepared})
+    _check_plan(understood, where)
+    return understood
+
+
 def _columns(table: Table, columns: Sequence[str] | None) -> Sequence[str]:
     if columns is None:
         return list(table.schema.names)
@@ -210,7 +222,15 @@ def _columns(table: Table, columns: Sequence[str] | None) -> Sequence[str]:
 def _check_text(where: str) -> None:
     if not where.strip():
         raise SqlError("the condition is empty.", hint="Leave `where` out to read everything.")
-    if _SUBQUERY.search(_TEXTS.sub("''", where)):
+    plain = _TEXTS.sub("''", where)
+    depth = 0
+    for letter in re.sub(r"[^()]", "", plain):
+        depth += 1 if letter == "(" else -1
+        if depth < 0:
+            break
+    if depth:
+        raise SqlError(f"the parentheses of '{where}' do not match.", hint="Give one condition, whole.")
+    if _SUBQUERY.search(plain):
         raise SqlError("the condition has a subquery.", hint="Read the other table too, and join the two.")
 
 

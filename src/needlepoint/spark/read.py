@@ -84,7 +84,8 @@ def _is_native(plan: ReadPlan) -> bool:
 def _native(spark: SparkSession, lake: Lake, plan: ReadPlan) -> DataFrame:
     """The files of the plan. Spark lists a directory much faster than it takes a thousand paths, but sees it as it is
     then: whether that were the files of the table shows afterwards."""
-    reader = spark.read.schema(spark_schema(plan.table.schema))
+    # A file that is replaced after this was planned must fail the read, whatever the session says.
+    reader = spark.read.schema(spark_schema(plan.table.schema)).option("ignoreMissingFiles", "false")
     place = spark_path(plan.table.location)
     if plan.listable:
         listed = reader.parquet(place)

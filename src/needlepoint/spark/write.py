@@ -119,7 +119,7 @@ def _staged(
         yield files
     finally:
         with contextlib.suppress(StoreError):  # what stays is swept
-            if not _begun(lake, table, place):
+            if not lake.is_counted_on(table, place):
                 remove_directory(place)
 
 
@@ -150,16 +150,6 @@ def _looked_up(lake: Lake, table: str, columns: Sequence[str]) -> list[str]:
     indexes = lake.registry.indexes(lake.registry.table(table))
     # Columns of few distinct values, which other kinds are for, are small with a dictionary.
     return [index.column for index in indexes if index.kind in ("key", "text") and index.column in columns]
-
-
-def _begun(lake: Lake, table: str, staging: str) -> bool:
-    """Whether the registry counts on these staged files: then they are all there is of the batch."""
-    return any(
-        found.staging == staging
-        for known in lake.registry.tables()
-        if known.name == table
-        for found in lake.registry.batches.unfinished(known)
-    )
 
 
 def _query_id(df: DataFrame) -> str:

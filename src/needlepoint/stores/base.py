@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -58,6 +58,14 @@ class KeyStore(Protocol):
 
     def find_range(self, low: bytes, high: bytes, limit: int) -> Locations | None:
         """All rows with `low <= key <= high`, in no particular order; None when there are more than `limit`."""
+        ...
+
+    def count(self) -> int:
+        """How many entries there are, never fewer than that; those of files that are gone are among them."""
+        ...
+
+    def scan(self) -> Iterator[Entries]:
+        """All entries in ascending order, some at a time."""
         ...
 
     def size(self) -> int:

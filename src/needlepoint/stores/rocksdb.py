@@ -189,9 +189,37 @@ class RocksKeyStore:
             cursor.status()
         return None if len(found) > limit else self._locations(found)
 
-    def _locations(self, entries: list[Any]) -> Locations:
+    def count(self) -> int:
+        with self._errors():
+            files = self._open_reader().live_files()
+        # An estimate of RocksDB's counts twice, in a secondary, what its primary ingests. Each run has a mark, too.
+        return max(0, sum(int(file["num_entries"]) for file in files) - len(self._seen))
+
+    def scan(self) -> Iterator[Entries]:
+        options = rocksdict.ReadOptions()
+        options.set_total_order_seek(True)
         width = self._key_bytes + 8
-        table = np.frombuffer(b"".join(entries), dtype=np.uint8).reshape(-1, width)
+        found: list[bytes] = []
+        with self._errors():
+            cursor = self._cursor(options)
+            valid, current, advance = cursor.valid, cursor.key, cursor.next
+            cursor.seek_to_first()
+            while valid():
+                entry = current()
+                if len(entry) == width:  # else it is the mark of a run
+                    found.append(entry)
+                advance()
+                if len(found) == WRITE_CHUNK:
+                    yield self._table(found)
+                    found = []
+            cursor.status()
+        yield self._table(found)
+
+    def _table(self, entries: list[Any]) -> Entries:
+        return np.frombuffer(b"".join(entries), dtype=np.uint8).reshape(-1, self._key_bytes + 8)
+
+    def _locations(self, entries: list[Any]) -> Locations:
+        table = self._table(entries)
         return np.ascontiguousarray(table[:, self._key_bytes :]).view(">u8").ravel().astype(np.uint64)
 
     def _cursor(self, options: rocksdict.ReadOptions) -> Any:

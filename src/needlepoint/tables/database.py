@@ -41,6 +41,7 @@ class Database:
             self._use_write_ahead_log()
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
             self._connection.execute("PRAGMA foreign_keys = ON")
+            self._connection.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten
             self._create(statements, version, upgrades or {})
 
     def _use_write_ahead_log(self) -> None:
@@ -119,6 +120,14 @@ class Database:
                 yield
             finally:
                 self._connection.execute("COMMIT")
+
+    def settle(self, *, whole: bool = False) -> None:
+        """Bring the log into the database and empty it, as far as readers of older states let it. With `whole` the
+        database is written anew, without what was deleted before deleting overwrote it."""
+        with self._lock, self._errors():
+            if whole:
+                self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         with self._lock:

@@ -101,18 +101,25 @@ def publish(
 
 
 def recover(
-    registry: Registry, queue: Queue, table: Table, batch_id: str | None = None, mover: Mover | None = None
+    registry: Registry,
+    queue: Queue,
+    table: Table,
+    batch_id: str | None = None,
+    mover: Mover | None = None,
+    *,
+    keeping: bool = True,
 ) -> list[str]:
     """Finish batches that were begun, all of them or the one named. Returns their ids.
 
-    A batch that cannot be finished is an error to whoever publishes it; it does not stop the others.
+    A batch that cannot be finished is an error to whoever publishes it; it does not stop the others. Files that are to
+    be kept for a while longer are, if `keeping`.
     """
     finished = []
     for batch in registry.batches.unfinished(table):
         if batch_id is not None and batch.batch != batch_id:
             continue
         try:
-            _finish(registry, queue, table, batch, mover or _move_here)
+            _finish(registry, queue, table, batch, mover or _move_here, keeping)
         except (StoreError, TableChanged) as error:
             if batch_id is not None:
                 raise
@@ -122,7 +129,7 @@ def recover(
     return finished
 
 
-def _finish(registry: Registry, queue: Queue, table: Table, batch: Batch, mover: Mover) -> None:
+def _finish(registry: Registry, queue: Queue, table: Table, batch: Batch, mover: Mover, keeping: bool) -> None:
     if batch.state == "publishing":
         _commit(registry, table, batch, mover)
     if batch.state in ("publishing", "published"):
@@ -131,7 +138,7 @@ def _finish(registry: Registry, queue: Queue, table: Table, batch: Batch, mover:
             queue.put(part.to_json())
         batch = registry.batches.announced(batch)
         remove_directory(batch.staging)
-    if batch.state == "removing" and batch.keep_until <= time.time():
+    if batch.state == "removing" and not (keeping and batch.keep_until > time.time()):
         _remove_all(registry, table, batch)
 
 

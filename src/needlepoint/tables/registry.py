@@ -24,6 +24,7 @@ from needlepoint.tables.batches import Batches, insert_files
 from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import File, Index, Place, Table, check_name
 from needlepoint.tables.registry_format import FORMAT, STATEMENTS, UPGRADES
+from needlepoint.tables.renewals import Renewals
 from needlepoint.tables.schemas import PER_SECOND, differing, refined, respelled, scale, too_far, unify
 
 # Of so many changes the registry remembers which files they touched.
@@ -57,9 +58,14 @@ class Registry:
         self._root = root
         self._database = Database(directory / "registry.db", STATEMENTS, FORMAT, UPGRADES)
         self.batches = Batches(self._database, self._change)
+        self.renewals = Renewals(self._database, self._change)
 
     def close(self) -> None:
         self._database.close()
+
+    def settle(self, *, whole: bool = False) -> None:
+        """What was deleted is in none of its files any more; with `whole`, however long ago it was."""
+        self._database.settle(whole=whole)
 
     def sequence(self) -> int:
         """Rises with every change by any process."""

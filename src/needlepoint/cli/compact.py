@@ -1,0 +1,136 @@
+"""`needle compact`"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from needlepoint.cli.options import common_options, open_lake
+
+if TYPE_CHECKING:
+    from needlepoint.spark import Compaction
+    from needlepoint.tables.compaction import Choice
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def _bytes(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", value.strip(), re.IGNORECASE)
+    if found is None or float(found[1]) == 0:
+        raise click.BadParameter(f"'{value}' is no size, as 128MB is.", context, parameter)
+    return max(1, int(float(found[1]) * _UNITS[found[2].upper()]))
+
+
+def columns(value: str | None) -> list[str]:
+    return [name.strip() for name in value.split(",")] if value else []
+
+
+def partition_values(given: Sequence[str]) -> dict[str, str]:
+    """`year=2024` as column and value."""
+    found = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"'{each}' is no partition, as year=2024 is.")
+        found[name] = value
+    return found
+
+
+@click.command("compact", short_help="Rewrite small or unordered files into better ones.")
+@click.argument("table")
+@click.option("--sort-by", metavar="A,B", help="Sort rows by these columns, over all files of a partition.")
+@click.option("--zorder", metavar="A,B", help="Order rows by all these columns at once.")
+@click.option(
+    "--target-size", metavar="SIZE", default="128MB", show_default=True, callback=_bytes, help="Of new files."
+)
+@click.option("--page-rows", type=click.IntRange(min=1), metavar="N", help="Also files with larger pages.  [new: 250]")
+@click.option("--partition", metavar="COLUMN=VALUE", multiple=True, help="Only there; can be given again.")
+@click.option("--keep", type=click.FloatRange(min=0), default=0, metavar="SECONDS", help="Delete old files later.")
+@click.option("--no-index", is_flag=True, help="Leave indexing to `needle indexer`.")
+@click.option("--no-spark", is_flag=True, help="Do it in this process: quicker for a small table.")
+@click.option("--dry-run", is_flag=True, help="Show what would be rewritten.")
+@common_options
+def command(
+    table: str,
+    sort_by: str | None,
+    zorder: str | None,
+    target_size: int,
+    page_rows: int | None,
+    partition: tuple[str, ...],
+    keep: float,
+    no_index: bool,
+    no_spark: bool,
+    dry_run: bool,
+) -> None:
+    """Rewrite files into fewer and better ones, which take their place in one moment.
+
+    Without an order these are the files smaller than half of the target size, where a partition has two or more; with
+    --page-rows those with larger pages, too. With --sort-by or --zorder they are all files of a partition, unless that
+    was done before and nothing came since. Rows stay the same to the last bit; queries see old files or new ones.
+
+    Very much is done in several steps. A compaction that is interrupted leaves what was done, and the next one goes on.
+
+    \b
+    Examples:
+      needle compact product
+      needle compact product --sort-by product_id --target-size 256MB
+      needle compact product --zorder price,weight --partition year=2024 --dry-run
+    """
+    from needlepoint import spark
+    from needlepoint.cli.screen import working
+    from needlepoint.spark.compact import wish
+
+    chosen = {"sort_by": columns(sort_by), "zorder": columns(zorder), "target_size": target_size}
+    more = {"page_rows": page_rows, "partition": partition_values(partition)}
+    with open_lake() as lake:
+        choice = lake.choose_files(table, wish(**chosen, **more))  # type: ignore[arg-type]
+        if dry_run or not choice.groups:
+            _show_choice(table, choice)
+            return
+        session = None
+        if not no_spark:
+            with working("Spark starts"):
+                session = spark.session("needle compact")
+        started = time.perf_counter()
+        done = spark.compact(session, lake, table, keep=keep, index=not no_index, **chosen, **more)  # type: ignore[arg-type]
+        if not no_index:
+            list(lake.follow_events(once=True))  # of what was just done, and is indexed
+    _show(table, done, time.perf_counter() - started)
+
+
+def _show_choice(table: str, choice: Choice) -> None:
+    from needlepoint.cli.screen import count, size
+
+    files = sum(len(group.files) for group in choice.groups)
+    outputs = sum(group.outputs for group in choice.groups)
+    if not files:
+        click.echo(f"{table}: nothing to do")
+    else:
+        total = size(sum(group.bytes for group in choice.groups))
+        places = count(len({group.directory for group in choice.groups}), "partition")
+        click.echo(f"{table}: {count(files, 'file')} of {places}, {total}, would become about {outputs:,}")
+    _show_left(choice.left)
+
+
+def _show(table: str, done: Compaction, seconds: float) -> None:
+    from needlepoint.cli.screen import count, duration, size
+
+    sizes = f"{size(done.bytes)} -> {size(done.new_bytes)}"
+    click.echo(
+        f"{table}: {count(done.files, 'file')} became {done.new_files:,}, {sizes}, {count(done.rows, 'row')}, "
+        f"in {count(done.swaps, 'step')} and {duration(seconds)}"
+    )
+    _show_left(done.left)
+
+
+def _show_left(left: Sequence[tuple[str, str]]) -> None:
+    from needlepoint.cli.formats import on_one_line
+
+    for path, why in left[:10]:
+        click.echo(f"  left as it is: {on_one_line(path)}: {on_one_line(why)}")
+    if len(left) > 10:
+        click.echo(f"  and {len(left) - 10:,} more")

@@ -1,0 +1,55 @@
+"""`needle delete`"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from needlepoint.cli.options import common_options, open_lake
+
+if TYPE_CHECKING:
+    from needlepoint.deletion import Deleted
+    from needlepoint.lake import Lake
+
+
+def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deleted], *, dry_run: bool, yes: bool) -> None:
+    """Tell what would be deleted, ask, and do it. `remove` is told whether it is only to say."""
+    if dry_run or not yes:
+        would = remove(True)
+        click.echo(f"{table}: {_told(would)} would be deleted")
+        if dry_run or not would.rows + would.removed:
+            return
+        click.confirm("Delete them?", abort=True, err=True)
+    done = remove(False)
+    list(lake.follow_events(once=True))  # of what was just done, and is indexed
+    click.echo(f"{table}: {_told(done)} deleted; `needle sweep --now` takes the rest of them out of the indexes")
+
+
+def _told(deleted: Deleted) -> str:
+    from needlepoint.cli.screen import count
+
+    rewritten = f"{count(deleted.rewritten, 'file')} rewritten"
+    return f"{count(deleted.rows, 'row')} ({rewritten}, {deleted.removed:,} removed)"
+
+
+@click.command("delete", short_help="Delete the rows of a table for which a condition holds.")
+@click.argument("table")
+@click.option("--where", metavar="CONDITION", required=True, help="As it stands after WHERE.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@common_options
+def command(table: str, where: str, dry_run: bool, yes: bool) -> None:
+    """Delete the rows for which a condition is true. Where it is false or NULL they stay.
+
+    Files with such rows are rewritten without them and swapped in one moment; files of nothing else are removed. A
+    condition on partition columns alone removes files without reading them.
+
+    \b
+    Examples:
+      needle delete product --where "product_id = 384209819" --dry-run
+      needle delete visit --where "user_id = 7" --yes && needle sweep --now
+    """
+    with open_lake() as lake:
+        carry_out(lake, table, lambda dry: lake.delete(table, where, dry_run=dry), dry_run=dry_run, yes=yes)

@@ -1,0 +1,346 @@
+"""Deleting rows, files and partitions, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.lakes import product_lake, products, write
+
+import needlepoint
+from needlepoint.parquet.build import describe
+from needlepoint.parquet.rewrite import form_of
+from needlepoint.spark.compact import compact
+
+
+@pytest.fixture
+def lake(tmp_path: Path):
+    product_lake(tmp_path)
+    with needlepoint.open(tmp_path, refresh=0) as opened:
+        opened.create_table("product")
+        yield opened
+
+
+def ids(lake) -> list[int]:
+    return [row["product_id"] for row in lake.sql("SELECT product_id FROM product ORDER BY 1").rows()]
+
+
+def files(lake) -> list[Path]:
+    return sorted((lake.root / "product").rglob("*.parquet"))
+
+
+def paths(lake) -> set[str]:
+    return {file.path for file in lake.registry.files(lake.registry.table("product"))}
+
+
+def test_rows_are_deleted_and_other_files_stay_as_they_are(lake) -> None:
+    lake.create_index("product", "product_id")
+    before = {path: path.stat().st_mtime_ns for path in files(lake)}
+    deleted = lake.delete("product", "product_id = 4711")
+    assert (deleted.rows, deleted.rewritten, deleted.removed) == (1, 1, 0)
+    assert ids(lake) == [number for number in range(8000) if number != 4711]
+    after = {path: path.stat().st_mtime_ns for path in files(lake)}
+    assert len(after) == 4
+    assert len(before.items() & after.items()) == 3
+    result = lake.sql("SELECT upc FROM product WHERE product_id IN (4711, 4712)")
+    assert result.rows() == [{"upc": "U000004712"}]
+    assert result.report.tables[0].scanned_files == 0
+    assert lake.delete("product", "product_id = 4711").rows == 0
+    found = duckdb.sql(f"SELECT product_id FROM '{lake.root}/product/*/*.parquet'").fetchnumpy()["product_id"]
+    assert sorted(found) == ids(lake)
+
+
+def test_a_file_of_nothing_else_is_removed(lake) -> None:
+    deleted = lake.delete("product", "product_id < 2500")
+    assert (deleted.rows, deleted.rewritten, deleted.removed) == (2500, 1, 1)
+    assert ids(lake) == list(range(2500, 8000))
+    assert len(files(lake)) == 3
+
+
+def test_where_a_condition_is_null_rows_stay(tmp_path: Path) -> None:
+    write(pa.table({"id": [1, 2, 3, None], "f": [1.0, None, float("nan"), -0.0]}), tmp_path / "t/a.parquet")
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("t")
+        assert lake.delete("t", "NOT (f = 1)").rows == 2  # NaN and zero, not NULL
+        assert lake.sql("SELECT id FROM t ORDER BY id").rows() == [{"id": 1}, {"id": 2}]
+        assert lake.delete("t", "id IN (2, NULL)").rows == 1
+        assert lake.delete("t", "id NOT IN (7, NULL)").rows == 0
+        assert lake.sql("SELECT id FROM t").rows() == [{"id": 1}]
+
+
+def test_files_keep_their_form(tmp_path: Path) -> None:
+    path = tmp_path / "t/a.parquet"
+    table = pa.table(
+        {
+            "id": pa.array(range(3000), pa.int32()),
+            "text": pa.array([f"text {n}" for n in range(3000)], pa.large_string()),
+            "nested": [{"a": [n], "b": None} for n in range(3000)],
+        }
+    ).replace_schema_metadata({"mine": "yes"})
+    write(
+        table,
+        path,
+        row_group_size=1000,
+        max_rows_per_page=50,
+        compression={"id": "gzip", "text": "snappy", "nested.a.list.element": "zstd", "nested.b": "none"},
+        use_dictionary=["text"],
+        bloom_filter_options={"id": {"ndv": 1000, "fpp": 0.01}},
+        sorting_columns=[pq.SortingColumn(0)],
+    )
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "text", kind="text", embed=True)
+        before = form_of(str(path))
+        assert lake.delete("t", "id % 2 = 0 AND id < 1500").rows == 750
+        (new,) = (tmp_path / "t").glob("*.parquet")
+        after = form_of(str(new))
+        for part in ("schema", "drawn", "compression", "dictionaries", "statistics", "sorting", "row_groups", "types"):
+            assert getattr(after, part) == getattr(before, part), part
+        assert (after.key_value[b"mine"], set(after.blooms)) == (b"yes", {"id"})
+        described = describe(str(new))
+        assert described.card.largest_page() == 50
+        assert [entry.kind for entry in described.embedded.entries] == ["text"]
+        kept = [n for n in range(3000) if n % 2 or n >= 1500]
+        assert pq.read_table(new).equals(table.take(pa.array(kept)))
+        assert lake.sql("SELECT id FROM t WHERE text_match(text, '1001')").rows() == [{"id": 1001}]
+        assert lake.delete("t", "text_match(text, '1001')").rows == 1
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "1 = 1; DROP TABLE product",
+        "product_id = 1) OR (1 = 1",
+        "product_id = 1) UNION SELECT (1",
+        "product_id IN (SELECT product_id FROM product)",
+        "EXISTS (SELECT 1)",
+        "TRUE) ORDER BY (1",
+        "",
+        "nothing = 1",
+        "product_id",
+        "count(*) > 1",
+        "row_number() OVER () = 1",
+        "now() > price",
+        "row = 1",
+        "score(title, 'a') > 1",
+    ],
+)
+def test_what_is_no_condition_is_refused(lake, where: str) -> None:
+    with pytest.raises(needlepoint.UsageError):
+        lake.delete("product", where)
+    assert len(ids(lake)) == 8000
+
+
+def test_comments_and_quotes_are_part_of_a_condition(lake) -> None:
+    assert lake.delete("product", "product_id = 1 -- OR TRUE").rows == 1
+    assert lake.delete("product", "upc = 'U000000002' /* ) */").rows == 1
+    assert lake.delete("product", "upc = ') OR (1 = 1'").rows == 0
+    assert len(ids(lake)) == 7998
+
+
+def test_partitions_go_without_being_read(lake, monkeypatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a file was opened")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pq, "ParquetFile", refuse)
+        dry = lake.delete("product", "year = 2020", dry_run=True)
+        assert (dry.rows, dry.rewritten, dry.removed) == (4000, 0, 2)
+        assert len(ids(lake)) == 8000
+        assert lake.delete("product", "year < 2021 OR year IS NULL") == dry
+    assert {path.parent.name for path in files(lake)} == {"year=2021"}
+    assert lake.delete("product", "year = 2021 AND price < 0").rows == 0
+    assert lake.drop_partition("product", year=2021).removed == 2
+    assert ids(lake) == []
+    assert lake.delete("product", "TRUE").rows == 0
+    with pytest.raises(needlepoint.UnknownName, match="partition column"):
+        lake.drop_partition("product", price=1)
+
+
+def test_partitions_with_odd_names(tmp_path: Path) -> None:
+    for value in ("a%2Fb", "x y", "__HIVE_DEFAULT_PARTITION__", "c"):
+        write(products(0, 10), tmp_path / f"t/p={value}/a.parquet")
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("t")
+        assert lake.drop_partition("t", p="a/b").rows == 10
+        assert lake.drop_partition("t", p=None).rows == 10
+        assert lake.delete("t", "p = 'x y' AND product_id = 3").rows == 1
+        assert lake.sql("SELECT p, count(*) AS n FROM t GROUP BY p ORDER BY p").rows() == [
+            {"p": "c", "n": 10},
+            {"p": "x y", "n": 9},
+        ]
+
+
+def test_files_are_deleted_by_name(lake) -> None:
+    wanted = sorted(paths(lake))
+    deleted = lake.delete_files("product", [wanted[0], f"{lake.root}/product/{wanted[1]}"])
+    assert (deleted.rows, deleted.removed) == (4000, 2)
+    assert sorted(paths(lake)) == wanted[2:]
+    with pytest.raises(needlepoint.UnknownName, match="unknown file"):
+        lake.delete_files("product", ["year=2020/nothing.parquet"])
+
+
+def test_rows_expire(tmp_path: Path) -> None:
+    for day in (1, 2, 3):
+        date = datetime.date(2024, 1, day)
+        at = [datetime.datetime(2024, 1, day, hour, tzinfo=datetime.UTC) for hour in range(24)]
+        table = pa.table({"at": pa.array(at, pa.timestamp("us", "UTC")), "n": range(24)})
+        write(table, tmp_path / f"t/day={date}/a.parquet")
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("t")
+        done = lake.expire("t", "day", datetime.date(2024, 1, 2))
+        assert (done.rows, done.removed, done.rewritten) == (24, 1, 0)
+        done = lake.expire("t", "at", datetime.datetime(2024, 1, 2, 12, tzinfo=datetime.UTC))
+        assert (done.rows, done.removed, done.rewritten) == (12, 0, 1)
+        assert lake.expire("t", "at", "2024-01-02T13:00:00").rows == 1
+        assert lake.expire("t", "n", 3).rows == 3
+        with pytest.raises(needlepoint.UsageError, match="is not a value"):
+            lake.expire("t", "n", "3 OR TRUE")
+        with pytest.raises(needlepoint.UsageError, match="is not a value"):
+            lake.expire("t", "at", "yesterday")
+
+
+def test_a_file_that_cannot_be_written_alike_is_left(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    duckdb.sql(f"COPY (SELECT n, INTERVAL 1 DAY AS i FROM range(10) t(n)) TO '{tmp_path}/t/a.parquet'")
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("t")
+        with pytest.raises(needlepoint.UsageError, match="cannot be written without some of its rows"):
+            lake.delete("t", "n = 3")
+        assert lake.delete("t", "n >= 0").removed == 1
+
+
+def test_a_large_delete_is_several_swaps_and_goes_on_after_a_crash(lake, monkeypatch) -> None:
+    from needlepoint import deletion
+
+    calls = []
+    original = deletion._swap
+
+    def dies(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(deletion, "_swap", dies)
+    with pytest.raises(KeyboardInterrupt):
+        deletion.delete(lake, "product", "product_id % 10 = 0", swap_bytes=1)
+    assert len(ids(lake)) == 8000 - 400
+    assert deletion.delete(lake, "product", "product_id % 10 = 0", swap_bytes=1).rows == 400
+    assert ids(lake) == [number for number in range(8000) if number % 10]
+    assert list((lake.store / "stage" / "product").iterdir()) == []
+
+
+def test_what_others_change_meanwhile_is_looked_at_again(lake, monkeypatch) -> None:
+    original = lake.publish
+    target = files(lake)[0]
+
+    def late(*arguments, **named):
+        monkeypatch.undo()
+        write(products(0, 100), target)  # replaces ids 0..1999
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(lake, "publish", late)
+    deleted = lake.delete("product", "product_id < 50")
+    assert deleted.rows == 50
+    assert ids(lake) == [*range(50, 100), *range(2000, 8000)]
+
+
+def test_queries_are_exact_while_rows_are_deleted(lake) -> None:
+    lake.create_index("product", "product_id")
+    stop, wrong, seen = threading.Event(), [], []
+
+    def ask() -> None:
+        with needlepoint.open(lake.root) as other:
+            while not stop.is_set():
+                rows = other.sql("SELECT count(*) AS n, sum(product_id) AS s FROM product").rows()[0]
+                # The ids from 0 are deleted in tens.
+                first = 8000 - rows["n"]
+                if first % 10 or rows["s"] != sum(range(first, 8000)):
+                    wrong.append(rows)
+                if len(other.table("product").get(product_id=[7, 7999]).rows()) not in (1, 2):
+                    wrong.append("get")
+                if len(other.sql("SELECT upc FROM product WHERE product_id = 7999").rows()) != 1:
+                    wrong.append("lookup")
+                seen.append(first)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        for first in range(0, 200, 10):
+            lake.delete("product", f"product_id BETWEEN {first} AND {first + 9}")
+    finally:
+        stop.set()
+        thread.join()
+    assert wrong == []
+    assert len(set(seen)) > 3
+
+
+def test_nothing_of_what_was_deleted_is_left(tmp_path: Path) -> None:
+    secret = "Zq7GeheimXw"
+    for number in range(3):
+        table = products(number * 1000, 1000)
+        if number == 1:
+            for column in ("upc", "title"):
+                values = table.column(column).to_pylist()
+                values[500] = secret
+                table = table.set_column(table.column_names.index(column), column, pa.array(values))
+        write(table, tmp_path / f"product/year={2020 + number}/p.parquet", compression="none")
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("product")
+        lake.create_index("product", "upc")
+        lake.create_index("product", "title", kind="text")
+        lake.create_index("product", "upc", kind="distinct")
+        lake.create_index("product", "title", kind="bloom", embed=True)
+        assert len(lake.sql("SELECT upc FROM product WHERE text_match(title, 'Zq7GeheimXw')").rows()) == 1
+        assert _holding(tmp_path, secret)
+        compact(None, lake, "product", page_rows=50, keep=3600)  # the old files lie there still
+        assert lake.delete("product", f"upc = '{secret}'").rows == 1
+        assert _holding(tmp_path, secret)
+        with needlepoint.open(tmp_path) as other:
+            for _ in range(2):  # where payloads lie changes under its hands
+                result = other.sql("SELECT product_id FROM product WHERE text_match(title, 'nothing')")
+                assert result.rows() == []
+                assert [index.used for index in result.report.tables[0].indexes if index.kind == "text"] == [True]
+                lake.sweep(now=True)
+        assert _holding(tmp_path, secret) == []
+        assert all(index.dead == 0 for index in lake.status().tables[0].indexes)
+        packs = {path.name: path.stat().st_size for path in (lake.store / "indexes").rglob("*.pack")}
+        live = lake.registry.renewals.packed()
+        assert {name: sum(each.length for each in payloads) for (_, name), payloads in live.items()} == packs
+        assert len(lake.sql("SELECT upc FROM product").rows()) == 2999
+        for query in ("upc = 'U000001007'", "text_match(title, 'dairy') AND product_id = 1007"):
+            result = lake.sql(f"SELECT product_id FROM product WHERE {query}")
+            assert result.rows() == [{"product_id": 1007}]
+        assert lake.verify("product").differences == ()
+
+
+def _holding(root: Path, secret: str) -> list[str]:
+    """Files with the value, or with what a key index or a list of words keeps of it."""
+    found = []
+    for path in root.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            if any(part in data for part in (secret.encode(), secret[:8].encode(), secret.lower().encode())):
+                found.append(str(path.relative_to(root)))
+    return found
+
+
+def test_tables_of_others_are_left_to_their_tools(lake) -> None:
+    table = lake.registry.table("product")
+    lake.registry.create_table("theirs", table.location, table.schema, table.partitions, format="delta")
+    for ask in (
+        lambda: lake.delete("theirs", "TRUE"),
+        lambda: lake.delete_files("theirs", ["year=2020/p0.parquet"]),
+        lambda: lake.drop_partition("theirs", year=2020),
+        lambda: lake.expire("theirs", "year", 2022),
+        lambda: compact(None, lake, "theirs"),
+    ):
+        with pytest.raises(needlepoint.UsageError, match="table of Delta"):
+            ask()
+    assert len(files(lake)) == 4
