@@ -251,6 +251,20 @@ def test_what_others_change_meanwhile_is_looked_at_again(lake, monkeypatch) -> N
     assert ids(lake) == [*range(50, 100), *range(2000, 8000)]
 
 
+def test_a_file_that_comes_after_the_sync_is_looked_at_again(lake, monkeypatch) -> None:
+    original = lake.sync
+
+    def early(*arguments):
+        monkeypatch.undo()
+        reports = original(*arguments)
+        write(products(8000, 100), lake.root / "product/year=2023/new.parquet")
+        return reports
+
+    monkeypatch.setattr(lake, "sync", early)
+    assert lake.delete("product", "product_id % 2 = 1 AND product_id >= 7990").rows == 55
+    assert ids(lake) == [*range(7990), *range(7990, 8100, 2)]
+
+
 def test_queries_are_exact_while_rows_are_deleted(lake) -> None:
     lake.create_index("product", "product_id")
     stop, wrong, seen = threading.Event(), [], []

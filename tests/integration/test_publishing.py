@@ -427,3 +427,76 @@ def test_two_batches_do_not_replace_the_same_file(lake, monkeypatch) -> None:
         swap(lake, "three", first=900)
     lake.sync()
     assert ids(lake) == list(range(500, 510))
+
+
+def test_what_another_process_finished_is_not_taken_for_changed(lake, monkeypatch) -> None:
+    """Both find the old files in the registry; one is quicker, and deletes them before the other looks."""
+    publish(lake, "one", 0)
+    original = publishing.identify_all
+
+    def late(paths):
+        monkeypatch.undo()
+        with needlepoint.open(lake.root, refresh=0) as other:
+            other.sync()
+            assert ids(other) == list(range(500, 510))
+        return original(paths)
+
+    monkeypatch.setattr(publishing, "identify_all", late)
+    swap(lake, "two")
+    assert ids(lake) == list(range(500, 510))
+
+
+def test_who_finds_his_batch_abandoned_is_told(lake, monkeypatch) -> None:
+    publish(lake, "one", 0)
+    (kept,) = (lake.root / "product").glob("year=2021/*.parquet")
+    original = publishing.move
+
+    def late(source: str, target: str) -> None:
+        monkeypatch.undo()
+        os.utime(kept)  # what another process finds changed, and this one has looked at before
+        with needlepoint.open(lake.root, refresh=0) as other:
+            other.sync()
+            assert ids(other) == list(range(30))
+        original(source, target)
+
+    monkeypatch.setattr(publishing, "move", late)
+    with pytest.raises((needlepoint.TableChanged, needlepoint.StoreError)):
+        swap(lake, "two")
+    assert ids(lake) == list(range(30))
+    assert lake.registry.batches.unfinished(lake.registry.table("product")) == []
+
+
+@pytest.mark.parametrize("stop", ["_remove_target", "remove_directory"])
+def test_a_crash_while_a_batch_is_abandoned_leaves_the_old_files(lake, monkeypatch, stop: str) -> None:
+    publish(lake, "one", 0)
+    (kept,) = (lake.root / "product").glob("year=2021/*.parquet")
+    original = publishing.move
+
+    def touched(source: str, target: str) -> None:
+        original(source, target)
+        with lake.registry._change() as connection:  # as a sync does that finds another version
+            connection.execute("UPDATE files SET id = id + 1000 WHERE path LIKE 'year=2021%'")
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(publishing, "move", touched)
+    monkeypatch.setattr(publishing, stop, crash)
+    with pytest.raises(KeyboardInterrupt):
+        swap(lake, "two")
+    monkeypatch.undo()
+    assert kept.exists()
+    assert ids(lake) == list(range(30))
+    lake.sync()
+    assert ids(lake) == list(range(30))
+    assert len(list((lake.root / "product").rglob("*.parquet"))) == 3
+    assert lake.registry.batches.unfinished(lake.registry.table("product")) == []
+
+
+def test_a_file_that_no_sync_has_seen_is_not_replaced(lake) -> None:
+    publish(lake, "one", 0)
+    write(products(100, 10), lake.root / "product/year=2020/new.parquet")
+    seen = lake.engine.snapshots.current("product").files
+    with pytest.raises(needlepoint.TableChanged, match="sync, and do it again"):
+        swap(lake, "two", old=seen)
+    assert ids(lake) == [*range(30), *range(100, 110)]

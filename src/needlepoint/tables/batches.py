@@ -72,8 +72,9 @@ class Batches:
         """
         with self._change() as connection:
             cursor = connection.execute(
-                "UPDATE batches SET state = 'published' WHERE table_id = ? AND batch = ? AND state = 'publishing'",
-                (batch.table_id, batch.batch),
+                "UPDATE batches SET state = 'published' "
+                "WHERE table_id = ? AND batch = ? AND staging = ? AND state = 'publishing'",
+                (batch.table_id, batch.batch, batch.staging),
             )
             if cursor.rowcount == 1:
                 insert_files(connection, batch.table_id, files)
@@ -103,12 +104,22 @@ class Batches:
                 (batch.table_id, batch.batch),
             )
 
-    def abandon(self, batch: Batch) -> None:
-        """It never was."""
+    def abandon(self, batch: Batch) -> bool:
+        """It will not happen; its files go. False when it was committed, or is no more: then nothing changed."""
+        with self._change() as connection:
+            cursor = connection.execute(
+                "UPDATE batches SET state = 'abandoned' WHERE table_id = ? AND batch = ? AND staging = ? "
+                "AND state IN ('publishing', 'abandoned')",
+                (batch.table_id, batch.batch, batch.staging),
+            )
+            return cursor.rowcount == 1
+
+    def forget(self, batch: Batch) -> None:
+        """One that was abandoned never was."""
         with self._change() as connection:
             connection.execute(
-                "DELETE FROM batches WHERE table_id = ? AND batch = ? AND state = 'publishing'",
-                (batch.table_id, batch.batch),
+                "DELETE FROM batches WHERE table_id = ? AND batch = ? AND staging = ? AND state = 'abandoned'",
+                (batch.table_id, batch.batch, batch.staging),
             )
 
 

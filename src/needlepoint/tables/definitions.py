@@ -131,7 +131,8 @@ class Removal:
 class Batch:
     """`publishing` once its files are safe in staging, `published` once they belong to the table and what it removes
     does not, `removing` once its event is on the queue, `announced` when nothing is left to do; then the registry
-    forgets moves and removals. Removed files are deleted when `keep_until`, in seconds since 1970, has passed."""
+    forgets moves and removals. Removed files are deleted when `keep_until`, in seconds since 1970, has passed. One that
+    cannot happen any more is `abandoned` until its files are gone from the table's location."""
 
     table_id: int
     batch: str
@@ -144,3 +145,8 @@ class Batch:
     @property
     def rows(self) -> int:
         return sum(move.rows for move in self.moves)
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether its files are in the table, and those it removes are not."""
+        return self.state not in ("publishing", "abandoned")

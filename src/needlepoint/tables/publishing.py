@@ -86,7 +86,7 @@ def publish(
     Returns the batch; without moves when it was there before. `mover` moves the files elsewhere than here."""
     if not batch_id or len(batch_id) > 512:
         raise UsageError("a batch id has 1 to 512 characters.")
-    removals = tuple(Removal(file.id, file.path, file.identity) for file in removed if file.id is not None)
+    removals = tuple(_removal(table, file) for file in removed)
     keep_until = time.time() + keep if keep else 0.0
     batch = Batch(table.id, batch_id, "publishing", staging, _moves(staged), removals, keep_until)
     begun = False
@@ -98,6 +98,15 @@ def publish(
         remove_directory(staging)  # another attempt at this batch came first
     recover(registry, queue, table, batch_id, mover)
     return replace(batch, state="announced", moves=batch.moves if begun else ())
+
+
+def _removal(table: Table, file: File) -> Removal:
+    if file.id is None:
+        raise TableChanged(
+            f"{file.path} of table '{table.name}' is new, or has changed, since the last sync.",
+            hint="Nothing was changed; sync, and do it again.",
+        )
+    return Removal(file.id, file.path, file.identity)
 
 
 def recover(
@@ -130,6 +139,9 @@ def recover(
 
 
 def _finish(registry: Registry, queue: Queue, table: Table, batch: Batch, mover: Mover, keeping: bool) -> None:
+    if batch.state == "abandoned":
+        _undo(registry, table, batch)
+        return
     if batch.state == "publishing":
         _commit(registry, table, batch, mover)
     if batch.state in ("publishing", "published"):
@@ -148,12 +160,30 @@ def _commit(registry: Registry, table: Table, batch: Batch, mover: Mover) -> Non
         moved = _move_all(table, batch, mover)
         if not registry.batches.commit(batch, moved):
             _take_back(registry, table, moved)
+            _check_committed(registry, table, batch)
     except TableChanged:
-        for each in batch.moves:
-            _remove_target(f"{table.location}/{each.target}")
-        registry.batches.abandon(batch)
-        remove_directory(batch.staging)
-        raise
+        # What looks changed may be what another process has just replaced, by finishing this batch.
+        if registry.batches.abandon(batch):
+            _undo(registry, table, batch)
+            raise
+        _check_committed(registry, table, batch)
+
+
+def _check_committed(registry: Registry, table: Table, batch: Batch) -> None:
+    found = registry.batches.get(table, batch.batch)
+    if found is None or not found.is_committed:
+        raise TableChanged(
+            f"batch '{batch.batch}' of table '{table.name}' was abandoned by another process.",
+            hint="Nothing was changed; do it again.",
+        )
+
+
+def _undo(registry: Registry, table: Table, batch: Batch) -> None:
+    """Remove what an abandoned batch brought. Until it is gone, readers of the registry pass it over."""
+    for each in batch.moves:
+        _remove_target(f"{table.location}/{each.target}")
+    registry.batches.forget(batch)
+    remove_directory(batch.staging)
 
 
 def _take_back(registry: Registry, table: Table, moved: Sequence[File]) -> None:

@@ -246,8 +246,8 @@ def _usable(indexes: tuple[Index, ...], table: Table) -> tuple[Index, ...]:
 def on_their_way(batches: Sequence[Batch], known: Collection[str]) -> tuple[frozenset[str], dict[str, Identity]]:
     """What lies in a table's location and is not of the table: paths of files that are on their way into it, and paths
     and identities of those that batches took out."""
-    pending = {move.target for batch in batches if batch.state == "publishing" for move in batch.moves}
-    removed = {each.path: each.identity for batch in batches if batch.state != "publishing" for each in batch.removals}
+    pending = {move.target for batch in batches if not batch.is_committed for move in batch.moves}
+    removed = {each.path: each.identity for batch in batches if batch.is_committed for each in batch.removals}
     return frozenset(pending.difference(known)), removed
 
 
