@@ -14,7 +14,8 @@ import pytest
 from tests.lakes import products, staged, write
 
 import needlepoint
-from needlepoint.tables import publishing
+from needlepoint.indexer import payloads
+from needlepoint.tables import publishing, turns
 
 
 @pytest.fixture
@@ -430,12 +431,14 @@ def test_two_batches_do_not_replace_the_same_file(lake, monkeypatch) -> None:
 
 
 def test_what_another_process_finished_is_not_taken_for_changed(lake, monkeypatch) -> None:
-    """Both find the old files in the registry; one is quicker, and deletes them before the other looks."""
+    """Both find the old files in the registry; one is quicker, and deletes them before the other looks. Where there are
+    locks, they take turns."""
     publish(lake, "one", 0)
+    monkeypatch.setattr(turns, "fcntl", None)
     original = publishing.identify_all
 
     def late(paths):
-        monkeypatch.undo()
+        monkeypatch.setattr(publishing, "identify_all", original)
         with needlepoint.open(lake.root, refresh=0) as other:
             other.sync()
             assert ids(other) == list(range(500, 510))
@@ -500,3 +503,42 @@ def test_a_file_that_no_sync_has_seen_is_not_replaced(lake) -> None:
     with pytest.raises(needlepoint.TableChanged, match="sync, and do it again"):
         swap(lake, "two", old=seen)
     assert ids(lake) == [*range(30), *range(100, 110)]
+
+
+@pytest.mark.parametrize("keep", [0, 3600])
+def test_what_is_embedded_in_a_file_that_is_replaced_does_not_bring_it_back(lake, monkeypatch, keep: float) -> None:
+    """An index is declared while new files are made of the old ones; it is being put into an old one when they are to
+    be exchanged."""
+    publish(lake, "one", 0)
+    lake.create_index("product", "title", kind="text", embed=True, build=False)
+    monkeypatch.setattr(turns, "LONGEST_WAIT", 0.2)
+    original = payloads.embed
+    refused = []
+
+    def late(*arguments, **named):
+        if not refused:
+            try:
+                swap(lake, "two", keep=keep)
+            except needlepoint.StoreError as error:
+                refused.append(str(error))
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(payloads, "embed", late)
+    lake.index_files("product")
+    assert "embedding" in refused[0]
+    assert ids(lake) == list(range(30))
+    lake.sync()
+    assert ids(lake) == list(range(500, 510))
+    lake.sweep(now=True)
+    assert ids(lake) == list(range(500, 510))
+    assert len(list((lake.root / "product").rglob("*.parquet"))) == 1
+
+
+def test_a_file_that_is_kept_for_others_is_not_taken_in_by_a_slow_sync(lake) -> None:
+    publish(lake, "one", 0)
+    table = lake.registry.table("product")
+    found = lake.registry.files(table)
+    swap(lake, "two", keep=3600)
+    lake.registry.replace_files(table, found, [])  # which another process found before
+    assert ids(lake) == list(range(500, 510))
+    assert [file.rows for file in lake.registry.files(table)] == [10]

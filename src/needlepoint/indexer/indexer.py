@@ -279,18 +279,33 @@ class Indexer:
         missing.sort(key=lambda file: file.file_id)
         rows = {file.id: file.rows for file in files}
         by_id = {index.id: index for index in indexes}
-        if elsewhere.pool is not None:
-            indexed, failures, begun_anew = self._backfill(elsewhere.pool, table, by_id, missing, rows)
-        else:
-            with self._scratch_directory() as scratch:
-                made = self._tasks(table, indexes, missing, rows, scratch)
-                tasks = [replace(task, from_data=from_data) for task in made]
-                indexed, failures, begun_anew = self._run(tasks, by_id, sum(r or 0 for r in rows.values()))
+        with self._turn(table, indexes, missing) as left:
+            indexed, failures, begun_anew = 0, tuple[Failure, ...](), False
+            if left and elsewhere.pool is not None:
+                indexed, failures, begun_anew = self._backfill(elsewhere.pool, table, by_id, left, rows)
+            elif left:
+                with self._scratch_directory() as scratch:
+                    made = self._tasks(table, indexes, left, rows, scratch)
+                    tasks = [replace(task, from_data=from_data) for task in made]
+                    indexed, failures, begun_anew = self._run(tasks, by_id, sum(r or 0 for r in rows.values()))
         failures = (*unusable.values(), *failures)
         if not begun_anew:
             return indexed, failures
         more, other_failures = self.catch_up(table, elsewhere=elsewhere)
         return indexed + more, tuple(dict.fromkeys((*failures, *other_failures)))
+
+    @contextmanager
+    def _turn(
+        self, table: Table, indexes: Sequence[Index], missing: Sequence[FileTask]
+    ) -> Iterator[Sequence[FileTask]]:
+        """What can be built now. Where something will be embedded, those files that are still of the table."""
+        embedded = frozenset(index.id for index in indexes if index.embed)
+        if not any(file.indexes & embedded for file in missing):
+            yield missing
+            return
+        with self._registry.turns.of_writer(table):
+            there = {file.id for file in self._files.of(table).values()}
+            yield [file for file in missing if file.file_id in there]
 
     def _backfill(
         self,
@@ -356,19 +371,20 @@ class Indexer:
         """
         embedded = [each for each in self._registry.indexes(table) if each.embed]
         tasks = _payload_tasks(table, [each for each in embedded if each.kind != "key"])
-        files = [file for file in self._registry.files(table) if file.id is not None]
-        self._progress("rewriting", 0, len(files))
-        for done, file in enumerate(files, 1):
-            path = f"{table.location}/{file.path}"
-            try:
-                before = describe(path, file.identity)
-                identity = change(path, file.identity)
-                if identity != file.identity and before.card.identity == file.identity and file.id is not None:
-                    again = described_again(file.id, path, identity, before.fingerprint, tasks)
-                    self._registry.commit_artifacts([again], [])
-            except (FileChanged, FileNotFoundError):
-                continue  # the next sync sees what it is now
-            self._progress("rewriting", done, len(files))
+        with self._registry.turns.of_writer(table):
+            files = [file for file in self._registry.files(table) if file.id is not None]
+            self._progress("rewriting", 0, len(files))
+            for done, file in enumerate(files, 1):
+                path = f"{table.location}/{file.path}"
+                try:
+                    before = describe(path, file.identity)
+                    identity = change(path, file.identity)
+                    if identity != file.identity and before.card.identity == file.identity and file.id is not None:
+                        again = described_again(file.id, path, identity, before.fingerprint, tasks)
+                        self._registry.commit_artifacts([again], [])
+                except (FileChanged, FileNotFoundError):
+                    continue  # the next sync sees what it is now
+                self._progress("rewriting", done, len(files))
 
     def _tasks(
         self,

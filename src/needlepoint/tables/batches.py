@@ -135,6 +135,13 @@ def insert_files(connection: sqlite3.Connection, table_id: int, files: Sequence[
             raise StoreError("the registry has used all 2^32 file ids.", hint="Rebuild it: remove .needlepoint.")
 
 
+def taken_out(connection: sqlite3.Connection, table_id: int) -> dict[str, Identity]:
+    """Files that batches took out of a table and that may still lie there."""
+    query = f"SELECT {_COLUMNS} FROM batches WHERE table_id = ? AND state IN ('published', 'removing')"
+    found = [_batch(row) for row in connection.execute(query, (table_id,)).fetchall()]
+    return {each.path: each.identity for batch in found for each in batch.removals}
+
+
 def _current(connection: sqlite3.Connection, batch: Batch) -> tuple[Removal, ...]:
     """The removals with the identities that the files have now: what was embedded in one leaves its rows as they are,
     and its id. TableChanged when one is not in the table any more."""

@@ -19,6 +19,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,9 +157,11 @@ def _finish(registry: Registry, queue: Queue, table: Table, batch: Batch, mover:
 
 def _commit(registry: Registry, table: Table, batch: Batch, mover: Mover) -> None:
     try:
-        _check_unchanged(registry, table, batch)
         moved = _move_all(table, batch, mover)
-        if not registry.batches.commit(batch, moved):
+        with registry.turns.of_remover(table) if batch.removals else nullcontext():
+            _check_unchanged(registry, table, batch)
+            committed = registry.batches.commit(batch, moved)
+        if not committed:
             _take_back(registry, table, moved)
             _check_committed(registry, table, batch)
     except TableChanged:

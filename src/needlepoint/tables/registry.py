@@ -20,12 +20,13 @@ import pyarrow as pa
 from needlepoint.errors import NameTaken, UnknownName
 from needlepoint.objects import Identity, is_url
 from needlepoint.predicate import Bounds, Ordinal
-from needlepoint.tables.batches import Batches, insert_files
+from needlepoint.tables.batches import Batches, insert_files, taken_out
 from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import File, Index, Place, Table, check_name
 from needlepoint.tables.registry_format import FORMAT, STATEMENTS, UPGRADES
 from needlepoint.tables.renewals import Renewals
 from needlepoint.tables.schemas import PER_SECOND, differing, refined, respelled, scale, too_far, unify
+from needlepoint.tables.turns import Turns
 
 # Of so many changes the registry remembers which files they touched.
 CHANGES_KEPT = 1000
@@ -59,6 +60,7 @@ class Registry:
         self._database = Database(directory / "registry.db", STATEMENTS, FORMAT, UPGRADES)
         self.batches = Batches(self._database, self._change)
         self.renewals = Renewals(self._database, self._change)
+        self.turns = Turns(directory / "turns")
 
     def close(self) -> None:
         self._database.close()
@@ -340,12 +342,14 @@ class Registry:
         return {id: (zones, unit) for id, zones, unit in found}
 
     def replace_files(self, table: Table, added: Sequence[File], removed: Sequence[int]) -> None:
-        """One change: the ids of `removed` are gone, `added` are new generations with new ids."""
+        """One change: the ids of `removed` are gone, `added` are new generations with new ids, but for those that a
+        batch has taken out since they were found."""
         if not added and not removed:
             return
         with self._change() as connection:
             connection.executemany("DELETE FROM files WHERE id = ?", [(id,) for id in removed])
-            insert_files(connection, table.id, added)
+            out = taken_out(connection, table.id)
+            insert_files(connection, table.id, [file for file in added if out.get(file.path) != file.identity])
 
     def runs(self, index: Index) -> list[str]:
         """The names of all runs whose entries the index must hold; UnknownName where it is no more, which is not the

@@ -1,0 +1,75 @@
+"""Who puts new versions in the place of a table's files and who takes files out of it take turns.
+
+Embedding an index gives a file another version with the same rows. Were that done to a file that a batch has just taken
+out of the table, the new version would be a file nobody knows: its rows would be back. So whoever embeds, here or in
+tasks elsewhere, has the turn of writers from before it learns which files there are until it has recorded what they
+became; batches that take files out commit while there is no writer. A process that dies gives its turn back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from needlepoint.errors import StoreError
+from needlepoint.tables.definitions import Table
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+LONGEST_WAIT, PAUSE = 10.0, 0.05  # seconds
+
+
+class Turns:
+    """Of all processes that use a store."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    @contextmanager
+    def of_writer(self, table: Table) -> Iterator[None]:
+        """Several at a time. Waits for a batch that is being committed, which takes a moment."""
+        with self._opened(table) as descriptor:
+            if descriptor is not None:
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(descriptor, fcntl.LOCK_SH)
+            yield
+
+    @contextmanager
+    def of_remover(self, table: Table) -> Iterator[None]:
+        """One, and no writers; StoreError when they do not come to an end."""
+        with self._opened(table) as descriptor:
+            ends = time.monotonic() + LONGEST_WAIT
+            while descriptor is not None:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if time.monotonic() > ends:
+                        raise StoreError(
+                            f"another process is embedding indexes into files of table '{table.name}'.",
+                            hint="The files are exchanged by the first sync after that is done.",
+                        ) from None
+                    time.sleep(PAUSE)
+                    continue
+                except OSError:
+                    pass
+                break
+            yield
+
+    @contextmanager
+    def _opened(self, table: Table) -> Iterator[int | None]:
+        if fcntl is None:
+            yield None
+            return
+        self._directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._directory / str(table.id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
