@@ -108,15 +108,19 @@ def expire(lake: Lake, name: str, column: str, before: object, *, dry_run: bool 
     """Delete the rows whose column is less than a value."""
     field = lake.registry.table(name).field(column)
     type = plain(field.type)
-    if not (pa.types.is_integer(type) or pa.types.is_temporal(type) or pa.types.is_string(type)):
+    kinds = (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp, pa.types.is_string)
+    if not any(is_kind(type) for is_kind in kinds):
         raise UsageError(
             f"column '{column}' is {type}.", hint="Rows expire by a date, a timestamp, a number or a text."
         )
     if isinstance(before, datetime.datetime) and before.tzinfo is not None:
         before = before.astimezone(datetime.UTC).replace(tzinfo=None)
-    literal = str(before) if pa.types.is_integer(type) else "'" + str(before).replace("'", "''") + "'"
+    text = str(before)
+    if pa.types.is_timestamp(type) and ":" not in text:
+        text += " 00:00:00"  # of a date, its beginning
+    literal = text if pa.types.is_integer(type) else "'" + text.replace("'", "''") + "'"
     try:
-        pa.scalar(str(before)).cast(pa.timestamp("ns") if pa.types.is_timestamp(type) else type)
+        pa.scalar(text).cast(pa.timestamp("ns") if pa.types.is_timestamp(type) else type)
     except pa.ArrowInvalid:
         raise UsageError(f"'{before}' is not a value of column '{column}', which is {type}.") from None
     if pa.types.is_timestamp(type):

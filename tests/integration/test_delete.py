@@ -13,6 +13,7 @@ import pytest
 from tests.lakes import product_lake, products, write
 
 import needlepoint
+from needlepoint.indexer import sweep
 from needlepoint.parquet.build import describe
 from needlepoint.parquet.rewrite import form_of
 from needlepoint.spark.compact import compact
@@ -128,6 +129,8 @@ def test_files_keep_their_form(tmp_path: Path) -> None:
         "now() > price",
         "row = 1",
         "score(title, 'a') > 1",
+        "random() < 2",
+        "uuid() <> upc",
     ],
 )
 def test_what_is_no_condition_is_refused(lake, where: str) -> None:
@@ -203,6 +206,18 @@ def test_rows_expire(tmp_path: Path) -> None:
             lake.expire("t", "n", "3 OR TRUE")
         with pytest.raises(needlepoint.UsageError, match="is not a value"):
             lake.expire("t", "at", "yesterday")
+
+
+def test_rows_expire_by_instants_at_the_beginning_of_a_day(tmp_path: Path) -> None:
+    at = pa.array([datetime.datetime(2024, 1, day, 12) for day in (1, 2, 3, 4)], pa.timestamp("us", "UTC"))
+    time = pa.array([1, 2, 3, 4], pa.int64()).cast(pa.time64("us"))
+    write(pa.table({"at": at, "time": time}), tmp_path / "t/a.parquet")
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("t")
+        assert lake.expire("t", "at", "2024-01-02").rows == 1
+        assert lake.expire("t", "at", datetime.date(2024, 1, 3)).rows == 1
+        with pytest.raises(needlepoint.UsageError, match="Rows expire by"):
+            lake.expire("t", "time", "00:00:01")
 
 
 def test_a_file_that_cannot_be_written_alike_is_left(tmp_path: Path) -> None:
@@ -358,3 +373,25 @@ def test_tables_of_others_are_left_to_their_tools(lake) -> None:
         with pytest.raises(needlepoint.UsageError, match="table of Delta"):
             ask()
     assert len(files(lake)) == 4
+
+
+def test_an_index_that_begins_anew_while_it_is_swept_keeps_its_entries(lake, monkeypatch) -> None:
+    lake.create_index("product", "product_id")
+    lake.delete("product", "product_id < 1000")
+    original = sweep._portions
+
+    def late(*arguments):
+        yield from original(*arguments)
+        monkeypatch.undo()
+        with needlepoint.open(lake.root, refresh=0) as other:
+            other.rebuild("product")
+            write(products(9000, 10), lake.root / "product/year=2021/new.parquet")
+            other.sync()
+
+    monkeypatch.setattr(sweep, "_portions", late)
+    assert lake.sweep(now=True).entries == 0
+    assert len(ids(lake)) == 7010
+    for id in (1000, 5000, 9003):
+        assert len(lake.sql(f"SELECT title FROM product WHERE product_id = {id}").rows()) == 1
+    assert lake.verify("product").checks
+    assert lake.sweep(now=True).entries == 0  # nothing is dead after a rebuild

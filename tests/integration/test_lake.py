@@ -414,3 +414,12 @@ def test_import_loads_nothing_heavy() -> None:
     heavy.append("obstore")
     done = subprocess.run([sys.executable, "-c", program, *heavy], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_durations_are_compared_with_intervals(tmp_path: Path) -> None:
+    taken = pa.array([1, 5, None], pa.int64()).cast(pa.duration("s"))
+    write(pa.table({"id": [1, 2, 3], "taken": taken}), tmp_path / "t/a.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        assert lake.sql("SELECT id FROM t WHERE taken < INTERVAL '2 seconds'").rows() == [{"id": 1}]
+        assert lake.sql("SELECT id FROM t WHERE taken = INTERVAL '5 seconds'").rows() == [{"id": 2}]

@@ -44,7 +44,8 @@ def count(registry: Registry, store: KeyStore, index: Index) -> Counted:
 def sweep_entries(
     registry: Registry, index: Index, width: int, indexes: Path, scratch: Path, capacity: int
 ) -> int | None:
-    """Make a key index anew of its live entries. Returns its new id; None when it was dropped meanwhile."""
+    """Make a key index anew of its live entries. Returns its new id; None when it was dropped, or begun
+    anew, meanwhile."""
     with registry.snapshot():
         try:
             runs = registry.runs(index)
@@ -71,7 +72,7 @@ def sweep_entries(
         def arrive() -> None:
             (beside / "database").rename(indexes / str(new_id))
 
-        return new_id if registry.renewals.renew(index, new_id, files.keys(), names, arrive) else None
+        return new_id if registry.renewals.renew(index, new_id, files.keys(), runs, names, arrive) else None
     finally:
         store.close()
         shutil.rmtree(beside, ignore_errors=True)

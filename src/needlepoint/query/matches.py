@@ -8,6 +8,7 @@ condition on nothing but partition columns is decided without opening a file.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from needlepoint.access import Rows
-from needlepoint.errors import FileChanged
+from needlepoint.errors import FileChanged, SqlError
 from needlepoint.parquet.rewrite import opened
 from needlepoint.query import catalog
 from needlepoint.query.catalog import Care
@@ -31,6 +32,8 @@ from needlepoint.query.statements import quoted
 from needlepoint.tables.definitions import File, Table
 
 BATCH_ROWS = 1 << 18
+
+_CHANCE = re.compile(r"\b(?:random|uuid)\(\)")
 
 Numbers = npt.NDArray[np.int64]
 
@@ -48,6 +51,8 @@ def find_matches(engine: Engine, name: str, where: str) -> tuple[Table, Iterator
     prepared = engine.prepare(name)
     snapshot = prepared.snapshot
     understood = understand(engine, prepared, conditional(f"SELECT 1 FROM {quoted(name)}", where), where)
+    if chance := _CHANCE.search(understood.written.display_indent()):
+        raise SqlError(f"{chance[0]} is another value each time.", hint="Say which rows, so that it can be done again.")
     request = understood.asked.get(name)
     if request is None:  # it never holds
         return snapshot.table, iter(())

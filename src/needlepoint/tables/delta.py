@@ -86,7 +86,8 @@ class DeltaLog:
             raise StoreError(f"{self._location} is no Delta table.", hint="Is it mounted? Else drop it.") from None
         except DeltaError as error:
             if "not supported" in str(error) or "catalog-managed" in str(error):
-                raise self._unsupported(f"deltalake does not read it ({_first_line(error)})", "") from None
+                why = "" if is_url(self._location) else f" ({_first_line(error)})"  # as in _unreadable
+                raise self._unsupported(f"deltalake does not read it{why}", "") from None
             raise self._unreadable(error) from None
         except OSError as error:
             raise self._unreadable(error) from None
@@ -153,7 +154,7 @@ class DeltaLog:
     def _checked(self, logged: str) -> str:
         """The log has paths as URLs have them; absolute ones are of other tables."""
         path = unquote(logged)
-        if path.startswith("/") or is_url(path):
+        if path.startswith("/") or is_url(path) or ".." in path.split("/"):
             raise self._unsupported(f"{path} lies outside of it, as after a shallow clone", "Make a deep clone.")
         if not path.endswith(".parquet"):
             raise self._unsupported(f"the name of {path} does not end in .parquet", "")

@@ -44,13 +44,21 @@ class Renewals:
         return dict(self._database.read(query, index.id))
 
     def renew(
-        self, index: Index, new_id: int, files: Collection[int], runs: Sequence[str], arrive: Callable[[], None]
+        self,
+        index: Index,
+        new_id: int,
+        files: Collection[int],
+        read: Collection[str],
+        runs: Sequence[str],
+        arrive: Callable[[], None],
     ) -> bool:
         """The index goes on as `new_id`, with these runs and the entries of these files, those of them that it still
-        covers. `arrive` puts them in place, within the transaction. False when there is no such index any more."""
+        covers. `arrive` puts them in place, within the transaction. False when there is no such index any more, or it
+        began anew and lacks runs that were read: who covers a file since then has entries that nobody read."""
         with self._change() as connection:
             declared = connection.execute(f"SELECT {_DECLARED} FROM indexes WHERE id = ?", (index.id,)).fetchone()
-            if declared is None:
+            there = connection.execute("SELECT name FROM runs WHERE index_id = ?", (index.id,)).fetchall()
+            if declared is None or not {name for (name,) in there}.issuperset(read):
                 return False
             query = "SELECT file_id, entries FROM indexed WHERE index_id = ?"
             covered = [row for row in connection.execute(query, (index.id,)).fetchall() if row[0] in files]

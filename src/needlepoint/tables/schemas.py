@@ -164,7 +164,7 @@ def ordinal(scalar: Any) -> Ordinal | None:
     if pa.types.is_decimal(type):
         with decimal.localcontext(prec=100):
             return int(scalar.as_py().scaleb(type.scale))
-    if pa.types.is_temporal(type) and hasattr(scalar, "value"):
+    if pa.types.is_temporal(type) and not pa.types.is_interval(type) and hasattr(scalar, "value"):
         return int(scalar.value)
     value = scalar.as_py()
     return value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else None
