@@ -202,23 +202,26 @@ class Snapshots:
         return replace(table, schema=seen.schema, partitions=seen.partitions, mixed=seen.mixed)
 
     def _look(self, name: str) -> Seen:
-        sequence = self._registry.sequence()
+        known = self._newest(name)
         while True:
-            known = self._known.get(name)
-            if known is None or known.sequence != sequence:
-                known = self._known[name] = self._load(name)
             log = self._log(known.table)
             listing = list_files(known.table.location) if log is None else Listing(log.files, complete=False)
             # A batch that began or ended during the listing may be in it by half: look again.
-            sequence = self._registry.sequence()
+            before, known = known, self._newest(name)
             if not listing.files and known.files and _is_gone(known.table.location):
                 raise StoreError(
                     f"{known.table.location}, the directory of table '{name}', is gone.",
                     hint="Is its disk mounted? Drop the table if it is no more.",
                 )
-            if sequence == known.sequence:
+            if known is before or _same_files(before, known):
                 files = _overlay(known, listing.files)
                 return Seen(known, files, listing.complete and len(files) == len(listing.files), log)
+
+    def _newest(self, name: str) -> _Known:
+        known = self._known.get(name)
+        if known is None or known.sequence != self._registry.sequence():
+            known = self._known[name] = self._load(name)
+        return known
 
     def _log(self, table: Table) -> Logged | None:
         if not is_of_others(table.format):
@@ -279,6 +282,16 @@ def _partitions(table: Table, files: tuple[File, ...]) -> dict[str, dict[str, pa
         directory: partitions.typed(f"{directory}/", fields, table.location)
         for directory in {_directory(file.path) for file in files}
     }
+
+
+def _same_files(before: _Known, now: _Known) -> bool:
+    """Whether the same files belong to a table, on the way or in place, whatever else is known of them now: while a
+    large table is listed, an indexer commits more than once."""
+    return (
+        (before.table.id, before.table.location) == (now.table.id, now.table.location)
+        and (before.pending, before.removed) == (now.pending, now.removed)
+        and before.files.keys() == now.files.keys()
+    )
 
 
 def _overlay(known: _Known, listing: Mapping[str, Identity]) -> tuple[File, ...]:

@@ -162,3 +162,26 @@ def test_a_slow_listing_serves_longer_and_zero_lists_always(tmp_path: Path, monk
         assert often._serves_for("/data", 0.5) == 5.0
         assert often._serves_for("s3://data", 0.5) == 60.0
         assert snapshots.Snapshots(lake.registry, 0)._serves_for("/data", 3.0) == 0
+
+
+def test_a_listing_stands_while_an_indexer_commits_and_not_while_files_come(tmp_path: Path, monkeypatch) -> None:
+    product_lake(tmp_path)
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("product")
+        (first, *_) = lake.registry.files(table := lake.registry.table("product"))
+        original, listed = snapshots.list_files, []
+
+        def busy(location: str):
+            found = original(location)
+            listed.append(location)
+            lake.registry.note_problems({first.id: f"problem {len(listed)}"})
+            if len(listed) == 2:
+                lake.registry.replace_files(table, [File("year=2020/new.parquet", Identity(1, 1))], [])
+            return found
+
+        monkeypatch.setattr(snapshots, "list_files", busy)
+        seen = lake.engine.snapshots.look("product")
+        assert len(listed) == 1
+        assert "problem 1" in {file.problem for file in seen.files}
+        lake.engine.snapshots.look("product")
+        assert len(listed) == 3
