@@ -22,6 +22,7 @@ from tests.lakes import products, staged, write
 import needlepoint
 from needlepoint.cli.needle import main
 from needlepoint.objects import identify, move, remote, remove, remove_directory
+from needlepoint.spark.compact import compact
 from needlepoint.tables import publishing
 from needlepoint.tables.staged import StagedFile
 
@@ -557,3 +558,58 @@ def test_the_command_line(bucket: Bucket, server: Server, tmp_path: Path, monkey
     assert "is a directory" in needle("demo", "--lake", bucket.url("demo"), status=2)
     for secret in (ACCESS_KEY, SECRET_KEY):
         assert secret not in "".join(shown)
+
+
+# Deletion and compaction
+
+
+def test_rows_are_deleted_and_files_compacted_in_a_bucket(
+    lake: needlepoint.Lake, bucket: Bucket, tmp_path: Path
+) -> None:
+    publish(lake, "one", 0, count=100)
+    publish(lake, "two", 300, count=100)
+    lake.create_index("product", "product_id")
+    lake.create_index("product", "title", kind="text", embed=True)
+    with needlepoint.open(bucket.url("lake"), store=tmp_path / "store", object_refresh=600) as other:
+        assert len(ids(other)) == 600
+        deleted = lake.delete("product", "product_id IN (5, 305) OR (year = 2022 AND product_id < 250)")
+        assert (deleted.rows, deleted.rewritten, deleted.removed) == (52, 3, 0)
+        left = [id for id in range(600) if id not in (5, 305, *range(200, 250))]
+        assert ids(lake) == ids(other) == left
+        assert len(keys(bucket)) == 6
+        assert compact(None, lake, "product", sort_by=["product_id"]).new_files == 3
+        assert ids(lake) == ids(other) == left
+        assert len(keys(bucket)) == 3
+        compact(None, lake, "product", zorder=["product_id", "price"], target_size=2000, keep=1000)
+        lake.sync()
+        assert ids(lake) == ids(other) == left
+        found = lake.sql("SELECT upc FROM product WHERE product_id = 7")
+        assert (found.rows(), found.report.tables[0].page_read_files) == ([{"upc": "U000000007"}], 1)
+        lake.sweep(now=True)
+        assert lake.drop_partition("product", year=2021).rewritten == 0
+        assert lake.expire("product", "product_id", 50).rows == 49
+        left = [id for id in left if id >= 50 and id // 100 not in (1, 4)]
+        assert ids(lake) == ids(other) == left
+        files = lake.registry.files(lake.registry.table("product"))
+        lake.delete_files("product", [f"{bucket.url('lake')}/product/{file.path}" for file in files])
+        assert (ids(lake), ids(other), keys(bucket)) == ([], [], [])
+
+
+def test_a_delete_in_a_bucket_that_dies_is_finished(
+    lake: needlepoint.Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(lake, "one", 0, count=100)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for stop in ("_move_all", "_remove_all"):
+        monkeypatch.setattr(publishing, stop, die)
+        with pytest.raises(KeyboardInterrupt):
+            lake.delete("product", f"product_id < {10 if stop == '_move_all' else 20}")
+        monkeypatch.undo()
+        first = 0 if stop == "_move_all" else 20
+        assert ids(lake) == list(range(first, 300))
+        lake.sync()
+        assert ids(lake) == list(range(first or 10, 300))
+        assert len(keys(bucket)) == 3
