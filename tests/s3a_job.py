@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import needlepoint
-from buckets import s3_server
 from needlepoint import spark as needle_spark
 
 
@@ -58,6 +57,8 @@ def main(root: str, store: str, jars: str) -> None:
         some = needle_spark.read(session, lake, "item", "half = 1 AND id < 100 OR title = 'title 1500'", ["id"])
         said["some"] = sorted(row.id for row in some.collect())
         # Another S3 than that of the session, with a bucket of the same name.
+        from buckets import s3_server  # beside this script
+
         with s3_server() as other:
             other.client.create_bucket(Bucket=root.split("/")[2])
             os.environ["AWS_ENDPOINT_URL"] = other.url

@@ -231,10 +231,10 @@ def test_a_file_that_cannot_be_written_alike_is_left(tmp_path: Path) -> None:
 
 
 def test_a_large_delete_is_several_swaps_and_goes_on_after_a_crash(lake, monkeypatch) -> None:
-    from needlepoint import deletion
+    from needlepoint.lake import deleting
 
     calls = []
-    original = deletion._swap
+    original = deleting._swap
 
     def dies(*arguments):
         calls.append(arguments)
@@ -242,11 +242,11 @@ def test_a_large_delete_is_several_swaps_and_goes_on_after_a_crash(lake, monkeyp
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(deletion, "_swap", dies)
+    monkeypatch.setattr(deleting, "_swap", dies)
     with pytest.raises(KeyboardInterrupt):
-        deletion.delete(lake, "product", "product_id % 10 = 0", swap_bytes=1)
+        deleting.delete(lake, "product", "product_id % 10 = 0", swap_bytes=1)
     assert len(ids(lake)) == 8000 - 400
-    assert deletion.delete(lake, "product", "product_id % 10 = 0", swap_bytes=1).rows == 400
+    assert deleting.delete(lake, "product", "product_id % 10 = 0", swap_bytes=1).rows == 400
     assert ids(lake) == [number for number in range(8000) if number % 10]
     assert list((lake.store / "stage" / "product").iterdir()) == []
 

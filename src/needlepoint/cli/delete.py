@@ -10,8 +10,8 @@ import click
 from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
-    from needlepoint.deletion import Deleted
     from needlepoint.lake import Lake
+    from needlepoint.lake.deleting import Deleted
 
 
 def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deleted], *, dry_run: bool, yes: bool) -> None:

@@ -13,7 +13,7 @@ from needlepoint.cli.options import common_options, open_lake
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from needlepoint.status import Status
+    from needlepoint.lake.status import Status
 
 
 @click.command("status")

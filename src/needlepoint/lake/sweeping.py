@@ -6,18 +6,17 @@ import contextlib
 import shutil
 from typing import TYPE_CHECKING
 
-from needlepoint.errors import StoreError
-from needlepoint.indexer.sweep import Counted, count, sweep_entries, sweep_pack
+from needlepoint.indexer.sweep import sweep_entries, sweep_pack
 from needlepoint.indexes.key import key_bytes
 from needlepoint.indexes.stored import JUST_USED
+from needlepoint.lake.status import SweepReport, counted
 from needlepoint.objects import is_url
-from needlepoint.status import SweepReport
 from needlepoint.stores.packs import UNCLAIMED_AGE, PackStore
 from needlepoint.tables import publishing
 from needlepoint.tables.definitions import Index
 
 if TYPE_CHECKING:
-    from needlepoint.lake import Lake
+    from needlepoint.lake.lake import Lake
 
 WORTH_A_SWEEP = 0.1  # of the entries of an index: sweeping writes all others anew
 COPIES_OF_AN_ENTRY = 4  # as it is read, picked, joined with others and written
@@ -53,14 +52,6 @@ def _sweep_packs(lake: Lake, older_than: float) -> int:
         if directory.name.isdigit():
             freed += PackStore(directory).sweep(wanted.get(int(directory.name), set()), older_than)
     return freed
-
-
-def counted(lake: Lake, index: Index) -> Counted:
-    """Entries of a key index; of one that cannot be read, those that the registry knows of."""
-    try:
-        return count(lake.registry, lake.key_store(index), index)
-    except StoreError:
-        return Counted(lake.registry.entries(index)[1], 0)
 
 
 def sweep_index_entries(lake: Lake, index: Index, worth: float) -> int:

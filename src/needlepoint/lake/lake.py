@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
 import logging
 import threading
 import uuid
@@ -16,45 +14,40 @@ from typing import Any
 
 import pyarrow as pa
 
-from needlepoint import deletion
-from needlepoint.deletion import Deleted
-from needlepoint.errors import NameTaken, NotIndexable, SqlError, StoreError, UnknownName, UsageError
+from needlepoint.errors import NotIndexable, SqlError, StoreError, UnknownName, UsageError
 from needlepoint.indexer.follow import Handled, follow
 from needlepoint.indexer.indexer import Elsewhere, Indexer, Progress, SyncReport, no_progress
 from needlepoint.indexer.payloads import strip_index
 from needlepoint.indexer.worker import Pool
-from needlepoint.indexes import kinds
-from needlepoint.indexes.key import check_key_index, key_bytes
+from needlepoint.indexes.key import key_bytes
 from needlepoint.indexes.stored import Unpacked
-from needlepoint.objects import Identity, is_url
+from needlepoint.lake import declaring, deleting, writing
+from needlepoint.lake.advising import advise_table
+from needlepoint.lake.deleting import Deleted
+from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
+from needlepoint.lake.sweeping import sweep, sweep_index_entries
+from needlepoint.lake.writing import refuse_of_others
+from needlepoint.objects import is_url
 from needlepoint.parquet.caches import ByteCache
-from needlepoint.parquet.retrofit import Retrofitted, retrofit
-from needlepoint.query.advice import REWRITES, Advised, advise
+from needlepoint.parquet.retrofit import Retrofitted
+from needlepoint.query.advice import Advised
 from needlepoint.query.engine import Engine
 from needlepoint.query.explain import Report
 from needlepoint.query.file_indexes import FileIndexes
-from needlepoint.query.gate import Costs
-from needlepoint.query.history import History, today
+from needlepoint.query.history import History
 from needlepoint.query.lookup import Lookup
 from needlepoint.query.parts import ReadPlan, plan_read
 from needlepoint.query.result import Result
-from needlepoint.query.shapes import conditions
 from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, ShowIndexes, parse
-from needlepoint.query.survey import IndexFacts, survey
 from needlepoint.query.verify import VerifyReport, verify
 from needlepoint.settings import Settings
-from needlepoint.status import CacheStatus, IndexStatus, Status, SweepReport, TableStatus
 from needlepoint.stores.base import KeyStore
 from needlepoint.stores.packs import PackStore
 from needlepoint.stores.place import claim, store_directory
 from needlepoint.stores.rocksdb import RocksKeyStore
-from needlepoint.sweeping import counted, sweep, sweep_index_entries
-from needlepoint.tables import compaction, publishing
+from needlepoint.tables import publishing
 from needlepoint.tables.compaction import Choice, Wish
-from needlepoint.tables.definitions import Batch, File, Index, Table, check_name
-from needlepoint.tables.discovery import discover_schema, discover_table, read_schemas
-from needlepoint.tables.listing import list_files
-from needlepoint.tables.logs import check_plain, decide, is_of_others, open_log
+from needlepoint.tables.definitions import Batch, File, Index, check_name
 from needlepoint.tables.queue import LocalQueue, Queue
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.staged import StagedFile
@@ -148,35 +141,10 @@ class Lake:
         In a Delta or Iceberg table its log decides which files belong. `format` says what it is: `delta`, `iceberg`, or
         `parquet`, which takes every file that lies there; without it, a log that is found does.
         """
-        check_name("a table", name)
-        decided, place = decide(self._place(name, location), format)
-        if is_of_others(decided):
-            return self._create_table_of_others(name, place, decided)
-        listing = list_files(place)
-        if format is None:
-            check_plain(place, listing)
-        paths = list(listing.files)
-        if not paths:
-            there = is_url(place) or Path(place).is_dir()
-            raise UsageError(
-                f"{'there are no Parquet files in' if there else 'there is no directory'} {place}.",
-                hint="Name the directory that holds them, or write some first with `needle ingest`.",
-            )
-        found = discover_table(place, paths)
-        self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
-        self.indexer.sync(name)
+        declaring.create_table(self, name, location, format)
         return LakeTable(self, name)
 
-    def _create_table_of_others(self, name: str, place: str, format: str) -> LakeTable:
-        log = open_log(format, place).current()
-        found = log.discover(read_schemas(place, list(log.files), log.taken))
-        for error in found.unreadable:
-            raise error
-        self.registry.create_table(name, place, found.schema, found.partitions, found.mixed, format)
-        self.indexer.sync(name)
-        return LakeTable(self, name)
-
-    def _place(self, name: str, location: str | Path | None) -> str:
+    def place(self, name: str, location: str | Path | None) -> str:
         if isinstance(location, str) and is_url(location):
             return _checked_url(location)
         return f"{self.root}/{name}" if location is None else str(Path(location).expanduser().resolve())
@@ -215,33 +183,7 @@ class Lake:
         docs/indexes.md lists the kinds and their options.
         """
         columns = (column,) if isinstance(column, str) else tuple(column)
-        found = self.registry.table(table)
-        if is_of_others(found.format) and not set(columns).issubset(found.schema.names):
-            self.sync(table)  # its log may have the column by now
-            found = self.registry.table(table)
-        fields = [found.field(each) for each in columns]
-        if len(set(columns)) != len(columns) or not columns:
-            raise UsageError(f"an index on {', '.join(columns) or 'no column'}.", hint="Name each column once.")
-        for each in found.partitions:
-            if each in columns:
-                raise NotIndexable(
-                    f"column '{each}' of table '{table}' is a partition column.",
-                    hint="Partitions are pruned without an index.",
-                )
-        if not isinstance(embed, bool):
-            raise UsageError(f"embed is {embed!r}.", hint="It is true or false.")
-        if embed:
-            self._refuse_of_others(table, "Leave embed out: the index then lies in the store.")
-        try:
-            json.dumps(options)
-        except (TypeError, ValueError):
-            raise UsageError(f"options of an index are texts and numbers, not {options!r}.") from None
-        if "compat" in options and not embed:
-            raise UsageError("compat is for readers of the files.", hint="Give embed=True too.")
-        if kind == "key":
-            check_key_index(table, fields, options)
-        else:
-            kinds.kind(kind).check(table, fields, options)
+        found = declaring.check_index(self, table, columns, kind, embed, options)
         chosen = name or _index_name(table, "_".join(columns), kind)
         index = self.registry.create_index(found, chosen, columns, kind, embed=embed, options=options)
         if kind == "key":
@@ -368,26 +310,12 @@ class Lake:
     def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:
         """Add the format's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
         and sync it. Files without one of the columns do without its filter."""
-        self._refuse_of_others(table, "Its own tools can write them: see docs/tables-of-others.md.")
-        found = self.registry.table(table)
-        for column in bloom:
-            found.field(column)
-            if column in found.partitions:
-                raise NotIndexable(f"column '{column}' of table '{table}' is a partition column.")
-        self.sync(table)
-        done: list[Retrofitted] = []
-
-        def change(path: str, identity: Identity) -> Identity:
-            done.append(_retrofit(path, page_index, bloom, identity))
-            return done[-1].identity
-
-        self.indexer.rewrite(found, change)
-        return done
+        return writing.retrofit_table(self, table, page_index, bloom)
 
     def staging(self, table: str) -> Path:
         """A fresh directory for one batch; `publish` takes it from there, to wherever the table lies."""
         check_name("a table", table)
-        self._refuse_of_others(table)
+        refuse_of_others(self, table)
         try:
             publishing.sweep_staging(self.store, self.registry)
             return publishing.staging_directory(self.store, table)
@@ -398,7 +326,7 @@ class Lake:
         """A fresh place for one batch in the bucket of a table, for writers that reach it and no directory in common;
         `publish` copies from there inside the store."""
         check_name("a table", table)
-        self._refuse_of_others(table)
+        refuse_of_others(self, table)
         location = self._location(table)
         if not is_url(location):
             raise UsageError(f"table '{table}' lies in {location}.", hint="Stage it in a directory: `staging`.")
@@ -407,7 +335,7 @@ class Lake:
     def _location(self, name: str) -> str:
         """Where a table lies, or will."""
         known = name in self.registry.table_names()
-        return self.registry.table(name).location if known else self._place(name, None)
+        return self.registry.table(name).location if known else self.place(name, None)
 
     def is_remote(self, table: str) -> bool:
         """Whether the files of a table lie, or will lie, in an object store."""
@@ -439,9 +367,9 @@ class Lake:
         Files `removed` leave the table in the same moment, and are deleted `keep` seconds later; TableChanged when one
         of them is not what it was any more. `mover` moves the files, or uploads them, elsewhere than in this process.
         """
-        self._refuse_of_others(table)
+        refuse_of_others(self, table)
         place = str(staging)
-        found = self._table_for(table, staged, place)
+        found = writing.table_for(self, table, staged, place)
         id = batch or uuid.uuid4().hex
         return publishing.publish(
             self.registry, self.queue, found, id, staged, place, removed=removed, keep=keep, mover=mover
@@ -450,25 +378,25 @@ class Lake:
     def delete(self, table: str, where: str, *, dry_run: bool = False) -> Deleted:
         """Delete the rows for which a condition is true, as `lake.sql` understands it after WHERE; where it is NULL
         they stay. With `dry_run` it is only told what would be deleted."""
-        self._refuse_of_others(table)
-        return deletion.delete(self, table, where, dry_run=dry_run)
+        refuse_of_others(self, table)
+        return deleting.delete(self, table, where, dry_run=dry_run)
 
     def delete_files(self, table: str, paths: Sequence[str], *, dry_run: bool = False) -> Deleted:
         """Delete whole files of a table, by their paths."""
-        self._refuse_of_others(table)
-        return deletion.delete_files(self, table, paths, dry_run=dry_run)
+        refuse_of_others(self, table)
+        return deleting.delete_files(self, table, paths, dry_run=dry_run)
 
     def drop_partition(
         self, table: str, partition: Mapping[str, Any] | None = None, /, *, dry_run: bool = False, **named: Any
     ) -> Deleted:
         """Delete all files of a partition, or of all partitions with these values: `drop_partition("t", year=2023)`."""
-        self._refuse_of_others(table)
-        return deletion.drop_partition(self, table, {**(partition or {}), **named}, dry_run=dry_run)
+        refuse_of_others(self, table)
+        return deleting.drop_partition(self, table, {**(partition or {}), **named}, dry_run=dry_run)
 
     def expire(self, table: str, column: str, before: Any, *, dry_run: bool = False) -> Deleted:
         """Delete the rows whose column is less than a value: of a partition column whole files, unread."""
-        self._refuse_of_others(table)
-        return deletion.expire(self, table, column, before, dry_run=dry_run)
+        refuse_of_others(self, table)
+        return deleting.expire(self, table, column, before, dry_run=dry_run)
 
     def is_counted_on(self, table: str, staging: Path | str) -> bool:
         """Whether the registry counts on these staged files: then they are all there is of a batch."""
@@ -478,17 +406,7 @@ class Lake:
 
     def choose_files(self, table: str, wish: Wish) -> Choice:
         """What a compaction would rewrite of a table, which is synced first."""
-        self._refuse_of_others(table)
-        compaction.check(self.registry.table(table), wish)
-        self.sync(table)
-        found = self.registry.table(table)
-
-        def largest_page(file: File) -> int:
-            card = self.engine.cards.get(file)
-            return 0 if card is None else card.largest_page()
-
-        files = [file for file in self.registry.files(found) if file.rows is not None]
-        return compaction.choose(found, files, wish, largest_page)
+        return writing.choose_files(self, table, wish)
 
     def index_files(self, table: str) -> None:
         """Build what the files that the registry knows lack; what cannot be built is for sync to tell."""
@@ -503,41 +421,6 @@ class Lake:
             return None
         publishing.recover(self.registry, self.queue, found, batch)
         return self.registry.batches.get(found, batch)
-
-    def _refuse_of_others(self, name: str, hint: str = "Write to it with its own tools, then sync.") -> None:
-        """The log of a table has the sizes of its files, and readers go by them."""
-        if name in self.registry.table_names() and is_of_others(format := self.registry.table(name).format):
-            kind = format.partition("=")[0].capitalize()
-            raise UsageError(f"table '{name}' is a table of {kind}, whose files are not written here.", hint=hint)
-
-    def _own_place(self, name: str) -> str:
-        """Where a table lies that its first batch makes."""
-        decided, place = decide(self._place(name, None), None)
-        if is_of_others(decided):
-            raise UsageError(
-                f"{place} is a table of {decided.capitalize()}, which is not written here.",
-                hint=f"`needle create-table {name}` makes it a table to be read; choose another name to write.",
-            )
-        return place
-
-    def _table_for(self, name: str, staged: Sequence[StagedFile], staging: str) -> Table:
-        """The schema of the batch must fit the table before any of it is published."""
-        paths = [file.path.removeprefix(f"{staging}/") for file in staged]
-        if name not in self.registry.table_names():
-            if not staged:
-                raise UsageError(f"the first batch of table '{name}' is empty.", hint="It has no schema to go by.")
-            found = discover_table(staging, paths)
-            # Another first batch may be quicker: then this one is a second.
-            with contextlib.suppress(NameTaken):
-                place = self._own_place(name)
-                return self.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
-        table = self.registry.table(name)
-        if staged:
-            known = self.registry.paths(table)
-            found = discover_schema(staging, read_schemas(staging, paths), [*known, *paths], base=table)
-            if found.adds_to(table):
-                table = self.registry.widen_schema(table, found.schema, found.mixed)
-        return table
 
     def follow_events(self, *, once: bool = False) -> Iterator[Handled]:
         """Index what the events on the queue name, as they come, or with `once` until there are none."""
@@ -580,20 +463,7 @@ class Lake:
     def advise(self, table: str) -> Advised:
         """Which index, order or compaction would make the queries that were asked of a table faster, and by how much.
         Reads cards, bounds, some rows of the columns that were asked, and the history of queries."""
-        found = self.registry.table(table)
-        history = self.history.asked(found.id)
-        compared = [column for asked in history for kind, column in conditions(asked.shape) if kind in ("eq", "in")]
-        indexes = [
-            IndexFacts(index.name, index.kind, tuple(index.column.split(", ")), index.bytes, index.files)
-            for index in self._table_status(found).indexes
-        ]
-        costs = Costs.of(found.location, self.settings.costs)
-        prepared, limit = self.engine.prepare(table), self.settings.range_limit
-        facts = survey(prepared, self.engine.cards, costs, limit, indexes, list(dict.fromkeys(compared)))
-        advice = advise(facts, history, self.history.used(found.id), today())
-        if is_of_others(found.format):  # whose files are not rewritten here
-            advice = [each for each in advice if each.what not in REWRITES]
-        return Advised(table, sum(a.times for a in history), self.history.since(found.id), tuple(advice))
+        return advise_table(self, table)
 
     def is_current(self, plan: ReadPlan) -> bool:
         """Whether a table has the files it was planned for, as the directory is at this moment."""
@@ -611,7 +481,7 @@ class Lake:
         return self._lookup.get(table, keys, columns, in_order)
 
     def _show_indexes(self, table: str | None) -> Result:
-        tables = self.status().tables if table is None else [self._table_status(self.registry.table(table))]
+        tables = self.status().tables if table is None else [table_status(self, self.registry.table(table))]
         rows = [index for found in tables for index in found.indexes]
         names = ("name", "table", "column", "kind", "embedded", "files", "entries", "bytes")
         columns = {name: [getattr(row, name) for row in rows] for name in names}
@@ -619,7 +489,7 @@ class Lake:
         return Result(pa.table(columns, pa.schema(list(zip(names, types, strict=True)))), _nothing_read())
 
     def status(self) -> Status:
-        tables = tuple(self._table_status(table) for table in self.registry.tables())
+        tables = tuple(table_status(self, table) for table in self.registry.tables())
         queue = self.queue
         return Status(str(self.root), str(self.store), tables, queue.waiting(), queue.aside_count(), queue.approximate)
 
@@ -632,40 +502,6 @@ class Lake:
         return tuple(
             CacheStatus(name, len(c), c.bytes, c.limit, c.hits, c.misses, c.evictions) for name, c in held.items()
         )
-
-    def _table_status(self, table: Table) -> TableStatus:
-        snapshot = self.engine.snapshots.current(table.name)
-        wanted = {index.id for index in snapshot.indexes}
-        indexes = tuple(
-            IndexStatus(
-                i.name,
-                table.name,
-                i.shown_columns,
-                i.kind,
-                i.embed,
-                *self.registry.entries(i),
-                self._index_bytes(i),
-                counted(self, i).dead if i.kind == "key" else 0,
-            )
-            for i in snapshot.indexes
-        )
-        complete = sum(file.has_card and wanted <= file.indexed for file in snapshot.files)
-        return TableStatus(
-            table.name,
-            table.location,
-            table.partitions,
-            len(snapshot.files),
-            sum(file.rows or 0 for file in snapshot.files),
-            sum(file.identity.size for file in snapshot.files),
-            complete,
-            snapshot.unknown,
-            indexes,
-            table.format.partition("=")[0],
-            snapshot.version,
-        )
-
-    def _index_bytes(self, index: Index) -> int:
-        return self.key_store(index).size() if index.kind == "key" else self.registry.payload_bytes(index)
 
 
 def _root(root: str | Path) -> Path | str:
@@ -690,13 +526,6 @@ def _queue(url: str, store: Path) -> Queue:
 @functools.cache
 def _opened(root: str, settings: Settings) -> Lake:
     return Lake(root, create=False, settings=settings)
-
-
-def _retrofit(path: str, page_index: bool, bloom: Sequence[str], identity: Identity) -> Retrofitted:
-    try:
-        return retrofit(path, page_index, bloom, identity)
-    except UnknownName as error:
-        return _retrofit(path, page_index, [column for column in bloom if column != error.name], identity)
 
 
 def _index_name(table: str, column: str, kind: str) -> str:

@@ -32,7 +32,7 @@ from needlepoint.tables.staged import StagedFile
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from needlepoint.lake import Lake
+    from needlepoint.lake.lake import Lake
 
 MOST_TRIES = 5
 DEFAULT_PAGE_ROWS = 20_000  # as Spark and pyarrow have them

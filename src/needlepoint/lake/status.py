@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from needlepoint.errors import StoreError
+from needlepoint.indexer.sweep import Counted, count
+from needlepoint.tables.definitions import Index, Table
+
+if TYPE_CHECKING:
+    from needlepoint.lake.lake import Lake
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +81,47 @@ class SweepReport:
     unpacked_bytes: int
     staging: int
     entries: int = 0
+
+
+def table_status(lake: Lake, table: Table) -> TableStatus:
+    snapshot = lake.engine.snapshots.current(table.name)
+    wanted = {index.id for index in snapshot.indexes}
+    indexes = tuple(
+        IndexStatus(
+            i.name,
+            table.name,
+            i.shown_columns,
+            i.kind,
+            i.embed,
+            *lake.registry.entries(i),
+            _index_bytes(lake, i),
+            counted(lake, i).dead if i.kind == "key" else 0,
+        )
+        for i in snapshot.indexes
+    )
+    complete = sum(file.has_card and wanted <= file.indexed for file in snapshot.files)
+    return TableStatus(
+        table.name,
+        table.location,
+        table.partitions,
+        len(snapshot.files),
+        sum(file.rows or 0 for file in snapshot.files),
+        sum(file.identity.size for file in snapshot.files),
+        complete,
+        snapshot.unknown,
+        indexes,
+        table.format.partition("=")[0],
+        snapshot.version,
+    )
+
+
+def _index_bytes(lake: Lake, index: Index) -> int:
+    return lake.key_store(index).size() if index.kind == "key" else lake.registry.payload_bytes(index)
+
+
+def counted(lake: Lake, index: Index) -> Counted:
+    """Entries of a key index; of one that cannot be read, those that the registry knows of."""
+    try:
+        return count(lake.registry, lake.key_store(index), index)
+    except StoreError:
+        return Counted(lake.registry.entries(index)[1], 0)

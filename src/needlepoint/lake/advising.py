@@ -1,0 +1,33 @@
+"""Advice for a table: its files and indexes as they are, and the queries that were asked of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from needlepoint.lake.status import table_status
+from needlepoint.query.advice import REWRITES, Advised, advise
+from needlepoint.query.gate import Costs
+from needlepoint.query.history import today
+from needlepoint.query.shapes import conditions
+from needlepoint.query.survey import IndexFacts, survey
+from needlepoint.tables.logs import is_of_others
+
+if TYPE_CHECKING:
+    from needlepoint.lake.lake import Lake
+
+
+def advise_table(lake: Lake, table: str) -> Advised:
+    found = lake.registry.table(table)
+    history = lake.history.asked(found.id)
+    compared = [column for asked in history for kind, column in conditions(asked.shape) if kind in ("eq", "in")]
+    indexes = [
+        IndexFacts(index.name, index.kind, tuple(index.column.split(", ")), index.bytes, index.files)
+        for index in table_status(lake, found).indexes
+    ]
+    costs = Costs.of(found.location, lake.settings.costs)
+    prepared, limit = lake.engine.prepare(table), lake.settings.range_limit
+    facts = survey(prepared, lake.engine.cards, costs, limit, indexes, list(dict.fromkeys(compared)))
+    advice = advise(facts, history, lake.history.used(found.id), today())
+    if is_of_others(found.format):  # whose files are not rewritten here
+        advice = [each for each in advice if each.what not in REWRITES]
+    return Advised(table, sum(a.times for a in history), lake.history.since(found.id), tuple(advice))

@@ -1,0 +1,85 @@
+"""Tables and indexes, checked before they are declared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from needlepoint.errors import NotIndexable, UsageError
+from needlepoint.indexes import kinds
+from needlepoint.indexes.key import check_key_index
+from needlepoint.lake.writing import refuse_of_others
+from needlepoint.objects import is_url
+from needlepoint.tables.definitions import Table, check_name
+from needlepoint.tables.discovery import discover_table, read_schemas
+from needlepoint.tables.listing import list_files
+from needlepoint.tables.logs import check_plain, decide, is_of_others, open_log
+
+if TYPE_CHECKING:
+    from needlepoint.lake.lake import Lake
+
+
+def create_table(lake: Lake, name: str, location: str | Path | None, format: str | None) -> None:
+    check_name("a table", name)
+    decided, place = decide(lake.place(name, location), format)
+    if is_of_others(decided):
+        _create_table_of_others(lake, name, place, decided)
+        return
+    listing = list_files(place)
+    if format is None:
+        check_plain(place, listing)
+    paths = list(listing.files)
+    if not paths:
+        there = is_url(place) or Path(place).is_dir()
+        raise UsageError(
+            f"{'there are no Parquet files in' if there else 'there is no directory'} {place}.",
+            hint="Name the directory that holds them, or write some first with `needle ingest`.",
+        )
+    found = discover_table(place, paths)
+    lake.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
+    lake.indexer.sync(name)
+
+
+def _create_table_of_others(lake: Lake, name: str, place: str, format: str) -> None:
+    log = open_log(format, place).current()
+    found = log.discover(read_schemas(place, list(log.files), log.taken))
+    for error in found.unreadable:
+        raise error
+    lake.registry.create_table(name, place, found.schema, found.partitions, found.mixed, format)
+    lake.indexer.sync(name)
+
+
+def check_index(
+    lake: Lake, table: str, columns: tuple[str, ...], kind: str, embed: bool, options: Mapping[str, Any]
+) -> Table:
+    """The table, if it can have such an index."""
+    found = lake.registry.table(table)
+    if is_of_others(found.format) and not set(columns).issubset(found.schema.names):
+        lake.sync(table)  # its log may have the column by now
+        found = lake.registry.table(table)
+    fields = [found.field(each) for each in columns]
+    if len(set(columns)) != len(columns) or not columns:
+        raise UsageError(f"an index on {', '.join(columns) or 'no column'}.", hint="Name each column once.")
+    for each in found.partitions:
+        if each in columns:
+            raise NotIndexable(
+                f"column '{each}' of table '{table}' is a partition column.",
+                hint="Partitions are pruned without an index.",
+            )
+    if not isinstance(embed, bool):
+        raise UsageError(f"embed is {embed!r}.", hint="It is true or false.")
+    if embed:
+        refuse_of_others(lake, table, "Leave embed out: the index then lies in the store.")
+    try:
+        json.dumps(options)
+    except (TypeError, ValueError):
+        raise UsageError(f"options of an index are texts and numbers, not {options!r}.") from None
+    if "compat" in options and not embed:
+        raise UsageError("compat is for readers of the files.", hint="Give embed=True too.")
+    if kind == "key":
+        check_key_index(table, fields, options)
+    else:
+        kinds.kind(kind).check(table, fields, options)
+    return found
