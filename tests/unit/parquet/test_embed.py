@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from needlepoint.errors import FileChanged, FileError, NameTaken, NotParquet, PayloadDamaged, UsageError
 from needlepoint.objects import Identity, identify, open_object, replacing
-from needlepoint.parquet import footer_edit, thrift
+from needlepoint.parquet import footer_edit, thrift, value_list
 from needlepoint.parquet.embed import (
     Embedded,
     EmbeddingWriter,
@@ -493,7 +493,9 @@ def test_files_are_copied_where_the_kernel_does_not(path: Path, monkeypatch: pyt
 kinds = st.sampled_from(["key", "text", "distinct"])
 columns = st.lists(st.sampled_from(["id", "title", 'a"b\n', "é\U0001f600"]), max_size=2).map(tuple)
 json_values = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.booleans(), max_size=2)
-payloads = st.builds(Payload, kinds, columns, st.integers(0, 2**40), st.binary(max_size=2000), json_values)
+# One that begins with a list of values changes another key of the footer, too.
+data = st.binary(max_size=2000).filter(lambda data: not data.startswith(value_list.MAGIC))
+payloads = st.builds(Payload, kinds, columns, st.integers(0, 2**40), data, json_values)
 steps = st.lists(st.lists(payloads, max_size=3, unique_by=lambda p: (p.kind, p.columns)) | kinds, max_size=6)
 
 
