@@ -208,6 +208,29 @@ def test_rows_expire(tmp_path: Path) -> None:
             lake.expire("t", "at", "yesterday")
 
 
+@pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles", "Europe/Berlin", "+05:30", None])
+def test_rows_expire_by_instants_in_whatever_zone_they_are_shown(tmp_path: Path, zone: str | None) -> None:
+    at = [datetime.datetime(2024, 1, 5, hour, tzinfo=datetime.UTC) for hour in range(24)]
+    column = pa.array([each.replace(tzinfo=None) for each in at], pa.timestamp("us"))
+    write(pa.table({"at": column.cast(pa.timestamp("us", zone)) if zone else column}), tmp_path / "t/a.parquet")
+    berlin = datetime.timezone(datetime.timedelta(hours=1))
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("t")
+        for before in (
+            datetime.datetime(2024, 1, 5, 12, 30, tzinfo=datetime.UTC),
+            datetime.datetime(2024, 1, 5, 13, 30, tzinfo=berlin),
+            datetime.datetime(2024, 1, 5, 12, 30),
+            "2024-01-05T12:30:00Z",
+            "2024-01-05 14:30:00+02:00",
+            "2024-01-05 12:30",
+        ):
+            assert lake.expire("t", "at", before, dry_run=True).rows == 13
+        assert lake.expire("t", "at", "2024-01-06", dry_run=True).rows == 24
+        lake.expire("t", "at", "2024-01-05T12:30:00Z")
+        left = lake.sql("SELECT at FROM t ORDER BY at").to_arrow().column(0).cast(pa.timestamp("us")).to_pylist()
+        assert left == [each.replace(tzinfo=None) for each in at[13:]]
+
+
 def test_rows_expire_by_instants_at_the_beginning_of_a_day(tmp_path: Path) -> None:
     at = pa.array([datetime.datetime(2024, 1, day, 12) for day in (1, 2, 3, 4)], pa.timestamp("us", "UTC"))
     time = pa.array([1, 2, 3, 4], pa.int64()).cast(pa.time64("us"))

@@ -21,8 +21,13 @@ def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deleted], *, dry_
         click.echo(f"{table}: {_told(would)} would be deleted")
         if dry_run or not would.rows + would.removed:
             return
-        click.confirm("Delete them?", abort=True, err=True)
+        if not click.confirm("Delete them?", err=True):
+            click.echo("nothing was deleted")
+            click.get_current_context().exit(1)
     done = remove(False)
+    if not done.rows + done.removed:
+        click.echo(f"{table}: there is nothing to delete")
+        return
     list(lake.follow_events(once=True))  # of what was just done, and is indexed
     click.echo(f"{table}: {_told(done)} deleted; `needle sweep --now` takes the rest of them out of the indexes")
 

@@ -19,7 +19,11 @@ _UNITS = {"h": datetime.timedelta(hours=1), "d": datetime.timedelta(days=1), "w"
 @click.option(
     "--older-than", metavar="AGE", help="As 90d, 12w or 36h, of a date or timestamp, counted from now in UTC."
 )
-@click.option("--before", metavar="VALUE", help="The first value that stays: 2023, 2024-01-31.")
+@click.option(
+    "--before",
+    metavar="VALUE",
+    help="The first value that stays: 2023, 2024-01-31, 2024-01-31T12:00Z.",
+)
 @click.option("--dry-run", is_flag=True, help="Only tell what would be deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @common_options

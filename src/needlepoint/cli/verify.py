@@ -33,7 +33,8 @@ def command(table: str | None, samples: int, format: str) -> None:
         click.echo(json.dumps([asdict(report) for report in reports], indent=2))
     for report in reports if format == "table" else ():
         indexes = len({check.index for check in report.checks})
-        click.echo(f"{report.table}: {count(len(report.checks), 'question')} to {count(indexes, 'index')}")
+        found = "" if report.differences else ", no difference to a scan"
+        click.echo(f"{report.table}: {count(len(report.checks), 'question')} to {count(indexes, 'index')}{found}")
         for check in report.differences:
             click.echo(
                 f"error: index {check.index} ({check.kind}): {check.indexed:,} rows for {check.condition}, "

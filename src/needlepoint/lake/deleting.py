@@ -113,21 +113,29 @@ def expire(lake: Lake, name: str, column: str, before: object, *, dry_run: bool 
         raise UsageError(
             f"column '{column}' is {type}.", hint="Rows expire by a date, a timestamp, a number or a text."
         )
-    if isinstance(before, datetime.datetime) and before.tzinfo is not None:
-        before = before.astimezone(datetime.UTC).replace(tzinfo=None)
-    text = str(before)
-    if pa.types.is_timestamp(type) and ":" not in text:
-        text += " 00:00:00"  # of a date, its beginning
-    literal = text if pa.types.is_integer(type) else "'" + text.replace("'", "''") + "'"
     try:
-        pa.scalar(text).cast(pa.timestamp("ns") if pa.types.is_timestamp(type) else type)
-    except pa.ArrowInvalid:
+        literal = _literal(before, type)
+    except ValueError:
         raise UsageError(f"'{before}' is not a value of column '{column}', which is {type}.") from None
-    if pa.types.is_timestamp(type):
-        literal = f"TIMESTAMP {literal}" if type.tz is None else f"TIMESTAMP {literal[:-1]}Z'"
-    elif pa.types.is_date(type):
-        literal = f"DATE {literal}"
     return delete(lake, name, f"{quoted(column)} < {literal}", dry_run=dry_run)
+
+
+def _literal(value: object, type: pa.DataType) -> str:
+    """A value of a column's type as SQL writes it; ValueError when it is none."""
+    if pa.types.is_integer(type):
+        return str(int(str(value)))
+    if pa.types.is_date(type):
+        return f"DATE '{datetime.date.fromisoformat(str(value))}'"
+    if not pa.types.is_timestamp(type):
+        return "'" + str(value).replace("'", "''") + "'"
+    # A date is its beginning, and what has no zone is in UTC.
+    moment = datetime.datetime.fromisoformat(str(value).strip())
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
+    if type.tz is None:
+        return f"TIMESTAMP '{moment}'"
+    # TIMESTAMP '…Z' would be the same hands of a clock in the zone of the column.
+    return f"arrow_cast('{moment}Z', 'Timestamp(Microsecond, Some(\"UTC\"))')"
 
 
 def remove_files(lake: Lake, table: Table, files: Sequence[File], *, dry_run: bool = False) -> Deleted:
