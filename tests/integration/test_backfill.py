@@ -479,6 +479,7 @@ def test_on_a_cluster_where_an_executor_dies(tmp_path: Path, cluster: Cluster) -
         assert leftovers(lake) == []
 
 
+@pytest.mark.long
 def test_on_a_cluster_over_a_bucket(tmp_path: Path, cluster: Cluster) -> None:
     """The lake lies on the driver's disk, the files in the bucket: what tasks make comes to the driver."""
     product_lake(tmp_path, files=3, rows=500)

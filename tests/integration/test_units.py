@@ -125,7 +125,14 @@ def report(lake: Lake, where: str) -> TableReport:
 
 @pytest.mark.parametrize(
     "kinds",
-    [["us", "int96", "ms"], ["int96", "us", "ms"], ["ms", "us"], ["us", "ms"], ["ns", "ms"], ["ms", "int96"]],
+    [
+        ["us", "int96", "ms"],
+        pytest.param(["int96", "us", "ms"], marks=pytest.mark.long),
+        ["ms", "us"],
+        pytest.param(["us", "ms"], marks=pytest.mark.long),
+        ["ns", "ms"],
+        pytest.param(["ms", "int96"], marks=pytest.mark.long),
+    ],
     ids="-".join,
 )
 @pytest.mark.parametrize("indexed", [False, True])

@@ -243,7 +243,7 @@ def answers(world: World, lake: needlepoint.Lake) -> Iterator[tuple[str, object,
     yield "time", ids(f"t = to_timestamp_micros({low * 1000})"), right(lambda row: row["id"] == low)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_lakes_that_stay_open_follow_every_change(tmp_path: Path, seed: int) -> None:
     world = World(tmp_path, seed)
     with needlepoint.open(tmp_path, refresh=0) as eager, needlepoint.open(tmp_path, refresh=3600) as lazy:

@@ -47,7 +47,7 @@ class Axis:
 
     def step(self, number: float) -> int:
         """The step of a number, and for those beyond the first or the last."""
-        return min(max(math.floor((number - self.low) * (self.steps / self.size)), 0), self.steps - 1)
+        return int(min(max((number - self.low) * (self.steps / self.size), 0), self.steps - 1))
 
 
 class GeogridKind:
