@@ -43,7 +43,7 @@ def timed(lake: needlepoint.Lake, kinds: list[tuple[str, str]], build: Callable[
 def lookups(lake: needlepoint.Lake, rows: int) -> tuple[float, int]:
     """Median microseconds of asking RocksDB for one id, and how many files it has."""
     (index,) = [i for i in lake.registry.indexes() if i.column == "product_id"]
-    store = lake._key_store(index)
+    store = lake.key_store(index)
     store.refresh(lake.registry.runs(index))
     ids = [product_id_of(number * 7919 % rows) for number in range(LOOKUPS)]
     keys = [bytes(key) for key in encode(pa.array(ids, pa.int64()))]

@@ -124,7 +124,7 @@ def key_cost(root: Path) -> float:
     with needlepoint.open(root, refresh=1000) as lake:
         name = lake.create_index("t", "id")
         index = lake.registry.index(name)
-        store = lake._key_store(index)
+        store = lake.key_store(index)
         from needlepoint.query.key_lookup import _key_list
 
         chance = np.random.default_rng(2)
