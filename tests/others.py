@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import random
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -48,6 +49,29 @@ def agree(lake: Lake, name: str, theirs: pa.Table, questions: Sequence[str] = QU
         mine = lake.sql(question.format(table=name)).to_arrow()
         expected = connection.sql(question.format(table="theirs")).to_arrow_table()
         assert in_order(mine) == in_order(expected.select(mine.column_names)), question
+
+
+def ask_while_it_changes(lake: Lake, overwrite: Callable[[int], object], generations: int) -> None:
+    """Every version of table `t` has 100 ids, all of one generation: an answer out of parts of two has not."""
+    stop = threading.Event()
+
+    def change() -> None:
+        for number in range(1, generations + 1):
+            overwrite(number)
+        stop.set()
+
+    writer = threading.Thread(target=change)
+    writer.start()
+    asked = 0
+    while not stop.is_set() or asked < 5:
+        found = lake.sql("SELECT count(*) AS n, min(generation) AS a, max(generation) AS b FROM t").rows()[0]
+        assert found["n"] == 100 and found["a"] == found["b"]
+        assert len(lake.sql("SELECT * FROM t WHERE id = 77").rows()) == 1
+        asked += 1
+        if asked % 5 == 0:
+            lake.sync()
+    writer.join()
+    assert lake.sql("SELECT max(generation) AS b FROM t").rows() == [{"b": generations}]
 
 
 def in_order(table: pa.Table) -> list[str]:

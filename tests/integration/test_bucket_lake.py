@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, aws_server
+from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server
 from tests.integration.test_publishing import ids, publish, swap
 from tests.lakes import products, staged, write
 
@@ -25,24 +25,6 @@ from needlepoint.objects import identify, move, remote, remove, remove_directory
 from needlepoint.spark.compact import compact
 from needlepoint.tables import publishing
 from needlepoint.tables.staged import StagedFile
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    with aws_server() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: Server) -> Iterator[Server]:
-    running.before = None
-    yield running
-    running.before = None
-
-
-@pytest.fixture
-def bucket(server: Server) -> Bucket:
-    return server.bucket()
 
 
 def opened(bucket: Bucket, store: Path, **settings: Any) -> needlepoint.Lake:

@@ -42,11 +42,6 @@ def server(spark: SparkSession) -> Iterator[Server]:
 
 
 @pytest.fixture
-def bucket(server: Server) -> Bucket:
-    return server.bucket()
-
-
-@pytest.fixture
 def lake(bucket: Bucket, tmp_path: Path) -> Iterator[needlepoint.Lake]:
     with needlepoint.open(bucket.url("lake"), store=tmp_path / "store", object_refresh=0) as lake:
         yield lake

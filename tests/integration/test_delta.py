@@ -11,7 +11,6 @@ import string
 import struct
 import subprocess
 import sys
-import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from deltalake.exceptions import DeltaError
 from pyroaring import BitMap
 from tests.buckets import aws_server
 from tests.lakes import staged, write
-from tests.others import agree, in_order, rows_of
+from tests.others import agree, ask_while_it_changes, in_order, rows_of
 
 import needlepoint
 import needlepoint.spark
@@ -496,31 +495,15 @@ def test_plan_for_others_has_the_values_of_partitions(lake: Lake, orders: str) -
 
 
 def test_versions_that_come_while_it_is_asked(lake: Lake, tmp_path: Path) -> None:
-    """Every version has as many rows of each generation as its number says: an answer of parts of two has not."""
     place = str(tmp_path / "t")
     write_deltalake(place, pa.table({"id": range(100), "generation": [0] * 100}))
     lake.create_table("t", place)
     lake.create_index("t", "id")
-    stop = threading.Event()
 
-    def overwrite() -> None:
-        for number in range(1, 15):
-            ids = range(100)
-            write_deltalake(place, pa.table({"id": ids, "generation": [number] * 100}), mode="overwrite")
-        stop.set()
+    def overwrite(number: int) -> None:
+        write_deltalake(place, pa.table({"id": range(100), "generation": [number] * 100}), mode="overwrite")
 
-    writer = threading.Thread(target=overwrite)
-    writer.start()
-    asked = 0
-    while not stop.is_set() or asked < 5:
-        found = lake.sql("SELECT count(*) AS n, min(generation) AS a, max(generation) AS b FROM t").rows()[0]
-        assert found["n"] == 100 and found["a"] == found["b"]
-        assert len(lake.sql("SELECT * FROM t WHERE id = 77").rows()) == 1
-        asked += 1
-        if asked % 5 == 0:
-            lake.sync()
-    writer.join()
-    assert lake.sql("SELECT max(generation) AS b FROM t").rows() == [{"b": 14}]
+    ask_while_it_changes(lake, overwrite, 14)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datafusion import SessionContext
-from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, parquet, s3_server
+from tests.buckets import Asked, Bucket, parquet
 
 from needlepoint.errors import FileChanged, ObjectStoreError
 from needlepoint.objects import identify, open_object, remote
@@ -197,25 +197,6 @@ def test_a_file_that_spark_wrote_and_sums_up_is_read_by_spark(tmp_path: Path, sp
 
 
 # Object stores
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with s3_server() as server, pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP", "AWS_PROFILE"):
-            patch.delenv(name, raising=False)
-        patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-        patch.setenv("AWS_REGION", "us-east-1")
-        patch.setenv("AWS_ENDPOINT_URL", server.url)
-        yield server
-
-
-@pytest.fixture
-def bucket(server: Server) -> Iterator[Bucket]:
-    server.before = None
-    yield server.bucket()
-    server.before = None
 
 
 def stored(bucket: Bucket, key: str) -> bytes:

@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.types import DoubleType, LongType, StringType
 from tests.buckets import aws_server
-from tests.others import agree, in_order, rows_of
+from tests.others import agree, ask_while_it_changes, in_order, rows_of
 
 import needlepoint
 from needlepoint import Lake
@@ -391,25 +390,11 @@ def test_versions_that_come_while_it_is_asked(lake: Lake, catalog: SqlCatalog) -
     table.append(rows)
     lake.create_table("t", place(table))
     lake.create_index("t", "id")
-    stop = threading.Event()
 
-    def overwrite() -> None:
-        for number in range(1, 8):
-            table.overwrite(rows.set_column(1, "generation", pa.array([number] * 100, pa.int64())))
-        stop.set()
+    def overwrite(number: int) -> None:
+        table.overwrite(rows.set_column(1, "generation", pa.array([number] * 100, pa.int64())))
 
-    writer = threading.Thread(target=overwrite)
-    writer.start()
-    asked = 0
-    while not stop.is_set() or asked < 5:
-        found = lake.sql("SELECT count(*) AS n, min(generation) AS a, max(generation) AS b FROM t").rows()[0]
-        assert found["n"] == 100 and found["a"] == found["b"]
-        assert len(lake.sql("SELECT * FROM t WHERE id = 77").rows()) == 1
-        asked += 1
-        if asked % 5 == 0:
-            lake.sync()
-    writer.join()
-    assert lake.sql("SELECT max(generation) AS b FROM t").rows() == [{"b": 7}]
+    ask_while_it_changes(lake, overwrite, 7)
 
 
 @pytest.mark.filterwarnings("ignore:Delete operation did not match")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, aws_server, parquet
+from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, parquet
 from tests.lakes import products, write
 
 import needlepoint
@@ -22,24 +22,6 @@ from needlepoint.tables.listing import list_files
 
 ROWS = 2000
 NULL = "__HIVE_DEFAULT_PARTITION__"
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    with aws_server() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: Server) -> Iterator[Server]:
-    running.before = None
-    yield running
-    running.before = None
-
-
-@pytest.fixture
-def bucket(server: Server) -> Bucket:
-    return server.bucket()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote_plus
 
 import pytest
-from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, aws_server, parquet
+from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, parquet
 from tests.lakes import products
 
 import needlepoint
@@ -24,24 +24,6 @@ from needlepoint.tables.events import Event
 from needlepoint.tables.sqs_queue import SqsQueue
 
 ROWS = 500
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    with aws_server() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: Server) -> Iterator[Server]:
-    running.before = None
-    yield running
-    running.before = None
-
-
-@pytest.fixture
-def bucket(server: Server) -> Bucket:
-    return server.bucket()
 
 
 @pytest.fixture
