@@ -139,10 +139,18 @@ def test_what_is_no_condition_is_refused(lake, where: str) -> None:
     assert len(ids(lake)) == 8000
 
 
+def test_a_mistake_is_named_where_it_stands_in_the_condition(lake) -> None:
+    with pytest.raises(needlepoint.UsageError, match=r"line 1, column 16\b"):
+        lake.delete("product", "product_id = 1 oder price = 2")
+    with pytest.raises(needlepoint.UsageError, match=r"'prize' at line 2, column 5\b"):
+        lake.delete("product", "product_id = 1\nAND prize = 2")
+
+
 def test_comments_and_quotes_are_part_of_a_condition(lake) -> None:
     assert lake.delete("product", "product_id = 1 -- OR TRUE").rows == 1
     assert lake.delete("product", "upc = 'U000000002' /* ) */").rows == 1
-    assert lake.delete("product", "upc = ') OR (1 = 1'").rows == 0
+    for text in (") OR (1 = 1", "random()", "it''s now()"):
+        assert lake.delete("product", f"upc = '{text}'").rows == 0
     assert len(ids(lake)) == 7998
 
 

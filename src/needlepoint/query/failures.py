@@ -53,8 +53,9 @@ def look_into(failure: BaseException, readings: Iterable[Reading]) -> NoReturn:
 
 
 @contextmanager
-def clear_error(query: str, tables: Callable[[], list[str]]) -> Iterator[None]:
-    """DataFusion raises ValueError for SQL it cannot plan and bare Exception for what fails while running."""
+def clear_error(query: str, tables: Callable[[], list[str]], *, above: int = 0) -> Iterator[None]:
+    """DataFusion raises ValueError for SQL it cannot plan and bare Exception for what fails while running. It was given
+    so many lines above what the user wrote, which is `query`."""
     try:
         yield
     except (NeedlepointError, KeyboardInterrupt, AssertionError):
@@ -65,10 +66,10 @@ def clear_error(query: str, tables: Callable[[], list[str]]) -> Iterator[None]:
         if is_by_object_store(str(error)):
             # Without the cause: its text holds what nobody should see.
             raise object_store_error(_object(str(error)), str(error)) from None
-        raise translate(str(error), query, tables()) from error
+        raise translate(str(error), query, tables(), above=above) from error
 
 
-def translate(text: str, query: str, tables: list[str]) -> NeedlepointError:
+def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> NeedlepointError:
     if found := _OURS.search(text):
         return SqlError(str(ast.literal_eval(found[1])))
     if found := _MISSING_TABLE.search(text):
@@ -89,7 +90,7 @@ def translate(text: str, query: str, tables: list[str]) -> NeedlepointError:
     if "Parquet error" in text or "ParquetError" in text or "Corrupt footer" in text:
         path = re.search(r"(/[^\s:,'\"]+\.parquet)", text)
         return NotParquet(path[1] if path else "a file", _short(text), hint="Write it again or remove it, then sync.")
-    return SqlError(_short(_with_position(text)))
+    return SqlError(_short(_with_position(text, above)))
 
 
 def _object(text: str) -> str:
@@ -104,8 +105,8 @@ def _short(text: str) -> str:
     return line.rstrip(".") + "."
 
 
-def _with_position(text: str) -> str:
-    return _POSITION.sub(r" at line \1, column \2", text)
+def _with_position(text: str, above: int) -> str:
+    return _POSITION.sub(lambda found: f" at line {int(found[1]) - above}, column {found[2]}", text)
 
 
 def _place(query: str, name: str) -> str:

@@ -26,7 +26,7 @@ from needlepoint.query.catalog import Care
 from needlepoint.query.engine import Engine
 from needlepoint.query.failures import clear_error
 from needlepoint.query.page_reads import completed
-from needlepoint.query.parts import conditional, understand
+from needlepoint.query.parts import LINES_ABOVE, conditional, understand, without_texts
 from needlepoint.query.reading import Reading
 from needlepoint.query.statements import quoted
 from needlepoint.tables.definitions import File, Table
@@ -51,7 +51,7 @@ def find_matches(engine: Engine, name: str, where: str) -> tuple[Table, Iterator
     prepared = engine.prepare(name)
     snapshot = prepared.snapshot
     understood = understand(engine, prepared, conditional(f"SELECT 1 FROM {quoted(name)}", where), where)
-    if chance := _CHANCE.search(understood.written.display_indent()):
+    if chance := _CHANCE.search(without_texts(understood.written.display_indent(), where)):
         raise SqlError(f"{chance[0]} is another value each time.", hint="Say which rows, so that it can be done again.")
     request = understood.asked.get(name)
     if request is None:  # it never holds
@@ -81,7 +81,7 @@ class _Condition:
         """The numbers of the rows, counted from 0, for which the condition is TRUE."""
         numbered = rows.append_column(self.row, pa.array(np.arange(rows.num_rows)))
         context = _context()
-        with clear_error(self.query, lambda: [self.table]):
+        with clear_error(self.query, lambda: [self.table], above=LINES_ABOVE):
             frame = context.read_batches(numbered.combine_chunks().to_batches())
             with catalog.tables({self.table: datafusion.Table(frame)}):
                 found = context.sql(self.query).collect()

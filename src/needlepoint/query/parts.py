@@ -40,9 +40,12 @@ BYTES_IN_A_PART = 32 << 20
 # Of more, who scanned them would list the whole table to see whether they changed.
 FILES_IN_A_PART = FILES_WORTH_A_LISTING
 
+# Of the query that `conditional` makes, above the condition itself.
+LINES_ABOVE = 1
+
 _TEXTS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _SUBQUERY = re.compile(r"\(\s*(?:select|with|values|table)\b", re.IGNORECASE)
-# As DataFusion writes them; a text that looks like one is refused too.
+# As DataFusion writes them.
 _CLOCK = re.compile(r"\b(?:now|current_date|current_time)\(\)")
 
 
@@ -201,7 +204,7 @@ def conditional(query: str, where: str | None) -> str:
 def understand(engine: Engine, prepared: Prepared, query: str, where: str | None) -> Understood:
     """What a query with nothing but this condition asks of a table. SqlError when it is more than that."""
     name = prepared.snapshot.table.name
-    with clear_error(query if where is None else where, lambda: [name]):
+    with clear_error(query if where is None else where, lambda: [name], above=0 if where is None else LINES_ABOVE):
         understood = engine.understand(query, None, [], {name: prepared})
     _check_plan(understood, where)
     return understood
@@ -231,7 +234,7 @@ def _check_text(where: str) -> None:
     if depth:
         raise SqlError(f"the parentheses of '{where}' do not match.", hint="Give one condition, whole.")
     if _SUBQUERY.search(plain):
-        raise SqlError("the condition has a subquery.", hint="Read the other table too, and join the two.")
+        raise SqlError("the condition has a subquery.", hint="Name the values themselves, as in id IN (1, 2).")
 
 
 def _check_plan(understood: Understood, where: str | None) -> None:
@@ -250,10 +253,17 @@ def _check_plan(understood: Understood, where: str | None) -> None:
     if shape != wanted or "<subquery>" in drawn:
         raise SqlError(f"'{where}' is more than a condition.", hint="Give what stands between WHERE and GROUP BY.")
     if understood.scores:
-        raise SqlError("score compares with all texts, which a task does not see.", hint="Ask for it with lake.sql.")
-    if clock := _CLOCK.search(drawn):
+        raise SqlError("score compares with all texts, a condition sees one row.", hint="Ask for it with lake.sql.")
+    if clock := _CLOCK.search(without_texts(drawn, where or "")):
         # Each task would look at its own clock, and the plan was made by another.
-        raise SqlError(f"{clock[0]} is another time in each task.", hint="Write the time as a literal.")
+        raise SqlError(f"{clock[0]} is another time at every look.", hint="Write the time as a literal.")
+
+
+def without_texts(drawn: str, where: str) -> str:
+    """A plan as DataFusion draws it, without the texts of its condition, which may read like anything."""
+    for text in _TEXTS.findall(where):
+        drawn = drawn.replace('"' + text[1:-1].replace("''", "'") + '"', '""')
+    return drawn
 
 
 def _cut(reading: Reading) -> Iterator[list[int]]:
