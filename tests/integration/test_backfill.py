@@ -197,6 +197,23 @@ def test_a_killed_build_goes_on_where_it_was(
         assert leftovers(lake) == []
 
 
+@pytest.mark.long
+def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
+    make_lake(tmp_path / "lake").close()
+    program = "from needlepoint.cli import main; main()"
+    command = [sys.executable, "-c", program, "--lake", str(tmp_path / "lake"), "index", "build", "product"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*command, "--on", "spark"], stdout=pipe, stderr=pipe, start_new_session=True) as process:
+        while not list((tmp_path / "lake/.needlepoint").rglob("reached")):  # tasks are about to start
+            assert process.poll() is None
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert process.communicate(timeout=120) == (b"", b"")
+    assert process.returncode == 130
+    (report,) = needlepoint.open(tmp_path / "lake").build("product")
+    assert report.failures == ()
+
+
 def test_what_was_sorted_of_files_that_changed_since_is_not_used(tmp_path: Path, spark) -> None:
     make_lake(tmp_path / "lake").close()
     kill_a_build(tmp_path / "lake", "local", "indexing", FILES + 2)

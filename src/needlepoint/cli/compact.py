@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.options import common_options, open_lake, start_spark
 
 if TYPE_CHECKING:
     from needlepoint.spark import Compaction
     from needlepoint.tables.compaction import Choice
+
+# Starting Spark takes longer than rewriting less.
+WORTH_SPARK = 256 << 20
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -51,7 +54,7 @@ def partition_values(given: Sequence[str]) -> dict[str, str]:
 @click.option("--partition", metavar="COLUMN=VALUE", multiple=True, help="Only there; can be given again.")
 @click.option("--keep", type=click.FloatRange(min=0), default=0, metavar="SECONDS", help="Delete old files later.")
 @click.option("--no-index", is_flag=True, help="Leave indexing to `needle indexer`.")
-@click.option("--no-spark", is_flag=True, help="Do it in this process: quicker for a small table.")
+@click.option("--spark/--no-spark", default=None, help="In Spark, or here.  [default: here up to 256 MB]")
 @click.option("--dry-run", is_flag=True, help="Show what would be rewritten.")
 @common_options
 def command(
@@ -63,7 +66,7 @@ def command(
     partition: tuple[str, ...],
     keep: float,
     no_index: bool,
-    no_spark: bool,
+    spark: bool | None,
     dry_run: bool,
 ) -> None:
     """Rewrite files into fewer and better ones, which take their place in one moment.
@@ -80,8 +83,7 @@ def command(
       needle compact product --sort-by product_id --target-size 256MB
       needle compact product --zorder price,weight --partition year=2024 --dry-run
     """
-    from needlepoint import spark
-    from needlepoint.cli.screen import working
+    from needlepoint import spark as needle_spark
     from needlepoint.spark.compact import wish
 
     chosen = {"sort_by": columns(sort_by), "zorder": columns(zorder), "target_size": target_size}
@@ -92,11 +94,10 @@ def command(
             _show_choice(table, choice)
             return
         session = None
-        if not no_spark:
-            with working("Spark starts"):
-                session = spark.session("needle compact")
+        if spark or (spark is None and sum(group.bytes for group in choice.groups) > WORTH_SPARK):
+            session = start_spark("needle compact")
         started = time.perf_counter()
-        done = spark.compact(session, lake, table, keep=keep, index=not no_index, **chosen, **more)  # type: ignore[arg-type]
+        done = needle_spark.compact(session, lake, table, keep=keep, index=not no_index, **chosen, **more)  # type: ignore[arg-type]
         if not no_index:
             list(lake.follow_events(once=True))  # of what was just done, and is indexed
     _show(table, done, time.perf_counter() - started)

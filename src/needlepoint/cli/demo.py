@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from needlepoint.cli.options import choices, common_options, open_lake
+from needlepoint.cli.options import choices, common_options, open_lake, start_spark
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -121,8 +121,8 @@ def _spark(lake: Lake) -> Any:
     from needlepoint.cli.screen import working
     from needlepoint.spark.products import partners
 
-    with working("Spark starts"):
-        session = spark.session("needle demo")
+    session = start_spark("needle demo")
+    with working("Spark writes the partners"):
         spark.write(partners(session), lake, "partner_info", batch="demo/partners", files_per_partition=1)
     list(lake.follow_events(once=True))
     return session

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.options import common_options, open_lake, start_spark
 from needlepoint.cli.sync import exit_with_failures
 
 if TYPE_CHECKING:
@@ -69,10 +69,8 @@ def build(table: str, index: str | None, on: str, master: str | None, settings: 
 
 def _on_spark(lake: Lake, table: str, index: str | None, master: str | None, config: dict[str, str]) -> SyncReport:
     from needlepoint import spark
-    from needlepoint.cli.screen import working
 
-    with working("Spark starts"):
-        session = spark.session("needle index build", master=master, config=config)
+    session = start_spark("needle index build", master=master, config=config)
     return spark.build(session, lake, table, index)
 
 

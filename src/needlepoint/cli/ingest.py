@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.options import common_options, open_lake, start_spark
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
@@ -70,8 +70,7 @@ def _write(
     from needlepoint.cli.batches import brought
     from needlepoint.cli.screen import duration, working
 
-    with working("Spark starts"):
-        session = spark.session("needle ingest")
+    session = start_spark("needle ingest")
     started = time.perf_counter()
     path, source_format, schema = source
     with working(f"Spark reads {path} and writes {table}"):

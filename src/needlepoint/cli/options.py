@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +14,8 @@ import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from needlepoint.lake import Lake
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -81,3 +86,18 @@ def open_lake(*, create: bool = False, directory: str | None = None) -> Iterator
     place = directory or chosen.lake
     with Bars() as bars, needlepoint.open(place, create=create, store=chosen.store, progress=bars) as lake:
         yield lake
+
+
+def start_spark(name: str, **settings: Any) -> SparkSession:
+    """Spark for a command, which an interrupt ends as it ends others."""
+    from needlepoint import spark
+    from needlepoint.cli.screen import working
+
+    with working("Spark starts"):
+        session = spark.session(name, **settings)
+    # PySpark's handler calls the JVM in the middle of the call that it interrupts, and py4j logs what comes of that.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not choices().debug:
+        logging.getLogger().addHandler(logging.NullHandler())
+    return session

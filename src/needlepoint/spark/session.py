@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import warnings
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOPBACK = "127.0.0.1"
+_PATIENCE = 10.0  # seconds for a master to answer
 
 
 def session(
@@ -52,8 +54,21 @@ def session(
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     where = "" if submitted else master or f"local[{cores or '*'}]"
+    _check_master(where)
     settings = {"spark.app.name": app_name, **_settings(where, cores, memory, scratch), **(config or {})}
     return _start(settings, Path(log) if log else scratch / "spark.log")
+
+
+def _check_master(master: str) -> None:
+    """Spark itself tries for a minute, and then says that its context was stopped."""
+    if not master.startswith("spark://"):
+        return
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        with contextlib.suppress(OSError, ValueError):
+            socket.create_connection((host, int(port)), _PATIENCE).close()
+            return
+    raise SparkError(f"no master of Spark answers at {master}.", hint="Is it running, and its port open from here?")
 
 
 def _settings(master: str, cores: int | None, memory: str, scratch: Path) -> dict[str, str]:
@@ -97,11 +112,10 @@ def _start(settings: Mapping[str, str], log: Path) -> SparkSession:
         SparkContext(conf=conf, gateway=gateway)
         return SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as failure:
-        said = startup_reason(log.read_text(errors="replace")) if _did_not_launch(failure) else ""
-        raise SparkError(
-            f"Spark did not start: {said or reason(failure)}.",
-            hint=f"JAVA_HOME is {os.environ['JAVA_HOME']}.",
-        ) from failure
+        said = hint = ""
+        if _did_not_launch(failure):
+            said, hint = startup_reason(log.read_text(errors="replace")), f"JAVA_HOME is {os.environ['JAVA_HOME']}."
+        raise SparkError(f"Spark did not start: {said or reason(failure)}.", hint=hint) from failure
 
 
 def _prepare_environment(master: str) -> None:

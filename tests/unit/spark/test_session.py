@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
@@ -59,6 +60,16 @@ def test_a_failed_start_is_one_line(arguments: dict[str, str], problem: str) -> 
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert answer.stdout == ""
     assert answer.stderr.splitlines()[-1].startswith(f"needlepoint.errors.SparkError: Spark did not start: {problem}")
+
+
+def test_a_master_that_is_not_there_is_said_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        port = taken.getsockname()[1]
+        code = f"from needlepoint.spark.session import session; session(master='spark://127.0.0.1:{port}')"
+        answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    problem = f"needlepoint.errors.SparkError: no master of Spark answers at spark://127.0.0.1:{port}."
+    assert answer.stderr.splitlines()[-1].startswith(problem)
 
 
 def test_startup_reason_skips_what_every_start_prints() -> None:
