@@ -129,7 +129,7 @@ def test_create_table_of_the_directory_in_the_lake(tmp_path: Path) -> None:
 
 def test_create_index_without_building(lake: Path) -> None:
     declared = needle("create-index", "item", "title", "--name", "by_title", "--no-build", lake=lake)
-    assert declared.stdout == "index by_title is declared; `needle sync item` builds it\n"
+    assert declared.stdout == "index by_title is declared; `needle index build item` builds it\n"
     assert needle("sync", "item", lake=lake).stdout == "item: 0 added, 0 changed, 0 removed, 3 indexed\n"
 
 

@@ -50,7 +50,7 @@ def command(
         reports = [] if no_build else lake.build_index(made)
         status = next(index for each in lake.status().tables for index in each.indexes if index.name == made)
     if no_build:
-        click.echo(f"index {made} is declared; `needle sync {table}` builds it")
+        click.echo(f"index {made} is declared; `needle index build {table}` builds it")
         return
     entries = f"{status.entries:,} {'entry' if status.entries == 1 else 'entries'}"
     took = duration(time.perf_counter() - started)

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.options import Command, common_options, open_lake
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
     from needlepoint.lake.deleting import Deleted
+
+
+def deletion_options(command: Command) -> Command:
+    dry_run = click.option("--dry-run", is_flag=True, help="Only tell what would be deleted.")
+    yes = click.option("--yes", is_flag=True, help="Do not ask.")
+    return dry_run(yes(common_options(command)))
 
 
 def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deleted], *, dry_run: bool, yes: bool) -> None:
@@ -42,9 +48,7 @@ def _told(deleted: Deleted) -> str:
 @click.command("delete", short_help="Delete the rows of a table for which a condition holds.")
 @click.argument("table")
 @click.option("--where", metavar="CONDITION", required=True, help="As it stands after WHERE.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@common_options
+@deletion_options
 def command(table: str, where: str, dry_run: bool, yes: bool) -> None:
     """Delete the rows for which a condition is true. Where it is false or NULL they stay.
 

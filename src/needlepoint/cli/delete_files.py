@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import click
 
-from needlepoint.cli.delete import carry_out
-from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.delete import carry_out, deletion_options
+from needlepoint.cli.options import open_lake
 
 
 @click.command("delete-files", short_help="Delete whole files of a table.")
 @click.argument("table")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@common_options
+@deletion_options
 def command(table: str, paths: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     """Delete whole files of a table, all in one moment.
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import click
 
 from needlepoint.cli.compact import partition_values
-from needlepoint.cli.delete import carry_out
-from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.delete import carry_out, deletion_options
+from needlepoint.cli.options import open_lake
 
 
 @click.command("drop-partition", short_help="Delete all files of a partition.")
 @click.argument("table")
 @click.argument("values", nargs=-1, required=True, metavar="COLUMN=VALUE...")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@common_options
+@deletion_options
 def command(table: str, values: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     """Delete all files with these partition values, without reading them.
 

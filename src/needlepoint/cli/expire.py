@@ -7,8 +7,8 @@ import re
 
 import click
 
-from needlepoint.cli.delete import carry_out
-from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.delete import carry_out, deletion_options
+from needlepoint.cli.options import open_lake
 
 _UNITS = {"h": datetime.timedelta(hours=1), "d": datetime.timedelta(days=1), "w": datetime.timedelta(weeks=1)}
 
@@ -24,9 +24,7 @@ _UNITS = {"h": datetime.timedelta(hours=1), "d": datetime.timedelta(days=1), "w"
     metavar="VALUE",
     help="The first value that stays: 2023, 2024-01-31, 2024-01-31T12:00Z.",
 )
-@click.option("--dry-run", is_flag=True, help="Only tell what would be deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@common_options
+@deletion_options
 def command(table: str, column: str, older_than: str | None, before: str | None, dry_run: bool, yes: bool) -> None:
     """Delete the rows whose COLUMN is less than a value, or older than an age.
 

@@ -55,11 +55,12 @@ def _show(status: Status, console: Console) -> None:
         tables.add_row(f"{table.name}{version}", *numbers, size(table.bytes), *left)
     if status.tables:
         console.print(tables)
-    columns = ("index", "table", "column", "kind", "files", "entries", "dead", "size")
+    columns = ("index", "table", "column", "kind", "files", "entries", "size")
     indexes = grid(console, *columns, right=columns[4:])
     for index in (each for table in status.tables for each in table.indexes):
-        numbers = (f"{number:,}" for number in (index.files, index.entries, index.dead))
-        indexes.add_row(index.name, index.table, index.column, index.kind, *numbers, size(index.bytes))
+        dead = f" + {index.dead:,} dead" if index.dead else ""
+        sizes = (f"{index.files:,}", f"{index.entries:,}{dead}", size(index.bytes))
+        indexes.add_row(index.name, index.table, index.column, index.kind, *sizes)
     if indexes.row_count:
         console.print(indexes)
     about = "about " if status.approximate_events else ""
