@@ -25,11 +25,11 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 demo: install  ## Spark writes a lake, it is indexed, and questions are asked with and without the index (ROWS=2000000)
 	@$(BIN)/needle demo --rows $(ROWS)
 
-test: install lint  ## Run all checks and tests (what CI runs)
-	$(BIN)/python -m pytest
+test: install lint  ## Run all checks and tests (what CI runs), in two processes
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-all: install lint  ## The same with the long tests: thousands of property cases
-	NEEDLE_TEST_PROFILE=thorough $(BIN)/python -m pytest -m ""
+	NEEDLE_TEST_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist loadgroup -m ""
 
 s3a-jars: $(S3A_JARS)/.fetched  ## hadoop-aws for the test of s3a, from a source archive on PyPI (180 MB)
 

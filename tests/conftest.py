@@ -19,10 +19,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:PySpark does not yet fully support pandas:FutureWarning")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two processes share the tests (`-n 2 --dist loadgroup`): one has all that need the Spark session, and begins with
+    them; other tests go file by file to whoever is free. In one process the order is the same."""
+    items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
+    for item in items:
+        group = "spark" if "spark" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     """DuckDB's module reports leaks of its own for pages when the interpreter ends, after the summary."""
-    if "duckdb" in sys.modules and hasattr(config, "exit_status"):
+    if "duckdb" in sys.modules and hasattr(config, "exit_status") and not hasattr(config, "workerinput"):
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
