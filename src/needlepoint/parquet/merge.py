@@ -4,8 +4,8 @@
     split     of files that become several sorted ones, each is cut into pieces, one for each range of keys
     gather    the pieces of one range, sorted in memory, become a file
 
-Pieces are Arrow files beside the new files: rows travel with exactly their types. A task that is run twice leaves
-pieces that nobody asks for.
+Pieces are Arrow files beside the new files: rows travel with exactly their types. A task that is run twice, even at the
+same time, leaves pieces and files that nobody asks for.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """`keys` are footer keys of the new file, besides those that all sources have. `pieces` stand in for the sources'
-    rows where these were split."""
+    """`target` is where the new file goes, without the end of its name: each attempt writes one of its own. `keys` are
+    footer keys of it, besides those that all sources have. `pieces` stand in for the sources' rows where these were
+    split."""
 
     sources: tuple[Source, ...]
     target: str
@@ -96,9 +97,10 @@ def merge(task: Merge) -> Merged:
     forms = [form_of(source.path, source.identity) for source in task.sources]
     form = forms[0]
     keys = {key: value for key, value in common_keys(forms).items() if key != LAYOUT} | dict(task.keys)
-    rows = write_rows(task.target, form, keys, task.pages, _tables(task, form))
-    size = task.finisher(task.target) if task.finisher is not None and rows else identify(task.target).size
-    return Merged(task.target, rows, size)
+    path = f"{task.target}-{uuid.uuid4().hex}.parquet"
+    rows = write_rows(path, form, keys, task.pages, _tables(task, form))
+    size = task.finisher(path) if task.finisher is not None and rows else identify(path).size
+    return Merged(path, rows, size)
 
 
 def _tables(task: Merge, form: Form) -> Iterator[pa.Table]:

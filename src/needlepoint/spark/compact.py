@@ -235,7 +235,7 @@ class _Rewrite:
 
     def _merge(self, group: int, part: int, sources: tuple[Source, ...], order: Order | None, directory: str) -> Merge:
         # The directory says the partition, as in the table.
-        target = "/".join(filter(None, (str(self._staging), directory, f"{group:05d}-{part:05d}.parquet")))
+        target = "/".join(filter(None, (str(self._staging), directory, f"{group:05d}-{part:05d}")))
         return Merge(sources, target, self._pages, order, self._mark, finisher=self._finisher)
 
     def _source(self, file: File) -> Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -15,7 +16,8 @@ import pytest
 
 from needlepoint.errors import FileChanged
 from needlepoint.objects import identify
-from needlepoint.parquet.merge import Merge, Source, merge
+from needlepoint.parquet import merge as merging
+from needlepoint.parquet.merge import Merge, Merged, Source, merge
 from needlepoint.parquet.ordering import Order, is_sortable
 from needlepoint.parquet.rewrite import Pages, form_of, without_rows
 
@@ -71,13 +73,42 @@ def test_files_are_merged_in_order_of_any_type_that_has_one(tmp_path: Path, colu
     for zorder in (False, True):
         order = Order((column, "n"), zorder=zorder) if is_sortable(type) else None
         assert order is not None or pa.types.is_nested(type) or pa.types.is_null(type) or column == "json", column
-        made = merge(Merge(tuple(sources), str(tmp_path / "new/m.parquet"), Pages(100, 1000, "zstd", ("n",)), order))
+        made = merge(Merge(tuple(sources), str(tmp_path / "new/m"), Pages(100, 1000, "zstd", ("n",)), order))
         assert made.rows == 6
         merged = pq.ParquetFile(made.path).read()
         whole = pa.concat_tables([pq.ParquetFile(source.path).read() for source in sources])
         assert form_of(made.path).kind == form_of(sources[0].path).kind
         places = np.argsort(merged["n"].to_numpy())
         assert [merged[column][int(at)].as_py() for at in places] == whole[column].to_pylist()
+
+
+def test_two_attempts_at_one_merge_do_not_meet(tmp_path: Path, monkeypatch) -> None:
+    """Spark starts a task again that it takes for lost, or slow, while the first one goes on."""
+    table = pa.table({"n": list(range(10))})
+    pq.write_table(table, tmp_path / "0.parquet")
+    path = str(tmp_path / "0.parquet")
+    task = Merge((Source(path, identify(path)),), str(tmp_path / "new/m"), Pages(100, 1000, "zstd", ()))
+    original = merging._tables
+
+    def broken(*_: object) -> Iterator[pa.Table]:
+        yield table
+        raise OSError("killed")
+
+    def meanwhile(*arguments: object) -> Iterator[pa.Table]:
+        yield from original(*arguments)
+        monkeypatch.setattr(merging, "_tables", broken)
+        with pytest.raises(OSError, match="killed"):
+            merge(task)
+        monkeypatch.setattr(merging, "_tables", original)
+        others.append(merge(task))
+
+    others: list[Merged] = []
+    monkeypatch.setattr(merging, "_tables", meanwhile)
+    made = merge(task)
+    for each in (made, *others):
+        assert pq.read_table(each.path).equals(table)
+    assert made.path != others[0].path
+    assert len(list((tmp_path / "new").iterdir())) == 2
 
 
 def test_forms_of_other_writers(tmp_path: Path) -> None:
