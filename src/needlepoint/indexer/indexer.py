@@ -279,7 +279,7 @@ class Indexer:
         missing.sort(key=lambda file: file.file_id)
         rows = {file.id: file.rows for file in files}
         by_id = {index.id: index for index in indexes}
-        with self._turn(table, indexes, missing) as left:
+        with self._turn(table, indexes, missing) as (left, turn):
             indexed, failures, begun_anew = 0, tuple[Failure, ...](), False
             if left and elsewhere.pool is not None:
                 indexed, failures, begun_anew = self._backfill(elsewhere.pool, table, by_id, left, rows)
@@ -287,7 +287,7 @@ class Indexer:
                 with self._scratch_directory() as scratch:
                     made = self._tasks(table, indexes, left, rows, scratch)
                     tasks = [replace(task, from_data=from_data) for task in made]
-                    indexed, failures, begun_anew = self._run(tasks, by_id, sum(r or 0 for r in rows.values()))
+                    indexed, failures, begun_anew = self._run(tasks, by_id, sum(r or 0 for r in rows.values()), turn)
         failures = (*unusable.values(), *failures)
         if not begun_anew:
             return indexed, failures
@@ -297,15 +297,16 @@ class Indexer:
     @contextmanager
     def _turn(
         self, table: Table, indexes: Sequence[Index], missing: Sequence[FileTask]
-    ) -> Iterator[Sequence[FileTask]]:
-        """What can be built now. Where something will be embedded, those files that are still of the table."""
+    ) -> Iterator[tuple[Sequence[FileTask], tuple[int, ...]]]:
+        """What can be built now, and what whoever builds it has open. Where something will be embedded, these are the
+        files that are still of the table, and the turn of who embeds."""
         embedded = frozenset(index.id for index in indexes if index.embed)
         if not any(file.indexes & embedded for file in missing):
-            yield missing
+            yield missing, ()
             return
-        with self._registry.turns.of_writer(table):
+        with self._registry.turns.of_writer(table) as turn:
             there = {file.id for file in self._files.of(table).values()}
-            yield [file for file in missing if file.file_id in there]
+            yield [file for file in missing if file.file_id in there], turn
 
     def _backfill(
         self,
@@ -413,12 +414,12 @@ class Indexer:
         yield Task(tuple(group), index_tasks, payload_tasks, str(scratch / str(number)), memory)
 
     def _run(
-        self, tasks: Sequence[Task], indexes: dict[int, Index], rows: int
+        self, tasks: Sequence[Task], indexes: dict[int, Index], rows: int, descriptors: tuple[int, ...]
     ) -> tuple[int, tuple[Failure, ...], bool]:
         total = sum(len(task.files) for task in tasks)
         done, indexed, failures, begun_anew = 0, 0, list[Failure](), False
         self._progress("indexing", 0, total)
-        for artifact in self._artifacts(tasks, rows):
+        for artifact in self._artifacts(tasks, rows, descriptors):
             begun_anew |= self._commit(artifact, indexes)
             indexed += len(artifact.files)
             done += len(artifact.files) + sum(each.index_id is None for each in artifact.failures)
@@ -426,12 +427,13 @@ class Indexer:
             self._progress("indexing", done, total)
         return indexed, tuple(failures), begun_anew
 
-    def _artifacts(self, tasks: Sequence[Task], rows: int) -> Iterator[Artifact]:
+    def _artifacts(self, tasks: Sequence[Task], rows: int, descriptors: tuple[int, ...]) -> Iterator[Artifact]:
         processes = min(self._settings.processes, len(tasks))
         if processes <= 1 or rows < ROWS_WORTH_PROCESSES:
             yield from map(build, tasks)
             return
-        yield from in_threads([functools.partial(_built_in_process, task) for task in tasks], processes)
+        calls = [functools.partial(_built_in_process, task, descriptors) for task in tasks]
+        yield from in_threads(calls, processes)
 
     def _commit(self, artifact: Artifact, indexes: dict[int, Index]) -> bool:
         """Entries first: they are invisible until the registry says that the file is indexed. True when an index turned
@@ -518,8 +520,8 @@ def _unusable(table: Table, indexes: Sequence[Index]) -> dict[int, Failure]:
     return found
 
 
-def _built_in_process(task: Task, running: set[subprocess.Popen[bytes]]) -> Artifact:
-    return call_in_process(running, build, task)
+def _built_in_process(task: Task, descriptors: tuple[int, ...], running: set[subprocess.Popen[bytes]]) -> Artifact:
+    return call_in_process(running, build, task, descriptors=descriptors)
 
 
 def _parts(

@@ -1,6 +1,7 @@
 """Work in processes of their own: a function with its arguments on standard input, its result on standard output.
 
 Not multiprocessing: its children import the caller's main module again, which runs a script without a main guard twice.
+A process ends when its caller does, however that came.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -81,21 +83,30 @@ def in_threads(calls: Sequence[Callable[[set[subprocess.Popen[bytes]]], Made]], 
                 process.terminate()
 
 
-def call_in_process(running: set[subprocess.Popen[bytes]], function: Callable[..., Made], *arguments: Any) -> Made:
-    """`running` holds the process while it runs, for whoever wants to end it early."""
+def call_in_process(
+    running: set[subprocess.Popen[bytes]],
+    function: Callable[..., Made],
+    *arguments: Any,
+    descriptors: tuple[int, ...] = (),
+) -> Made:
+    """`running` holds the process while it runs, for whoever wants to end it early. It has these descriptors open."""
+    ours, lifeline = os.pipe()  # of which it reads the end when this process is no more
     # -P: no module of the working directory is imported. A session of its own: Ctrl-C reaches the caller, who decides.
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", "from needlepoint.indexer.worker import main; main()"],
+        [sys.executable, "-P", "-c", "from needlepoint.indexer.worker import main; main()", str(ours)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        pass_fds=(ours, *descriptors),
     )
+    os.close(ours)
     running.add(process)
     try:
         output, errors = process.communicate(pickle.dumps((function, arguments)))
     finally:
         running.discard(process)
+        os.close(lifeline)
     if process.returncode != 0:
         last = errors.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
         raise StoreError(
@@ -107,9 +118,15 @@ def call_in_process(running: set[subprocess.Popen[bytes]], function: Callable[..
 
 
 def main() -> None:
+    threading.Thread(target=_end_with_caller, args=(int(sys.argv[1]),), daemon=True).start()
     # Libraries that print must not get in between.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     function, arguments = pickle.loads(sys.stdin.buffer.read())
     with out:
         out.write(pickle.dumps(function(*arguments)))
+
+
+def _end_with_caller(lifeline: int) -> None:
+    os.read(lifeline, 1)
+    os._exit(1)

@@ -1,0 +1,58 @@
+"""Processes that work for another one do not outlive it, and keep its turn for as long as they do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+import needlepoint
+from needlepoint.tables import turns
+from needlepoint.tables.definitions import Table
+
+CALLER = """
+import sys, time
+from needlepoint.indexer.worker import call_in_process
+from needlepoint.tables.definitions import Table
+from needlepoint.tables.turns import Turns
+import pathlib, pyarrow as pa
+
+with Turns(pathlib.Path(sys.argv[1])).of_writer(Table(1, "t", "", pa.schema([]), ())) as turn:
+    call_in_process(set(), time.sleep, 300, descriptors=turn)
+"""
+
+
+def gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_it_ends_with_its_caller_and_keeps_the_turn_until_then(tmp_path: Path, monkeypatch) -> None:
+    table = Table(1, "t", "", pa.schema([]), ())
+    monkeypatch.setattr(turns, "LONGEST_WAIT", 0.2)
+    caller = subprocess.Popen([sys.executable, "-c", CALLER, str(tmp_path)])
+    try:
+        while not (children := psutil.Process(caller.pid).children()):
+            time.sleep(0.02)
+        (worker,) = children
+        time.sleep(0.5)  # it waits for the end of its caller
+        os.kill(worker.pid, signal.SIGSTOP)
+        caller.kill()
+        caller.wait()
+        with pytest.raises(needlepoint.StoreError, match="embedding"), turns.Turns(tmp_path).of_remover(table):
+            pass
+        os.kill(worker.pid, signal.SIGCONT)
+        ends = time.monotonic() + 30
+        while not gone(worker):
+            assert time.monotonic() < ends
+            time.sleep(0.02)
+        with turns.Turns(tmp_path).of_remover(table):
+            pass
+    finally:
+        caller.kill()
