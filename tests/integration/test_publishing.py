@@ -15,6 +15,7 @@ from tests.lakes import products, staged, write
 
 import needlepoint
 from needlepoint.indexer import payloads
+from needlepoint.objects import move
 from needlepoint.tables import publishing, turns
 
 
@@ -449,8 +450,40 @@ def test_what_another_process_finished_is_not_taken_for_changed(lake, monkeypatc
     assert ids(lake) == list(range(500, 510))
 
 
+def test_a_batch_is_left_to_its_publisher_while_he_lives(lake, tmp_path: Path) -> None:
+    """Were it finished by another process, and replaced, a slow publisher would bring its files once more."""
+    publish(lake, "one", 0)
+    again: list[object] = []
+
+    def slowly(pairs) -> None:
+        with needlepoint.open(lake.root, refresh=0) as other:
+            assert other.sync()[0].added == 0
+            other.sweep(now=True)
+            swap(other, "three")
+            assert ids(other) == list(range(500, 510))
+        waiting = threading.Thread(target=lambda: again.append(lake.finished("product", "two")))
+        waiting.start()
+        waiting.join(0.2)
+        assert again == []  # who asks for this batch waits
+        threads.append(waiting)
+        for source, target in pairs:
+            move(source, target)
+
+    threads: list[threading.Thread] = []
+    staging = lake.staging("product")
+    files = staged(staging, {"year=2020/x.parquet": products(30, 10), "year=2021/x.parquet": products(40, 10)})
+    lake.publish("product", files, staging, "two", mover=slowly)
+    threads[0].join()
+    assert again[0].is_committed
+    assert ids(lake) == [*range(30, 50), *range(500, 510)]
+    lake.sync()
+    assert ids(lake) == [*range(30, 50), *range(500, 510)]
+    assert sorted(path.name for path in (lake.store / "turns").iterdir()) == ["1"]  # no turn of a batch
+
+
 def test_who_finds_his_batch_abandoned_is_told(lake, monkeypatch) -> None:
     publish(lake, "one", 0)
+    monkeypatch.setattr(turns, "fcntl", None)  # where there are locks, nobody abandons it
     (kept,) = (lake.root / "product").glob("year=2021/*.parquet")
     original = publishing.move
 

@@ -8,8 +8,8 @@
     remove       files that were taken out are deleted; until then, readers of the registry pass them over
 
 `begin` takes the batch id, so the same id delivered twice is one batch. Every later part can be repeated by any
-process, which is what `recover` does with what a crash left. A batch whose files to replace have changed before the
-commit is abandoned: then it never was.
+process, which is what `recover` does with what a crash left; while its publisher lives, a batch is left to it. A batch
+whose files to replace have changed before the commit is abandoned: then it never was.
 """
 
 from __future__ import annotations
@@ -91,13 +91,14 @@ def publish(
     keep_until = time.time() + keep if keep else 0.0
     batch = Batch(table.id, batch_id, "publishing", staging, _moves(staged), removals, keep_until)
     begun = False
-    if registry.batches.get(table, batch_id) is None:
-        _make_durable(staged)
-        begun = registry.batches.begin(batch)
-    recorded = registry.batches.get(table, batch_id)
-    if recorded is not None and recorded.staging != staging:
-        remove_directory(staging)  # another attempt at this batch came first
-    recover(registry, queue, table, batch_id, mover)
+    with registry.turns.of_publisher(table, batch_id, wait=True):
+        if registry.batches.get(table, batch_id) is None:
+            _make_durable(staged)
+            begun = registry.batches.begin(batch)
+        recorded = registry.batches.get(table, batch_id)
+        if recorded is not None and recorded.staging != staging:
+            remove_directory(staging)  # another attempt at this batch came first
+        _finish(registry, queue, table, batch_id, mover or _move_here)
     return replace(batch, state="announced", moves=batch.moves if begun else ())
 
 
@@ -115,31 +116,37 @@ def recover(
     queue: Queue,
     table: Table,
     batch_id: str | None = None,
-    mover: Mover | None = None,
     *,
     keeping: bool = True,
 ) -> list[str]:
-    """Finish batches that were begun, all of them or the one named. Returns their ids.
+    """Finish batches that were begun and that nobody is at: all of them, or the one named. Returns their ids.
 
-    A batch that cannot be finished is an error to whoever publishes it; it does not stop the others. Files that are to
-    be kept for a while longer are, if `keeping`.
+    A batch that cannot be finished is an error to whoever names it; it does not stop the others. Files that are to be
+    kept for a while longer are, if `keeping`.
     """
     finished = []
     for batch in registry.batches.unfinished(table):
         if batch_id is not None and batch.batch != batch_id:
             continue
         try:
-            _finish(registry, queue, table, batch, mover or _move_here, keeping)
+            with registry.turns.of_publisher(table, batch.batch, wait=batch_id is not None) as mine:
+                if mine:
+                    _finish(registry, queue, table, batch.batch, _move_here, keeping=keeping)
+                    finished.append(batch.batch)
         except (StoreError, TableChanged) as error:
             if batch_id is not None:
                 raise
             _log.warning("%s", error)
-            continue
-        finished.append(batch.batch)
     return finished
 
 
-def _finish(registry: Registry, queue: Queue, table: Table, batch: Batch, mover: Mover, keeping: bool) -> None:
+def _finish(
+    registry: Registry, queue: Queue, table: Table, batch_id: str, mover: Mover, *, keeping: bool = True
+) -> None:
+    """What is left to do of a batch, which is the caller's turn."""
+    batch = registry.batches.get(table, batch_id)
+    if batch is None or batch.state == "announced":
+        return
     if batch.state == "abandoned":
         _undo(registry, table, batch)
         return

@@ -1,14 +1,21 @@
-"""Who puts new versions in the place of a table's files and who takes files out of it take turns.
+"""Who changes a table takes turns with others that do.
+
+One process at a time brings the files of a batch to their place: were another one, that is slow, to bring one once more
+after a later batch has taken it out and deleted it, its rows would be back. Who only recovers passes over a batch whose
+publisher is at it.
 
 Embedding an index gives a file another version with the same rows. Were that done to a file that a batch has just taken
 out of the table, the new version would be a file nobody knows: its rows would be back. So whoever embeds, here or in
 tasks elsewhere, has the turn of writers from before it learns which files there are until it has recorded what they
-became; batches that take files out commit while there is no writer. A process that dies gives its turn back.
+became; batches that take files out commit while there is no writer.
+
+A process that dies gives its turn back, when those have ended that it had do its work.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import time
 from collections.abc import Iterator
@@ -33,13 +40,14 @@ class Turns:
         self._directory = directory
 
     @contextmanager
-    def of_writer(self, table: Table) -> Iterator[None]:
-        """Several at a time. Waits for a batch that is being committed, which takes a moment."""
+    def of_writer(self, table: Table) -> Iterator[tuple[int, ...]]:
+        """Several at a time. Waits for a batch that is being committed, which takes a moment. The turn lasts for as
+        long as a process has these descriptors open: who has others do the work gives them along."""
         with self._opened(table) as descriptor:
             if descriptor is not None:
                 with contextlib.suppress(OSError):  # a file system without locks
                     fcntl.flock(descriptor, fcntl.LOCK_SH)
-            yield
+            yield () if descriptor is None else (descriptor,)
 
     @contextmanager
     def of_remover(self, table: Table) -> Iterator[None]:
@@ -61,6 +69,40 @@ class Turns:
                     pass
                 break
             yield
+
+    @contextmanager
+    def of_publisher(self, table: Table, batch: str, *, wait: bool) -> Iterator[bool]:
+        """One of a batch. Whether it is the caller now: without `wait` another one may be."""
+        if fcntl is None:
+            yield True
+            return
+        path = self._directory / f"{table.id}-{hashlib.sha256(batch.encode()).hexdigest()[:32]}"
+        descriptor = self._claimed(path, wait)
+        try:
+            yield descriptor is not None
+        finally:
+            if descriptor is not None:
+                path.unlink(missing_ok=True)
+                os.close(descriptor)
+
+    def _claimed(self, path: Path, wait: bool) -> int | None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                os.close(descriptor)
+                return None
+            except OSError:  # a file system without locks
+                return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    return descriptor
+            os.close(descriptor)  # who had it before removed the file
 
     @contextmanager
     def _opened(self, table: Table) -> Iterator[int | None]:
