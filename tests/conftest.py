@@ -21,10 +21,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two processes share the tests (`-n 2 --dist loadgroup`): one has all that need the Spark session, and begins with
-    them; other tests go file by file to whoever is free. In one process the order is the same."""
+    them. Properties, which count what they made the engine do, stay together; other tests go file by file to whoever is
+    free. In one process the order is the same."""
     items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
     for item in items:
-        group = "spark" if "spark" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
+        file = item.nodeid.partition("::")[0]
+        group = "properties" if file.startswith("tests/property") else file
+        if "spark" in getattr(item, "fixturenames", ()):
+            group = "spark"
         item.add_marker(pytest.mark.xdist_group(group))
 
 
