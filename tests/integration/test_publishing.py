@@ -175,9 +175,12 @@ def test_orphans_in_staging_are_swept_and_live_batches_are_not(lake, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         publish(lake, "two", 30)
     monkeypatch.undo()
-    swept = publishing.sweep_staging(lake.store, lake.registry, older_than=-1)
-    assert swept == [orphan]
-    assert publishing.sweep_staging(lake.store, lake.registry) == []
+    with needlepoint.open(lake.root, refresh=0) as other:
+        assert publishing.sweep_staging(lake.store, other.registry, now=True) == []  # whoever stages it is alive
+        lake.registry.turns.close()  # as when its process ends
+        assert publishing.sweep_staging(lake.store, other.registry) == []  # it is young
+        assert publishing.sweep_staging(lake.store, other.registry, now=True) == [orphan]
+        assert publishing.sweep_staging(lake.store, other.registry, now=True) == []
     lake.sync()
     assert ids(lake) == list(range(60))
 

@@ -101,7 +101,7 @@ def kill_at_each(spark: Any, lake: needlepoint.Lake, root: Path, steps: Sequence
         assert (found.report.tables[0].page_read_files, found.report.tables[0].scanned_files) == (1, 0)
     assert lake.queue.aside_count() == 0
     # What a killed driver had staged is all that is left, and is swept.
-    publishing.sweep_staging(lake.store, lake.registry, older_than=-1)
+    publishing.sweep_staging(lake.store, lake.registry, now=True)
     assert list((lake.store / "stage" / "feed").iterdir()) == []
     lake.sync()
     assert ids(lake) == expected

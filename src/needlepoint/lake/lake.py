@@ -318,7 +318,9 @@ class Lake:
         refuse_of_others(self, table)
         try:
             publishing.sweep_staging(self.store, self.registry)
-            return publishing.staging_directory(self.store, table)
+            place = publishing.staging_directory(self.store, table)
+            self.registry.turns.claim(place.name)
+            return place
         except OSError as error:
             raise StoreError(f"{self.store} cannot be written: {error}.", hint="Check its permissions.") from error
 
@@ -330,7 +332,9 @@ class Lake:
         location = self._location(table)
         if not is_url(location):
             raise UsageError(f"table '{table}' lies in {location}.", hint="Stage it in a directory: `staging`.")
-        return publishing.staging_prefix(location, table)
+        place = publishing.staging_prefix(location, table)
+        self.registry.turns.claim(place.rpartition("/")[2])
+        return place
 
     def _location(self, name: str) -> str:
         """Where a table lies, or will."""
@@ -371,9 +375,11 @@ class Lake:
         place = str(staging)
         found = writing.table_for(self, table, staged, place)
         id = batch or uuid.uuid4().hex
-        return publishing.publish(
+        done = publishing.publish(
             self.registry, self.queue, found, id, staged, place, removed=removed, keep=keep, mover=mover
         )
+        self.registry.turns.release(place.rpartition("/")[2])
+        return done
 
     def delete(self, table: str, where: str, *, dry_run: bool = False) -> Deleted:
         """Delete the rows for which a condition is true, as `lake.sql` understands it after WHERE; where it is NULL

@@ -31,9 +31,9 @@ def sweep(lake: Lake, *, now: bool = False) -> SweepReport:
     entries = sum(sweep_index_entries(lake, index, share) for index in lake.registry.indexes() if index.kind == "key")
     freed = _sweep_packs(lake, 0.0 if now else UNCLAIMED_AGE)
     unpacked = lake.unpacked.sweep(lake.registry.checksums(), just_used=0.0 if now else JUST_USED)
-    staging = len(publishing.sweep_staging(lake.store, lake.registry))
+    staging = len(publishing.sweep_staging(lake.store, lake.registry, now=now))
     if isinstance(lake.root, str) or any(is_url(table.location) for table in lake.registry.tables()):
-        staging += len(publishing.sweep_prefixes(lake.root, lake.registry))
+        staging += len(publishing.sweep_prefixes(lake.root, lake.registry, now=now))
     lake.sweep_indexes()
     lake.registry.settle(whole=now)
     return SweepReport(freed, unpacked, staging, entries)

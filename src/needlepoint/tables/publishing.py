@@ -248,28 +248,34 @@ def _remove_all(registry: Registry, table: Table, batch: Batch) -> None:
     registry.batches.removed(batch)
 
 
-def sweep_staging(store: Path, registry: Registry, older_than: float = ORPHAN_AGE) -> list[Path]:
-    """Remove staging directories that no batch refers to and nothing has touched for a while."""
-    wanted = _wanted(registry)
+def sweep_staging(store: Path, registry: Registry, *, now: bool = False) -> list[Path]:
+    """Remove staging directories that no batch refers to and nothing has touched for a while; with `now` all whose
+    writer is known to be dead."""
     swept = []
     for directory in (store / "stage").glob("*/*"):
         try:
             newest = max(path.stat().st_mtime for path in (directory, *directory.rglob("*")))
         except FileNotFoundError:
             continue  # published or removed this moment
-        if str(directory) not in wanted and newest <= time.time() - older_than:
+        if _is_orphan(registry, str(directory), newest, now=now):
             remove_directory(str(directory))
             swept.append(directory)
     return swept
 
 
-def sweep_prefixes(root: Path | str, registry: Registry, older_than: float = ORPHAN_AGE) -> list[str]:
+def _is_orphan(registry: Registry, staging: str, touched: float, *, now: bool) -> bool:
+    """Who publishes is at it until the batch is in the registry, so this is asked first."""
+    claimed = registry.turns.is_claimed(staging.rpartition("/")[2])
+    old = touched <= time.time() - ORPHAN_AGE
+    return not claimed and (old or (now and claimed is False)) and staging not in _wanted(registry)
+
+
+def sweep_prefixes(root: Path | str, registry: Registry, *, now: bool = False) -> list[str]:
     """The same in the buckets where tables lie, and where those that are dropped lay in the lake."""
     from needlepoint.objects.remote import list_objects
 
     locations = [f"{root}/{STAGE}"] if isinstance(root, str) else []
     stages = {*locations, *(_stage_of(table.location) for table in registry.tables() if is_url(table.location))}
-    wanted = _wanted(registry)
     swept = []
     for stage in sorted(stages):
         newest: dict[str, float] = {}
@@ -278,7 +284,7 @@ def sweep_prefixes(root: Path | str, registry: Registry, older_than: float = ORP
                 staging = f"{stage}/{ours[1]}"
                 newest[staging] = max(newest.get(staging, 0.0), identity.mtime_ns / 1e9)
         for staging, touched in newest.items():
-            if staging not in wanted and touched <= time.time() - older_than:
+            if _is_orphan(registry, staging, touched, now=now):
                 remove_directory(staging)
                 swept.append(staging)
     return swept

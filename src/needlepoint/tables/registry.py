@@ -63,6 +63,7 @@ class Registry:
         self.turns = Turns(directory / "turns")
 
     def close(self) -> None:
+        self.turns.close()
         self._database.close()
 
     def settle(self, *, whole: bool = False) -> None:

@@ -9,14 +9,18 @@ out of the table, the new version would be a file nobody knows: its rows would b
 tasks elsewhere, has the turn of writers from before it learns which files there are until it has recorded what they
 became; batches that take files out commit while there is no writer.
 
-A process that dies gives its turn back, when those have ended that it had do its work.
+And directories that a process fills, for a batch or an index, are its own for as long as it lives, however old they are.
+
+A process that dies gives back what it had, when those have ended that it had do its work.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +42,37 @@ class Turns:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._claims: dict[str, int] = {}
+
+    def claim(self, name: str) -> None:
+        """A directory of this name, which is like no other, is in use until `release` or the end of this process."""
+        if fcntl is None:
+            return
+        descriptor = self._claimed(self._path(name), wait=False)
+        if descriptor is not None:
+            self._claims[name] = descriptor
+
+    def release(self, name: str) -> None:
+        descriptor = self._claims.pop(name, None)
+        if descriptor is not None:
+            self._give_back(self._path(name), descriptor)
+
+    def is_claimed(self, name: str) -> bool | None:
+        """Whether a directory of this name is in use. None where there are no locks to tell by."""
+        if fcntl is None:
+            return None
+        if not _has_locks(self._directory):
+            return None
+        path = self._path(name)
+        descriptor = self._claimed(path, wait=False)
+        if descriptor is None:
+            return True
+        self._give_back(path, descriptor)
+        return False
+
+    def close(self) -> None:
+        for name in list(self._claims):
+            self.release(name)
 
     @contextmanager
     def of_writer(self, table: Table) -> Iterator[tuple[int, ...]]:
@@ -76,14 +111,20 @@ class Turns:
         if fcntl is None:
             yield True
             return
-        path = self._directory / f"{table.id}-{hashlib.sha256(batch.encode()).hexdigest()[:32]}"
+        path = self._path(f"{table.id}-{hashlib.sha256(batch.encode()).hexdigest()[:32]}")
         descriptor = self._claimed(path, wait)
         try:
             yield descriptor is not None
         finally:
             if descriptor is not None:
-                path.unlink(missing_ok=True)
-                os.close(descriptor)
+                self._give_back(path, descriptor)
+
+    def _path(self, name: str) -> Path:
+        return self._directory / f"of-{name}"
+
+    def _give_back(self, path: Path, descriptor: int) -> None:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
 
     def _claimed(self, path: Path, wait: bool) -> int | None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -115,3 +156,14 @@ class Turns:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+@functools.cache
+def _has_locks(directory: Path) -> bool:
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+    return True
