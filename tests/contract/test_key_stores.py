@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+import tracemalloc
 import uuid
 from pathlib import Path
 
@@ -84,6 +85,18 @@ def test_more_than_the_limit_is_none(make, tmp_path: Path) -> None:
     assert store.find([key(1)], 10) is None
     assert store.find_range(key(0), key(9), 10) is None
     assert len(store.find([key(1)], 20)) == 20
+
+
+def test_no_more_than_the_limit_is_held(make, tmp_path: Path) -> None:
+    store = make()
+    fill(store, tmp_path, [(5, row) for row in range(100_000)])
+    for ask in (lambda: store.find([key(4), key(5)], 10), lambda: store.find_range(key(0), key(9), 10)):
+        tracemalloc.start()
+        try:
+            assert ask() is None
+            assert tracemalloc.get_traced_memory()[1] < 100_000
+        finally:
+            tracemalloc.stop()
 
 
 def _ingest(directory: str, number: int) -> None:

@@ -163,9 +163,9 @@ class RocksKeyStore:
                         break
                     if len(entry) == width:  # and not the name of a run
                         found.append(entry)
+                        if len(found) > limit:  # before the next: all rows of a table can have one key
+                            return None
                     advance()
-                if len(found) > limit:
-                    return None
                 if not valid():
                     cursor.status()  # a block that cannot be read ends the loop like the last entry does
         return self._locations(found)
