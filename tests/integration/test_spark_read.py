@@ -126,6 +126,69 @@ def test_everything(lake: Lake, spark, tmp_path: Path) -> None:
         assert_same(frame, other, "SELECT * FROM plain")
 
 
+PLACES = {
+    # Escaped: as Spark writes it, and as others do.
+    "text": (True, ["p=a%20b%2Fc", "p=d e", "p=%3a", "p=é", "p=a=b", "p=a#b", "p=a+b", "p=a,b", "p= a "]),
+    "utf8": (False, ["p=%C3%A9", "p=plain"]),
+    "latin": (False, ["p=%E9"]),
+    "percent": (False, ["p=100%", "p=%zz", "p=%2"]),
+    "names": (True, ["a%20b=1", "a%20b=2"]),
+    "utf8_names": (False, ["%C3%A9=1", "%C3%A9=2"]),
+    "escaped_number": (False, ["p=%35", "p=6"]),
+    "escaped_date": (False, ["p=2024%2D05%2D01"]),
+    # Directories that are no partitions.
+    "between": (False, ["p=1/sub/q=2", "p=3/sub/q=4"]),
+    "above": (False, ["x/p=1", "y/p=2"]),
+    "below": (False, ["p=1/x", "p=2/y"]),
+    "none": (True, ["2024/05", "2024/06"]),
+    "no_name": (False, ["=x"]),
+    # NULL, and what looks like it.
+    "null": (True, ["p=__HIVE_DEFAULT_PARTITION__", "p=1"]),
+    "only_null": (True, ["p=__HIVE_DEFAULT_PARTITION__"]),
+    "null_text": (True, ["p=null", "p=NULL", "p=NaN"]),
+    "empty": (False, ["p=", "p=1"]),
+    # What Spark would take for another type, were it asked to guess.
+    "zeros": (True, ["p=007", "p=-0", "p=+5"]),
+    "zeros_text": (True, ["p=007", "p=x"]),
+    "large": (True, ["p=9223372036854775808", "p=1"]),
+    "dates": (True, ["p=2024-05-01", "p=1582-10-10", "p=0001-01-01"]),
+    "dates_text": (True, ["p=2024-05-01", "p=2024-5-1", "p=2024-02-30"]),
+    "booleans": (True, ["p=true", "p=false"]),
+    "decimals": (True, ["p=1.50", "p=1.5", "p=-0.0", "p=0.0", "p=1e3"]),
+    "times": (True, ["p=2024-05-01 10%3A00%3A00", "p=2024-05-01T10:00:00Z", "p=2024-05-01T10:00:00+02:00"]),
+    "capital": (True, ["Q=1/r=a", "Q=2/r=b"]),
+}
+
+
+def test_partitions_are_those_of_sql(spark, tmp_path: Path) -> None:
+    with needlepoint.open(tmp_path / "lake") as lake:
+        for name, (native, places) in PLACES.items():
+            for number, place in enumerate(places):
+                # The column is in the file, too.
+                write(pa.table({"id": [number], "p": ["file"]}), tmp_path / "lake" / name / place / "a.parquet")
+            lake.create_table(name)
+            frame = needle_spark.read(spark, lake, name)
+            assert bool(frame.inputFiles()) == native, name
+            assert_same(frame, lake, f"SELECT * FROM {name}")
+        setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
+        spark.conf.set(setting, "false")
+        try:
+            for name in ("zeros", "dates"):
+                assert_same(needle_spark.read(spark, lake, name), lake, f"SELECT * FROM {name}")
+        finally:
+            spark.conf.unset(setting)
+
+
+def test_files_of_other_names_are_not_read(spark, tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.parq"):
+        write(pa.table({"id": [1]}), tmp_path / "lake/t/p=1" / name)
+    (tmp_path / "lake/t/p=1/notes.txt").write_text("not Parquet")
+    with needlepoint.open(tmp_path / "lake") as lake:
+        lake.create_table("t")
+        assert lake.plan_read("t").listable
+        assert_same(needle_spark.read(spark, lake, "t"), lake, "SELECT * FROM t")
+
+
 def test_only_what_can_match_is_touched(lake: Lake) -> None:
     point = lake.plan_read("product", "id = 4711 AND partner = 'a/b c'")
     assert (point.paged, point.scanned, point.rows, point.few) == (1, 0, 1, True)

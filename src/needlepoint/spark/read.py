@@ -1,6 +1,7 @@
 """Reading a table with Spark through its indexes.
 
-    everything            Spark's own Parquet reader over the table's files, in a bucket where the session has s3a
+    everything            Spark's own Parquet reader over the table's files where it takes paths and types as we do, in
+                          a bucket where the session has s3a
     a few rows            read here, before any task could begin
     anything in between   tasks of a Python data source, each with some files and the rows of them that matter
 
@@ -13,8 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -24,13 +26,16 @@ from needlepoint.spark.s3a import has_s3a, spark_path
 from needlepoint.spark.types import arrow_schema, conformed, is_read_alike, spark_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
     from needlepoint.lake import Lake
     from needlepoint.query.parts import ReadPlan
+    from needlepoint.tables.definitions import Table
 
 _PATTERN = re.compile(r"[\[\]{}*?\\]")  # what Spark takes for a glob pattern
+# Spark decodes what is escaped byte by byte, so that `%C3%A9` is two letters, and what is not escaped well as it may.
+_UNESCAPED_ALIKE = re.compile(r"(?:[^%]|%[0-7][0-9A-Fa-f])+")
 
 
 def read(
@@ -78,22 +83,53 @@ def _is_native(plan: ReadPlan) -> bool:
         and all(is_read_alike(field.type) for field in table.schema)
         and not _PATTERN.search(table.location)
         and not any(map(_PATTERN.search, plan.paths))
+        and _are_partitions_alike(table, {path.rpartition("/")[0] for path in plan.paths})
+    )
+
+
+def _are_partitions_alike(table: Table, directories: Collection[str]) -> bool:
+    """Whether Spark takes the partition values of files in these directories as we do. It knows of none above one that
+    is no partition, and refuses an empty value and a number or date that is escaped."""
+    fields = [table.schema.field(name) for name in table.partitions]
+    if not fields:
+        return not any("=" in directory for directory in directories)
+    return all(
+        len(parts := directory.split("/")) == len(fields) and all(map(_is_partition_alike, parts, fields))
+        for directory in directories
+    )
+
+
+def _is_partition_alike(part: str, field: pa.Field) -> bool:
+    """
+    >>> [_is_partition_alike(f"p={value}", pa.field("p", pa.string())) for value in ("a%20b", "\u00e9", "%C3%A9", "")]
+    [True, True, False, False]
+    """
+    name, _, value = part.partition("=")
+    return (
+        _UNESCAPED_ALIKE.fullmatch(name) is not None
+        and unquote(name) == field.name
+        and _UNESCAPED_ALIKE.fullmatch(value) is not None
+        and ("%" not in value or pa.types.is_string(field.type))
     )
 
 
 def _native(spark: SparkSession, lake: Lake, plan: ReadPlan) -> DataFrame:
     """The files of the plan. Spark lists a directory much faster than it takes a thousand paths, but sees it as it is
     then: whether that were the files of the table shows afterwards."""
-    # A file that is replaced after this was planned must fail the read, whatever the session says.
-    reader = spark.read.schema(spark_schema(plan.table.schema)).option("ignoreMissingFiles", "false")
     place = spark_path(plan.table.location)
     if plan.listable:
-        listed = reader.parquet(place)
+        # Files of other names are not of the table, whatever is in them.
+        listed = _reader(spark, plan).option("pathGlobFilter", "*.parquet").parquet(place)
         # In a bucket it is asked what it found: the session may be configured for another S3 than this process.
         remote = is_url(plan.table.location)
         if set(listed.inputFiles()) == {f"{place}/{path}" for path in plan.paths} if remote else lake.is_current(plan):
             return listed
-    return reader.option("basePath", place).parquet(*(f"{place}/{path}" for path in plan.paths))
+    return _reader(spark, plan).option("basePath", place).parquet(*(f"{place}/{path}" for path in plan.paths))
+
+
+def _reader(spark: SparkSession, plan: ReadPlan) -> DataFrameReader:
+    # A file that is replaced after this was planned must fail the read, whatever the session says.
+    return spark.read.schema(spark_schema(plan.table.schema)).option("ignoreMissingFiles", "false")
 
 
 def _quoted(name: str) -> str:
