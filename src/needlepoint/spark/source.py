@@ -10,9 +10,12 @@ import glob
 import gzip
 import json
 import re
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
+
+import numpy as np
 
 from needlepoint.errors import UsageError
 from needlepoint.spark.failures import reason, translated
@@ -32,6 +35,9 @@ _FORMATS = {
 _COMPRESSIONS = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
 _PATTERN = re.compile(r"[\[\]{}*?\\]")  # what stands for something else in a glob pattern
 _LONGEST_LINE = 1024 * 1024
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)  # of JSON
+_DEPTH = np.zeros(256, np.int8)  # what each byte outside of strings adds to it
+_DEPTH[list(b"[{")], _DEPTH[list(b"]}")] = 1, -1
 
 
 def read_source(
@@ -149,7 +155,7 @@ def _options(kind: str, files: list[Path], *, header: bool, infer: bool) -> dict
     if kind == "parquet":
         return {"mergeSchema": True}  # otherwise columns that one file lacks can be missing from all
     if kind == "json":
-        return {"mode": "FAILFAST", "multiLine": bool(files) and _is_json_document(files[0])}
+        return {"mode": "FAILFAST", "multiLine": _are_json_documents(files)}
     return {
         "mode": "FAILFAST",
         "header": header,
@@ -162,13 +168,40 @@ def _options(kind: str, files: list[Path], *, header: bool, infer: bool) -> dict
     }
 
 
-def _is_json_document(file: Path) -> bool:
-    """Whether the file is one array over many lines, rather than one record a line."""
-    try:
-        with _opened(file) as lines:
-            first = next((line for line in iter(lambda: lines.readline(_LONGEST_LINE), b"") if line.strip()), b"")
-    except OSError:  # not what its name says: Spark will tell
-        return False
+def _are_json_documents(files: Sequence[Path]) -> bool:
+    """Whether each file is one array over many lines, rather than one record a line. Spark reads all in one way, and in
+    that for documents silently takes the first line or the first document for all there is."""
+    first: dict[bool, Path] = {}
+    for file in files:
+        try:
+            with _opened(file) as opened:
+                start = _first_line(opened)
+                if not start.strip():
+                    continue
+                is_document = _begins_document(start)
+                several = is_document and not _ends_with_document(start, opened)
+        except (OSError, EOFError, zlib.error):  # not what its name says: Spark will tell
+            is_document, several = False, False
+        if several:
+            raise UsageError(
+                f"{file} holds more than the one array that it begins with.",
+                hint="Write one array, or one record a line.",
+            )
+        first.setdefault(is_document, file)
+    if len(first) > 1:
+        raise UsageError(
+            f"{first[True]} is an array over many lines, {first[False]} has one record a line.",
+            hint="Read them one by one.",
+        )
+    return True in first
+
+
+def _first_line(opened: IO[bytes]) -> bytes:
+    """The first that is not blank."""
+    return next((line for line in iter(lambda: opened.readline(_LONGEST_LINE), b"") if line.strip()), b"")
+
+
+def _begins_document(first: bytes) -> bool:
     if not first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
         return False
     try:
@@ -177,6 +210,30 @@ def _is_json_document(file: Path) -> bool:
         # Cut at the limit, it is a very long line and may well be complete.
         return len(first) < _LONGEST_LINE
     return False
+
+
+def _ends_with_document(start: bytes, opened: IO[bytes]) -> bool:
+    """Whether nothing follows the document that begins with `start`.
+
+    >>> import io
+    >>> [_ends_with_document(b"[\\n", io.BytesIO(rest)) for rest in (b'"]"]\\n', b"1][2]", b"1]\\n[\\n2]")]
+    [True, False, False]
+    """
+    depth, unfinished, ended = 0, b"", False
+    while start:
+        plain, quote, rest = _STRING.sub(b"_", unfinished + start).partition(b'"')
+        unfinished = quote + rest  # a string that the next bytes go on with
+        if not ended:
+            steps = _DEPTH[np.frombuffer(plain, np.uint8)]
+            depths = depth + np.cumsum(steps, dtype=np.int64)
+            ends = np.flatnonzero((steps < 0) & (depths <= 0))
+            depth = int(depths[-1]) if len(depths) else depth
+            ended = len(ends) > 0
+            plain = plain[ends[0] + 1 :] if ended else b""
+        if ended and (plain.strip() or unfinished):
+            return False
+        start = opened.read(_LONGEST_LINE)
+    return True
 
 
 def _opened(file: Path) -> IO[bytes]:

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from needlepoint.errors import UsageError
+from needlepoint.spark import source as source_module
 from needlepoint.spark.source import read_source
 from needlepoint.spark.stage import stage
 
@@ -62,6 +63,47 @@ def test_json(spark: SparkSession, tmp_path: Path) -> None:
         assert rows(spark, tmp_path / name) == [(1,), (2,)], name
     (tmp_path / "array.json.gz").write_bytes(gzip.compress(texts["array.json"].encode()))
     assert rows(spark, tmp_path / "array.json.gz") == [(1,), (2,)]
+
+
+def test_json_of_several_kinds_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Of files that are read as one document each, Spark takes the first value and says nothing of the rest."""
+    array, lines, (source, more) = '[\n {"a": 1},\n {"a": 2}\n]\n', '{"a": 3}\n', (tmp_path / "in", tmp_path / "more")
+    for directory in (source, more):
+        directory.mkdir()
+        (directory / "1.json").write_text(array)
+    (source / "2.json").write_text(lines)
+    with pytest.raises(UsageError, match=r"1\.json is an array .*2\.json has one record a line"):
+        read_source(spark, str(source))
+    (source / "1.json").rename(source / "3.json")  # whichever comes first
+    with pytest.raises(UsageError, match=r"3\.json is an array .*2\.json has one record a line"):
+        read_source(spark, str(source))
+    (more / "2.json").write_text(array.replace("1", "3").replace("2", "4"))
+    (more / "blank.json").write_text("\n")
+    assert rows(spark, more) == [(1,), (2,), (3,), (4,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ('[\n{"a": 1}\n]\n[\n{"a": 2}\n]\n', False),
+        ('[\n{"a": 1}\n][{"a": 2}]', False),
+        ('[\n{"a": 1}\n]\n{"a": 2}\n', False),
+        ('[\n{"a": 1}\n]\n"', False),
+        ('[\n{"a": 1}\n]' + " " * 3000 + "oops", False),
+        ('[\n{"a": "]}[", "b": "\\\\"}\n, {"a": "\\"]"}]\n\n', True),
+        ('[\n{"a": "' + 'long \\" ] ' * 1000 + '"}\n]' + "\n" * 3000, True),
+    ],
+)
+def test_what_follows_a_document_is_not_passed_over(tmp_path: Path, monkeypatch, text: str, fits: bool) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(text)
+    for portion in (7, 1000, 1 << 20):  # bytes that are looked at, at a time
+        monkeypatch.setattr(source_module, "_LONGEST_LINE", portion)
+        if fits:
+            assert source_module._are_json_documents([file])
+        else:
+            with pytest.raises(UsageError, match=r"a\.json holds more than the one array"):
+                source_module._are_json_documents([file])
 
 
 def test_parquet_directory_keeps_columns_that_only_some_files_have(spark: SparkSession, tmp_path: Path) -> None:
