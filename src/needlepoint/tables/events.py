@@ -60,8 +60,16 @@ class Event:
 
 
 def json_object(body: str) -> dict[str, Any]:
+    """BadEvent when it is none, or holds half of a surrogate pair, which is no text that a store or a path could have.
+
+    >>> json_object('{"table": "\\\\ud83d\\\\ude00"}')
+    {'table': '😀'}
+    """
     try:
         fields = json.loads(body)
+        json.dumps(fields, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise BadEvent(f"the event holds {error.object[error.start]!a}, which is no character.") from None
     except (ValueError, RecursionError) as error:
         raise BadEvent(f"the event is not JSON: {error}.") from None
     if not isinstance(fields, dict):

@@ -90,8 +90,19 @@ def test_keys_of_event_bridge_are_not_encoded() -> None:
         '{"Type": "Notification", "Message": 1}',
         '{"Type": "SubscriptionConfirmation"}',
         '{"table": 1, "batch": "b"}',
+        # Half of a surrogate pair is no text: no database takes it, and no file system.
+        r'{"table": "\ud800", "batch": "b"}',
+        r'{"table": "t", "batch": "\udc00b"}',
+        r'{"table": "t", "batch": "b", "added": ["\ud800.parquet"]}',
+        r'{"table": "t", "batch": "b", "removed": ["\ud800.parquet"]}',
+        r'{"Type": "Notification", "Message": "{\"table\": \"\\ud800\", \"batch\": \"b\"}"}',
+        (
+            r'{"source": "aws.s3", "detail-type": "Object Created",'
+            r' "detail": {"bucket": {"name": "b"}, "object": {"key": "\ud800.parquet"}}}'
+        ),
     ],
 )
 def test_what_is_neither_is_a_bad_event(text: str) -> None:
-    with pytest.raises(BadEvent):
+    with pytest.raises(BadEvent) as error:
         parse(text)
+    str(error.value).encode()
