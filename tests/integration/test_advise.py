@@ -306,6 +306,26 @@ def test_the_command_says_what_to_do_and_the_commands_it_names_exist(lake: needl
     assert unknown.exit_code == 1
 
 
+def test_commands_can_be_copied_whatever_the_names_are(tmp_path: Path) -> None:
+    """Into a shell, which takes a space, a quote or a semicolon for something else."""
+    key, price = "item's id; true", "list price"
+    ids = np.random.default_rng(0).permutation(FILES * ROWS)
+    for number in range(FILES):
+        part = ids[number * ROWS : (number + 1) * ROWS]
+        table = pa.table({key: [f"U{each:09d}" for each in part], price: part * 0.5})
+        write(table, tmp_path / "product" / f"p{number}.parquet", row_group_size=ROWS)
+    with needlepoint.open(tmp_path, refresh=600) as lake:
+        lake.create_table("product")
+        for number in range(20):
+            lake.sql(f"""SELECT * FROM product WHERE "{key}" = 'U{number * 7919:09d}'""")
+            lake.sql(f"""SELECT * FROM product WHERE "{price}" BETWEEN {number} AND {number + 20}""")
+        commands = [each.command for each in lake.advise("product").advice]
+    made = next(shlex.split(command) for command in commands if "create-index" in command and "item" in command)
+    assert made[:4] == ["needle", "create-index", "product", key]
+    assert any(["--sort-by", price] == shlex.split(command)[3:5] for command in commands)
+    assert CliRunner().invoke(main, [*made[1:], "--lake", str(tmp_path)]).exit_code == 0
+
+
 def test_a_table_of_one_small_file_needs_nothing(tmp_path: Path) -> None:
     product_lake(tmp_path, files=1, rows=100)
     with needlepoint.open(tmp_path) as lake:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 import pyarrow as pa
 
@@ -145,7 +146,8 @@ def _offer(facts: Facts, history: Sequence[Asked], column: str, kind: str) -> Ad
     option = "" if kind == "key" else f" --kind {kind}"
     why = f"{_questions(helped)}; its bounds leave {_share(facts.columns[column].page_share)} of the pages"
     costs = f"about {size_text(size)} and {_seconds_text(facts.rows / rate)} of one core"
-    return _with_gain("index", f"needle create-index {facts.table} {column}{option}", why, costs, helped)
+    # Names of tables and indexes are plain words, those of columns whatever a file says.
+    return _with_gain("index", f"needle create-index {facts.table} {quote(column)}{option}", why, costs, helped)
 
 
 def _pays(helped: _Helped) -> bool:
@@ -280,7 +282,7 @@ def _if_sorted(facts: Facts, asked: Asked, more: float) -> _Reads:
 
 
 def _sorted_by(facts: Facts, columns: tuple[str, ...], helped: Sequence[_Helped]) -> Advice:
-    order = f"--sort-by {columns[0]}" if len(columns) == 1 else f"--zorder {','.join(columns)}"
+    order = f"--sort-by {quote(columns[0])}" if len(columns) == 1 else f"--zorder {quote(','.join(columns))}"
     shares = "; ".join(
         f"bounds of {name} leave {_share(facts.columns[name].file_share)} of the files and "
         f"{_share(facts.columns[name].page_share)} of the pages for one value"
