@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -14,7 +15,8 @@ import pytest
 from tests.lakes import products, staged, write
 
 import needlepoint
-from needlepoint.indexer import payloads
+from needlepoint.errors import FileChanged
+from needlepoint.indexer import build, follow, payloads
 from needlepoint.objects import move
 from needlepoint.tables import publishing, turns
 
@@ -75,6 +77,7 @@ def test_events_are_indexed_once_however_often_they_come(lake) -> None:
         ('{"table": "produkt", "batch": "x"}', "Did you mean 'product'"),
         ('{"table": "product", "batch": "x", "added": ["../../etc/passwd"]}', "outside the table"),
         ('{"table": "product", "batch": "x", "added": "a"}', "not a list"),
+        (r'{"table": "\ud800", "batch": "x"}', r"holds '\ud800', which is no character"),
         ('{"table": "product", "batch": "x", "added": ["year=2020/bad.parquet"]}', "bad.parquet"),
     ],
 )
@@ -89,6 +92,58 @@ def test_a_bad_event_is_set_aside_and_does_not_stop_the_rest(lake, body: str, re
     assert reason in aside.reason
     assert lake.queue.waiting() == 0
     assert lake.status().tables[0].indexes[0].entries == 30
+
+
+def test_what_may_pass_is_tried_again(lake, monkeypatch) -> None:
+    publish(lake, "one", 0)
+    lake.create_index("product", "product_id", build=False)
+    changed = sorted((lake.root / "product").rglob("*.parquet"))[0]
+    for error in (errno.ENOSPC, errno.EIO, None):
+
+        def fails(*_: object, error: int | None = error) -> None:
+            if error is not None:
+                raise OSError(error, os.strerror(error))
+            write(products(5000, 20), changed)  # meanwhile, in its place
+            raise FileChanged(str(changed), "changed while it was read")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(build, "_index_file", fails)
+            (message,) = lake.queue.receive(1, lease=0)
+            (handled,) = follow._handle_all(lake.registry, lake.queue, lake.indexer, [message])
+        assert handled.problem and (lake.queue.waiting(), lake.queue.aside_count()) == (1, 0)
+    assert [each.problem for each in lake.follow_events(once=True)] == [""]
+    assert (lake.queue.waiting(), lake.queue.aside_count()) == (0, 0)
+    assert lake.sql("SELECT upc FROM product WHERE product_id = 5007").report.tables[0].page_read_files == 1
+
+
+def test_a_file_that_cannot_be_indexed_ever_is_set_aside(lake, monkeypatch) -> None:
+    publish(lake, "one", 0, files=1)
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    lake.create_index("product", "product_id", build=False)
+    monkeypatch.setattr(build, "_index_file", fails)
+    list(lake.follow_events(once=True))
+    assert (lake.queue.waiting(), lake.queue.aside_count()) == (0, 1)
+
+
+def test_a_file_that_goes_away_while_it_is_indexed_is_no_problem(lake, monkeypatch) -> None:
+    publish(lake, "one", 0)
+    lake.create_index("product", "product_id", build=False)
+    gone = sorted((lake.root / "product").rglob("*.parquet"))[0]
+    index_file = build._index_file
+
+    def goes(file: build.FileTask, *rest: object) -> object:
+        if file.path == str(gone):
+            gone.unlink()
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file.path)
+        return index_file(file, *rest)
+
+    monkeypatch.setattr(build, "_index_file", goes)
+    assert [each.problem for each in lake.follow_events(once=True)] == [""]
+    assert (lake.queue.waiting(), lake.queue.aside_count()) == (0, 0)
+    assert lake.status().tables[0].indexes[0].entries == 20
 
 
 def test_a_conflicting_schema_is_refused_and_leaves_nothing(lake) -> None:

@@ -6,6 +6,7 @@ collected over row groups and files until the memory is used, sorted, and writte
 
 from __future__ import annotations
 
+import errno
 import functools
 import itertools
 import tempfile
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from needlepoint.errors import FileChanged, NeedlepointError, NotParquet, ObjectStoreError, PayloadDamaged
+from needlepoint.errors import FileChanged, NeedlepointError, NotParquet, PayloadDamaged, StoreError
 from needlepoint.indexer.payloads import (
     Pack,
     Packs,
@@ -54,6 +55,10 @@ BASE_MEMORY = 64 << 20
 READ_AHEAD, REMOTE_READ_AHEAD = 1 << 20, 16 << 20
 # Cards of objects are read side by side, so many at a time: each is a wait for the store.
 CARDS_AT_ONCE = 32
+# Until somebody does something about it.
+_FOR_GOOD = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +99,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """With `index_id`, only that index could not be made of the file."""
+    """With `index_id`, only that index could not be made of the file. What is `passing` may go well at another time."""
 
     path: str
     reason: str
     file_id: int | None = None
     index_id: int | None = None
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +178,27 @@ def build(task: Task) -> Artifact:
             artifact, refused = _index_file(file, description(), writers, task, packs)
             files.append(artifact)
             failures += refused
-        except ObjectStoreError:
+        except StoreError:
             raise  # the next file would fare no better
         except NeedlepointError as error:
-            failures.append(Failure(file.path, str(error), file.file_id))
+            failures.append(Failure(file.path, str(error), file.file_id, passing=may_pass(error)))
         except OSError as error:
-            failures.append(Failure(file.path, f"{file.path}: {error}", file.file_id))
+            failures.append(Failure(file.path, f"{file.path}: {error}", file.file_id, passing=may_pass(error)))
     for writer in writers.values():
         writer.flush()
     runs = tuple(itertools.chain.from_iterable(writer.runs for writer in writers.values()))
     return Artifact(tuple(files), runs, packs.close(), tuple(failures))
+
+
+def may_pass(error: BaseException | None) -> bool:
+    """Whether the file may be indexed at another time: it changed meanwhile, or the disk is full or does not answer.
+
+    >>> may_pass(OSError(errno.ENOSPC, "no space")), may_pass(OSError("corrupt"))  # which is what pyarrow raises
+    (True, False)
+    """
+    if isinstance(error, OSError):
+        return error.errno is not None and error.errno not in _FOR_GOOD
+    return isinstance(error, FileChanged) or (isinstance(error, NotParquet) and may_pass(error.__cause__))
 
 
 def capacity(memory: int, indexes: Sequence[IndexTask], index: IndexTask) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.indexer.indexer import Indexer, SyncReport
-from needlepoint.objects import is_url
+from needlepoint.objects import identify, is_url
 from needlepoint.tables.definitions import Table
 from needlepoint.tables.listing import belongs
 from needlepoint.tables.logs import is_of_others, tells_of_change
@@ -160,7 +160,10 @@ def _handle_table(registry: Registry, indexer: Indexer, name: str, group: list[_
     for work in group:
         named = work.left[name]
         is_recorded = known.issuperset(named.added) and known.isdisjoint(named.removed)
-        (recorded if is_recorded else others).append(work)
+        if is_recorded and work.message.attempts > 1:  # a file that is another one by now would fail as it did
+            _attempt(table, [work], lambda some: indexer.look(name, _paths(name, some)))
+        else:
+            (recorded if is_recorded else others).append(work)
     if recorded:
         _attempt(table, recorded, lambda some: _caught_up(indexer, table, _paths(name, some)))
     if others:
@@ -188,16 +191,27 @@ def _attempt(table: Table, group: list[_Work], index: Callable[[list[_Work]], Sy
         else:
             _refuse(group, error)
         return
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         for work in group:
             work.problems.append(str(error))
         return
     for work in group:
         mine = {f"{table.location}/{path}" for path in work.left[table.name].paths}
-        own = [each.reason for each in report.failures if each.path in mine]
-        work.problems += own + [each.reason for each in report.refused if each.path in mine]
-        work.hopeless |= bool(own)
+        own = [each for each in report.failures if each.path in mine and not (each.passing and _is_gone(each.path))]
+        work.problems += [each.reason for each in (*own, *report.refused) if each.path in mine]
+        work.hopeless |= not all(each.passing for each in own)
     group[0].indexed += report.indexed
+
+
+def _is_gone(path: str) -> bool:
+    """Compacted away or deleted: there is nothing left to index."""
+    try:
+        identify(path)
+    except FileNotFoundError:
+        return True
+    except (OSError, StoreError):
+        return False
+    return False
 
 
 def _refuse(group: Sequence[_Work], error: UsageError) -> None:
@@ -207,8 +221,8 @@ def _refuse(group: Sequence[_Work], error: UsageError) -> None:
 
 
 def _settle(queue: Queue, work: _Work) -> Handled:
-    """A message that is done is acknowledged, a hopeless one set aside; when the store failed it waits for the next
-    try."""
+    """A message that is done is acknowledged, a hopeless one set aside; when the store or a disk failed, or a file
+    changed, it waits for the next try."""
     problem = "; ".join(work.problems)
     if not problem:
         queue.acknowledge(work.message)

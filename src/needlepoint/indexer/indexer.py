@@ -29,6 +29,7 @@ from needlepoint.indexer.build import (
     capacity,
     described_again,
     finish_file,
+    may_pass,
 )
 from needlepoint.indexer.payloads import PayloadTask
 from needlepoint.indexer.worker import LocalPool, Pool, call_in_process, in_threads
@@ -500,7 +501,7 @@ def _identity(path: str) -> Identity | StoreError | None:
 
 def _left_out(table: Table, found: Discovered) -> dict[str, Failure]:
     prefix = f"{table.location}/"
-    return {e.path.removeprefix(prefix): Failure(e.path, str(e)) for e in found.unreadable}
+    return {e.path.removeprefix(prefix): Failure(e.path, str(e), passing=may_pass(e)) for e in found.unreadable}
 
 
 def _unusable(table: Table, indexes: Sequence[Index]) -> dict[int, Failure]:

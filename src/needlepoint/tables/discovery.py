@@ -101,7 +101,9 @@ def _why(path: str, error: Exception) -> NotParquet:
         return clearer
     except OSError as other:
         error = other
-    return NotParquet(path, f"cannot be read: {error}")
+    found = NotParquet(path, f"cannot be read: {error}")
+    found.__cause__ = error
+    return found
 
 
 def discover_table(location: str, paths: Sequence[str]) -> Discovered:
