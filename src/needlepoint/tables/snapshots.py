@@ -21,6 +21,7 @@ from needlepoint.objects import Identity, is_url
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import Batch, File, Index, Table
 from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas
+from needlepoint.tables.identities import those_there
 from needlepoint.tables.known_files import KnownFiles
 from needlepoint.tables.listing import Listing, list_files
 from needlepoint.tables.logged import Log, Logged
@@ -206,16 +207,19 @@ class Snapshots:
         while True:
             log = self._log(known.table)
             listing = list_files(known.table.location) if log is None else Listing(log.files, complete=False)
-            # A batch that began or ended during the listing may be in it by half: look again.
             before, known = known, self._newest(name)
             if not listing.files and known.files and _is_gone(known.table.location):
                 raise StoreError(
                     f"{known.table.location}, the directory of table '{name}', is gone.",
                     hint="Is its disk mounted? Drop the table if it is no more.",
                 )
-            if known is before or _same_files(before, known):
-                files = _overlay(known, listing.files)
-                return Seen(known, files, listing.complete and len(files) == len(listing.files), log)
+            if (before.table.id, before.table.location) != (known.table.id, known.table.location):
+                continue  # another table has the name now
+            # A log says all of one version; no batches come into its table.
+            now = listing.files if known is before or log is not None else _caught_up(listing.files, before, known)
+            files = _overlay(known, now)
+            complete = listing.complete and [*listing.files] == [file.path for file in files]
+            return Seen(known, files, complete, log)
 
     def _newest(self, name: str) -> _Known:
         known = self._known.get(name)
@@ -284,14 +288,31 @@ def _partitions(table: Table, files: tuple[File, ...]) -> dict[str, dict[str, pa
     }
 
 
-def _same_files(before: _Known, now: _Known) -> bool:
-    """Whether the same files belong to a table, on the way or in place, whatever else is known of them now: while a
-    large table is listed, an indexer commits more than once."""
-    return (
-        (before.table.id, before.table.location) == (now.table.id, now.table.location)
-        and (before.pending, before.removed) == (now.pending, now.removed)
-        and before.files.keys() == now.files.keys()
-    )
+def _caught_up(listing: Mapping[str, Identity], before: _Known, now: _Known) -> dict[str, Identity]:
+    """What a listing that was begun at `before` would say if all of it were of the moment `now`.
+
+    Where the registry has another entry for a path than it had, the entry is the newer one, unless others changed the
+    file besides. Paths without an entry, which are neither on their way in nor out, can be files of others; or of a
+    batch, if it was taken out or abandoned during the listing. The registry forgets such a file after it is deleted,
+    and its name is not given again: what is still there after `now` was read is not a batch's.
+    """
+    found = dict(listing)
+    for path, file in now.files.items():
+        was, listed = before.files.get(path), listing.get(path)
+        if (listed is None and (was is None or was.id != file.id)) or (was is not None and was.identity == listed):
+            found[path] = file.identity
+    unknown = [
+        path
+        for path, identity in listing.items()
+        if path not in now.files and path not in now.pending and now.removed.get(path) != identity
+    ]
+    there = those_there(now.table.location, unknown)
+    for path in unknown:
+        if path in there:
+            found[path] = there[path]
+        else:
+            del found[path]
+    return found
 
 
 def _overlay(known: _Known, listing: Mapping[str, Identity]) -> tuple[File, ...]:
