@@ -20,7 +20,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,6 +140,13 @@ def recover(
                 raise
             _log.warning("%s", error)
     return finished
+
+
+def finish_all(registry: Registry, queue: Queue, table: Table) -> None:
+    """Nothing that lies in the table's location is on its way any more, in or out. StoreError when that cannot be."""
+    for batch in registry.batches.unfinished(table):
+        with suppress(TableChanged):  # it is abandoned, and never was
+            recover(registry, queue, table, batch.batch, keeping=False)
 
 
 def _finish(
