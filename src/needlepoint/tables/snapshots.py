@@ -93,6 +93,7 @@ class _Held:
     """A snapshot and what the registry said then, or says since without a difference to the table."""
 
     snapshot: Snapshot
+    began: float
     fresh_until: float
     known: _Known
 
@@ -102,7 +103,8 @@ class Snapshots:
 
     Listing an object store takes a tenth of a second for each thousand objects, and has a price: `object_refresh` says
     for how long a listing of one serves. Who changes objects and syncs is seen at once all the same, since the registry
-    changed; objects replaced or deleted without are noticed when they are read.
+    changed; objects replaced or deleted without are noticed when they are read. Who asks for one table waits for
+    nobody who lists another.
     """
 
     def __init__(
@@ -114,18 +116,23 @@ class Snapshots:
         self._object_refresh = object_refresh
         self._known: dict[str, _Known] = {}
         self._snapshots: dict[str, _Held] = {}
-        self._logs: dict[int, Log] = {}
-        self._schemas: dict[tuple[int, str, Identity], FileSchema] = {}
+        self._logs: dict[int, tuple[float, Log]] = {}
+        self._schemas: dict[int, dict[tuple[str, Identity], FileSchema]] = {}
         self._logged: dict[int, Logged | None] = {}
-        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}  # by table, as everything above
+        self._forgotten = float("-inf")
 
     def current(self, name: str) -> Snapshot:
-        with self._lock:
+        with self._lock(name):
             sequence = self._registry.sequence()
             held = self._snapshots.get(name)
-            if held is not None and time.monotonic() < held.fresh_until and self._stands(name, held, sequence):
+            fresh = held is not None and held.began > self._forgotten and time.monotonic() < held.fresh_until
+            if held is not None and fresh and self._stands(name, held, sequence):
                 return held.snapshot
             return self._renew(name)
+
+    def _lock(self, name: str) -> threading.Lock:
+        return self._locks.setdefault(name, threading.Lock())
 
     def _stands(self, name: str, held: _Held, sequence: int) -> bool:
         """Whether the registry has not changed, or only in what is not about the table."""
@@ -144,15 +151,12 @@ class Snapshots:
         return max(refresh, TIMES_AS_LONG * took) if refresh and took > SLOW_LISTING else refresh
 
     def forget(self) -> None:
-        """List again at the next question, however fresh the listing is."""
-        with self._lock:
-            for held in self._snapshots.values():
-                held.fresh_until = float("-inf")
-            self._logs.clear()
+        """List again at the next question, however fresh the listing is, and one that is being made."""
+        self._forgotten = time.monotonic()
 
     def look(self, name: str) -> Seen:
         """What belongs to a table now."""
-        with self._lock:
+        with self._lock(name):
             return self._look(name)
 
     def _renew(self, name: str) -> Snapshot:
@@ -179,7 +183,7 @@ class Snapshots:
                 {} if log is None else log.groups,
                 "" if log is None else log.version,
             )
-        self._snapshots[name] = _Held(snapshot, fresh_until, known)
+        self._snapshots[name] = _Held(snapshot, began, fresh_until, known)
         return snapshot
 
     def _with_unknown(self, table: Table, files: tuple[File, ...], log: Logged | None) -> Table:
@@ -187,14 +191,14 @@ class Snapshots:
         unknown = {(file.path, file.identity) for file in files if file.id is None}
         if not unknown and log is None:
             return table
+        known = self._schemas.get(table.id, {})
         if self._logged.get(table.id) is not log:  # which says what is taken of a file
-            self._schemas = {key: found for key, found in self._schemas.items() if key[0] != table.id}
-            self._logged[table.id] = log
-        fresh = [path for path, identity in unknown if (table.id, path, identity) not in self._schemas]
+            known, self._logged[table.id] = {}, log
+        fresh = [path for path, identity in unknown if (path, identity) not in known]
         found = read_schemas(table.location, fresh) if log is None else read_schemas(table.location, fresh, log.taken)
-        self._schemas |= {(table.id, path, identity): found[path] for path, identity in unknown if path in found}
-        schemas = {path: self._schemas[table.id, path, identity] for path, identity in sorted(unknown, key=str)}
-        self._schemas = {key: found for key, found in self._schemas.items() if key[0] != table.id or key[1:] in unknown}
+        known = {key: found[key[0]] if key[0] in found else known[key] for key in unknown}
+        self._schemas[table.id] = known
+        schemas = {path: known[path, identity] for path, identity in sorted(unknown, key=str)}
         paths = [file.path for file in files]
         if log is None:
             seen = discover_schema(table.location, schemas, paths, base=table)
@@ -230,9 +234,10 @@ class Snapshots:
     def _log(self, table: Table) -> Logged | None:
         if not is_of_others(table.format):
             return None
-        if table.id not in self._logs:
-            self._logs[table.id] = open_log(table.format, table.location)
-        return self._logs[table.id].current()
+        opened, log = self._logs.get(table.id, (float("-inf"), None))
+        if log is None or opened <= self._forgotten:
+            opened, log = self._logs[table.id] = time.monotonic(), open_log(table.format, table.location)
+        return log.current()
 
     def _load(self, name: str) -> _Known:
         with self._registry.snapshot():

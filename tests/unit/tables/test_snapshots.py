@@ -183,3 +183,35 @@ def test_queries_go_on_while_files_are_published_and_swapped(lake, monkeypatch: 
         writer.join()
     assert not failures
     assert len(changes) > 15
+
+
+def test_a_table_that_is_being_listed_keeps_no_other_waiting(lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(products(0, 10), lake.root / "other/a.parquet")
+    lake.create_table("other")
+    watched = Snapshots(lake.registry, 600)
+    original, begun, end, listed = snapshots.list_files, threading.Event(), threading.Event(), []
+
+    def slow(location: str) -> Listing:
+        found = original(location)
+        if location.endswith("/product"):
+            listed.append(location)
+            begun.set()
+            assert end.wait(20)
+        return found
+
+    monkeypatch.setattr(snapshots, "list_files", slow)
+    lister = threading.Thread(target=watched.current, args=("product",))
+    lister.start()
+    try:
+        assert begun.wait(20)
+        other = watched.current("other")
+        assert len(other.files) == 1
+        watched.forget()  # waits for nobody either
+        assert watched.current("other") is other  # the same files
+    finally:
+        end.set()
+        lister.join()
+    # What was forgotten while it was listed is listed again, once.
+    watched.current("product")
+    watched.current("product")
+    assert len(listed) == 2
