@@ -14,12 +14,13 @@ whose files to replace have changed before the commit is abandoned: then it neve
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from needlepoint.objects import (
     move,
     remove,
     remove_directory,
+    sweep_copies,
     sync_file,
 )
 from needlepoint.tables.definitions import Batch, File, Move, Removal, Table
@@ -138,6 +140,13 @@ def recover(
                 raise
             _log.warning("%s", error)
     return finished
+
+
+def finish_all(registry: Registry, queue: Queue, table: Table) -> None:
+    """Nothing that lies in the table's location is on its way any more, in or out. StoreError when that cannot be."""
+    for batch in registry.batches.unfinished(table):
+        with suppress(TableChanged):  # it is abandoned, and never was
+            recover(registry, queue, table, batch.batch, keeping=False)
 
 
 def _finish(
@@ -261,6 +270,16 @@ def sweep_staging(store: Path, registry: Registry, *, now: bool = False) -> list
             remove_directory(str(directory))
             swept.append(directory)
     return swept
+
+
+def sweep_tables(registry: Registry) -> int:
+    """Remove unfinished copies of files that lie in the directories of tables. Of objects none are to be seen."""
+
+    def coming(table: Table) -> set[str]:
+        return {move.target for batch in registry.batches.unfinished(table) for move in batch.moves}
+
+    local = [table for table in registry.tables() if table.format == "parquet" and not is_url(table.location)]
+    return sum(sweep_copies(table.location, functools.partial(coming, table)) for table in local)
 
 
 def _is_orphan(registry: Registry, staging: str, touched: float, *, now: bool) -> bool:

@@ -17,12 +17,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from needlepoint.errors import NameTaken, UnknownName
+from needlepoint.errors import NameTaken, TableChanged, UnknownName, UsageError
 from needlepoint.objects import Identity, is_url
 from needlepoint.predicate import Bounds, Ordinal
 from needlepoint.tables.batches import Batches, insert_files, taken_out
 from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import File, Index, Place, Table, check_name
+from needlepoint.tables.listing import share_files
 from needlepoint.tables.registry_format import FORMAT, STATEMENTS, UPGRADES
 from needlepoint.tables.renewals import Renewals
 from needlepoint.tables.schemas import PER_SECOND, differing, refined, respelled, scale, too_far, unify
@@ -58,7 +59,7 @@ class Registry:
     def __init__(self, directory: Path, root: Path | str) -> None:
         self._root = root
         self._database = Database(directory / "registry.db", STATEMENTS, FORMAT, UPGRADES)
-        self.batches = Batches(self._database, self._change)
+        self.batches = Batches(self._database, self._change, self.refuse_shared)
         self.renewals = Renewals(self._database, self._change)
         self.turns = Turns(directory / "turns")
 
@@ -140,6 +141,7 @@ class Registry:
         check_name("a table", name)
         with self._change() as connection:
             self._refuse_taken(connection, name)
+            self._refuse_replaced(location)
             connection.execute(
                 "INSERT INTO tables (name, location, schema, partitions, mixed, format) VALUES (?, ?, ?, ?, ?, ?)",
                 (
@@ -160,6 +162,28 @@ class Registry:
                 f"there is a {what} '{name}' already.",
                 hint="Choose another name, or drop it: `needle drop-table`, or DROP VIEW.",
             )
+
+    def refuse_shared(self, table_id: int) -> None:
+        """UsageError when files of a table are another's too. What batches take out of a table, and bring in its place,
+        concerns that table alone: another would see the old files, the new ones, both or neither."""
+        tables = self.tables()
+        table = next(each for each in tables if each.id == table_id)
+        for other in tables:
+            if other is not table and share_files(other.location, table.location):
+                raise UsageError(
+                    f"files of table '{table.name}' are files of table '{other.name}' too, which lies in "
+                    f"{other.location}: they can be read and added to, and neither replaced nor deleted.",
+                    hint=f"Have one table of them: drop table '{other.name}', whose files stay, and do it again.",
+                )
+
+    def _refuse_replaced(self, location: str) -> None:
+        """The other way round: a table to be, in whose place another has files that it took out, or is about to."""
+        for other in self.tables():
+            if share_files(other.location, location) and any(each.removals for each in self.batches.unfinished(other)):
+                raise UsageError(
+                    f"table '{other.name}' has files in {other.location} that were replaced, or are being replaced.",
+                    hint="`needle sweep --now` deletes them; then create the table.",
+                )
 
     def widen_schema(self, table: Table, schema: pa.Schema, mixed: frozenset[str] = frozenset()) -> Table:
         """The table has these columns too, and types at least as wide; whatever others add meanwhile stays.
@@ -204,8 +228,12 @@ class Registry:
         return self.table(table.name)
 
     def drop_table(self, name: str) -> Table:
+        """TableChanged while a batch is not finished: nobody would know any more which files that lie there are of the
+        table."""
         table = self.table(name)
         with self._change() as connection:
+            for batch in self.batches.unfinished(table):
+                raise TableChanged(f"batch '{batch.batch}' of table '{name}' is not finished.", hint="Drop it again.")
             connection.execute("DELETE FROM tables WHERE id = ?", (table.id,))
         return table
 
