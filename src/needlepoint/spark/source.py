@@ -35,8 +35,8 @@ _FORMATS = {
 _COMPRESSIONS = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
 _PATTERN = re.compile(r"[\[\]{}*?\\]")  # what stands for something else in a glob pattern
 _LONGEST_LINE = 1024 * 1024
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)  # of JSON
-_DEPTH = np.zeros(256, np.int8)  # what each byte outside of strings adds to it
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)  # in JSON, and there in strings only
+_DEPTH = np.zeros(256, np.int64)  # what each byte outside of strings adds to it
 _DEPTH[list(b"[{")], _DEPTH[list(b"]}")] = 1, -1
 
 
@@ -219,18 +219,20 @@ def _ends_with_document(start: bytes, opened: IO[bytes]) -> bool:
     >>> [_ends_with_document(b"[\\n", io.BytesIO(rest)) for rest in (b'"]"]\\n', b"1][2]", b"1]\\n[\\n2]")]
     [True, False, False]
     """
-    depth, unfinished, ended = 0, b"", False
+    depth, in_string, ended, cut = 0, False, False, b""
     while start:
-        plain, quote, rest = _STRING.sub(b"_", unfinished + start).partition(b'"')
-        unfinished = quote + rest  # a string that the next bytes go on with
+        text = _ESCAPED.sub(b"", cut + start)
+        cut = text[-1:] if text.endswith(b"\\") else b""  # what it escapes comes next
         if not ended:
-            steps = _DEPTH[np.frombuffer(plain, np.uint8)]
-            depths = depth + np.cumsum(steps, dtype=np.int64)
-            ends = np.flatnonzero((steps < 0) & (depths <= 0))
-            depth = int(depths[-1]) if len(depths) else depth
+            letters = np.frombuffer(text, np.uint8)
+            quotes = np.cumsum(letters == ord('"')) + in_string
+            steps = np.where(quotes % 2, 0, _DEPTH[letters])
+            ends = np.flatnonzero((steps < 0) & (depth + np.cumsum(steps) <= 0))
             ended = len(ends) > 0
-            plain = plain[ends[0] + 1 :] if ended else b""
-        if ended and (plain.strip() or unfinished):
+            text = text[ends[0] + 1 :] if ended else b""
+            depth += int(steps.sum())
+            in_string = bool(quotes[-1] % 2) if len(quotes) else in_string
+        if text.strip():
             return False
         start = opened.read(_LONGEST_LINE)
     return True
