@@ -201,7 +201,8 @@ class Indexer:
         if log is None:
             table, unreadable = self._adapt_schema(table, fresh, [*paths])
         else:
-            table, unreadable = self._follow_log(table, fresh, log)
+            kept = [known[path] for path in paths.difference(file.path for file in fresh)]
+            table, unreadable = self._follow_log(table, [*fresh, *kept], log)
         fresh = [file for file in fresh if file.path not in unreadable]
         removed = [known[file.path].id for file in changed] + [file.id for file in gone]
         self._registry.replace_files(table, fresh, [id for id in removed if id is not None])
@@ -225,9 +226,9 @@ class Indexer:
             table = self._registry.widen_schema(table, found.schema, found.mixed)
         return table, _left_out(table, found)
 
-    def _follow_log(self, table: Table, fresh: Sequence[File], log: Logged) -> tuple[Table, dict[str, Failure]]:
-        """The log says which columns there are; new files can only be refused."""
-        schemas = read_schemas(table.location, [file.path for file in fresh], log.taken)
+    def _follow_log(self, table: Table, files: Sequence[File], log: Logged) -> tuple[Table, dict[str, Failure]]:
+        """The log says which columns there are; files can only be refused."""
+        schemas = read_schemas(table.location, [file.path for file in log.unsettled(files, table)], log.taken)
         found = log.discover(schemas, base=table)
         if found.adds_to(table) or found.partitions != table.partitions:
             table = self._registry.follow_schema(table, found.schema, found.partitions, found.mixed)

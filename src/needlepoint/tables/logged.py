@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from needlepoint.errors import NotParquet, Unsupported
 from needlepoint.objects import Identity
-from needlepoint.tables.definitions import Table
+from needlepoint.tables.definitions import File, Table
 from needlepoint.tables.discovery import Discovered, FileSchema
-from needlepoint.tables.schemas import differing, plain, plain_schema, unify, unit_of, wider
+from needlepoint.tables.schemas import differing, plain, plain_schema, respelled, unify, unit_of, wider
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -46,8 +46,15 @@ class Logged:
         found = plain_schema(pa.schema([schema.field(name) for name in columns]))
         return pa.schema([pa.field(each.name, _as_logged(each, self.schema.field(each.name))) for each in found])
 
+    def unsettled(self, files: Sequence[File], base: Table) -> list[File]:
+        """The files whose schemas `discover` must see: those that are not known, and all when the log gives a column
+        another type now. That a file was of the type before says nothing: Delta widens an integer to a decimal without
+        a new file, and the bounds and keys that are known of it are other numbers then."""
+        changed = respelled(base.schema, self.discover({}, base).schema)
+        return [file for file in files if changed or file.id is None]
+
     def discover(self, new: Mapping[str, FileSchema], base: Table | None = None) -> Discovered:
-        """The schema of the table in this version; `new` are the files that `base` does not know.
+        """The schema of the table in this version; `new` are the files that are unsettled.
 
         A file can have a finer unit than the log says, and then the table has it.
         """
@@ -88,7 +95,10 @@ def _as_logged(stored: pa.Field, logged: pa.Field) -> pa.DataType:
 
 
 def _fits(mine: pa.DataType, theirs: pa.DataType) -> bool:
-    """The same, but for fields that a struct lacks, which are NULL in it."""
+    """The same, but for fields that a struct lacks, which are NULL in it, and for their order: whoever reads finds them
+    by name. In maps DataFusion does not."""
+    if pa.types.is_list(mine) and pa.types.is_list(theirs):
+        return _fits(mine.value_type, theirs.value_type)
     if not (pa.types.is_struct(mine) and pa.types.is_struct(theirs)):
         return bool(mine.equals(theirs))
     known = {each.name: each.type for each in theirs.fields}

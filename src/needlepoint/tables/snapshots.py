@@ -89,11 +89,12 @@ class Seen:
 
 @dataclass(slots=True)
 class _Held:
-    """A snapshot and what the registry said then, or says since without a difference to the table."""
+    """A snapshot, what the log said then, and what the registry did, or says since with no difference to the table."""
 
     snapshot: Snapshot
     fresh_until: float
     known: _Known
+    log: Logged | None
 
 
 class Snapshots:
@@ -162,7 +163,7 @@ class Snapshots:
         listable = seen.complete and _are_simple([file.path for file in files], known.table.partitions)
         held = self._snapshots.get(name)
         before = None if held is None else held.snapshot
-        same = held is not None and held.known.sequence == known.sequence and log is self._logged.get(known.table.id)
+        same = held is not None and held.known.sequence == known.sequence and held.log is log
         if same and before and (before.listable, before.files) == (listable, files):
             snapshot = before  # the same object, so that what was prepared for it still serves
         else:
@@ -178,12 +179,13 @@ class Snapshots:
                 {} if log is None else log.groups,
                 "" if log is None else log.version,
             )
-        self._snapshots[name] = _Held(snapshot, fresh_until, known)
+        self._snapshots[name] = _Held(snapshot, fresh_until, known, log)
         return snapshot
 
     def _with_unknown(self, table: Table, files: tuple[File, ...], log: Logged | None) -> Table:
         """Files that sync has not seen can have other columns and wider types; a query sees them all the same."""
-        unknown = {(file.path, file.identity) for file in files if file.id is None}
+        unsettled = [file for file in files if file.id is None] if log is None else log.unsettled(files, table)
+        unknown = {(file.path, file.identity) for file in unsettled}
         if not unknown and log is None:
             return table
         if self._logged.get(table.id) is not log:  # which says what is taken of a file

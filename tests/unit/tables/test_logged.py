@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from needlepoint.errors import SchemaConflict, Unsupported
-from needlepoint.tables.definitions import Table
+from needlepoint.objects import Identity
+from needlepoint.tables.definitions import File, Table
 from needlepoint.tables.logged import Logged, check_names, field_ids
 from needlepoint.tables.schemas import respelled
 
@@ -89,6 +90,32 @@ def test_only_units_are_remembered() -> None:
     found = log.discover({}, Table(1, "t", "/t", before, (), frozenset({"t", "gone"})))
     assert found.schema.equals(pa.schema({"t": pa.timestamp("ns", "UTC"), "n": pa.int32()}))
     assert found.mixed == {"t"}
+
+
+@pytest.mark.parametrize(
+    ("type", "count"),
+    [
+        (pa.int32(), 1),
+        (pa.int64(), 1),
+        (pa.float64(), 2),
+        (pa.decimal128(12, 0), 2),
+        (pa.string(), 2),
+    ],
+)
+def test_files_that_are_known_are_looked_at_again(type: pa.DataType, count: int) -> None:
+    base = Table(1, "t", "/t", pa.schema({"n": pa.int32(), "t": pa.timestamp("ns")}), ())
+    files = [File("known", Identity(1, 1, ""), 7), File("new", Identity(1, 1, ""))]
+    log = logged(pa.schema({"n": type, "t": pa.timestamp("us"), "late": pa.string()}))
+    assert len(log.unsettled(files, base)) == count
+
+
+def test_fields_of_structs_are_found_by_name() -> None:
+    ours, theirs = pa.struct({"a": pa.int64()}), pa.struct({"new": pa.string(), "a": pa.int64()})
+    for shape in (lambda type: type, pa.list_, lambda type: pa.struct({"l": pa.list_(type)})):
+        log = logged(pa.schema({"s": shape(theirs)}))
+        assert log.taken("f", pa.schema({"s": shape(ours)})).equals(log.schema)
+    log = logged(pa.schema({"m": pa.map_(pa.string(), theirs)}))
+    assert not log.taken("f", pa.schema({"m": pa.map_(pa.string(), ours)})).equals(log.schema)
 
 
 def test_conflicts_name_the_log() -> None:
