@@ -20,8 +20,9 @@ _FIELD_ID = b"PARQUET:field_id"
 @dataclass(frozen=True, slots=True)
 class Logged:
     """`schema` ends with the partition columns. `groups` are the partitions of the files, by path, and `values` what
-    the partition columns are in each. `ids` are Iceberg's numbers of columns, by name (`outer.inner`), and
-    `stored` columns that must be in a file: where one is not, its value would be that of a partition."""
+    the partition columns are in each. `ids` are Iceberg's numbers of columns, by name (`outer.inner`), `mapping` those
+    of the columns of files that have none, where there is one, and `stored` columns that must be in a file: where one
+    is not, its value would be that of a partition."""
 
     format: str
     version: str
@@ -31,12 +32,13 @@ class Logged:
     groups: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Mapping[str, pa.Scalar]] = field(default_factory=dict)
     ids: Mapping[str, int] | None = None
+    mapping: Mapping[str, int] | None = None
     stored: frozenset[str] = frozenset()
 
     def taken(self, path: str, schema: pa.Schema) -> pa.Schema:
         """What the table takes of a file: the columns that the log has. Unsupported where names would mislead."""
         if self.ids is not None:
-            check_names(self.ids, path, schema)
+            check_names(self.ids, path, schema, self.mapping)
         for name in self.stored.difference(schema.names):
             raise Unsupported(
                 f"{path}: the table is partitioned by '{name}', which is not in the file and would be NULL here.",
@@ -132,23 +134,36 @@ def field_ids(fields: Iterable[pa.Field], outer: str = "") -> Iterator[tuple[str
         yield from field_ids(inner, f"{name}.")
 
 
-def check_names(ids: Mapping[str, int], path: str, schema: pa.Schema, *, demanded: bool = False) -> None:
+def check_names(
+    ids: Mapping[str, int],
+    path: str,
+    schema: pa.Schema,
+    mapping: Mapping[str, int] | None = None,
+    *,
+    demanded: bool = False,
+) -> None:
     """Here columns are found in files by name; Unsupported where Iceberg, which goes by number, finds other ones.
 
-    Files that others wrote can have no numbers: with `demanded`, because names changed meanwhile, they are refused.
+    Files that others wrote can have no numbers: `mapping`, if there is one, gives them some. With `demanded`, because
+    names changed meanwhile, such files are refused.
     """
     names = {number: name for name, number in ids.items()}
     for name, number in field_ids(schema):
-        if number is None:
-            problem = f"column '{name}' has no field id, and columns of the table were renamed" if demanded else ""
+        if number is None and demanded:
+            problem = f"column '{name}' has no field id, and columns of the table were renamed"
+        elif number is None:
+            now = name if mapping is None else names.get(mapping.get(name, -1))
+            if now == name or (now is None and name not in ids):
+                continue
+            called = "none" if now is None else f"'{now}'"
+            problem = f"column '{name}' of the file is {called} of the table by its name mapping"
         elif names.get(number, name) != name:
             problem = f"column '{name}' of the file is called '{names[number]}' in the table now"
         elif ids.get(name, number) != number:
             problem = f"column '{name}' of the file was dropped, and the table has another one of that name"
         else:
             continue
-        if problem:
-            raise Unsupported(
-                f"{path}: {problem}, which is not read here.",
-                hint="Rewrite the files with the names of now (rewrite_data_files, or an overwrite), then ask again.",
-            )
+        raise Unsupported(
+            f"{path}: {problem}, which is not read here.",
+            hint="Rewrite the files with the names of now (rewrite_data_files, or an overwrite), then ask again.",
+        )

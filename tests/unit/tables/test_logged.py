@@ -54,6 +54,28 @@ def test_files_without_numbers() -> None:
         check_names({"a": 1}, "f", schema, demanded=True)
 
 
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        (None, None),
+        ({"s": 1, "s.x": 2}, None),
+        ({"s": 1, "s.x": 2, "s.old": 2, "gone": 9}, None),
+        ({"s": 1}, "'s.x' of the file is none of the table"),
+        ({"s": 1, "s.x": 2, "extra": 3}, "'extra' of the file is 'late' of the table"),
+        ({"s": 1, "s.x": 9}, "'s.x' of the file is none of the table"),
+        ({"s": 1, "s.x": 3}, "'s.x' of the file is 'late' of the table"),
+    ],
+)
+def test_numbers_by_a_name_mapping(mapping: dict[str, int] | None, message: str | None) -> None:
+    ids = {"s": 1, "s.x": 2, "late": 3}
+    file = pa.schema({"s": pa.struct({"x": pa.int64()}), "extra": pa.int64(), "gone": pa.int64()})
+    if message is None:
+        check_names(ids, "f", file, mapping)
+        return
+    with pytest.raises(Unsupported, match=message):
+        check_names(ids, "f", file, mapping)
+
+
 def test_takes_the_columns_of_the_log() -> None:
     log = logged(
         pa.schema(
@@ -111,7 +133,7 @@ def test_files_that_are_known_are_looked_at_again(type: pa.DataType, count: int)
 
 def test_fields_of_structs_are_found_by_name() -> None:
     ours, theirs = pa.struct({"a": pa.int64()}), pa.struct({"new": pa.string(), "a": pa.int64()})
-    for shape in (lambda type: type, pa.list_, lambda type: pa.struct({"l": pa.list_(type)})):
+    for shape in (lambda inner: inner, pa.list_, lambda inner: pa.struct({"l": pa.list_(inner)})):
         log = logged(pa.schema({"s": shape(theirs)}))
         assert log.taken("f", pa.schema({"s": shape(ours)})).equals(log.schema)
     log = logged(pa.schema({"m": pa.map_(pa.string(), theirs)}))
