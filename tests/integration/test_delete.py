@@ -14,6 +14,7 @@ from tests.lakes import product_lake, products, write
 
 import needlepoint
 from needlepoint.indexer import sweep
+from needlepoint.objects import open_to_replace
 from needlepoint.parquet.build import describe
 from needlepoint.parquet.rewrite import form_of
 from needlepoint.spark.compact import compact
@@ -378,6 +379,32 @@ def test_nothing_of_what_was_deleted_is_left(tmp_path: Path) -> None:
             result = lake.sql(f"SELECT product_id FROM product WHERE {query}")
             assert result.rows() == [{"product_id": 1007}]
         assert lake.verify("product").differences == ()
+
+
+def test_nothing_is_left_of_what_killed_writers_had_in_their_hands(tmp_path: Path) -> None:
+    secret = "Zq7GeheimXw"
+    place = write(products(0, 100), tmp_path / "product/year=2020/p.parquet")
+    target = f"part-00000-{'a' * 32}.parquet"
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("product")
+        left = {
+            "embedding": place.with_name(f".p.parquet.{'0' * 16}.needlepoint"),
+            "embedding, the file is gone": place.with_name(f".gone.parquet.{'1' * 16}.needlepoint"),
+            "publishing": place.with_name(f".{target}.{'2' * 32}"),
+            "staging": lake.store / "stage/product" / ("3" * 32) / "x.parquet",
+            "building": lake.store / "scratch" / ("4" * 32) / "0/a.sst",
+            "building in Spark": lake.store / "scratch/backfill-1" / ("5" * 32) / "a.run",
+        }
+        mine, others = lake.staging("product") / "x.parquet", place.with_name(f".p.parquet.{'6' * 32}")
+        for path in (*left.values(), mine, others):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(secret)
+        with open_to_replace(str(place)):
+            lake.sweep(now=True)
+            assert left["embedding"].exists()  # somebody may be at it
+        lake.sweep(now=True)
+        assert [name for name, path in left.items() if path.exists()] == []
+        assert sorted(_holding(tmp_path, secret)) == sorted(str(each.relative_to(tmp_path)) for each in (mine, others))
 
 
 def _holding(root: Path, secret: str) -> list[str]:

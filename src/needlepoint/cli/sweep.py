@@ -18,8 +18,8 @@ def command(now: bool) -> None:
     Key indexes are written anew when more than a tenth of their entries is dead.
 
     After `needle delete`, `needle sweep --now` leaves nothing of what was deleted: not one entry, no file that is kept
-    for a while, nothing that is a day old or less. What another process was about to refer to is made again by the
-    next sync.
+    for a while, nothing that killed writers and builds left. What another process was about to refer to is made again
+    by the next sync.
 
     \b
     Examples:

@@ -18,11 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.indexer.build import Artifact, Failure, FileTask, IndexTask, Run, Task, build, capacity
 from needlepoint.indexer.ranges import choose_ranges, merge
@@ -120,7 +115,7 @@ class Backfill:
         tasks: Callable[[Sequence[FileTask]], Sequence[Task]],
     ) -> tuple[int, tuple[Failure, ...], bool]:
         """Index what is missing. How many files, what failed, and whether an index was begun anew."""
-        with _alone(directory):
+        with _alone(self.registry, directory):
             kept = _kept(directory, missing)
             left = _left(missing, kept)
             failures: list[Failure] = []
@@ -190,19 +185,15 @@ def group(
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """One backfill of a table at a time; the lock of a killed one is free."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / "lock").open("w")
-    except OSError as error:
-        raise StoreError(f"{directory} cannot be used: {error}.", hint="Is the store writable?") from error
-    with lock:
+def _alone(registry: Registry, directory: Path) -> Iterator[None]:
+    """One backfill of a table at a time; what a killed one claimed is free."""
+    with registry.turns.claimed(directory.name) as mine:
+        if not mine:
+            raise UsageError("another process builds the indexes of this table.", hint="Let it finish.")
         try:
-            if fcntl is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError("another process builds the indexes of this table.", hint="Let it finish.") from None
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{directory} cannot be used: {error}.", hint="Is the store writable?") from error
         yield
 
 

@@ -466,10 +466,11 @@ class Indexer:
             scratch.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{scratch} cannot be made: {error}.", hint="Is the store writable?") from error
-        try:
-            yield scratch
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        with self._registry.turns.claimed(scratch.name):
+            try:
+                yield scratch
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
 
     def _sweep_scratch(self, older_than: float = 24 * 3600.0) -> None:
         for left in self._scratch.glob("*"):

@@ -59,6 +59,7 @@ def sweep_entries(
     database = RocksKeyStore(beside / "database", width)
     covered = np.array(sorted(files), np.uint32)
     names: list[str] = []
+    registry.turns.claim(beside.name)
     try:
         store.refresh(runs)
         beside.mkdir(parents=True)
@@ -76,6 +77,7 @@ def sweep_entries(
     finally:
         store.close()
         shutil.rmtree(beside, ignore_errors=True)
+        registry.turns.release(beside.name)
 
 
 def _portions(

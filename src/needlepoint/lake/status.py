@@ -74,8 +74,8 @@ class CacheStatus:
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """Bytes that are free again, staging directories that are gone, and entries that key indexes had of files that
-    are."""
+    """Bytes that are free again, what writers that died left (staging, unfinished copies), and entries that key indexes
+    had of files that are gone."""
 
     pack_bytes: int
     unpacked_bytes: int

@@ -34,9 +34,19 @@ def sweep(lake: Lake, *, now: bool = False) -> SweepReport:
     staging = len(publishing.sweep_staging(lake.store, lake.registry, now=now))
     if isinstance(lake.root, str) or any(is_url(table.location) for table in lake.registry.tables()):
         staging += len(publishing.sweep_prefixes(lake.root, lake.registry, now=now))
+    copies = publishing.sweep_tables(lake.registry)
+    if now:
+        _sweep_scratch(lake)
     lake.sweep_indexes()
     lake.registry.settle(whole=now)
-    return SweepReport(freed, unpacked, staging, entries)
+    return SweepReport(freed, unpacked, staging + copies, entries)
+
+
+def _sweep_scratch(lake: Lake) -> None:
+    """What builds that were killed left; one of a large table begins anew then."""
+    for directory in (lake.store / "scratch").glob("*"):
+        if lake.registry.turns.is_claimed(directory.name) is False:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _sweep_packs(lake: Lake, older_than: float) -> int:

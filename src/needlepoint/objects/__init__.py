@@ -20,7 +20,7 @@ from needlepoint.objects.local import LocalFile
 from needlepoint.objects.moving import move, remove, remove_directory, sync_file
 from needlepoint.objects.opening import as_source, concurrently, identify, identify_all, open_object
 from needlepoint.objects.ranges import LOCAL_GAP, REMOTE_GAP, coalesce
-from needlepoint.objects.replacing import Piece, open_to_replace, replace
+from needlepoint.objects.replacing import Piece, open_to_replace, replace, sweep_copies
 
 __all__ = [
     "LOCAL_GAP",
@@ -42,5 +42,6 @@ __all__ = [
     "remove",
     "remove_directory",
     "replace",
+    "sweep_copies",
     "sync_file",
 ]

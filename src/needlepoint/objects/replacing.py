@@ -4,7 +4,7 @@
 
 Whoever reads sees the old version or the new one, entirely: a file is written beside its place, synced and renamed, an
 object becomes visible when its upload is complete. A writer that dies leaves the old version, and perhaps a hidden file
-beside it, which the next process that replaces this file removes.
+beside it, which the next process that replaces this file removes, or `sweep_copies`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import contextlib
 import errno
 import functools
 import os
+import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,6 +34,8 @@ Piece = bytes | tuple[int, int]
 # Hidden from listings, Spark and globs of *.parquet alike.
 SUFFIX = ".needlepoint"
 COPIED_AT_ONCE = 8 << 20
+# What is written beside a file to take its place, here and where published files are copied: hidden, with a token.
+_COPY = re.compile(r"\.(?:(.+)\.[0-9a-f]{16}\.needlepoint|(part-\d{5}-[0-9a-f]{32}\.parquet)\.[0-9a-f]{32})")
 # Where the kernel does not copy between these files, for whatever reason of the file system
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
 
@@ -133,6 +136,39 @@ def _sweep(place: Path) -> None:
     for name in _leftovers(str(place.parent)):
         if name.startswith(prefix) and len(name) == len(prefix) + 16 + len(SUFFIX):
             (place.parent / name).unlink(missing_ok=True)
+
+
+def sweep_copies(directory: str, coming: Callable[[], Collection[str]]) -> int:
+    """Remove the unfinished copies that writers left in a directory, and below it, when they died. Returns how many.
+
+    `coming` are the paths, relative to the directory, of files that somebody may be bringing; it is asked after the
+    copies are found, so that those of a writer who lives are among them.
+    """
+    found = [
+        (os.path.join(place, name), os.path.relpath(os.path.join(place, match[1] or match[2]), directory))  # noqa: PTH118
+        for place, _, names in os.walk(directory)
+        for name in names
+        if (match := _COPY.fullmatch(name)) is not None
+    ]
+    if not found or fcntl is None:
+        return 0
+    expected = coming()
+    dead = [copy for copy, path in found if path not in expected and not _is_locked(f"{directory}/{path}")]
+    for copy in dead:
+        Path(copy).unlink(missing_ok=True)
+    return len(dead)
+
+
+def _is_locked(path: str) -> bool:
+    """Whether somebody is replacing a file."""
+    try:
+        with Path(path).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:  # it is locked, or nobody can tell
+        return True
+    return False
 
 
 @functools.lru_cache(64)

@@ -14,6 +14,7 @@ whose files to replace have changed before the commit is abandoned: then it neve
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import time
@@ -32,6 +33,7 @@ from needlepoint.objects import (
     move,
     remove,
     remove_directory,
+    sweep_copies,
     sync_file,
 )
 from needlepoint.tables.definitions import Batch, File, Move, Removal, Table
@@ -261,6 +263,16 @@ def sweep_staging(store: Path, registry: Registry, *, now: bool = False) -> list
             remove_directory(str(directory))
             swept.append(directory)
     return swept
+
+
+def sweep_tables(registry: Registry) -> int:
+    """Remove unfinished copies of files that lie in the directories of tables. Of objects none are to be seen."""
+
+    def coming(table: Table) -> set[str]:
+        return {move.target for batch in registry.batches.unfinished(table) for move in batch.moves}
+
+    local = [table for table in registry.tables() if table.format == "parquet" and not is_url(table.location)]
+    return sum(sweep_copies(table.location, functools.partial(coming, table)) for table in local)
 
 
 def _is_orphan(registry: Registry, staging: str, touched: float, *, now: bool) -> bool:

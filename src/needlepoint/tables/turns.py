@@ -9,7 +9,8 @@ out of the table, the new version would be a file nobody knows: its rows would b
 tasks elsewhere, has the turn of writers from before it learns which files there are until it has recorded what they
 became; batches that take files out commit while there is no writer.
 
-And directories that a process fills, for a batch or an index, are its own for as long as it lives, however old they are.
+And directories that a process fills, for a batch or an index, are its own for as long as it lives, however old they
+are.
 
 A process that dies gives back what it had, when those have ended that it had do its work.
 """
@@ -44,18 +45,28 @@ class Turns:
         self._directory = directory
         self._claims: dict[str, int] = {}
 
-    def claim(self, name: str) -> None:
-        """A directory of this name, which is like no other, is in use until `release` or the end of this process."""
+    def claim(self, name: str) -> bool:
+        """A directory of this name is in use until `release` or the end of this process. False when it was before."""
         if fcntl is None:
-            return
+            return True
         descriptor = self._claimed(self._path(name), wait=False)
         if descriptor is not None:
             self._claims[name] = descriptor
+        return descriptor is not None
 
     def release(self, name: str) -> None:
         descriptor = self._claims.pop(name, None)
         if descriptor is not None:
             self._give_back(self._path(name), descriptor)
+
+    @contextmanager
+    def claimed(self, name: str) -> Iterator[bool]:
+        mine = self.claim(name)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self.release(name)
 
     def is_claimed(self, name: str) -> bool | None:
         """Whether a directory of this name is in use. None where there are no locks to tell by."""

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from needlepoint.errors import SparkError, UnknownName, UsageError
-from needlepoint.spark.stage import Layout, stage
+from needlepoint.spark.stage import Layout, _gathered, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -163,6 +163,22 @@ def test_files_per_partition(spark: SparkSession, tmp_path: Path, count: int) ->
         assert 1 <= len(of_half) <= count
         assert sum(file.rows for file in of_half) == 1500
     assert len(stage(frame, tmp_path / "flat", files_per_partition=count)) == count
+
+
+def test_rows_go_where_their_values_say_in_whatever_order_they_come(spark: SparkSession, tmp_path: Path) -> None:
+    """A task that Spark runs again after a shuffle gets its rows in another order."""
+    columns = ["id", "id % 2 AS p", "cast(id AS string) AS s", "map(id, 1) AS m", "array(id) AS a", "NULL AS n",
+               "parse_json(cast(id AS string)) AS v", "make_dt_interval(id) AS i"]  # fmt: skip
+    placed = []
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # which puts small partitions together
+    for frame in (spark.range(0, 200, 1, 3), spark.range(0, 200, 1, 1).orderBy("id", ascending=False)):
+        rows = _gathered(frame.selectExpr(*columns), ["p"], 4).selectExpr("id", "spark_partition_id() AS place")
+        placed.append({row.id: row.place for row in rows.collect()})
+    spark.conf.unset("spark.sql.adaptive.enabled")
+    assert placed[0] == placed[1]
+    assert len(set(placed[0].values())) > 2
+    only = spark.range(20).selectExpr("map(id, 1) AS m", "array(id % 2) AS a")
+    assert _gathered(only, ["a"], 4).count() == 20
 
 
 def test_timestamps_carry_statistics(spark: SparkSession, tmp_path: Path) -> None:
