@@ -399,7 +399,7 @@ def test_made_anew_under_the_same_name(lake: Lake, catalog: SqlCatalog, tmp_path
     [
         ({1: ["id"], 2: ["v"]}, ["id", "v"], None),
         ({1: ["id", "record_id"], 2: ["v"]}, ["id", "v"], None),
-        ({1: ["id", "record_id"], 2: ["v"]}, ["record_id", "v"], "'record_id' of the file is 'id' of the table by its name mapping"),
+        ({1: ["id", "record_id"], 2: ["v"]}, ["record_id", "v"], "'record_id' of the file is 'id' of the table"),
         ({1: ["v"], 2: ["id"]}, ["id", "v"], "'id' of the file is 'v' of the table by its name mapping"),
         ({1: ["record_id"], 2: ["v"]}, ["id", "v"], "'id' of the file is none of the table by its name mapping"),
     ],

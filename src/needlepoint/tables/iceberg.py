@@ -79,8 +79,8 @@ class IcebergLog:
             found |= self._listed()  # its commit can be younger than the listing
         if hint and _named(hint, found) is None:
             raise StoreError(
-                f"{_HINT} of the Iceberg table {self._location} names {hint}, and there is no metadata file of it, or it "
-                "has a name that is not known here.",
+                f"{_HINT} of the Iceberg table {self._location} names {hint}, and there is no metadata file of it, or "
+                "one whose name is not known here.",
                 hint="Is it whole? Name the metadata file instead of the directory.",
             )
         return "" if hint.isdigit() else _named(hint, found) or ""
@@ -166,9 +166,7 @@ class IcebergLog:
         if renamed or mapping not in (None, ids):
             self._check_files(ids, mapping, renamed, files)
         stored = _identity_partitions(metadata)
-        return Logged(
-            "iceberg", _version(name), files, plain_schema(arrow), ids=ids, mapping=mapping, stored=stored
-        )
+        return Logged("iceberg", _version(name), files, plain_schema(arrow), ids=ids, mapping=mapping, stored=stored)
 
     def _mapping(self, metadata: Any) -> dict[str, int] | None:
         try:
