@@ -18,7 +18,8 @@ from needlepoint.errors import FileChanged, NotParquet, UsageError
 from needlepoint.objects import REMOTE_GAP, as_source, identify, identify_all, open_object
 from needlepoint.objects.ranges import PART
 from needlepoint.parquet.anatomy import inspect
-from needlepoint.tables.listing import list_files
+from needlepoint.tables import identities, snapshots
+from needlepoint.tables.listing import Listing, list_files
 
 ROWS = 2000
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -164,6 +165,31 @@ def test_a_listing_of_many_pages(bucket: Bucket, server: Server) -> None:
     path = wanted[5]
     assert listing.files[path] == identify(bucket.url(f"many/{path}"))
     assert not listing.complete  # another reader may take the private one too
+
+
+@pytest.mark.parametrize(("most", "listings"), [(3, 1), (2, 2)])
+def test_objects_no_sync_has_seen_are_asked_for_again_when_the_registry_changed_meanwhile(
+    tmp_path: Path, bucket: Bucket, server: Server, monkeypatch, most: int, listings: int
+) -> None:
+    bucket.put_table("many/0.parquet", products(0, 1))
+    with needlepoint.open(tmp_path, object_refresh=0) as lake:
+        lake.create_table("product", bucket.url("many"))
+        for number in range(1, 4):
+            bucket.put_table(f"many/{number}.parquet", products(number, 1))
+        original = snapshots.list_files
+
+        def busy(location: str) -> Listing:
+            found = original(location)
+            bucket.delete("many/3.parquet")
+            lake.sql("CREATE VIEW v AS SELECT 1 AS one")
+            return found
+
+        monkeypatch.setattr(snapshots, "list_files", busy)
+        monkeypatch.setattr(identities, "MOST_QUESTIONS", most)
+        start = len(server.asked)
+        found = snapshots.Snapshots(lake.registry, 0).look("product")
+        assert [file.path for file in found.files] == ["0.parquet", "1.parquet", "2.parquet"]
+        assert len(server.listings(start)) == listings
 
 
 def test_a_scan_of_many_objects_is_checked_by_one_listing(tmp_path: Path, bucket: Bucket, server: Server) -> None:

@@ -16,6 +16,7 @@ from tests.lakes import products, staged, write
 import needlepoint
 from needlepoint.indexer import payloads
 from needlepoint.objects import move
+from needlepoint.spark.compact import compact
 from needlepoint.tables import publishing, turns
 
 
@@ -578,3 +579,111 @@ def test_a_file_that_is_kept_for_others_is_not_taken_in_by_a_slow_sync(lake) -> 
     lake.registry.replace_files(table, found, [])  # which another process found before
     assert ids(lake) == list(range(500, 510))
     assert [file.rows for file in lake.registry.files(table)] == [10]
+
+
+@pytest.mark.parametrize("stop", ["commit", "put", "remove", ""])
+def test_what_batches_left_of_a_dropped_table_is_not_in_one_made_there_again(lake, monkeypatch, stop: str) -> None:
+    publish(lake, "one", 0)
+    if stop:
+        place = {"commit": lake.registry.batches, "put": lake.queue, "remove": publishing}[stop]
+
+        def killed(*arguments: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(place, stop, killed)
+            with pytest.raises(KeyboardInterrupt):
+                swap(lake, "two")
+    else:
+        swap(lake, "two", keep=3600)
+    lake.drop_table("product")
+    lake.create_table("product")
+    lake.sync()
+    assert ids(lake) == list(range(500, 510))
+    assert len(list((lake.root / "product").rglob("*.parquet"))) == 1
+
+
+def test_a_table_whose_batches_cannot_be_finished_is_not_dropped(lake, monkeypatch) -> None:
+    publish(lake, "one", 0)
+    swap(lake, "two", keep=3600)
+
+    def refuse(*arguments: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing, "remove", refuse)
+        with pytest.raises(needlepoint.StoreError, match=r"'product' is not dropped: .*batch 'two'.*drop it again"):
+            lake.drop_table("product")
+    with pytest.raises(needlepoint.TableChanged, match=r"batch 'two' .* not finished"):
+        lake.registry.drop_table("product")  # which another process began since
+    assert ids(lake) == list(range(500, 510))
+    lake.drop_table("product")
+    assert lake.tables() == []
+
+
+def test_a_table_is_not_dropped_while_indexes_are_put_into_its_files(lake, monkeypatch) -> None:
+    publish(lake, "one", 0)
+    monkeypatch.setattr(turns, "LONGEST_WAIT", 0.2)
+    with (
+        lake.registry.turns.of_writer(lake.registry.table("product")),
+        pytest.raises(needlepoint.StoreError, match=r"'product' is not dropped: .*embedding"),
+    ):
+        lake.drop_table("product")
+    lake.drop_table("product")
+
+
+@pytest.mark.parametrize("inner", ["", "year=2020"])
+def test_files_that_are_another_tables_too_are_not_replaced(lake, inner: str) -> None:
+    """Each table would see the other's files come and go one by one, and those that are kept."""
+    publish(lake, "one", 0)
+    lake.create_table("again", lake.root / "product" / inner)
+    lake.create_table("elsewhere", write(products(0, 5), lake.root / "product2/a.parquet").parent)
+    lake.create_table("private", write(products(0, 5), lake.root / "product/_old/a.parquet").parent)
+    message = "files of table 'product' are files of table 'again' too.* drop table 'again'"
+    with pytest.raises(needlepoint.UsageError, match=message):
+        swap(lake, "two")
+    rows = len(lake.sql("SELECT 1 FROM again"))
+    lake.sync()
+    assert (ids(lake), len(lake.sql("SELECT 1 FROM again"))) == (list(range(30)), rows)
+    for attempt in (
+        lambda: lake.delete("product", "product_id = 1"),
+        lambda: lake.delete_files("again", ["x.parquet"]),
+        lambda: lake.drop_partition("product", year=2020),
+        lambda: lake.expire("again", "product_id", 5),
+        lambda: compact(None, lake, "again"),
+    ):
+        with pytest.raises(needlepoint.UsageError, match=r"files of table '\w+' are files of table '\w+' too"):
+            attempt()
+    for table in ("elsewhere", "private"):
+        assert lake.delete(table, "product_id = 1").rows == 1
+    # What takes nothing out goes on.
+    publish(lake, "three", 100)
+    lake.create_index("again", "upc", kind="bloom", embed=True)
+    lake.create_index("product", "title", kind="text", embed=True)
+    lake.sync()
+    assert ids(lake) == [*range(30), *range(100, 130)]
+    assert len(lake.sql("SELECT 1 FROM again")) == rows * 2
+    lake.drop_table("again")
+    swap(lake, "four")
+    assert ids(lake) == list(range(500, 510))
+
+
+def test_a_table_is_not_made_of_files_that_are_being_replaced(lake) -> None:
+    publish(lake, "one", 0)
+    swap(lake, "two", keep=3600)
+    for inner in ("", "year=2020", "../product"):
+        with pytest.raises(needlepoint.UsageError, match=r"table 'product' .* `needle sweep --now`"):
+            lake.create_table("again", lake.root / "product" / inner)
+    assert lake.tables() == ["product"]
+    lake.sweep(now=True)
+    lake.create_table("again", lake.root / "product")
+    assert len(lake.sql("SELECT 1 FROM again")) == 10
+
+
+def test_tables_behind_a_symbolic_link_share_their_files(lake) -> None:
+    publish(lake, "one", 0)
+    link = lake.root / "link"
+    link.symlink_to(lake.root / "product")
+    lake.registry.create_table("link", str(link), lake.registry.table("product").schema, ("year",))
+    with pytest.raises(needlepoint.UsageError, match="are files of table 'link' too"):
+        swap(lake, "two")

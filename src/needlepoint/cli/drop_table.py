@@ -11,7 +11,8 @@ from needlepoint.cli.options import common_options, open_lake
 @click.argument("name")
 @common_options
 def command(name: str) -> None:
-    """Forget a table and its indexes. Its Parquet files stay where they are.
+    """Forget a table and its indexes. Its Parquet files stay where they are; old ones that a compaction keeps for
+    other readers are deleted.
 
     \b
     Examples:

@@ -26,7 +26,7 @@ from needlepoint.lake.advising import advise_table
 from needlepoint.lake.deleting import Deleted
 from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
 from needlepoint.lake.sweeping import sweep, sweep_index_entries
-from needlepoint.lake.writing import refuse_of_others
+from needlepoint.lake.writing import refuse_of_others, refuse_removing
 from needlepoint.objects import is_url
 from needlepoint.parquet.caches import ByteCache
 from needlepoint.parquet.retrofit import Retrofitted
@@ -150,10 +150,18 @@ class Lake:
         return f"{self.root}/{name}" if location is None else str(Path(location).expanduser().resolve())
 
     def drop_table(self, name: str) -> None:
-        """Forget a table and its indexes. Its files stay where they are."""
+        """Forget a table and its indexes. Its files stay where they are; those that batches took out of it and that are
+        kept for other readers are deleted, since nobody would know them from its own any more."""
         table = self.registry.table(name)
-        indexes = self.registry.indexes(table)
-        self.registry.drop_table(name)
+        try:
+            publishing.finish_all(self.registry, self.queue, table)
+            with self.registry.turns.of_remover(table):
+                indexes = self.registry.indexes(table)
+                self.registry.drop_table(name)
+        except StoreError as error:
+            raise StoreError(
+                f"table '{name}' is not dropped: {error.message}", hint="When that is done or mended, drop it again."
+            ) from error
         for index in indexes:
             self._destroy(index)
 
@@ -197,6 +205,7 @@ class Lake:
         index = self.registry.index(name)
         table = next(table for table in self.registry.tables() if table.id == index.table_id)
         reports = self.sync(table.name)
+        index = self.registry.index(name)  # it may have begun anew
         failures = [each for report in reports for each in report.failures]
         for failure in failures:
             if failure.index_id == index.id:
@@ -239,7 +248,7 @@ class Lake:
         table = next(table for table in self.registry.tables() if table.id == index.table_id)
         if strip and index.embed:
             # Where this fails the index is still declared: drop it again, or sync builds it.
-            self.registry.forget_entries(index)
+            self.indexer.begin_anew(index)
             self.indexer.rewrite(table, strip_index(index))
         self._destroy(self.registry.drop_index(name))
 
@@ -290,6 +299,9 @@ class Lake:
                     raise UnknownName("index", index.name, [each.name for each in self.registry.indexes()])
                 known = index.column in table.schema.names  # a log can take a column away
                 width = key_bytes(table.schema.field(index.column).type) if known else 8
+                # Those that went on under another id are left to who still asks them, and hold no room after that.
+                current = {each.id for each in self.registry.indexes()}
+                self._stores = {id: store for id, store in self._stores.items() if id in current}
                 self._stores[index.id] = self._key_store_of(index, width)
             return self._stores[index.id]
 
@@ -384,24 +396,24 @@ class Lake:
     def delete(self, table: str, where: str, *, dry_run: bool = False) -> Deleted:
         """Delete the rows for which a condition is true, as `lake.sql` understands it after WHERE; where it is NULL
         they stay. With `dry_run` it is only told what would be deleted."""
-        refuse_of_others(self, table)
+        refuse_removing(self, table)
         return deleting.delete(self, table, where, dry_run=dry_run)
 
     def delete_files(self, table: str, paths: Sequence[str], *, dry_run: bool = False) -> Deleted:
         """Delete whole files of a table, by their paths."""
-        refuse_of_others(self, table)
+        refuse_removing(self, table)
         return deleting.delete_files(self, table, paths, dry_run=dry_run)
 
     def drop_partition(
         self, table: str, partition: Mapping[str, Any] | None = None, /, *, dry_run: bool = False, **named: Any
     ) -> Deleted:
         """Delete all files of a partition, or of all partitions with these values: `drop_partition("t", year=2023)`."""
-        refuse_of_others(self, table)
+        refuse_removing(self, table)
         return deleting.drop_partition(self, table, {**(partition or {}), **named}, dry_run=dry_run)
 
     def expire(self, table: str, column: str, before: Any, *, dry_run: bool = False) -> Deleted:
         """Delete the rows whose column is less than a value: of a partition column whole files, unread."""
-        refuse_of_others(self, table)
+        refuse_removing(self, table)
         return deleting.expire(self, table, column, before, dry_run=dry_run)
 
     def is_counted_on(self, table: str, staging: Path | str) -> bool:

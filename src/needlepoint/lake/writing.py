@@ -27,6 +27,12 @@ def refuse_of_others(lake: Lake, name: str, hint: str = "Write to it with its ow
         raise UsageError(f"table '{name}' is a table of {kind}, whose files are not written here.", hint=hint)
 
 
+def refuse_removing(lake: Lake, name: str) -> None:
+    """Before any work is done for a batch that would be refused at its end."""
+    refuse_of_others(lake, name)
+    lake.registry.refuse_shared(lake.registry.table(name).id)
+
+
 def table_for(lake: Lake, name: str, staged: Sequence[StagedFile], staging: str) -> Table:
     """The schema of the batch must fit the table before any of it is published."""
     paths = [file.path.removeprefix(f"{staging}/") for file in staged]
@@ -60,7 +66,7 @@ def _own_place(lake: Lake, name: str) -> str:
 
 def choose_files(lake: Lake, table: str, wish: Wish) -> Choice:
     """What a compaction would rewrite of a table, which is synced first."""
-    refuse_of_others(lake, table)
+    refuse_removing(lake, table)
     compaction.check(lake.registry.table(table), wish)
     lake.sync(table)
     found = lake.registry.table(table)

@@ -22,9 +22,15 @@ _HINT = "Nothing was changed; do it again."
 
 
 class Batches:
-    def __init__(self, database: Database, change: Callable[[], AbstractContextManager[sqlite3.Connection]]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        change: Callable[[], AbstractContextManager[sqlite3.Connection]],
+        refuse_shared: Callable[[int], None],
+    ) -> None:
         self._database = database
         self._change = change
+        self._refuse_shared = refuse_shared
 
     def get(self, table: Table, batch: str) -> Batch | None:
         found = self._database.read(f"SELECT {_COLUMNS} FROM batches WHERE table_id = ? AND batch = ?", table.id, batch)
@@ -37,7 +43,8 @@ class Batches:
     def begin(self, batch: Batch) -> bool:
         """Record that these moves and removals will happen. False when the batch id is taken: then nothing changed.
 
-        TableChanged when a file to be removed is not in the table any more, or another batch removes it.
+        TableChanged when a file to be removed is not in the table any more, or another batch removes it; UsageError
+        when it can be another table's too.
         """
         with self._change() as connection:
             cursor = connection.execute(
@@ -52,6 +59,7 @@ class Batches:
                 ),
             )
             if cursor.rowcount == 1 and batch.removals:
+                self._refuse_shared(batch.table_id)
                 self._refuse_claimed(connection, batch)
             return cursor.rowcount == 1
 

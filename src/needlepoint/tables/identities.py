@@ -1,4 +1,4 @@
-"""What the files that a log names are now."""
+"""What files are now, without listing them all where they are few."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ def identities(location: str, paths: Sequence[str], held: Mapping[str, Identity]
 
     Logs never give one path to two files: what is `held` still stands, and reading it would show if not.
     """
-    missing = [path for path in paths if path not in held]
+    known = {**those_there(location, [path for path in paths if path not in held]), **held}
+    return {path: known[path] for path in paths} if known.keys() >= set(paths) else None
+
+
+def those_there(location: str, paths: Sequence[str]) -> dict[str, Identity]:
+    """The identities of files now, by path relative to the location, of those that are there."""
     found: Mapping[str, Identity | None]
-    if is_url(location) and len(missing) > MOST_QUESTIONS:
+    if is_url(location) and len(paths) > MOST_QUESTIONS:
         from needlepoint.objects.remote import list_objects
 
-        found = dict(list_objects(location))
+        listed = dict(list_objects(location))
+        found = {path: listed.get(path) for path in paths}
     else:
-        found = dict(zip(missing, identify_all([f"{location}/{path}" for path in missing]), strict=True))
-    known = {path: held.get(path) or found.get(path) for path in paths}
-    complete = {path: identity for path, identity in known.items() if identity is not None}
-    return complete if len(complete) == len(known) else None
+        found = dict(zip(paths, identify_all([f"{location}/{path}" for path in paths]), strict=True))
+    return {path: identity for path, identity in found.items() if identity is not None}

@@ -78,6 +78,23 @@ def belongs(path: str) -> bool:
     return not any(part.startswith(("_", ".")) or not part for part in path.split("/"))
 
 
+def share_files(one: str, other: str) -> bool:
+    """Whether a file can be of both locations: they are one, or one lies in the other.
+
+    >>> [share_files("s3://b/product", other) for other in ("s3://b/product/year=2024", "s3://b", "s3://b/products")]
+    [True, True, False]
+    >>> share_files("s3://b/product", "s3://b/product/_old")
+    False
+    """
+    shorter, longer = sorted((_real(one), _real(other)), key=len)
+    inner = longer.removeprefix(shorter)
+    return inner == "" or (inner.startswith("/") and longer.startswith(shorter) and belongs(f"{inner[1:]}/a.parquet"))
+
+
+def _real(location: str) -> str:
+    return (location if is_url(location) else os.path.realpath(location)).rstrip("/")
+
+
 def _walk(directory: str, prefix: str, files: dict[str, Identity], logs: list[str]) -> bool:
     complete = True
     with os.scandir(directory) as entries:

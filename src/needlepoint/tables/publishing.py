@@ -20,7 +20,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from needlepoint.objects import (
     identify,
     identify_all,
     is_url,
+    last_touched,
     move,
     remove,
     remove_directory,
@@ -140,6 +141,13 @@ def recover(
                 raise
             _log.warning("%s", error)
     return finished
+
+
+def finish_all(registry: Registry, queue: Queue, table: Table) -> None:
+    """Nothing that lies in the table's location is on its way any more, in or out. StoreError when that cannot be."""
+    for batch in registry.batches.unfinished(table):
+        with suppress(TableChanged):  # it is abandoned, and never was
+            recover(registry, queue, table, batch.batch, keeping=False)
 
 
 def _finish(
@@ -255,11 +263,8 @@ def sweep_staging(store: Path, registry: Registry, *, now: bool = False) -> list
     writer is known to be dead."""
     swept = []
     for directory in (store / "stage").glob("*/*"):
-        try:
-            newest = max(path.stat().st_mtime for path in (directory, *directory.rglob("*")))
-        except FileNotFoundError:
-            continue  # published or removed this moment
-        if _is_orphan(registry, str(directory), newest, now=now):
+        touched = last_touched(directory)  # None when it is published or removed this moment
+        if touched is not None and _is_orphan(registry, str(directory), touched, now=now):
             remove_directory(str(directory))
             swept.append(directory)
     return swept

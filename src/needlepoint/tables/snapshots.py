@@ -21,6 +21,7 @@ from needlepoint.objects import Identity, is_url
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import Batch, File, Index, Table
 from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas
+from needlepoint.tables.identities import those_there
 from needlepoint.tables.known_files import KnownFiles
 from needlepoint.tables.listing import Listing, list_files
 from needlepoint.tables.logged import Log, Logged
@@ -92,6 +93,7 @@ class _Held:
     """A snapshot, what the log said then, and what the registry did, or says since with no difference to the table."""
 
     snapshot: Snapshot
+    began: float
     fresh_until: float
     known: _Known
     log: Logged | None
@@ -102,7 +104,8 @@ class Snapshots:
 
     Listing an object store takes a tenth of a second for each thousand objects, and has a price: `object_refresh` says
     for how long a listing of one serves. Who changes objects and syncs is seen at once all the same, since the registry
-    changed; objects replaced or deleted without are noticed when they are read.
+    changed; objects replaced or deleted without are noticed when they are read. Who asks for one table waits for
+    nobody who lists another.
     """
 
     def __init__(
@@ -114,18 +117,23 @@ class Snapshots:
         self._object_refresh = object_refresh
         self._known: dict[str, _Known] = {}
         self._snapshots: dict[str, _Held] = {}
-        self._logs: dict[int, Log] = {}
-        self._schemas: dict[tuple[int, str, Identity], FileSchema] = {}
+        self._logs: dict[int, tuple[float, Log]] = {}
+        self._schemas: dict[int, dict[tuple[str, Identity], FileSchema]] = {}
         self._logged: dict[int, Logged | None] = {}
-        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}  # by table, as everything above
+        self._forgotten = float("-inf")
 
     def current(self, name: str) -> Snapshot:
-        with self._lock:
+        with self._lock(name):
             sequence = self._registry.sequence()
             held = self._snapshots.get(name)
-            if held is not None and time.monotonic() < held.fresh_until and self._stands(name, held, sequence):
+            fresh = held is not None and held.began > self._forgotten and time.monotonic() < held.fresh_until
+            if held is not None and fresh and self._stands(name, held, sequence):
                 return held.snapshot
             return self._renew(name)
+
+    def _lock(self, name: str) -> threading.Lock:
+        return self._locks.setdefault(name, threading.Lock())
 
     def _stands(self, name: str, held: _Held, sequence: int) -> bool:
         """Whether the registry has not changed, or only in what is not about the table."""
@@ -144,15 +152,12 @@ class Snapshots:
         return max(refresh, TIMES_AS_LONG * took) if refresh and took > SLOW_LISTING else refresh
 
     def forget(self) -> None:
-        """List again at the next question, however fresh the listing is."""
-        with self._lock:
-            for held in self._snapshots.values():
-                held.fresh_until = float("-inf")
-            self._logs.clear()
+        """List again at the next question, however fresh the listing is, and one that is being made."""
+        self._forgotten = time.monotonic()
 
     def look(self, name: str) -> Seen:
         """What belongs to a table now."""
-        with self._lock:
+        with self._lock(name):
             return self._look(name)
 
     def _renew(self, name: str) -> Snapshot:
@@ -179,7 +184,7 @@ class Snapshots:
                 {} if log is None else log.groups,
                 "" if log is None else log.version,
             )
-        self._snapshots[name] = _Held(snapshot, fresh_until, known, log)
+        self._snapshots[name] = _Held(snapshot, began, fresh_until, known, log)
         return snapshot
 
     def _with_unknown(self, table: Table, files: tuple[File, ...], log: Logged | None) -> Table:
@@ -188,14 +193,13 @@ class Snapshots:
         unknown = {(file.path, file.identity) for file in unsettled}
         if not unknown and log is None:
             return table
-        if self._logged.get(table.id) is not log:  # which says what is taken of a file
-            self._schemas = {key: found for key, found in self._schemas.items() if key[0] != table.id}
-            self._logged[table.id] = log
-        fresh = [path for path, identity in unknown if (table.id, path, identity) not in self._schemas]
+        # A log says what is taken of a file.
+        known = self._schemas.get(table.id, {}) if self._logged.get(table.id) is log else {}
+        fresh = [path for path, identity in unknown if (path, identity) not in known]
         found = read_schemas(table.location, fresh) if log is None else read_schemas(table.location, fresh, log.taken)
-        self._schemas |= {(table.id, path, identity): found[path] for path, identity in unknown if path in found}
-        schemas = {path: self._schemas[table.id, path, identity] for path, identity in sorted(unknown, key=str)}
-        self._schemas = {key: found for key, found in self._schemas.items() if key[0] != table.id or key[1:] in unknown}
+        known = {key: found[key[0]] if key[0] in found else known[key] for key in unknown}
+        self._schemas[table.id], self._logged[table.id] = known, log
+        schemas = {path: known[path, identity] for path, identity in sorted(unknown, key=str)}
         paths = [file.path for file in files]
         if log is None:
             seen = discover_schema(table.location, schemas, paths, base=table)
@@ -208,16 +212,19 @@ class Snapshots:
         while True:
             log = self._log(known.table)
             listing = list_files(known.table.location) if log is None else Listing(log.files, complete=False)
-            # A batch that began or ended during the listing may be in it by half: look again.
             before, known = known, self._newest(name)
             if not listing.files and known.files and _is_gone(known.table.location):
                 raise StoreError(
                     f"{known.table.location}, the directory of table '{name}', is gone.",
                     hint="Is its disk mounted? Drop the table if it is no more.",
                 )
-            if known is before or _same_files(before, known):
-                files = _overlay(known, listing.files)
-                return Seen(known, files, listing.complete and len(files) == len(listing.files), log)
+            if (before.table.id, before.table.location) != (known.table.id, known.table.location):
+                continue  # another table has the name now
+            # A log says all of one version; no batches come into its table.
+            now = listing.files if known is before or log is not None else _caught_up(listing.files, before, known)
+            files = _overlay(known, now)
+            complete = listing.complete and [*listing.files] == [file.path for file in files]
+            return Seen(known, files, complete, log)
 
     def _newest(self, name: str) -> _Known:
         known = self._known.get(name)
@@ -228,9 +235,10 @@ class Snapshots:
     def _log(self, table: Table) -> Logged | None:
         if not is_of_others(table.format):
             return None
-        if table.id not in self._logs:
-            self._logs[table.id] = open_log(table.format, table.location)
-        return self._logs[table.id].current()
+        opened, log = self._logs.get(table.id, (float("-inf"), None))
+        if log is None or opened <= self._forgotten:
+            opened, log = self._logs[table.id] = time.monotonic(), open_log(table.format, table.location)
+        return log.current()
 
     def _load(self, name: str) -> _Known:
         with self._registry.snapshot():
@@ -286,14 +294,31 @@ def _partitions(table: Table, files: tuple[File, ...]) -> dict[str, dict[str, pa
     }
 
 
-def _same_files(before: _Known, now: _Known) -> bool:
-    """Whether the same files belong to a table, on the way or in place, whatever else is known of them now: while a
-    large table is listed, an indexer commits more than once."""
-    return (
-        (before.table.id, before.table.location) == (now.table.id, now.table.location)
-        and (before.pending, before.removed) == (now.pending, now.removed)
-        and before.files.keys() == now.files.keys()
-    )
+def _caught_up(listing: Mapping[str, Identity], before: _Known, now: _Known) -> dict[str, Identity]:
+    """What a listing that was begun at `before` would say if all of it were of the moment `now`.
+
+    Where the registry has another entry for a path than it had, the entry is the newer one, unless others changed the
+    file besides. Paths without an entry, which are neither on their way in nor out, can be files of others; or of a
+    batch, if it was taken out or abandoned during the listing. The registry forgets such a file after it is deleted,
+    and its name is not given again: what is still there after `now` was read is not a batch's.
+    """
+    found = dict(listing)
+    for path, file in now.files.items():
+        was, listed = before.files.get(path), listing.get(path)
+        if (listed is None and (was is None or was.id != file.id)) or (was is not None and was.identity == listed):
+            found[path] = file.identity
+    unknown = [
+        path
+        for path, identity in listing.items()
+        if path not in now.files and path not in now.pending and now.removed.get(path) != identity
+    ]
+    there = those_there(now.table.location, unknown)
+    for path in unknown:
+        if path in there:
+            found[path] = there[path]
+        else:
+            del found[path]
+    return found
 
 
 def _overlay(known: _Known, listing: Mapping[str, Identity]) -> tuple[File, ...]:
