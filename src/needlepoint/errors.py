@@ -55,19 +55,19 @@ class UsageError(NeedlepointError):
 class UnknownName(UsageError):
     """A table, column or index that does not exist."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str], *, where: str = "") -> None:
+    def __init__(self, what: str, name: str, known: Iterable[str], *, where: str = "", hint: str = "") -> None:
         self.what, self.name = what, name
-        names = sorted(known)
-        close = difflib.get_close_matches(name.lower(), [known.lower() for known in names], n=1)
+        super().__init__(f"unknown {what} '{name}'{where}.", hint=hint or self._suggestion(sorted(known)))
+
+    def _suggestion(self, names: list[str]) -> str:
+        close = difflib.get_close_matches(self.name.lower(), [name.lower() for name in names], n=1)
         if close:
-            best = next(known for known in names if known.lower() == close[0])
-            hint = f"Did you mean '{best}'?"
-        elif names:
+            best = next(name for name in names if name.lower() == close[0])
+            return f"Did you mean '{best}'?"
+        if names:
             shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-            hint = f"There is: {shown}."
-        else:
-            hint = f"There is no {what} yet."
-        super().__init__(f"unknown {what} '{name}'{where}.", hint=hint)
+            return f"There is: {shown}."
+        return f"There is no {self.what} yet."
 
 
 class NameTaken(UsageError):

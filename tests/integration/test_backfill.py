@@ -328,7 +328,7 @@ def test_one_build_of_a_table_at_a_time(tmp_path: Path, spark) -> None:
     with make_lake(tmp_path / "lake") as lake:
         table = lake.registry.table("product")
         with (
-            backfill._alone(lake.store / "scratch" / f"backfill-{table.id}"),
+            backfill._alone(lake.registry.turns, lake.store / "scratch" / f"backfill-{table.id}"),
             pytest.raises(needlepoint.UsageError, match="another process builds"),
         ):
             needle_spark.build(spark, lake, "product")

@@ -433,20 +433,31 @@ def test_tables_of_others_are_left_to_their_tools(lake) -> None:
     assert len(files(lake)) == 4
 
 
-def test_an_index_that_begins_anew_while_it_is_swept_keeps_its_entries(lake, monkeypatch) -> None:
+@pytest.mark.parametrize("read", [False, True])
+def test_an_index_that_begins_anew_while_it_is_swept_keeps_its_entries(lake, monkeypatch, read: bool) -> None:
     lake.create_index("product", "product_id")
     lake.delete("product", "product_id < 1000")
-    original = sweep._portions
+    portions, new_id = sweep._portions, lake.registry.renewals.new_id
 
-    def late(*arguments):
-        yield from original(*arguments)
+    def meanwhile() -> None:
         monkeypatch.undo()
         with needlepoint.open(lake.root, refresh=0) as other:
             other.rebuild("product")
             write(products(9000, 10), lake.root / "product/year=2021/new.parquet")
             other.sync()
 
-    monkeypatch.setattr(sweep, "_portions", late)
+    def after_reading(*arguments):
+        yield from portions(*arguments)
+        meanwhile()
+
+    def before_reading():
+        meanwhile()
+        return new_id()
+
+    if read:
+        monkeypatch.setattr(sweep, "_portions", after_reading)
+    else:
+        monkeypatch.setattr(lake.registry.renewals, "new_id", before_reading)
     assert lake.sweep(now=True).entries == 0
     assert len(ids(lake)) == 7010
     for id in (1000, 5000, 9003):

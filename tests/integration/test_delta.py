@@ -254,6 +254,138 @@ def test_narrow_files_of_a_wider_column(lake: Lake, tmp_path: Path) -> None:
         lake.sync()
 
 
+def typed(place: str, column: str, type: Any, version: int = 0) -> dict[str, Any]:
+    """What gives a column another type and leaves the files as they are."""
+    (metadata,) = actions(place, version, "metaData")
+    schema = json.loads(metadata["schemaString"])
+    next(field for field in schema["fields"] if field["name"] == column)["type"] = type
+    return {"metaData": {**metadata, "schemaString": json.dumps(schema)}}
+
+
+DAY = datetime.date(2020, 1, 1)
+# What Delta may widen, by the types before and after: https://github.com/delta-io/delta, PROTOCOL.md, Type Widening.
+SAME_FAMILY = [
+    (pa.int8(), "short", [5, 6, None]),
+    (pa.int16(), "integer", [5, 6, None]),
+    (pa.int32(), "long", [5, 6, None]),
+    (pa.int8(), "long", [5, 6, None]),
+    (pa.float32(), "double", [0.1, 6, None]),
+    (pa.decimal128(9, 2), "decimal(14,2)", [Decimal("5.25"), Decimal("6.00"), None]),
+    (pa.decimal128(10, 2), "decimal(38,2)", [Decimal("5.25"), Decimal("6.00"), None]),
+]
+OTHER_FAMILY = [
+    (pa.int8(), "double", [5, 6], "6"),
+    (pa.int32(), "double", [5, 6], "6"),
+    (pa.int16(), "decimal(12,2)", [5, 6], "6"),
+    (pa.int32(), "decimal(12,2)", [5, 6], "6"),
+    (pa.int64(), "decimal(20,0)", [5, 6], "6"),
+    (pa.decimal128(10, 2), "decimal(14,4)", [Decimal("5.00"), Decimal("6.00")], "6"),
+    (pa.date32(), "timestamp_ntz", [DAY, DAY + datetime.timedelta(1)], "TIMESTAMP '2020-01-02'"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "values"), SAME_FAMILY, ids=str)
+def test_a_type_gets_wider(lake: Lake, tmp_path: Path, before: pa.DataType, after: str, values: list[Any]) -> None:
+    place = str(tmp_path / "t")
+    old = pa.table({"id": range(3), "x": pa.array(values, before)})
+    write_deltalake(place, old)
+    lake.create_table("t", place)
+    lake.create_index("t", "x")
+    lake.create_index("t", "x", kind="bloom")
+    commit(place, typed(place, "x", after))
+    theirs = read(place)  # deltalake casts, but refuses the feature by its name
+    commit(place, reader_features("typeWidening"))
+    lake.create_table("again", place)
+    assert in_order(theirs) == in_order(old.set_column(1, "x", old["x"].cast(theirs.schema.field("x").type)))
+    for _ in range(2):
+        for name in ("t", "again"):
+            for where in ("x = 6", "x > 5.5", "x < 6", "x IS NULL", "x IN (6, 7)", "x = 60000", "x = 0.1"):
+                agree(lake, name, theirs, [f"SELECT * FROM {{table}} WHERE {where}"])
+            assert [row["id"] for row in lake.table(name).get(x=6).rows()] == [1]
+        lake.sync()
+
+
+@pytest.mark.parametrize(("before", "after", "values", "asked"), OTHER_FAMILY, ids=str)
+def test_a_type_of_another_family_is_refused(
+    lake: Lake, tmp_path: Path, before: pa.DataType, after: str, values: list[Any], asked: str
+) -> None:
+    """Bounds, filters and keys of files that are known are in numbers of another scale."""
+    place = str(tmp_path / "t")
+    old = pa.table({"id": [0, 1], "x": pa.array(values, before)})
+    write_deltalake(place, old)
+    lake.create_table("t", place)
+    lake.create_index("t", "id")
+    assert len(lake.table("t").get(id=1).rows()) == 1
+    commit(place, reader_features("typeWidening", "timestampNtz"), typed(place, "x", after))
+    (add,) = actions(place, 0, "add")
+    for _ in range(2):
+        for ask in (
+            lambda: lake.sql(f"SELECT id FROM t WHERE x = {asked}"),
+            lambda: lake.table("t").get(id=1),
+            lambda: lake.sync("t"),
+            lambda: lake.create_table("again", place),
+        ):
+            with pytest.raises(SchemaConflict, match=rf"'x' is .* in the log but .* in {add['path']}"):
+                ask()
+        commit(place, {"commitInfo": {}})
+    # The files are rewritten: all are of the type.
+    type = pa.schema(DeltaTable(place).schema().to_arrow()).field("x").type
+    pq.write_table(old.set_column(1, "x", old["x"].cast(type)), Path(place) / "new.parquet")
+    new = {**add, "path": "new.parquet", "stats": None, "size": (Path(place) / "new.parquet").stat().st_size}
+    commit(place, {"remove": {"path": add["path"], "dataChange": True}}, {"add": new})
+    for _ in range(2):
+        assert lake.sql(f"SELECT id FROM t WHERE x = {asked}").rows() == [{"id": 1}]
+        assert lake.sql("SELECT count(x) AS n FROM t").rows() == [{"n": 2}]
+        lake.sync()
+
+
+NESTED = {
+    "struct": [{"a": 1, "b": -1}, None],
+    "struct_in_struct": [{"a": 1, "s": {"a": 2, "b": -2}}, {"a": 2, "s": None}],
+    "list": [[{"a": 1, "b": -1}], []],
+    "list_in_struct": [{"a": 1, "l": [{"a": 2, "b": -2}]}, None],
+}
+
+
+def turned(type: Any) -> Any:
+    """The fields of structs in the other order, and a new one between them."""
+    if not isinstance(type, dict):
+        return type
+    if type["type"] == "array":
+        return {**type, "elementType": turned(type["elementType"])}
+    first, *rest = [{**field, "type": turned(field["type"])} for field in reversed(type["fields"])]
+    return {**type, "fields": [first, {"name": "new", "type": "string", "nullable": True, "metadata": {}}, *rest]}
+
+
+@pytest.mark.parametrize("shape", NESTED)
+def test_fields_in_another_order(lake: Lake, tmp_path: Path, shape: str) -> None:
+    """By page and natively fields are found by name, also those of the same type."""
+    place = str(tmp_path / "t")
+    write_deltalake(place, pa.table({"id": range(2000), "s": pa.array(NESTED[shape] * 1000)}))
+    lake.create_table("t", place)
+    lake.create_index("t", "id")
+    (metadata,) = actions(place, 0, "metaData")
+    commit(place, typed(place, "s", turned(json.loads(metadata["schemaString"])["fields"][1]["type"])))
+    lake.create_table("again", place)
+    lake.create_index("again", "id")
+    for _ in range(2):
+        for name in ("t", "again"):
+            agree(lake, name, read(place), ["SELECT * FROM {table}", "SELECT * FROM {table} WHERE id IN (7, 8)"])
+            assert lake.sql(f"SELECT * FROM {name} WHERE id = 8").report.tables[0].page_read_files == 1
+        lake.sync()
+
+
+def test_types_inside_of_others(lake: Lake, tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    write_deltalake(place, pa.table({"id": [1], "s": pa.array([{"a": 1}], pa.struct({"a": pa.int32()}))}))
+    lake.create_table("t", place)
+    inner = {"name": "a", "type": "decimal(12,2)", "nullable": True, "metadata": {}}
+    commit(place, reader_features("typeWidening"), typed(place, "s", {"type": "struct", "fields": [inner]}))
+    for ask in (lambda: lake.sql("SELECT * FROM t"), lambda: lake.sync("t"), lambda: lake.create_table("u", place)):
+        with pytest.raises(SchemaConflict, match="'s' is struct<a: decimal128"):
+            ask()
+
+
 def test_nested_columns(lake: Lake, tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     nested = pa.table(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -319,6 +321,120 @@ def test_without_a_catalog(lake: Lake, orders: Table) -> None:
     shutil.move(metadata.parent / "next", metadata / "v3.metadata.json")
     assert lake.sql("SELECT count(*) AS n FROM orders").rows() == [{"n": 1200}]
     assert lake.status().tables[0].version == "3"
+
+
+def test_compressed_metadata(lake: Lake, orders: Table) -> None:
+    """With write.metadata.compression-codec = gzip."""
+    metadata = Path(place(orders)) / "metadata"
+    named = Path(orders.metadata_location.removeprefix("file://"))
+    lake.create_table("named", named)
+    packed = metadata / "00003-packed.gz.metadata.json"
+    orders.append(rows_of(2000, 50))
+    current = Path(orders.metadata_location.removeprefix("file://"))
+    packed.write_bytes(gzip.compress(current.read_bytes()))
+    current.unlink()
+    lake.create_table("orders", place(orders))
+    lake.create_table("packed", packed)
+    for name, count in (("orders", 1250), ("packed", 1250), ("named", 1200)):
+        assert lake.sql(f"SELECT count(*) AS n FROM {name}").rows() == [{"n": count}]
+    assert {each.name: each.version for each in lake.status().tables} == {"orders": "3", "packed": "3", "named": "2"}
+    for hint in ("00003-packed", "00003-packed.gz", packed.name):
+        (metadata / "version-hint.text").write_text(hint)
+        assert lake.sql("SELECT count(*) AS n FROM orders").rows() == [{"n": 1250}]
+
+
+def test_compressed_metadata_without_a_catalog(lake: Lake, orders: Table) -> None:
+    metadata = Path(place(orders)) / "metadata"
+    first, second, third = sorted(metadata.glob("*.metadata.json"))
+    shutil.move(first, metadata / "v1.metadata.json")
+    shutil.move(second, metadata / "v2.metadata.json")
+    shutil.move(third, metadata.parent / "next")
+    lake.create_table("orders", place(orders))
+    count = "SELECT count(*) AS n FROM orders"
+    assert lake.sql(count).rows() == [{"n": 900}]
+    (metadata / "version-hint.text").write_text("3\n")
+    (metadata / "v3.zst.metadata.json").write_bytes(b"?")
+    for ask in (lambda: lake.sql(count), lambda: lake.sync("orders"), lambda: lake.create_table("u", place(orders))):
+        with pytest.raises(StoreError, match=r"version-hint.text of .* names 3, .* Name the metadata file"):
+            ask()
+    packed = gzip.compress((metadata.parent / "next").read_bytes())
+    (metadata / "v3.metadata.json.gz").write_bytes(packed)
+    with pytest.raises(Unsupported, match=r"v3.metadata.json.gz is compressed as early versions"):
+        lake.sql(count)
+    (metadata / "v3.metadata.json.gz").unlink()
+    (metadata / "v3.gz.metadata.json").write_bytes(packed)
+    assert lake.sql(count).rows() == [{"n": 1200}]
+    assert lake.status().tables[0].version == "3"
+
+
+def test_made_anew_under_the_same_name(lake: Lake, catalog: SqlCatalog, tmp_path: Path) -> None:
+    """As Hadoop's tables are by DROP and CREATE: each begins with version 1."""
+    where = tmp_path / "place"
+
+    def make(name: str, ids: list[int]) -> None:
+        table = catalog.create_table(name, pa.schema({"id": pa.int64()}), location=f"file://{where}")
+        table.append(pa.table({"id": ids}))
+        *others, last = sorted((where / "metadata").glob("*.metadata.json"))
+        for other in others:
+            other.unlink()
+        shutil.move(last, where / "metadata" / "v1.metadata.json")
+
+    make("shop.first", [1, 2, 3])
+    lake.create_table("t", where)
+    lake.create_table("named", where / "metadata" / "v1.metadata.json")
+    lake.create_index("t", "id")
+    for name in ("t", "named"):
+        assert lake.sql(f"SELECT id FROM {name} WHERE id = 2").rows() == [{"id": 2}]
+    shutil.rmtree(where)
+    make("shop.second", [101, 102])
+    for _ in range(2):
+        for name in ("t", "named"):
+            assert lake.sql(f"SELECT id FROM {name} WHERE id = 102").rows() == [{"id": 102}]
+            assert lake.sql(f"SELECT id FROM {name} WHERE id = 2").rows() == []
+        lake.sync()
+
+
+@pytest.mark.parametrize(
+    ("mapping", "columns", "message"),
+    [
+        ({1: ["id"], 2: ["v"]}, ["id", "v"], None),
+        ({1: ["id", "record_id"], 2: ["v"]}, ["id", "v"], None),
+        ({1: ["id", "record_id"], 2: ["v"]}, ["record_id", "v"], "'record_id' of the file is 'id' of the table"),
+        ({1: ["v"], 2: ["id"]}, ["id", "v"], "'id' of the file is 'v' of the table by its name mapping"),
+        ({1: ["record_id"], 2: ["v"]}, ["id", "v"], "'id' of the file is none of the table by its name mapping"),
+    ],
+)
+def test_names_of_files_without_numbers(
+    lake: Lake, catalog: SqlCatalog, mapping: dict[int, list[str]], columns: list[str], message: str | None
+) -> None:
+    table = catalog.create_table("shop.t", pa.schema({"id": pa.int64(), "v": pa.int64()}))
+    file = Path(place(table)) / "data" / "plain.parquet"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows = pa.table({"id": [1, 2], "v": [7, 8]})
+    pq.write_table(rows, file)
+    table.add_files([f"file://{file}"])
+    lake.create_table("known", place(table))
+    agree(lake, "known", read(table), ["SELECT * FROM {table}"])
+    # pyiceberg adds only files with the table's own names.
+    kept = file.stat()
+    if columns != rows.column_names:
+        pq.write_table(rows.rename_columns(columns), file)
+        os.utime(file, ns=(kept.st_atime_ns, kept.st_mtime_ns + 1))
+    with table.transaction() as change:
+        named = [{"field-id": number, "names": names} for number, names in mapping.items()]
+        change.set_properties({"schema.name-mapping.default": json.dumps(named)})
+    if message is None:
+        lake.create_table("fresh", place(table))
+        for name in ("known", "fresh"):
+            agree(lake, name, read(table), ["SELECT * FROM {table}"])
+        return
+    for ask in (
+        lambda: lake.sql("SELECT * FROM known"),
+        lambda: lake.sync("known"),
+        lambda: lake.create_table("fresh", place(table)),
+    ):
+        with pytest.raises(Unsupported, match=message):
+            ask()
 
 
 def test_moved_or_broken_tables_are_refused(lake: Lake, orders: Table, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+import os
 import subprocess
 import sys
 import uuid
@@ -18,6 +19,9 @@ from tests.lakes import product_lake, products, write
 
 import needlepoint
 from needlepoint.indexer import indexer
+from needlepoint.indexer.worker import LocalPool
+from needlepoint.stores.packs import PackStore
+from needlepoint.stores.rocksdb import RocksKeyStore
 
 INDEX_ONE_FILE = """
 import resource, sys
@@ -211,3 +215,192 @@ def test_progress_is_told(tmp_path: Path) -> None:
         lake.create_index("product", "product_id")
     assert told[0] == ("indexing", 0, 4)
     assert told[-1] == ("indexing", 4, 4)
+
+
+# Other processes
+
+
+ONE = "SELECT upc FROM product WHERE product_id = 4321"
+ITS_ROW = [{"upc": "U000004321"}]
+
+
+def begin_anew(root: Path) -> None:
+    """What `needle rebuild` begins with, in another process."""
+    with needlepoint.open(root) as other:
+        for index in other.registry.indexes():
+            other.indexer.begin_anew(index)
+
+
+def is_found_by_page(lake: needlepoint.Lake) -> bool:
+    result = lake.sql(ONE)
+    return result.rows() == ITS_ROW and result.report.tables[0].page_read_files == 1
+
+
+def test_a_query_begun_before_an_index_began_anew_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    product_lake(tmp_path)
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("product")
+        lake.create_index("product", "product_id")
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        runs = lake.registry.runs
+
+        def late(index):
+            monkeypatch.undo()
+            begin_anew(tmp_path)
+            return runs(index)
+
+        monkeypatch.setattr(lake.registry, "runs", late)
+        result = lake.sql(ONE)
+        assert result.rows() == ITS_ROW  # its snapshot says that all files are indexed
+        assert "'product_product_id_key'. It was dropped, or began anew, this moment." in str(result.report)
+        lake.sync()
+        assert is_found_by_page(lake)
+
+
+@pytest.mark.parametrize("pool", [None, LocalPool(1)])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_build_leaves_nothing_in_an_index_that_began_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: LocalPool | None, when: str
+) -> None:
+    """Whichever moment it is, files count as indexed only where their entries are."""
+    product_lake(tmp_path)
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("product")
+        lake.create_index("product", "product_id", build=False)
+        lake.create_index("product", "upc", kind="bloom", build=False)
+        before = {index.id for index in lake.registry.indexes()}
+        commit = lake.registry.commit_artifacts
+
+        def busy(files, runs, *more):
+            if runs:
+                monkeypatch.undo()
+            if runs and when == "before":
+                begin_anew(tmp_path)
+            commit(files, runs, *more)
+            if runs and when == "after":
+                begin_anew(tmp_path)
+
+        monkeypatch.setattr(lake.registry, "commit_artifacts", busy)
+        lake.build("product", pool=pool)
+        after = {index.id for index in lake.registry.indexes()}
+        assert not before & after
+        assert is_found_by_page(lake)  # built once more
+        assert lake.verify("product").differences == ()
+        assert {path.name for path in (lake.store / "indexes").glob("*")} == {str(id) for id in after}
+
+
+def test_an_index_that_always_begins_anew_is_left_to_the_next_sync(tmp_path: Path, monkeypatch) -> None:
+    product_lake(tmp_path)
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("product")
+        lake.create_index("product", "product_id", build=False)
+        commit = lake.registry.commit_artifacts
+        times = []
+
+        def busy(*made):
+            commit(*made)
+            begin_anew(tmp_path)
+            times.append(made)
+
+        monkeypatch.setattr(lake.registry, "commit_artifacts", busy)
+        lake.sync()
+        assert len(times) == indexer.MOST_LOOKS
+        monkeypatch.undo()
+        assert lake.sql(ONE).rows() == ITS_ROW
+        lake.sync()
+        assert is_found_by_page(lake)
+
+
+def test_what_is_lost_while_files_are_read_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made for the damaged index is not taken for all of the new one."""
+    product_lake(tmp_path)
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("product")
+        name = lake.create_index("product", "product_id")
+        write(products(8000, 100), tmp_path / "product/year=2021/p4.parquet")
+        damaged = lake.registry.index(name)
+        build = indexer.build
+
+        def lose(task):
+            monkeypatch.undo()
+            for part in (lake.store / "indexes" / str(damaged.id)).glob("*.sst"):
+                part.unlink()
+            return build(task)
+
+        monkeypatch.setattr(indexer, "build", lose)
+        lake.sync()
+        index = lake.registry.index(name)
+        assert index.id != damaged.id
+        assert lake.registry.entries(index) == (5, 8100)
+        assert is_found_by_page(lake)
+
+
+def test_a_damaged_index_is_begun_anew_once(tmp_path: Path) -> None:
+    product_lake(tmp_path)
+    with needlepoint.open(tmp_path) as lake, needlepoint.open(tmp_path) as other:
+        lake.create_table("product")
+        name = lake.create_index("product", "product_id")
+        damaged = lake.registry.index(name)
+        other.indexer.begin_anew(damaged)
+        other.sync()
+        found = lake.registry.index(name)
+        lake.indexer.begin_anew(damaged)  # the same thing found a little later
+        assert lake.registry.index(name) == found
+        assert is_found_by_page(lake)
+        assert list(lake._stores) == [found.id]  # and holds nothing of the old one
+
+
+def test_a_card_is_never_older_than_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody embeds an index while a key index is built of the same files, which takes longer."""
+    product_lake(tmp_path)
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("product")
+        lake.sync()
+        commit = lake.registry.commit_artifacts
+
+        def slow(*made):
+            monkeypatch.undo()
+            with needlepoint.open(tmp_path) as other:
+                other.create_index("product", "upc", kind="bloom", embed=True)
+            commit(*made)
+
+        monkeypatch.setattr(lake.registry, "commit_artifacts", slow)
+        lake.create_index("product", "product_id")
+        files = lake.engine.snapshots.look("product").files
+        assert all(lake.engine.cards.get(file) is not None for file in files)
+        assert all(len(file.indexed) == 2 for file in files)
+        assert is_found_by_page(lake)
+        assert lake.verify("product").differences == ()
+
+
+def test_what_others_remove_this_moment_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    glob = Path.glob
+
+    def and_more(self: Path, pattern: str):
+        yield self / "removed_this_moment.pack"
+        yield from glob(self, pattern)
+
+    product_lake(tmp_path)
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("product")
+        monkeypatch.setattr(Path, "glob", and_more)
+        lake.indexer._sweep_scratch()
+        assert PackStore(tmp_path / "packs").sweep(set()) == 0
+        assert RocksKeyStore(tmp_path / "keys", 8).size() == 0
+
+
+def test_scratch_of_a_build_that_takes_days_stays(tmp_path: Path) -> None:
+    product_lake(tmp_path)
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("product")
+        long_ago = 1e9
+        lake.registry.turns.claim("alive")
+        for name, written in (("alive", long_ago), ("busy", None), ("killed", long_ago)):
+            run = lake.store / "scratch" / name / "0" / "run.sst"
+            run.parent.mkdir(parents=True)
+            run.write_bytes(b"")
+            for path in (run, run.parent, run.parent.parent):
+                os.utime(path, None if path == run and written is None else (long_ago, long_ago))
+        lake.sync()
+        lake.create_index("product", "product_id")
+        assert {path.name for path in (lake.store / "scratch").glob("*")} == {"alive", "busy"}

@@ -116,7 +116,8 @@ def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
     (file,) = registry.files(table)
     assert file.id is not None
     bounds = {"t": Bounds(1, 2, 0, 10), "i": Bounds(1, 2, 0, 10)}
-    registry.commit_artifacts([FileArtifact(file.id, 10, 1, 1, b"", bounds, {"t": b"", "i": b""})], ())
+    artifact = FileArtifact(file.id, file.identity, file.identity, 10, 1, 1, b"", bounds, {"t": b"", "i": b""})
+    registry.commit_artifacts([artifact], ())
     registry.close()
     with sqlite3.connect(tmp_path / "registry.db") as connection:
         for name in ("bounds", "zones"):

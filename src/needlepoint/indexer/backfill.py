@@ -23,7 +23,7 @@ from needlepoint.indexer.build import Artifact, Failure, FileTask, IndexTask, Ru
 from needlepoint.indexer.ranges import choose_ranges, merge
 from needlepoint.indexer.worker import Pool
 from needlepoint.indexes.key import key_bytes
-from needlepoint.tables.registry import Registry
+from needlepoint.tables.turns import Turns
 
 # Tasks that take seconds: little is lost with one, and starting it costs next to nothing. Small tables have smaller
 # ones, so that every core has some.
@@ -97,13 +97,12 @@ class Sorted:
 
 @dataclass(slots=True)
 class Backfill:
-    """`commit` takes in what tasks made; it says whether an index was damaged and begun anew. Where the pool does not
-    reach what was sorted, the local one merges it."""
+    """`commit` takes in what tasks made. Where the pool does not reach what was sorted, the local one merges it."""
 
     pool: Pool
     local: Pool
-    registry: Registry
-    commit: Callable[[Artifact], bool]
+    turns: Turns
+    commit: Callable[[Artifact], None]
     progress: Callable[[str, int, int], None]
     memory: int
 
@@ -113,20 +112,19 @@ class Backfill:
         missing: Sequence[FileTask],
         keys: Sequence[IndexTask],
         tasks: Callable[[Sequence[FileTask]], Sequence[Task]],
-    ) -> tuple[int, tuple[Failure, ...], bool]:
-        """Index what is missing. How many files, what failed, and whether an index was begun anew."""
-        with _alone(self.registry, directory):
+    ) -> tuple[int, tuple[Failure, ...]]:
+        """Index what is missing. How many files, and what failed."""
+        with _alone(self.turns, directory):
             kept = _kept(directory, missing)
             left = _left(missing, kept)
             failures: list[Failure] = []
             total, done = len(missing), len(missing) - len(left)
             indexed = {file.file_id for file in missing} - {file.file_id for file in left}
-            begun_anew = False
             self.progress("indexing", done, total)
             ids = frozenset(key.index_id for key in keys)
             for artifact, where in self.pool.run(sort_files, tasks(left), directory):
                 here = _moved(artifact, where)
-                begun_anew |= self.commit(_without(here, ids))
+                self.commit(_without(here, ids))
                 note = Sorted.of(where, here, ids)
                 note.save()
                 kept.append(note)
@@ -135,16 +133,16 @@ class Backfill:
                 done += len(here.files) + sum(each.index_id is None for each in here.failures)
                 self.progress("indexing", done, total)
             for key in keys:
-                begun_anew |= self._merge(directory, key, kept)
+                self._merge(directory, key, kept)
             for place in _places(directory):  # of attempts that failed, too
                 shutil.rmtree(place, ignore_errors=True)
-            return len(indexed), tuple(failures), begun_anew
+            return len(indexed), tuple(failures)
 
-    def _merge(self, directory: Path, key: IndexTask, kept: Sequence[Sorted]) -> bool:
+    def _merge(self, directory: Path, key: IndexTask, kept: Sequence[Sorted]) -> None:
         notes = [note for note in kept if note.entries.get(key.index_id)]
         entries = {file: count for note in notes for file, count in note.entries[key.index_id].items()}
         if not entries:
-            return False
+            return
         plain = [run for note in notes for run in note.of_index(key.index_id)]
         pool = self.pool if self.pool.reaches(directory) else self.local
         each = max(FEWEST_ENTRIES_PER_RANGE, sum(entries.values()) // (TASKS_PER_CORE * pool.cores()))
@@ -157,11 +155,9 @@ class Backfill:
             if made is not None:
                 runs.append(Run(key.index_id, made.name, str(where / made.file)))
             self.progress("merging", number, len(ranges))
-        begun_anew = self.commit(Artifact((), tuple(runs), (), ()))
-        self.registry.commit_entries(key.index_id, entries)
+        self.commit(Artifact(runs=tuple(runs), entries={key.index_id: entries}))
         for path, _ in plain:
             Path(path).unlink(missing_ok=True)
-        return begun_anew
 
 
 def group(
@@ -185,9 +181,9 @@ def group(
 
 
 @contextmanager
-def _alone(registry: Registry, directory: Path) -> Iterator[None]:
+def _alone(turns: Turns, directory: Path) -> Iterator[None]:
     """One backfill of a table at a time; what a killed one claimed is free."""
-    with registry.turns.claimed(directory.name) as mine:
+    with turns.claimed(directory.name) as mine:
         if not mine:
             raise UsageError("another process builds the indexes of this table.", hint="Let it finish.")
         try:

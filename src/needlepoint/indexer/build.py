@@ -11,7 +11,7 @@ import functools
 import itertools
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -120,12 +120,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """What a task made. Nothing of it counts until it is committed."""
+    """What a task made. Nothing of it counts until it is committed. `entries` are those in the runs of files that are
+    committed otherwise, by index and then by file."""
 
-    files: tuple[FileArtifact, ...]
-    runs: tuple[Run, ...]
-    packs: tuple[Pack, ...]
-    failures: tuple[Failure, ...]
+    files: tuple[FileArtifact, ...] = ()
+    runs: tuple[Run, ...] = ()
+    packs: tuple[Pack, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    entries: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -260,9 +262,9 @@ def _index_file(
         raise FileChanged(file.path, "changed while it was read", hint="Run sync again.")
     artifact = replace(
         _described(file.file_id, found.description),
+        was=file.identity,
         entries={**entries, **found.entries},
         places=found.places,
-        identity=None if identity == file.identity else identity,
     )
     return artifact, [Failure(file.path, why, index_id=index_id) for index_id, why in found.refused.items()]
 
@@ -287,11 +289,11 @@ def finish_file(keys: Sequence[IndexTask], payloads: Sequence[PayloadTask], memo
 
 
 def described_again(
-    file_id: int, path: str, identity: Identity, fingerprint: str, tasks: Sequence[PayloadTask]
+    file_id: int, path: str, was: Identity, identity: Identity, fingerprint: str, tasks: Sequence[PayloadTask]
 ) -> FileArtifact:
     """Of a file that was changed and has the same rows: places of embedded payloads can be others now."""
     description = same_data(path, identity, fingerprint)
-    return replace(_described(file_id, description), places=carried_places(description, tasks), identity=identity)
+    return replace(_described(file_id, description), was=was, places=carried_places(description, tasks))
 
 
 def _described(file_id: int, description: Description) -> FileArtifact:
@@ -299,6 +301,8 @@ def _described(file_id: int, description: Description) -> FileArtifact:
     units = {column: unit_of(plain(card.arrow_schema.field(column).type)) for column in zones}
     return FileArtifact(
         file_id=file_id,
+        was=card.identity,
+        identity=card.identity,
         rows=card.num_rows,
         row_groups=card.num_row_groups,
         pages=len(card.pages.offset),

@@ -34,7 +34,7 @@ from needlepoint.indexer.build import (
 from needlepoint.indexer.payloads import PayloadTask
 from needlepoint.indexer.worker import LocalPool, Pool, call_in_process, in_threads
 from needlepoint.indexes.kinds import kind
-from needlepoint.objects import Identity, concurrently, identify
+from needlepoint.objects import Identity, concurrently, identify, last_touched
 from needlepoint.parquet.build import describe
 from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
@@ -51,7 +51,7 @@ from needlepoint.tables.snapshots import Snapshots, on_their_way
 # Below this many rows starting worker processes takes longer than the work.
 ROWS_WORTH_PROCESSES = 2_000_000
 CARDS_PER_TASK = 64
-# How often files are looked at that change while they are indexed.
+# How often files are looked at that change while they are indexed, and indexes that begin anew while they are built.
 MOST_LOOKS = 3
 
 Progress = Callable[[str, int, int], None]
@@ -202,7 +202,8 @@ class Indexer:
         if log is None:
             table, unreadable = self._adapt_schema(table, fresh, [*paths])
         else:
-            table, unreadable = self._follow_log(table, fresh, log)
+            kept = [known[path] for path in paths.difference(file.path for file in fresh)]
+            table, unreadable = self._follow_log(table, [*fresh, *kept], log)
         fresh = [file for file in fresh if file.path not in unreadable]
         removed = [known[file.path].id for file in changed] + [file.id for file in gone]
         self._registry.replace_files(table, fresh, [id for id in removed if id is not None])
@@ -226,9 +227,9 @@ class Indexer:
             table = self._registry.widen_schema(table, found.schema, found.mixed)
         return table, _left_out(table, found)
 
-    def _follow_log(self, table: Table, fresh: Sequence[File], log: Logged) -> tuple[Table, dict[str, Failure]]:
-        """The log says which columns there are; new files can only be refused."""
-        schemas = read_schemas(table.location, [file.path for file in fresh], log.taken)
+    def _follow_log(self, table: Table, files: Sequence[File], log: Logged) -> tuple[Table, dict[str, Failure]]:
+        """The log says which columns there are; files can only be refused."""
+        schemas = read_schemas(table.location, [file.path for file in log.unsettled(files, table)], log.taken)
         found = log.discover(schemas, base=table)
         if found.adds_to(table) or found.partitions != table.partitions:
             table = self._registry.follow_schema(table, found.schema, found.partitions, found.mixed)
@@ -250,20 +251,19 @@ class Indexer:
         *,
         from_data: bool = False,
         elsewhere: Elsewhere = HERE,
+        looks: int = MOST_LOOKS,
     ) -> tuple[int, tuple[Failure, ...]]:
         """Build and commit what is missing for the listed files. Returns how many files, and what failed.
 
         `only` are the paths of those that matter now; an index that has no file yet takes all it can get. With
         `from_data` indexes that the files carry are not taken for what is missing.
         """
-        unusable = _unusable(table, self._registry.indexes(table))
-        for index in self._registry.indexes(table):
-            if index.id not in unusable:
-                self._mend(index)
+        for index in _usable(table, self._registry.indexes(table))[0]:
+            self._mend(index)
         with self._registry.snapshot():
             # An index and the type of its keys belong together: a unit that becomes finer makes another index.
             table = self._registry.table(table.name)
-            indexes = [index for index in self._registry.indexes(table) if index.id not in unusable]
+            indexes, unusable = _usable(table, self._registry.indexes(table))
             files = list(self._files.of(table).values())
         wanted = frozenset(index.id for index in indexes if elsewhere.index in (None, index.name))
         empty = wanted.difference(*(file.indexed for file in files))
@@ -275,24 +275,26 @@ class Indexer:
             and (only is None or file.path in only or empty)
         ]
         if not missing:
-            return 0, tuple(unusable.values())
+            return 0, unusable
         # Files of one run come in the order of their ids, which makes its entries ascend.
         missing.sort(key=lambda file: file.file_id)
         rows = {file.id: file.rows for file in files}
         by_id = {index.id: index for index in indexes}
         with self._turn(table, indexes, missing) as (left, turn):
-            indexed, failures, begun_anew = 0, tuple[Failure, ...](), False
+            indexed, failures = 0, tuple[Failure, ...]()
             if left and elsewhere.pool is not None:
-                indexed, failures, begun_anew = self._backfill(elsewhere.pool, table, by_id, left, rows)
+                indexed, failures = self._backfill(elsewhere.pool, table, by_id, left, rows)
             elif left:
                 with self._scratch_directory() as scratch:
                     made = self._tasks(table, indexes, left, rows, scratch)
                     tasks = [replace(task, from_data=from_data) for task in made]
-                    indexed, failures, begun_anew = self._run(tasks, by_id, sum(r or 0 for r in rows.values()), turn)
-        failures = (*unusable.values(), *failures)
-        if not begun_anew:
+                    indexed, failures = self._run(tasks, by_id, sum(r or 0 for r in rows.values()), turn)
+        failures = (*unusable, *failures)
+        now = {index.name: index.id for index in self._registry.indexes(table)}
+        if looks == 1 or all(now.get(index.name, index.id) == index.id for index in indexes):
             return indexed, failures
-        more, other_failures = self.catch_up(table, elsewhere=elsewhere)
+        # One goes on under another id since, and lacks what was made of it here.
+        more, other_failures = self.catch_up(table, elsewhere=elsewhere, looks=looks - 1)
         return indexed + more, tuple(dict.fromkeys((*failures, *other_failures)))
 
     @contextmanager
@@ -316,14 +318,14 @@ class Indexer:
         indexes: dict[int, Index],
         missing: Sequence[FileTask],
         rows: Mapping[int | None, int | None],
-    ) -> tuple[int, tuple[Failure, ...], bool]:
+    ) -> tuple[int, tuple[Failure, ...]]:
         keys, payloads = _parts(table, [*indexes.values()], missing)
         memory = self._settings.index_memory
         most_rows = min((capacity(memory, keys, key) for key in keys), default=1 << 60)
         work = Backfill(
             pool=pool,
             local=LocalPool(self._settings.processes),
-            registry=self._registry,
+            turns=self._registry.turns,
             commit=lambda artifact: self._commit(artifact, indexes),
             progress=self._progress,
             memory=memory,
@@ -355,16 +357,20 @@ class Indexer:
         version = kind(index.kind).version
         stale = [id for id, place in places.items() if place.pack in lost or place.version != version]
         if stale:
-            self._registry.forget_entries(index, stale)
+            self._registry.forget_payloads(index, stale)
 
     def begin_anew(self, index: Index) -> None:
-        """An index that lost entries is emptied and built again; until then, queries scan."""
-        self._registry.forget_entries(index)
+        """An index that lost entries goes on without any, under a new id: who asks or fills the old one meanwhile gets
+        nothing from it and leaves nothing in the new. Until it is built again, queries scan."""
+        new_id = self._registry.renewals.new_id()
         if index.kind != "key":
-            self._packs(index).destroy()
+            if self._registry.renewals.renew(index, new_id, (), (), lambda: None):
+                self._packs(index).destroy()
             return
-        self._stores(index).destroy()
-        self._stores(index).ingest([])
+        old, new = self._stores(index), self._stores(replace(index, id=new_id))
+        # An index without entries is there, and empty.
+        if self._registry.renewals.renew(index, new_id, (), (), lambda: new.ingest([])):
+            old.destroy()
 
     def rewrite(self, table: Table, change: Callable[[str, Identity], Identity]) -> None:
         """Change files of a table in a way that leaves their rows as they are: what was indexed stays so.
@@ -382,7 +388,7 @@ class Indexer:
                     before = describe(path, file.identity)
                     identity = change(path, file.identity)
                     if identity != file.identity and before.card.identity == file.identity and file.id is not None:
-                        again = described_again(file.id, path, identity, before.fingerprint, tasks)
+                        again = described_again(file.id, path, file.identity, identity, before.fingerprint, tasks)
                         self._registry.commit_artifacts([again], [])
                 except (FileChanged, FileNotFoundError):
                     continue  # the next sync sees what it is now
@@ -416,17 +422,17 @@ class Indexer:
 
     def _run(
         self, tasks: Sequence[Task], indexes: dict[int, Index], rows: int, descriptors: tuple[int, ...]
-    ) -> tuple[int, tuple[Failure, ...], bool]:
+    ) -> tuple[int, tuple[Failure, ...]]:
         total = sum(len(task.files) for task in tasks)
-        done, indexed, failures, begun_anew = 0, 0, list[Failure](), False
+        done, indexed, failures = 0, 0, list[Failure]()
         self._progress("indexing", 0, total)
         for artifact in self._artifacts(tasks, rows, descriptors):
-            begun_anew |= self._commit(artifact, indexes)
+            self._commit(artifact, indexes)
             indexed += len(artifact.files)
             done += len(artifact.files) + sum(each.index_id is None for each in artifact.failures)
             failures += artifact.failures
             self._progress("indexing", done, total)
-        return indexed, tuple(failures), begun_anew
+        return indexed, tuple(failures)
 
     def _artifacts(self, tasks: Sequence[Task], rows: int, descriptors: tuple[int, ...]) -> Iterator[Artifact]:
         processes = min(self._settings.processes, len(tasks))
@@ -436,11 +442,13 @@ class Indexer:
         calls = [functools.partial(_built_in_process, task, descriptors) for task in tasks]
         yield from in_threads(calls, processes)
 
-    def _commit(self, artifact: Artifact, indexes: dict[int, Index]) -> bool:
-        """Entries first: they are invisible until the registry says that the file is indexed. True when an index turned
-        out to be damaged and was begun anew: then other files lack it."""
-        begun_anew = False
+    def _commit(self, artifact: Artifact, indexes: dict[int, Index]) -> None:
+        """Entries first: they are invisible until the registry says that the file is indexed. It says nothing of an
+        index that is no more, or began anew: what was made of it is for nobody."""
+        there = {index.id for index in self._registry.indexes()}
         for index_id, index in indexes.items():
+            if index_id not in there:
+                continue
             packs = [Path(pack.path) for pack in artifact.packs if pack.index_id == index_id]
             if packs:
                 self._packs(index).ingest(packs)
@@ -450,12 +458,10 @@ class Indexer:
                     self._stores(index).ingest(runs)
             except IndexDamaged:
                 self.begin_anew(index)
-                self._stores(index).ingest([run for run in runs if run.exists()])
-                begun_anew = True
-        self._registry.commit_artifacts(artifact.files, [(run.index_id, run.name) for run in artifact.runs])
+        made = [(run.index_id, run.name) for run in artifact.runs]
+        self._registry.commit_artifacts(artifact.files, made, artifact.entries)
         problems = {each.file_id: each.reason for each in artifact.failures if each.file_id is not None}
         self._registry.note_problems(problems)
-        return begun_anew
 
     @contextmanager
     def _scratch_directory(self) -> Iterator[Path]:
@@ -474,7 +480,9 @@ class Indexer:
 
     def _sweep_scratch(self, older_than: float = 24 * 3600.0) -> None:
         for left in self._scratch.glob("*"):
-            if left.stat().st_mtime < time.time() - older_than:
+            touched = last_touched(left)
+            old = touched is not None and touched < time.time() - older_than
+            if old and not self._registry.turns.is_claimed(left.name):
                 shutil.rmtree(left, ignore_errors=True)
 
 
@@ -505,9 +513,8 @@ def _left_out(table: Table, found: Discovered) -> dict[str, Failure]:
     return {e.path.removeprefix(prefix): Failure(e.path, str(e), passing=may_pass(e)) for e in found.unreadable}
 
 
-def _unusable(table: Table, indexes: Sequence[Index]) -> dict[int, Failure]:
-    """Indexes of kinds that are not installed here, and of columns that a log took away, with the reason; whatever else
-    there is goes on without them."""
+def _usable(table: Table, indexes: Sequence[Index]) -> tuple[list[Index], tuple[Failure, ...]]:
+    """Without indexes of kinds that are not installed here, and of columns that a log took away; and why."""
     found = {}
     for index in indexes:
         for column in index.columns:
@@ -519,7 +526,7 @@ def _unusable(table: Table, indexes: Sequence[Index]) -> dict[int, Failure]:
                 kind(index.kind)
             except UsageError as error:
                 found[index.id] = Failure(table.location, f"index {index.name}: {error}", index_id=index.id)
-    return found
+    return [index for index in indexes if index.id not in found], tuple(found.values())
 
 
 def _built_in_process(task: Task, descriptors: tuple[int, ...], running: set[subprocess.Popen[bytes]]) -> Artifact:

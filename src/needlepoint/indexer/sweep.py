@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from needlepoint.errors import UnknownName
-from needlepoint.stores.base import Entries, KeyStore, name_in_range
+from needlepoint.stores.base import Entries, IndexDamaged, KeyStore, name_in_range
 from needlepoint.stores.packs import PackStore, PackWriter
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables.definitions import Index
@@ -73,7 +73,11 @@ def sweep_entries(
         def arrive() -> None:
             (beside / "database").rename(indexes / str(new_id))
 
-        return new_id if registry.renewals.renew(index, new_id, files.keys(), runs, names, arrive) else None
+        return new_id if registry.renewals.renew(index, new_id, files.keys(), names, arrive) else None
+    except IndexDamaged:
+        if index.id in registry.renewals.known_ids():
+            raise
+        return None
     finally:
         store.close()
         shutil.rmtree(beside, ignore_errors=True)

@@ -112,8 +112,8 @@ class _Asking:
 
 
 def _same_unit(file: pa.DataType, table: pa.DataType) -> bool:
-    if pa.types.is_decimal(file) and pa.types.is_decimal(table):
-        return bool(file.scale == table.scale)
+    if pa.types.is_decimal(file) or pa.types.is_decimal(table):
+        return getattr(file, "scale", None) == getattr(table, "scale", None)
     timed = pa.types.is_temporal(file) or pa.types.is_temporal(table)
     return not timed or bool(file.id == table.id and getattr(file, "unit", None) == getattr(table, "unit", None))
 

@@ -205,6 +205,7 @@ class Lake:
         index = self.registry.index(name)
         table = next(table for table in self.registry.tables() if table.id == index.table_id)
         reports = self.sync(table.name)
+        index = self.registry.index(name)  # it may have begun anew
         failures = [each for report in reports for each in report.failures]
         for failure in failures:
             if failure.index_id == index.id:
@@ -247,7 +248,7 @@ class Lake:
         table = next(table for table in self.registry.tables() if table.id == index.table_id)
         if strip and index.embed:
             # Where this fails the index is still declared: drop it again, or sync builds it.
-            self.registry.forget_entries(index)
+            self.indexer.begin_anew(index)
             self.indexer.rewrite(table, strip_index(index))
         self._destroy(self.registry.drop_index(name))
 
@@ -298,6 +299,9 @@ class Lake:
                     raise UnknownName("index", index.name, [each.name for each in self.registry.indexes()])
                 known = index.column in table.schema.names  # a log can take a column away
                 width = key_bytes(table.schema.field(index.column).type) if known else 8
+                # Those that went on under another id are left to who still asks them, and hold no room after that.
+                current = {each.id for each in self.registry.indexes()}
+                self._stores = {id: store for id, store in self._stores.items() if id in current}
                 self._stores[index.id] = self._key_store_of(index, width)
             return self._stores[index.id]
 

@@ -17,7 +17,7 @@ local file and by an object store.
 from needlepoint.objects.base import Identity, OpenObject, is_url
 from needlepoint.objects.cursor import Cursor
 from needlepoint.objects.local import LocalFile
-from needlepoint.objects.moving import move, remove, remove_directory, sync_file
+from needlepoint.objects.moving import last_touched, move, remove, remove_directory, sync_file
 from needlepoint.objects.opening import as_source, concurrently, identify, identify_all, open_object
 from needlepoint.objects.ranges import LOCAL_GAP, REMOTE_GAP, coalesce
 from needlepoint.objects.replacing import Piece, open_to_replace, replace, sweep_copies
@@ -36,6 +36,7 @@ __all__ = [
     "identify",
     "identify_all",
     "is_url",
+    "last_touched",
     "move",
     "open_object",
     "open_to_replace",

@@ -53,6 +53,14 @@ def remove_directory(location: str) -> None:
     delete_objects([f"{location}/{path}" for path, _ in list_objects(location)])
 
 
+def last_touched(directory: Path) -> float | None:
+    """When something in a directory, or it itself, was last written to; None when somebody is removing it."""
+    try:
+        return max(path.stat().st_mtime for path in (directory, *directory.rglob("*")))
+    except FileNotFoundError:
+        return None
+
+
 def sync_file(path: str | Path) -> None:
     """What a file or directory holds survives a power cut from here on."""
     descriptor = os.open(path, os.O_RDONLY)

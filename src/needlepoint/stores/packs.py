@@ -6,6 +6,7 @@ nothing refers to any more is swept.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -75,10 +76,11 @@ class PackStore:
         """Remove the packs that are not wanted, nor new. Returns the bytes that are free again."""
         freed = 0
         for pack in self._directory.glob("*.pack"):
-            found = pack.stat()
-            if pack.name not in wanted and found.st_mtime <= time.time() - older_than:
-                pack.unlink(missing_ok=True)
-                freed += found.st_size
+            with contextlib.suppress(FileNotFoundError):  # another process sweeps, too
+                found = pack.stat()
+                if pack.name not in wanted and found.st_mtime <= time.time() - older_than:
+                    pack.unlink()
+                    freed += found.st_size
         return freed
 
     def destroy(self) -> None:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +233,11 @@ class RocksKeyStore:
     # Both
 
     def size(self) -> int:
-        return sum(file.stat().st_size for file in self._directory.glob("*") if file.is_file())
+        found = 0
+        for file in self._directory.glob("*"):
+            with suppress(FileNotFoundError):  # merged, or swept, this moment
+                found += file.stat().st_size
+        return found
 
     def close(self) -> None:
         with self._lock:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from needlepoint.errors import StoreError
 from needlepoint.objects import Identity, is_url
 
-DELTA_LOG, ICEBERG_LOG, METADATA = "_delta_log", "metadata", ".metadata.json"
+DELTA_LOG, ICEBERG_LOG, METADATA = "_delta_log", "metadata", (".metadata.json", ".metadata.json.gz")
 
 
 @dataclass(frozen=True, slots=True)

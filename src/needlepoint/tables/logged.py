@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from needlepoint.errors import NotParquet, Unsupported
 from needlepoint.objects import Identity
-from needlepoint.tables.definitions import Table
+from needlepoint.tables.definitions import File, Table
 from needlepoint.tables.discovery import Discovered, FileSchema
-from needlepoint.tables.schemas import differing, plain, plain_schema, unify, unit_of, wider
+from needlepoint.tables.schemas import differing, plain, plain_schema, respelled, unify, unit_of, wider
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -20,8 +20,9 @@ _FIELD_ID = b"PARQUET:field_id"
 @dataclass(frozen=True, slots=True)
 class Logged:
     """`schema` ends with the partition columns. `groups` are the partitions of the files, by path, and `values` what
-    the partition columns are in each. `ids` are Iceberg's numbers of columns, by name (`outer.inner`), and
-    `stored` columns that must be in a file: where one is not, its value would be that of a partition."""
+    the partition columns are in each. `ids` are Iceberg's numbers of columns, by name (`outer.inner`), `mapping` those
+    of the columns of files that have none, where there is one, and `stored` columns that must be in a file: where one
+    is not, its value would be that of a partition."""
 
     format: str
     version: str
@@ -31,12 +32,13 @@ class Logged:
     groups: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Mapping[str, pa.Scalar]] = field(default_factory=dict)
     ids: Mapping[str, int] | None = None
+    mapping: Mapping[str, int] | None = None
     stored: frozenset[str] = frozenset()
 
     def taken(self, path: str, schema: pa.Schema) -> pa.Schema:
         """What the table takes of a file: the columns that the log has. Unsupported where names would mislead."""
         if self.ids is not None:
-            check_names(self.ids, path, schema)
+            check_names(self.ids, path, schema, self.mapping)
         for name in self.stored.difference(schema.names):
             raise Unsupported(
                 f"{path}: the table is partitioned by '{name}', which is not in the file and would be NULL here.",
@@ -46,8 +48,15 @@ class Logged:
         found = plain_schema(pa.schema([schema.field(name) for name in columns]))
         return pa.schema([pa.field(each.name, _as_logged(each, self.schema.field(each.name))) for each in found])
 
+    def unsettled(self, files: Sequence[File], base: Table) -> list[File]:
+        """The files whose schemas `discover` must see: those that are not known, and all when the log gives a column
+        another type now. That a file was of the type before says nothing: Delta widens an integer to a decimal without
+        a new file, and the bounds and keys that are known of it are other numbers then."""
+        changed = respelled(base.schema, self.discover({}, base).schema)
+        return [file for file in files if changed or file.id is None]
+
     def discover(self, new: Mapping[str, FileSchema], base: Table | None = None) -> Discovered:
-        """The schema of the table in this version; `new` are the files that `base` does not know.
+        """The schema of the table in this version; `new` are the files that are unsettled.
 
         A file can have a finer unit than the log says, and then the table has it.
         """
@@ -88,7 +97,10 @@ def _as_logged(stored: pa.Field, logged: pa.Field) -> pa.DataType:
 
 
 def _fits(mine: pa.DataType, theirs: pa.DataType) -> bool:
-    """The same, but for fields that a struct lacks, which are NULL in it."""
+    """The same, but for fields that a struct lacks, which are NULL in it, and for their order: whoever reads finds them
+    by name. In maps DataFusion does not."""
+    if pa.types.is_list(mine) and pa.types.is_list(theirs):
+        return _fits(mine.value_type, theirs.value_type)
     if not (pa.types.is_struct(mine) and pa.types.is_struct(theirs)):
         return bool(mine.equals(theirs))
     known = {each.name: each.type for each in theirs.fields}
@@ -122,23 +134,36 @@ def field_ids(fields: Iterable[pa.Field], outer: str = "") -> Iterator[tuple[str
         yield from field_ids(inner, f"{name}.")
 
 
-def check_names(ids: Mapping[str, int], path: str, schema: pa.Schema, *, demanded: bool = False) -> None:
+def check_names(
+    ids: Mapping[str, int],
+    path: str,
+    schema: pa.Schema,
+    mapping: Mapping[str, int] | None = None,
+    *,
+    demanded: bool = False,
+) -> None:
     """Here columns are found in files by name; Unsupported where Iceberg, which goes by number, finds other ones.
 
-    Files that others wrote can have no numbers: with `demanded`, because names changed meanwhile, they are refused.
+    Files that others wrote can have no numbers: `mapping`, if there is one, gives them some. With `demanded`, because
+    names changed meanwhile, such files are refused.
     """
     names = {number: name for name, number in ids.items()}
     for name, number in field_ids(schema):
-        if number is None:
-            problem = f"column '{name}' has no field id, and columns of the table were renamed" if demanded else ""
+        if number is None and demanded:
+            problem = f"column '{name}' has no field id, and columns of the table were renamed"
+        elif number is None:
+            now = name if mapping is None else names.get(mapping.get(name, -1))
+            if now == name or (now is None and name not in ids):
+                continue
+            called = "none" if now is None else f"'{now}'"
+            problem = f"column '{name}' of the file is {called} of the table by its name mapping"
         elif names.get(number, name) != name:
             problem = f"column '{name}' of the file is called '{names[number]}' in the table now"
         elif ids.get(name, number) != number:
             problem = f"column '{name}' of the file was dropped, and the table has another one of that name"
         else:
             continue
-        if problem:
-            raise Unsupported(
-                f"{path}: {problem}, which is not read here.",
-                hint="Rewrite the files with the names of now (rewrite_data_files, or an overwrite), then ask again.",
-            )
+        raise Unsupported(
+            f"{path}: {problem}, which is not read here.",
+            hint="Rewrite the files with the names of now (rewrite_data_files, or an overwrite), then ask again.",
+        )

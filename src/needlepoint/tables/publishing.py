@@ -30,6 +30,7 @@ from needlepoint.objects import (
     identify,
     identify_all,
     is_url,
+    last_touched,
     move,
     remove,
     remove_directory,
@@ -262,11 +263,8 @@ def sweep_staging(store: Path, registry: Registry, *, now: bool = False) -> list
     writer is known to be dead."""
     swept = []
     for directory in (store / "stage").glob("*/*"):
-        try:
-            newest = max(path.stat().st_mtime for path in (directory, *directory.rglob("*")))
-        except FileNotFoundError:
-            continue  # published or removed this moment
-        if _is_orphan(registry, str(directory), newest, now=now):
+        touched = last_touched(directory)  # None when it is published or removed this moment
+        if touched is not None and _is_orphan(registry, str(directory), touched, now=now):
             remove_directory(str(directory))
             swept.append(directory)
     return swept

@@ -11,8 +11,9 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import File, Index, Place, Table, check_name
 from needlepoint.tables.listing import share_files
 from needlepoint.tables.registry_format import FORMAT, STATEMENTS, UPGRADES
-from needlepoint.tables.renewals import Renewals
+from needlepoint.tables.renewals import Renewals, go_on
 from needlepoint.tables.schemas import PER_SECOND, differing, refined, respelled, scale, too_far, unify
 from needlepoint.tables.turns import Turns
 
@@ -38,10 +39,12 @@ _TABLE = "id, name, location, schema, partitions, mixed, format"
 @dataclass(frozen=True, slots=True)
 class FileArtifact:
     """What indexing found out about one file; committed as a whole. Bounds and zones are in the file's own units, so
-    they stay right whatever becomes of the table. `places` are those of payloads, by index; `identity` is the file's
-    after something was embedded in it, else None."""
+    they stay right whatever becomes of the table. `places` are those of payloads, by index. `was` is what the file was
+    when it was found, and `identity` what it is: another one when something was embedded in it."""
 
     file_id: int
+    was: Identity
+    identity: Identity
     rows: int
     row_groups: int
     pages: int
@@ -52,7 +55,15 @@ class FileArtifact:
     blooms: tuple[str, ...] = ()
     entries: Mapping[int, int] = field(default_factory=dict)
     places: Mapping[int, Place] = field(default_factory=dict)
-    identity: Identity | None = None
+
+    def without_positions(self) -> FileArtifact:
+        """What is right of every version of the file, since all have the same rows: nothing that lies in it."""
+        within = {index_id for index_id, place in self.places.items() if not place.pack}
+        return replace(
+            self,
+            entries={index_id: count for index_id, count in self.entries.items() if index_id not in within},
+            places={index_id: place for index_id, place in self.places.items() if index_id not in within},
+        )
 
 
 class Registry:
@@ -386,7 +397,7 @@ class Registry:
         query = "SELECT runs.name FROM indexes LEFT JOIN runs ON index_id = id WHERE id = ?"
         found = self._database.read(query, index.id)
         if not found:
-            raise UnknownName("index", index.name, [each.name for each in self.indexes()])
+            raise UnknownName("index", index.name, (), hint="It was dropped, or began anew, this moment.")
         return [name for (name,) in found if name is not None]
 
     def places(self, index: Index) -> dict[int, Place]:
@@ -406,77 +417,41 @@ class Registry:
         query = "SELECT coalesce(sum(length), 0) FROM payloads WHERE index_id = ?"
         return int(self._database.read(query, index.id)[0][0])
 
-    def forget_entries(self, index: Index, file_ids: Sequence[int] | None = None) -> None:
-        """No file, or none of these, counts as indexed by this index any more."""
+    def forget_payloads(self, index: Index, file_ids: Sequence[int]) -> None:
+        """None of these files counts as indexed by this index any more."""
+        pairs = [(index.id, id) for id in file_ids]
         with self._change() as connection:
-            if file_ids is not None:
-                pairs = [(index.id, id) for id in file_ids]
-                connection.executemany("DELETE FROM payloads WHERE index_id = ? AND file_id = ?", pairs)
-                connection.executemany("DELETE FROM indexed WHERE index_id = ? AND file_id = ?", pairs)
-                return
-            connection.execute("DELETE FROM payloads WHERE index_id = ?", (index.id,))
-            connection.execute("DELETE FROM runs WHERE index_id = ?", (index.id,))
-            connection.execute("DELETE FROM indexed WHERE index_id = ?", (index.id,))
+            connection.executemany("DELETE FROM payloads WHERE index_id = ? AND file_id = ?", pairs)
+            connection.executemany("DELETE FROM indexed WHERE index_id = ? AND file_id = ?", pairs)
 
-    def commit_artifacts(self, artifacts: Sequence[FileArtifact], runs: Sequence[tuple[int, str]]) -> None:
-        """A file counts as indexed from here on. Files that were replaced meanwhile are passed over."""
+    def commit_artifacts(
+        self,
+        artifacts: Sequence[FileArtifact],
+        runs: Sequence[tuple[int, str]],
+        entries: Mapping[int, Mapping[int, int]] = MappingProxyType({}),
+    ) -> None:
+        """A file counts as indexed from here on; so do files that `entries` has, by index and then by file, and whose
+        cards came before. Files that were replaced meanwhile are passed over, and indexes that are no more."""
         with self._change() as connection:
             connection.executemany(
                 "INSERT INTO runs SELECT id, ? FROM indexes WHERE id = ?", [(name, index_id) for index_id, name in runs]
             )
-            for artifact in artifacts:
-                known = connection.execute("SELECT 1 FROM files WHERE id = ?", (artifact.file_id,)).fetchone()
-                if known is None:
-                    continue
-                connection.execute(
-                    "UPDATE files SET rows = ?, row_groups = ?, pages = ?, blooms = ?, problem = NULL WHERE id = ?",
-                    (
-                        artifact.rows,
-                        artifact.row_groups,
-                        artifact.pages,
-                        json.dumps(artifact.blooms) if artifact.blooms else None,
-                        artifact.file_id,
-                    ),
-                )
-                connection.executemany(
-                    "INSERT OR REPLACE INTO bounds SELECT table_id, ?, id, ?, ?, ?, ?, ?, ? FROM files WHERE id = ?",
-                    [
-                        (column, *_bounds_row(known), artifact.units.get(column), artifact.file_id)
-                        for column, known in artifact.bounds.items()
-                    ],
-                )
-                connection.executemany(
-                    "INSERT OR REPLACE INTO zones VALUES (?, ?, ?, ?)",
-                    [
-                        (artifact.file_id, column, zones, artifact.units.get(column))
-                        for column, zones in artifact.zones.items()
-                    ],
-                )
-                connection.execute("INSERT OR REPLACE INTO cards VALUES (?, ?)", (artifact.file_id, artifact.card))
-                if artifact.identity is not None:
-                    identity = artifact.identity
-                    connection.execute(
-                        "UPDATE files SET size = ?, mtime_ns = ?, etag = ? WHERE id = ?",
-                        (identity.size, identity.mtime_ns, identity.etag, artifact.file_id),
-                    )
-                connection.executemany(
-                    "INSERT OR REPLACE INTO payloads SELECT ?, id, ?, ?, ?, ?, ?, ?, ? FROM indexes WHERE id = ?",
-                    [(artifact.file_id, *astuple(place), index_id) for index_id, place in artifact.places.items()],
-                )
-                # An index that was dropped meanwhile has no row to refer to.
-                connection.executemany(
-                    "INSERT OR REPLACE INTO indexed SELECT ?, id, ? FROM indexes WHERE id = ?",
-                    [(artifact.file_id, entries, index_id) for index_id, entries in artifact.entries.items()],
-                )
-
-    def commit_entries(self, index_id: int, entries: Mapping[int, int]) -> None:
-        """The same for one index, whose entries of these files are in its store; how many, by file id."""
-        with self._change() as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO indexed SELECT files.id, indexes.id, ? FROM files, indexes "
                 "WHERE files.id = ? AND indexes.id = ?",
-                [(count, file_id, index_id) for file_id, count in entries.items()],
+                [(count, file, index) for index, files in entries.items() for file, count in files.items()],
             )
+            for artifact in artifacts:
+                query = "SELECT size, mtime_ns, etag FROM files WHERE id = ?"
+                found = connection.execute(query, (artifact.file_id,)).fetchone()
+                if found is None:
+                    continue
+                # Others may have embedded something, and described the file as it is since then.
+                if Identity(*found) in (artifact.was, artifact.identity):
+                    _describe(connection, artifact)
+                    _cover(connection, artifact)
+                else:
+                    _cover(connection, artifact.without_positions())
 
     def note_problems(self, problems: Mapping[int, str]) -> None:
         """Why files, by id, could not be indexed; they are scanned, and explain says why."""
@@ -490,6 +465,48 @@ class Registry:
     def snapshot(self) -> Iterator[None]:
         with self._database.snapshot():
             yield
+
+
+def _describe(connection: sqlite3.Connection, artifact: FileArtifact) -> None:
+    identity = artifact.identity
+    connection.execute(
+        """UPDATE files SET size = ?, mtime_ns = ?, etag = ?, rows = ?, row_groups = ?, pages = ?, blooms = ?,
+           problem = NULL WHERE id = ?""",
+        (
+            identity.size,
+            identity.mtime_ns,
+            identity.etag,
+            artifact.rows,
+            artifact.row_groups,
+            artifact.pages,
+            json.dumps(artifact.blooms) if artifact.blooms else None,
+            artifact.file_id,
+        ),
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO bounds SELECT table_id, ?, id, ?, ?, ?, ?, ?, ? FROM files WHERE id = ?",
+        [
+            (column, *_bounds_row(known), artifact.units.get(column), artifact.file_id)
+            for column, known in artifact.bounds.items()
+        ],
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO zones VALUES (?, ?, ?, ?)",
+        [(artifact.file_id, column, zones, artifact.units.get(column)) for column, zones in artifact.zones.items()],
+    )
+    connection.execute("INSERT OR REPLACE INTO cards VALUES (?, ?)", (artifact.file_id, artifact.card))
+
+
+def _cover(connection: sqlite3.Connection, artifact: FileArtifact) -> None:
+    """By indexes; one that was dropped meanwhile has no row to refer to."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO payloads SELECT ?, id, ?, ?, ?, ?, ?, ?, ? FROM indexes WHERE id = ?",
+        [(artifact.file_id, *astuple(place), index_id) for index_id, place in artifact.places.items()],
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO indexed SELECT ?, id, ? FROM indexes WHERE id = ?",
+        [(artifact.file_id, entries, index_id) for index_id, entries in artifact.entries.items()],
+    )
 
 
 def _index(row: tuple[Any, ...]) -> Index:
@@ -533,11 +550,7 @@ def _refuse_too_far(connection: sqlite3.Connection, table: Table, column: pa.Fie
 
 def _begin_anew(connection: sqlite3.Connection, table: Table, column: str) -> None:
     """The indexes of a column have new ids, and no entries."""
-    declared = "table_id, name, column_name, columns, kind, embed, options"
-    query = f"""SELECT id, {declared} FROM indexes WHERE table_id = ?
-                AND (columns IS NULL AND column_name = ? OR ? IN (SELECT value FROM json_each(columns)))"""
-    found = connection.execute(query, (table.id, column, column)).fetchall()
-    connection.executemany("DELETE FROM indexes WHERE id = ?", [(id,) for id, *_ in found])
-    connection.executemany(
-        f"INSERT INTO indexes ({declared}) VALUES (?, ?, ?, ?, ?, ?, ?)", [each for _, *each in found]
-    )
+    query = """SELECT id FROM indexes WHERE table_id = ?
+               AND (columns IS NULL AND column_name = ? OR ? IN (SELECT value FROM json_each(columns)))"""
+    for (id,) in connection.execute(query, (table.id, column, column)).fetchall():
+        go_on(connection, id)

@@ -1,8 +1,8 @@
-"""The registry's part in sweeping indexes: what still counts is kept elsewhere, and the old place is given up.
+"""Indexes that go on under a new id: swept, with what still counts; or begun anew, with nothing.
 
-An index that is swept goes on under a new id, so that who holds the old one, and asks or fills it, can neither read
-from the new nor write to it. The id is given out before anything is kept under it, and never a second time: whatever
-lies in its directory is nobody else's.
+Who holds the old id, and asks or fills it, can neither read from the new nor write to it; so what the store of an id
+must hold only grows. The id is given out before anything is kept under it, and never a second time: whatever lies in
+its directory is nobody else's.
 """
 
 from __future__ import annotations
@@ -48,24 +48,18 @@ class Renewals:
         index: Index,
         new_id: int,
         files: Collection[int],
-        read: Collection[str],
         runs: Sequence[str],
         arrive: Callable[[], None],
     ) -> bool:
         """The index goes on as `new_id`, with these runs and the entries of these files, those of them that it still
-        covers. `arrive` puts them in place, within the transaction. False when there is no such index any more, or it
-        began anew and lacks runs that were read: who covers a file since then has entries that nobody read."""
+        covers. `arrive` puts them in place, within the transaction. False when there is no such index any more: it was
+        dropped, or goes on under another id already."""
         with self._change() as connection:
-            declared = connection.execute(f"SELECT {_DECLARED} FROM indexes WHERE id = ?", (index.id,)).fetchone()
-            there = connection.execute("SELECT name FROM runs WHERE index_id = ?", (index.id,)).fetchall()
-            if declared is None or not {name for (name,) in there}.issuperset(read):
-                return False
             query = "SELECT file_id, entries FROM indexed WHERE index_id = ?"
             covered = [row for row in connection.execute(query, (index.id,)).fetchall() if row[0] in files]
+            if not go_on(connection, index.id, new_id):
+                return False
             arrive()
-            connection.execute("DELETE FROM indexes WHERE id = ?", (index.id,))
-            marks = ", ".join("?" * (1 + len(declared)))
-            connection.execute(f"INSERT INTO indexes (id, {_DECLARED}) VALUES ({marks})", (new_id, *declared))
             connection.executemany("INSERT INTO runs VALUES (?, ?)", [(new_id, run) for run in runs])
             connection.executemany(
                 "INSERT INTO indexed VALUES (?, ?, ?)", [(file_id, new_id, entries) for file_id, entries in covered]
@@ -95,3 +89,15 @@ class Renewals:
             )
             # Who holds the places reads them again when a file changed.
             connection.executemany("UPDATE files SET rows = rows WHERE id = ?", [(each.file_id,) for each, _ in moved])
+
+
+def go_on(connection: sqlite3.Connection, index_id: int, new_id: int | None = None) -> bool:
+    """What is declared of an index goes on under a new id, by default the next, and nothing else of it. False when
+    there is no such index."""
+    declared = connection.execute(f"SELECT {_DECLARED} FROM indexes WHERE id = ?", (index_id,)).fetchone()
+    if declared is None:
+        return False
+    connection.execute("DELETE FROM indexes WHERE id = ?", (index_id,))
+    marks = ", ".join("?" * (1 + len(declared)))
+    connection.execute(f"INSERT INTO indexes (id, {_DECLARED}) VALUES ({marks})", (new_id, *declared))
+    return True

@@ -90,12 +90,13 @@ class Seen:
 
 @dataclass(slots=True)
 class _Held:
-    """A snapshot and what the registry said then, or says since without a difference to the table."""
+    """A snapshot, what the log said then, and what the registry did, or says since with no difference to the table."""
 
     snapshot: Snapshot
     began: float
     fresh_until: float
     known: _Known
+    log: Logged | None
 
 
 class Snapshots:
@@ -167,7 +168,7 @@ class Snapshots:
         listable = seen.complete and _are_simple([file.path for file in files], known.table.partitions)
         held = self._snapshots.get(name)
         before = None if held is None else held.snapshot
-        same = held is not None and held.known.sequence == known.sequence and log is self._logged.get(known.table.id)
+        same = held is not None and held.known.sequence == known.sequence and held.log is log
         if same and before and (before.listable, before.files) == (listable, files):
             snapshot = before  # the same object, so that what was prepared for it still serves
         else:
@@ -183,21 +184,21 @@ class Snapshots:
                 {} if log is None else log.groups,
                 "" if log is None else log.version,
             )
-        self._snapshots[name] = _Held(snapshot, began, fresh_until, known)
+        self._snapshots[name] = _Held(snapshot, began, fresh_until, known, log)
         return snapshot
 
     def _with_unknown(self, table: Table, files: tuple[File, ...], log: Logged | None) -> Table:
         """Files that sync has not seen can have other columns and wider types; a query sees them all the same."""
-        unknown = {(file.path, file.identity) for file in files if file.id is None}
+        unsettled = [file for file in files if file.id is None] if log is None else log.unsettled(files, table)
+        unknown = {(file.path, file.identity) for file in unsettled}
         if not unknown and log is None:
             return table
-        known = self._schemas.get(table.id, {})
-        if self._logged.get(table.id) is not log:  # which says what is taken of a file
-            known, self._logged[table.id] = {}, log
+        # A log says what is taken of a file.
+        known = self._schemas.get(table.id, {}) if self._logged.get(table.id) is log else {}
         fresh = [path for path, identity in unknown if (path, identity) not in known]
         found = read_schemas(table.location, fresh) if log is None else read_schemas(table.location, fresh, log.taken)
         known = {key: found[key[0]] if key[0] in found else known[key] for key in unknown}
-        self._schemas[table.id] = known
+        self._schemas[table.id], self._logged[table.id] = known, log
         schemas = {path: known[path, identity] for path, identity in sorted(unknown, key=str)}
         paths = [file.path for file in files]
         if log is None:

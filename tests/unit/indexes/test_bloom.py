@@ -236,6 +236,10 @@ def test_units_that_differ_from_the_tables_say_maybe(tmp_path: Path) -> None:
         schema = pa.schema([("decimal5", pa.decimal128(9, scale))])
         assert ask(path, Compare("decimal5", "=", 99_998), schema) == [scale == 3] * GROUPS
     assert ask(path, Compare("int8", "=", 1 << 40), pa.schema([("int8", pa.int64())])) == [False] * GROUPS
+    for scale in (0, 2):  # 500 is 5.00
+        assert (
+            ask(path, Compare("int32", "=", 500), pa.schema([("int32", pa.decimal128(12, scale))])) == [True] * GROUPS
+        )
 
 
 def test_stored_values() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +33,10 @@ def a_table(registry: Registry, name: str = "t", files: int = 20) -> Table:
     return table
 
 
+def an_artifact(file: File, *, rows: int = 1, **known: Any) -> FileArtifact:
+    return replace(FileArtifact(file.id or 0, file.identity, file.identity, rows, 1, 1, b"", {}), **known)
+
+
 def test_only_what_changed_is_another_object(registry: Registry) -> None:
     table, other = a_table(registry), a_table(registry, "other")
     known = KnownFiles(registry)
@@ -38,7 +44,7 @@ def test_only_what_changed_is_another_object(registry: Registry) -> None:
     registry.replace_files(other, [File("x.parquet", Identity(1, 1))], [])
     assert known.of(table) is before
     first = before["0.parquet"]
-    registry.commit_artifacts([FileArtifact(first.id or 0, 10, 1, 1, b"", {})], [])
+    registry.commit_artifacts([an_artifact(first, rows=10)], [])
     after = known.of(table)
     assert after["0.parquet"].rows == 10
     assert all(after[path] is file for path, file in before.items() if path != "0.parquet")
@@ -49,17 +55,18 @@ def test_every_way_a_file_changes_is_noticed(registry: Registry) -> None:
     known = KnownFiles(registry)
     known.of(table)
     index = registry.create_index(table, "t_id_key", ("id",), "key")
-    ids = {file.path: file.id or 0 for file in registry.files(table)}
+    files = {file.path: file for file in registry.files(table)}
+    ids = {path: file.id or 0 for path, file in files.items()}
     changes = [
         lambda: registry.replace_files(table, [File("new.parquet", Identity(1, 1))], [ids["1.parquet"]]),
         lambda: registry.replace_files(table, [File("2.parquet", Identity(9, 9))], []),  # replaces the row
-        lambda: registry.commit_artifacts([FileArtifact(ids["3.parquet"], 10, 1, 1, b"", {})], []),
+        lambda: registry.commit_artifacts([an_artifact(files["3.parquet"], rows=10)], []),
         lambda: registry.commit_artifacts(
-            [FileArtifact(ids["4.parquet"], 5, 1, 1, b"", {}, entries={index.id: 5}, identity=Identity(7, 7))], []
+            [an_artifact(files["4.parquet"], rows=5, entries={index.id: 5}, identity=Identity(7, 7))], []
         ),
-        lambda: registry.commit_entries(index.id, {ids["5.parquet"]: 3}),
+        lambda: registry.commit_artifacts([], [], {index.id: {ids["5.parquet"]: 3}}),
         lambda: registry.note_problems({ids["6.parquet"]: "odd"}),
-        lambda: registry.forget_entries(index, [ids["4.parquet"]]),
+        lambda: registry.forget_payloads(index, [ids["4.parquet"]]),
         lambda: registry.drop_index(index.name),
     ]
     for change in changes:

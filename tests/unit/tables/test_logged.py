@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from needlepoint.errors import SchemaConflict, Unsupported
-from needlepoint.tables.definitions import Table
+from needlepoint.objects import Identity
+from needlepoint.tables.definitions import File, Table
 from needlepoint.tables.logged import Logged, check_names, field_ids
 from needlepoint.tables.schemas import respelled
 
@@ -53,6 +54,28 @@ def test_files_without_numbers() -> None:
         check_names({"a": 1}, "f", schema, demanded=True)
 
 
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        (None, None),
+        ({"s": 1, "s.x": 2}, None),
+        ({"s": 1, "s.x": 2, "s.old": 2, "gone": 9}, None),
+        ({"s": 1}, "'s.x' of the file is none of the table"),
+        ({"s": 1, "s.x": 2, "extra": 3}, "'extra' of the file is 'late' of the table"),
+        ({"s": 1, "s.x": 9}, "'s.x' of the file is none of the table"),
+        ({"s": 1, "s.x": 3}, "'s.x' of the file is 'late' of the table"),
+    ],
+)
+def test_numbers_by_a_name_mapping(mapping: dict[str, int] | None, message: str | None) -> None:
+    ids = {"s": 1, "s.x": 2, "late": 3}
+    file = pa.schema({"s": pa.struct({"x": pa.int64()}), "extra": pa.int64(), "gone": pa.int64()})
+    if message is None:
+        check_names(ids, "f", file, mapping)
+        return
+    with pytest.raises(Unsupported, match=message):
+        check_names(ids, "f", file, mapping)
+
+
 def test_takes_the_columns_of_the_log() -> None:
     log = logged(
         pa.schema(
@@ -89,6 +112,32 @@ def test_only_units_are_remembered() -> None:
     found = log.discover({}, Table(1, "t", "/t", before, (), frozenset({"t", "gone"})))
     assert found.schema.equals(pa.schema({"t": pa.timestamp("ns", "UTC"), "n": pa.int32()}))
     assert found.mixed == {"t"}
+
+
+@pytest.mark.parametrize(
+    ("type", "count"),
+    [
+        (pa.int32(), 1),
+        (pa.int64(), 1),
+        (pa.float64(), 2),
+        (pa.decimal128(12, 0), 2),
+        (pa.string(), 2),
+    ],
+)
+def test_files_that_are_known_are_looked_at_again(type: pa.DataType, count: int) -> None:
+    base = Table(1, "t", "/t", pa.schema({"n": pa.int32(), "t": pa.timestamp("ns")}), ())
+    files = [File("known", Identity(1, 1, ""), 7), File("new", Identity(1, 1, ""))]
+    log = logged(pa.schema({"n": type, "t": pa.timestamp("us"), "late": pa.string()}))
+    assert len(log.unsettled(files, base)) == count
+
+
+def test_fields_of_structs_are_found_by_name() -> None:
+    ours, theirs = pa.struct({"a": pa.int64()}), pa.struct({"new": pa.string(), "a": pa.int64()})
+    for shape in (lambda inner: inner, pa.list_, lambda inner: pa.struct({"l": pa.list_(inner)})):
+        log = logged(pa.schema({"s": shape(theirs)}))
+        assert log.taken("f", pa.schema({"s": shape(ours)})).equals(log.schema)
+    log = logged(pa.schema({"m": pa.map_(pa.string(), theirs)}))
+    assert not log.taken("f", pa.schema({"m": pa.map_(pa.string(), ours)})).equals(log.schema)
 
 
 def test_conflicts_name_the_log() -> None:

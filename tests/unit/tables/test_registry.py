@@ -1,0 +1,53 @@
+"""What is committed of a file is what the file is, whoever else changed it meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from needlepoint.objects import Identity
+from needlepoint.tables.definitions import File, Place
+from needlepoint.tables.registry import FileArtifact, Registry
+
+WAS, NOW = Identity(1, 1), Identity(2, 2)
+
+
+def a_place(pack: str) -> Place:
+    return Place(pack, 4, 10, "none", 10, "sum", 1)
+
+
+def test_positions_in_a_file_are_of_the_version_that_is_there(tmp_path: Path) -> None:
+    """One build reads a file, another embeds something in it and commits first."""
+    registry = Registry(tmp_path, tmp_path)
+    table = registry.create_table("t", "/t", pa.schema([("id", pa.int64()), ("x", pa.int64())]), ())
+    registry.replace_files(table, [File("a.parquet", WAS)], [])
+    file_id = registry.files(table)[0].id or 0
+    key = registry.create_index(table, "k", ("id",), "key")
+    packed = registry.create_index(table, "p", ("id",), "bloom")
+    carried = registry.create_index(table, "c", ("x",), "bloom", embed=True)
+    embedded = registry.create_index(table, "e", ("x",), "distinct", embed=True)
+    slow = FileArtifact(
+        file_id,
+        WAS,
+        WAS,
+        5,
+        1,
+        1,
+        b"before",
+        {},
+        entries={key.id: 5, packed.id: 5, carried.id: 5},
+        places={packed.id: a_place("a.pack"), carried.id: a_place("")},
+    )
+    quick = FileArtifact(
+        file_id, WAS, NOW, 5, 1, 1, b"after", {}, entries={embedded.id: 5}, places={embedded.id: a_place("")}
+    )
+    registry.commit_artifacts([quick], [])
+    registry.commit_artifacts([slow], [(key.id, "run")])
+    (file,) = registry.files(table)
+    assert (file.identity, registry.card(file_id)) == (NOW, b"after")
+    # Rows and pages are as they were. Where something else lies in the file, the next sync finds out.
+    assert file.indexed == {key.id, packed.id, embedded.id}
+    assert registry.places(packed) == {file_id: a_place("a.pack")}
+    assert registry.places(carried) == {}
+    registry.close()
