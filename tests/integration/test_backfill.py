@@ -91,7 +91,7 @@ def assert_like_a_local_build(lake: Lake, tmp_path: Path, *, embed: bool = False
     assert lake.verify("product", samples=4).differences == ()
 
 
-@pytest.mark.parametrize("embed", [False, True])
+@pytest.mark.parametrize("embed", [pytest.param(False, marks=pytest.mark.long), True])
 def test_all_kinds_as_a_local_build_makes_them(tmp_path: Path, spark, embed: bool) -> None:
     told: list[tuple[str, int, int]] = []
     with make_lake(tmp_path / "lake", embed=embed, progress=lambda *what: told.append(what)) as lake:
@@ -169,9 +169,9 @@ def kill_a_build(root: Path, on: str, what: str, enough: int) -> None:
 @pytest.mark.parametrize(
     ("on", "what", "enough", "embed"),
     [
-        ("spark", "indexing", 3, False),
+        pytest.param("spark", "indexing", 3, False, marks=pytest.mark.long),
         ("local", "indexing", 3, True),
-        ("local", "merging", 1, True),
+        pytest.param("local", "merging", 1, True, marks=pytest.mark.long),
     ],
 )
 def test_a_killed_build_goes_on_where_it_was(

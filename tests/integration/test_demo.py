@@ -53,6 +53,7 @@ def test_it_runs_reuses_refuses_and_starts_anew(tmp_path: Path, spark: SparkSess
         assert product.indexed == product.files
 
 
+@pytest.mark.long
 def test_an_interrupted_run_goes_on(tmp_path: Path, spark: SparkSession) -> None:
     """What a run leaves that dies after its first batch: the mark, the batch, an event, no index."""
     from needlepoint.spark import write

@@ -235,6 +235,7 @@ SPARK_READS = ("int8", "int32", "down", "bool", "float", "zeros", "string", "lon
                "decimal9", "decimal38", "dictionary", "nulls")  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_counts_the_same_for_every_type(tmp_path: Path, spark: SparkSession) -> None:
     from pyspark.sql import functions

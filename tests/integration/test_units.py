@@ -135,7 +135,7 @@ def report(lake: Lake, where: str) -> TableReport:
     ],
     ids="-".join,
 )
-@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("indexed", [pytest.param(False, marks=pytest.mark.long), True])
 def test_units_that_come_one_after_the_other(root: Path, lake: Lake, kinds: list[str], indexed: bool) -> None:
     for number, kind in enumerate(kinds):
         write(root / f"t/{number}.parquet", kind, number)

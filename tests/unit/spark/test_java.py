@@ -112,6 +112,7 @@ print(os.listdir("."))
 """
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_runs_where_there_is_no_java_and_no_utf8_locale(tmp_path: Path) -> None:
     """Spark's own scripts need a few commands; java is not among those linked here."""
