@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -93,11 +94,24 @@ def start_spark(name: str, **settings: Any) -> SparkSession:
     from needlepoint import spark
     from needlepoint.cli.screen import working
 
-    with working("Spark starts"):
-        session = spark.session(name, **settings)
-    # PySpark's handler calls the JVM in the middle of the call that it interrupts, and py4j logs what comes of that.
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if not choices().debug:
+    if not choices().debug:  # py4j logs every call that is interrupted
         logging.getLogger().addHandler(logging.NullHandler())
-    return session
+    # In a thread PySpark installs no handler of interrupts: its own calls the JVM in the middle of another call.
+    with working("Spark starts"), _interrupted_later(), ThreadPoolExecutor(1) as thread:
+        return thread.submit(spark.session, name, **settings).result()
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """An interrupt waits: a JVM that is being started would stay."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupts:
+        raise KeyboardInterrupt
