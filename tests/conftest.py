@@ -35,7 +35,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     """DuckDB's module reports leaks of its own for pages when the interpreter ends, after the summary."""
-    if "duckdb" in sys.modules and hasattr(config, "exit_status") and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):  # whose end is awaited
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    elif "duckdb" in sys.modules and hasattr(config, "exit_status"):
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

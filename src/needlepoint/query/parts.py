@@ -224,7 +224,7 @@ def _columns(table: Table, columns: Sequence[str] | None) -> Sequence[str]:
 
 def _check_text(where: str) -> None:
     if not where.strip():
-        raise SqlError("the condition is empty.", hint="Leave `where` out to read everything.")
+        raise SqlError("the condition is empty.", hint="Name a condition; TRUE holds for all rows.")
     plain = _TEXTS.sub("''", where)
     depth = 0
     for letter in re.sub(r"[^()]", "", plain):

@@ -132,7 +132,7 @@ def _kind(path: str, files: Iterable[Path], given: str | None) -> str:
     kinds = {_FORMATS.get(_extension(str(name)), "") for name in files} or {_FORMATS.get(_extension(path), "")}
     if len(kinds) > 1:
         shown = ", ".join(sorted(kind or "others" for kind in kinds))
-        raise UsageError(f"{path} holds files of several formats ({shown}).", hint="Read them one by one.")
+        raise UsageError(f"{path} holds files of several formats ({shown}).", hint="Ingest them one by one.")
     kind = kinds.pop()
     if not kind:
         raise UsageError(f"the format of {path} cannot be told from its name.", hint=_hint())
@@ -191,7 +191,7 @@ def _are_json_documents(files: Sequence[Path]) -> bool:
     if len(first) > 1:
         raise UsageError(
             f"{first[True]} is an array over many lines, {first[False]} has one record a line.",
-            hint="Read them one by one.",
+            hint="Ingest them one by one.",
         )
     return True in first
 
