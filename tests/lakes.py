@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from needlepoint import Lake
+from needlepoint.spark.compact import compact
 from needlepoint.tables.staged import StagedFile
 
 
@@ -47,3 +50,14 @@ def staged(staging: Path, tables: dict[str, pa.Table]) -> list[StagedFile]:
         relative = str(Path(name).parent)
         found.append(StagedFile(str(path), "" if relative == "." else relative, path.stat().st_size, table.num_rows))
     return found
+
+
+def removals(lake: Lake, table: str) -> list[Callable[[], object]]:
+    """Every way to take files out of a table of products."""
+    return [
+        lambda: lake.delete(table, "TRUE"),
+        lambda: lake.delete_files(table, ["year=2020/p0.parquet"]),
+        lambda: lake.drop_partition(table, year=2020),
+        lambda: lake.expire(table, "product_id", 2022),
+        lambda: compact(None, lake, table),
+    ]

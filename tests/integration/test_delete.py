@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.lakes import product_lake, products, write
+from tests.lakes import product_lake, products, removals, write
 
 import needlepoint
 from needlepoint.indexer import sweep
@@ -421,13 +421,7 @@ def _holding(root: Path, secret: str) -> list[str]:
 def test_tables_of_others_are_left_to_their_tools(lake) -> None:
     table = lake.registry.table("product")
     lake.registry.create_table("theirs", table.location, table.schema, table.partitions, format="delta")
-    for ask in (
-        lambda: lake.delete("theirs", "TRUE"),
-        lambda: lake.delete_files("theirs", ["year=2020/p0.parquet"]),
-        lambda: lake.drop_partition("theirs", year=2020),
-        lambda: lake.expire("theirs", "year", 2022),
-        lambda: compact(None, lake, "theirs"),
-    ):
+    for ask in removals(lake, "theirs"):
         with pytest.raises(needlepoint.UsageError, match="table of Delta"):
             ask()
     assert len(files(lake)) == 4

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.lakes import products, staged, write
+from tests.lakes import products, removals, staged, write
 
 import needlepoint
 from needlepoint.errors import FileChanged
 from needlepoint.indexer import build, follow, payloads
 from needlepoint.objects import move
-from needlepoint.spark.compact import compact
 from needlepoint.tables import publishing, turns
 
 
@@ -700,13 +699,7 @@ def test_files_that_are_another_tables_too_are_not_replaced(lake, inner: str) ->
     rows = len(lake.sql("SELECT 1 FROM again"))
     lake.sync()
     assert (ids(lake), len(lake.sql("SELECT 1 FROM again"))) == (list(range(30)), rows)
-    for attempt in (
-        lambda: lake.delete("product", "product_id = 1"),
-        lambda: lake.delete_files("again", ["x.parquet"]),
-        lambda: lake.drop_partition("product", year=2020),
-        lambda: lake.expire("again", "product_id", 5),
-        lambda: compact(None, lake, "again"),
-    ):
+    for attempt in (*removals(lake, "product"), *removals(lake, "again")):
         with pytest.raises(needlepoint.UsageError, match=r"files of table '\w+' are files of table '\w+' too"):
             attempt()
     for table in ("elsewhere", "private"):

@@ -102,6 +102,7 @@ def _move_file(source: Path, target: Path) -> None:
             shutil.copyfile(source, partial)
             sync_file(partial)
             partial.rename(target)
+            sync_file(target.parent)  # before the source, which is all there was, goes
         finally:
             partial.unlink(missing_ok=True)
         source.unlink(missing_ok=True)

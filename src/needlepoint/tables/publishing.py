@@ -250,6 +250,10 @@ def _remove_all(registry: Registry, table: Table, batch: Batch) -> None:
         else:
             for path, identity in paths:
                 remove(path, identity)
+            # After a power cut they must not be back, when nobody knows them any more.
+            for directory in {Path(path).parent for path, _ in paths}:
+                with suppress(FileNotFoundError):
+                    sync_file(directory)
     except (OSError, ObjectStoreError) as error:
         raise StoreError(
             f"files that batch '{batch.batch}' replaced cannot be deleted: {str(error).rstrip('.')}.",
