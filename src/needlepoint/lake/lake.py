@@ -36,6 +36,7 @@ from needlepoint.query.explain import Report
 from needlepoint.query.file_indexes import FileIndexes
 from needlepoint.query.history import History
 from needlepoint.query.lookup import Lookup
+from needlepoint.query.parameters import check_text
 from needlepoint.query.parts import ReadPlan, plan_read
 from needlepoint.query.result import Result
 from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, ShowIndexes, parse
@@ -448,6 +449,7 @@ class Lake:
 
     def sql(self, query: str, parameters: Mapping[str, Any] | None = None) -> Result:
         """Any query DataFusion runs, with `$name` for parameters; and CREATE / DROP INDEX or VIEW, SHOW INDEXES."""
+        check_text(query)
         match parse(query):
             case CreateIndex(table, columns, kind, name, options):
                 given = {key: value for key, value in options.items() if key != "embed"}

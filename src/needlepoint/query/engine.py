@@ -48,6 +48,7 @@ from needlepoint.query.gate import Costs, Native
 from needlepoint.query.history import History
 from needlepoint.query.native import NativeScans, metrics
 from needlepoint.query.page_reads import read_matching, read_pages
+from needlepoint.query.parameters import checked, for_datafusion
 from needlepoint.query.planning import Request, everything, requests
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.question import Question
@@ -149,6 +150,7 @@ class Engine:
 
         `use_indexes` can name the only index that is to be used, and then is, whatever a scan costs.
         """
+        parameters = checked(query, parameters)
 
         def run(*, plain: bool) -> Result:
             return self.retried(lambda first: self._run_once(query, parameters, use_indexes, plain, may_list=first))
@@ -174,6 +176,7 @@ class Engine:
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
         """The report of a query that is planned but not run."""
+        parameters = checked(query, parameters)
         with clear_error(query, self._names()):
             lookup = None if parameters else self._recognised(query)
             planned = self._plan_lookup(lookup) if lookup is not None else self._plan(query, parameters)
@@ -376,7 +379,7 @@ class Engine:
     def _frame(
         self, context: datafusion.SessionContext, query: str, parameters: Mapping[str, Any] | None
     ) -> datafusion.DataFrame:
-        return context.sql_with_options(query, _READ_ONLY, param_values=dict(parameters) if parameters else None)
+        return context.sql_with_options(query, _READ_ONLY, param_values=for_datafusion(query, parameters))
 
     @contextmanager
     def _scoring(self, planned: _Planned) -> Iterator[None]:

@@ -21,11 +21,12 @@ _VALID_FIELDS = re.compile(r"Valid fields are (.*?)\.?$", re.DOTALL)
 _POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
 _NOISE = re.compile(
     r"^((DataFusion|External|SQL|Arrow|Parquet|Schema|Cast) error: |Error during planning: "
-    r"|This feature is not implemented: |Optimizer rule '\w+' failed caused by )+"
+    r"|This feature is not implemented: |Optimizer rule '\w+' failed caused by |\w+ caused by )+"
 )
 _NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
 # What one of our functions raised while DataFusion called it.
 _OURS = re.compile(r"""value: SqlError\(("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\), traceback: """)
+_NO_VALUE = re.compile(r"No value found for placeholder with name (\S+?)\.?(?:\s|$)")
 _LONGEST = 500
 
 
@@ -82,6 +83,8 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
         if exact is not None and exact != name:
             return SqlError(f"column '{exact}' has capital letters.", hint=f'Write it in double quotes: "{exact}".')
         return UnknownName("column", name, known, where=_place(query, name))
+    if found := _NO_VALUE.search(text):
+        return _no_value(found[1])
     if found := _NOT_SUPPORTED.search(text):
         return SqlError(
             f"{found[1]} is not a query.",
@@ -91,6 +94,15 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
         path = re.search(r"(/[^\s:,'\"]+\.parquet)", text)
         return NotParquet(path[1] if path else "a file", _short(text), hint="Write it again or remove it, then sync.")
     return SqlError(_short(_with_position(text, above)))
+
+
+def _no_value(placeholder: str) -> SqlError:
+    name = placeholder.lstrip("$")
+    if name == "?":
+        return SqlError("parameters have names here.", hint='Write $name for ?, and give {"name": value}.')
+    return SqlError(
+        f"parameter ${name} has no value.", hint=f'Give it beside the query, as {{"{name}": 7}}, or write the value.'
+    )
 
 
 def _object(text: str) -> str:
