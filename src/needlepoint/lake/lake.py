@@ -41,6 +41,7 @@ from needlepoint.query.parts import ReadPlan, plan_read
 from needlepoint.query.result import Result
 from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, ShowIndexes, parse
 from needlepoint.query.verify import VerifyReport, verify
+from needlepoint.query.views import check_view
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
 from needlepoint.stores.packs import PackStore
@@ -463,7 +464,7 @@ class Lake:
             case ShowIndexes(table):
                 return self._show_indexes(table)
             case CreateView(name, view):
-                self.engine.explain(view)
+                check_view(self.engine.explain, name, view)
                 self.registry.create_view(name, view)
                 return _answer("view", [name])
             case DropView(name):

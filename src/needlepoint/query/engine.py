@@ -60,6 +60,7 @@ from needlepoint.query.scoring import Contexts, Score, counted, scores
 from needlepoint.query.shortcut import Lookup, recognise
 from needlepoint.query.statements import quoted
 from needlepoint.query.steps import narrow
+from needlepoint.query.views import Broken, define, views_named, words
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
 from needlepoint.tables.definitions import Index
@@ -69,7 +70,6 @@ from needlepoint.tables.snapshots import Snapshot, Snapshots
 MOST_TRIES, PAUSE = 15, 0.02  # seconds
 WORTH_PARTS = 10 << 20  # bytes; DataFusion cuts no smaller files
 
-_WORDS = re.compile(r"\w+")
 # With filter pushdown DataFusion 55 takes a filter over a join for one side's, by column name, and loses rows
 # (datafusion#25296). A literal that looks like a join only makes this too careful.
 _FILTER_OVER_OUTER_JOIN = re.compile(r"\bFilter:.*\b(?:Left|Right|Full) Join:", re.DOTALL)
@@ -226,7 +226,7 @@ class Engine:
         self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool | str = True, plain: bool = False
     ) -> _Planned:
         known = self._known()
-        views = _views_named(query, known)
+        views = views_named(query, known.views)
         prepared = {name: self.prepare(name) for name in _tables_named(query, views, known)}
         understood = self.understand(query, parameters, views, prepared)
         # DataFusion 55 takes a filter on a list for pushed down, and does not apply it in a file that lacks a column.
@@ -372,9 +372,14 @@ class Engine:
         """Inside, names in SQL mean these tables, and the views over them."""
         with catalog.tables(found):
             catalog.remember(found)
-            for name, query in views:
-                found[name] = datafusion.Table(self._frame(context, query, None))
-            yield
+            broken = Broken(self._names())
+            define(views, found, lambda query: self._frame(context, query, None), broken)
+            try:
+                yield
+            except Exception as failure:
+                if why := broken.error(failure):
+                    raise why from failure
+                raise
 
     def _frame(
         self, context: datafusion.SessionContext, query: str, parameters: Mapping[str, Any] | None
@@ -447,26 +452,11 @@ class Engine:
         return self._names_known
 
 
-def _views_named(query: str, known: _Names) -> list[tuple[str, str]]:
-    """The views the query may name, and those that they are made of."""
-    needed: list[tuple[str, str]] = []
-    words = _words(query)
-    for name, text in reversed(known.views):  # a view names only views made before it
-        if name in words:
-            needed.insert(0, (name, text))
-            words |= _words(text)
-    return needed
-
-
-def _words(text: str) -> set[str]:
-    return {word.lower() for word in _WORDS.findall(text)}
-
-
 def _tables_named(query: str, views: list[tuple[str, str]], known: _Names) -> frozenset[str]:
     """Tables the query may name. DataFusion asks for them from inside its runtime, where it cannot be called again, so
     they are made ready before."""
-    words = _words(query).union(*(_words(view) for _, view in views))
-    return known.tables if words & _CATALOG_WORDS else known.tables & words
+    said = words(query).union(*(words(view) for _, view in views))
+    return known.tables if said & _CATALOG_WORDS else known.tables & said
 
 
 def _collected(frame: datafusion.DataFrame, planned: _Planned) -> list[pa.RecordBatch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -11,11 +12,15 @@ from typing import NoReturn
 from needlepoint.errors import NeedlepointError, NotParquet, SqlError, UnknownName
 from needlepoint.objects.failures import is_by_object_store, object_store_error
 from needlepoint.parquet.build import build_card
+from needlepoint.query.catalog import CATALOG, SCHEMA
 from needlepoint.query.page_reads import check_units
 from needlepoint.query.reading import Reading
 from needlepoint.query.scan import check_present
 
-_MISSING_TABLE = re.compile(r"table '(?:[^']*?\.)?([^'.]+)' not found")
+_MISSING_TABLE = re.compile(r"\btable '([^\n]*?)' not found")
+_MISSING_FUNCTION = re.compile(r"table function '((?:read|scan)_\w+|\w+_scan)' not found")
+_OURS_PREFIX = f"{CATALOG}.{SCHEMA}."
+_LIKE_A_PATH = re.compile(r"[/*\\]|\.(?:parquet|parq)$", re.IGNORECASE)
 _MISSING_COLUMN = re.compile(r"No field named ([^\s]+?)\.?\s", re.DOTALL)
 _VALID_FIELDS = re.compile(r"Valid fields are (.*?)\.?$", re.DOTALL)
 _POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
@@ -73,8 +78,12 @@ def clear_error(query: str, tables: Callable[[], list[str]], *, above: int = 0) 
 def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> NeedlepointError:
     if found := _OURS.search(text):
         return SqlError(str(ast.literal_eval(found[1])))
-    if found := _MISSING_TABLE.search(text):
-        return UnknownName("table", found[1], tables, where=_place(query, found[1]))
+    if (name := missing_table(text)) is not None:
+        return _no_table(name, query, tables)
+    if found := _MISSING_FUNCTION.search(text):
+        return SqlError(
+            f"there is no function '{found[1]}': a query reads tables by name.", hint=_make_table("DIRECTORY")
+        )
     if found := _MISSING_COLUMN.search(text + " "):
         name = found[1].replace('"', "").split(".")[-1]
         valid = _VALID_FIELDS.search(text)
@@ -94,6 +103,38 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
         path = re.search(r"(/[^\s:,'\"]+\.parquet)", text)
         return NotParquet(path[1] if path else "a file", _short(text), hint="Write it again or remove it, then sync.")
     return SqlError(_short(_with_position(text, above)))
+
+
+def missing_table(text: str) -> str | None:
+    """The table that a query names and that is not there, as far as it is none of another schema's.
+
+    >>> missing_table("Error during planning: table 'needle.lake.item' not found")
+    'item'
+    """
+    found = _MISSING_TABLE.search(text)
+    return None if found is None else found[1].removeprefix(_OURS_PREFIX).removeprefix(f"{CATALOG}.")
+
+
+def _no_table(name: str, query: str, tables: list[str]) -> NeedlepointError:
+    if re.search(r"\.(csv|tsv|json|jsonl)$", name):
+        hint = f"`needle ingest NAME {shlex.quote(name)}` writes its rows into a table; then query NAME."
+        return SqlError(f"'{name}' is a path, and no table.", hint=hint)
+    if _LIKE_A_PATH.search(name):
+        directory = re.split(r"[^/]*[*?\[]", name, maxsplit=1)[0] if re.search(r"[*?\[]", name) else name
+        if directory == name and not name.endswith("/"):
+            directory = name.rpartition("/")[0]
+        return SqlError(f"'{name}' is a path, and no table.", hint=_make_table(directory.rstrip("/") or "."))
+    last = name.rpartition(".")[2]
+    if last != name and last in tables:
+        return UnknownName(
+            "table", name, tables, where=_place(query, name), hint=f"Tables have no schema: write {last}."
+        )
+    return UnknownName("table", name, [each for each in tables if each != name], where=_place(query, name))
+
+
+def _make_table(directory: str) -> str:
+    shown = shlex.quote(directory)
+    return f"`needle create-table NAME {shown}` makes a table of the Parquet files in a directory; then query NAME."
 
 
 def _no_value(placeholder: str) -> SqlError:
