@@ -334,7 +334,7 @@ def test_status(lake: Path, tmp_path: Path) -> None:
         (["sql", "SELECT * FROM itm"], ["unknown table 'itm'", "Did you mean 'item'?"]),
         (["sql", "SELECT titel FROM item"], ["unknown column 'titel'", "Did you mean 'title'?"]),
         (["sql", "SELEC 1"], ["SELEC"]),
-        (["sql", "DROP TABLE item"], ["not a query"]),
+        (["sql", "DROP TABLE item"], ["needle drop-table item"]),
         (["explain", "SELECT * FROM itm"], ["Did you mean 'item'?"]),
         (["sync", "itm"], ["Did you mean 'item'?"]),
         (["create-index", "itm", "id"], ["Did you mean 'item'?"]),

@@ -32,7 +32,8 @@ FORMATS = ("table", "json", "csv", "arrow", "parquet")
 def command(query: str, format: str | None, output: str | None, rows: int, report: bool) -> None:
     """Run a query and show its rows.
 
-    QUERY "-" is read from stdin. CREATE INDEX, DROP INDEX, SHOW INDEXES, CREATE VIEW and DROP VIEW work too.
+    QUERY "-" is read from stdin. CREATE INDEX, DROP INDEX, SHOW INDEXES, CREATE VIEW and DROP VIEW work too,
+    and EXPLAIN and EXPLAIN ANALYZE show what `needle explain` shows.
 
     \b
     Formats:
@@ -52,12 +53,16 @@ def command(query: str, format: str | None, output: str | None, rows: int, repor
     chosen = format or _format_of(output)
     if chosen in ("arrow", "parquet") and output is None and sys.stdout.isatty():
         raise click.UsageError(f"{chosen} is binary, and this is a terminal. Use --output FILE or a pipe.")
+    from needlepoint.query.statements import Explain, parse
+
     with open_lake() as lake:
         started = time.perf_counter()
         result = lake.sql(query)
         elapsed = time.perf_counter() - started
         if output is not None:
             _write_file(result.to_arrow(), chosen, output, rows)
+        elif chosen == "table" and isinstance(parse(query), Explain):
+            click.echo(str(result.report))
         elif chosen == "table":
             _show(result, rows, elapsed)
         else:

@@ -39,7 +39,7 @@ from needlepoint.query.lookup import Lookup
 from needlepoint.query.parameters import check_text
 from needlepoint.query.parts import ReadPlan, plan_read
 from needlepoint.query.result import Result
-from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, ShowIndexes, parse
+from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, Explain, ShowIndexes, parse
 from needlepoint.query.verify import VerifyReport, verify
 from needlepoint.query.views import check_view
 from needlepoint.settings import Settings
@@ -449,7 +449,10 @@ class Lake:
     # Questions
 
     def sql(self, query: str, parameters: Mapping[str, Any] | None = None) -> Result:
-        """Any query DataFusion runs, with `$name` for parameters; and CREATE / DROP INDEX or VIEW, SHOW INDEXES."""
+        """Any query DataFusion runs, with `$name` for parameters; and CREATE / DROP INDEX or VIEW, SHOW INDEXES.
+
+        EXPLAIN and EXPLAIN ANALYZE give the lines of the report; EXPLAIN VERBOSE gives DataFusion's own plans.
+        """
         check_text(query)
         match parse(query):
             case CreateIndex(table, columns, kind, name, options):
@@ -470,10 +473,23 @@ class Lake:
             case DropView(name):
                 self.registry.drop_view(name)
                 return _answer("dropped", [name])
+            case Explain(explained, analyze):
+                report = (
+                    self.engine.sql(explained, parameters).report if analyze else self.explain(explained, parameters)
+                )
+                return Result(pa.table({"plan": pa.array(str(report).splitlines(), pa.string())}), report)
         return self.engine.sql(query, parameters)
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
         """What a query would read and why, without reading it."""
+        check_text(query)
+        match parse(query):
+            case Explain(explained, analyze):
+                return self.engine.sql(explained, parameters).report if analyze else self.explain(explained, parameters)
+            case None:
+                pass
+            case _:
+                raise SqlError("only a query can be explained.", hint="CREATE, DROP and SHOW read no rows.")
         return self.engine.explain(query, parameters)
 
     def plan_read(self, table: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:

@@ -97,11 +97,13 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
     if found := _NOT_SUPPORTED.search(text):
         return SqlError(
             f"{found[1]} is not a query.",
-            hint="Tables are written by Spark or `needle ingest`; only indexes and views have CREATE and DROP.",
+            hint="Tables are written by Spark or `needle ingest`; only indexes and views have CREATE and DROP in SQL.",
         )
     if "Parquet error" in text or "ParquetError" in text or "Corrupt footer" in text:
         path = re.search(r"(/[^\s:,'\"]+\.parquet)", text)
         return NotParquet(path[1] if path else "a file", _short(text), hint="Write it again or remove it, then sync.")
+    if "only supports a single SQL statement" in text:
+        return SqlError("there are several statements.", hint="Give them one by one.")
     return SqlError(_short(_with_position(text, above)))
 
 

@@ -1,8 +1,8 @@
 """Views, each a query by name, over tables and other views, in whatever order they were made.
 
-Only DataFusion knows which words of a query are names of tables: `b` can be a view, a column or part of a text. So words
-give the order in which views are planned, and DataFusion decides. A view that cannot be planned is left out, and a query
-that uses it fails with the reason.
+Only DataFusion knows which words of a query are names of tables: `b` can be a view, a column or part of a text. So
+words give the order in which views are planned, and DataFusion decides. A view that cannot be planned is left out, and
+a query that uses it fails with the reason.
 """
 
 from __future__ import annotations
