@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.options import common_options, open_lake, start_spark
+from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from needlepoint.spark import Compaction
@@ -109,11 +110,11 @@ def _show_choice(table: str, choice: Choice) -> None:
     files = sum(len(group.files) for group in choice.groups)
     outputs = sum(group.outputs for group in choice.groups)
     if not files:
-        click.echo(f"{table}: nothing to do")
+        say(f"{table}: nothing to do")
     else:
         total = size(sum(group.bytes for group in choice.groups))
         places = count(len({group.directory for group in choice.groups}), "partition")
-        click.echo(f"{table}: {count(files, 'file')} of {places}, {total}, would become about {outputs:,}")
+        say(f"{table}: {count(files, 'file')} of {places}, {total}, would become about {outputs:,}")
     _show_left(choice.left)
 
 
@@ -121,7 +122,7 @@ def _show(table: str, done: Compaction, seconds: float) -> None:
     from needlepoint.cli.screen import count, duration, size
 
     sizes = f"{size(done.bytes)} -> {size(done.new_bytes)}"
-    click.echo(
+    say(
         f"{table}: {count(done.files, 'file')} became {done.new_files:,}, {sizes}, {count(done.rows, 'row')}, "
         f"in {count(done.swaps, 'step')} and {duration(seconds)}"
     )
@@ -129,9 +130,9 @@ def _show(table: str, done: Compaction, seconds: float) -> None:
 
 
 def _show_left(left: Sequence[tuple[str, str]]) -> None:
-    from needlepoint.cli.formats import on_one_line
+    from needlepoint.printable import printable
 
     for path, why in left[:10]:
-        click.echo(f"  left as it is: {on_one_line(path)}: {on_one_line(why)}")
+        say(f"  left as it is: {printable(path)}: {printable(why)}")
     if len(left) > 10:
-        click.echo(f"  and {len(left) - 10:,} more")
+        say(f"  and {len(left) - 10:,} more")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import say
 from needlepoint.cli.sync import exit_with_failures
 
 
@@ -50,11 +51,11 @@ def command(
         reports = [] if no_build else lake.build_index(made)
         status = next(index for each in lake.status().tables for index in each.indexes if index.name == made)
     if no_build:
-        click.echo(f"index {made} is declared; `needle index build {table}` builds it")
+        say(f"index {made} is declared; `needle index build {table}` builds it")
         return
     entries = f"{status.entries:,} {'entry' if status.entries == 1 else 'entries'}"
     took = duration(time.perf_counter() - started)
-    click.echo(f"index {made}: {entries} of {count(status.files, 'file')} in {took}")
+    say(f"index {made}: {entries} of {count(status.files, 'file')} in {took}")
     exit_with_failures(reports)
 
 

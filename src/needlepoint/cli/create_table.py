@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import say
 
 
 @click.command("create-table", short_help="Make a table of a directory of Parquet files.")
@@ -40,4 +41,4 @@ def command(name: str, location: str | None, format: str | None) -> None:
     rows = count(sum(file.rows or 0 for file in files), "row")
     partitions = f", partitioned by {', '.join(table.partitions)}" if table.partitions else ""
     of_others = f", {table.format.partition('=')[0]}" if table.format != "parquet" else ""
-    click.echo(f"table {name}: {count(len(files), 'file')}, {rows}{partitions}{of_others}")
+    say(f"table {name}: {count(len(files), 'file')}, {rows}{partitions}{of_others}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.options import common_options, open_lake, start_spark
+from needlepoint.cli.say import say
 from needlepoint.cli.sync import exit_with_failures
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def build(table: str, index: str | None, on: str, master: str | None, settings: 
         lake.indexes_of(table, index)  # refused before Spark starts
         report = _on_spark(lake, table, index, master, config) if on == "spark" else lake.build(table, index)[0]
     took = duration(time.perf_counter() - started)
-    click.echo(f"{table}: {count(report.indexed, 'file')} indexed in {took}")
+    say(f"{table}: {count(report.indexed, 'file')} indexed in {took}")
     exit_with_failures([report])
 
 

@@ -12,6 +12,7 @@ import click
 
 from needlepoint.cli.options import common_options, open_lake
 from needlepoint.cli.query import QUERY
+from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,13 +63,13 @@ def command(query: str, format: str | None, output: str | None, rows: int, repor
         if output is not None:
             _write_file(result.to_arrow(), chosen, output, rows)
         elif chosen == "table" and isinstance(parse(query), Explain):
-            click.echo(str(result.report))
+            say(str(result.report))
         elif chosen == "table":
             _show(result, rows, elapsed)
         else:
             _write(result.to_arrow(), chosen, sys.stdout.buffer, rows)
         if report:
-            click.echo(str(result.report), err=True)
+            say(str(result.report), err=True)
 
 
 def _format_of(output: str | None) -> str:
@@ -89,15 +90,18 @@ def _write_file(table: pa.Table, format: str, output: str, rows: int) -> None:
             _write(table, format, file, rows)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror or error}.") from error
-    click.echo(f"{count(table.num_rows, 'row')} written to {output}", err=True)
+    say(f"{count(table.num_rows, 'row')} written to {output}", err=True)
 
 
 def _write(table: pa.Table, format: str, stream: IO[bytes], rows: int) -> None:
     from rich.console import Console
 
-    from needlepoint.cli.formats import WRITERS
+    from needlepoint.cli.formats import WRITERS, write_csv_for_terminal
     from needlepoint.cli.screen import WIDTH_OF_A_FILE
 
+    if format == "csv" and stream.isatty():
+        write_csv_for_terminal(table, stream)
+        return
     if format != "table":
         WRITERS[format](table, stream)
         return

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import say
 
 
 @click.command("verify", short_help="Compare what indexes answer with what a scan answers.")
@@ -30,13 +31,13 @@ def command(table: str | None, samples: int, format: str) -> None:
     with open_lake() as lake:
         reports = [lake.verify(name, samples) for name in ([table] if table else lake.tables())]
     if format == "json":
-        click.echo(json.dumps([asdict(report) for report in reports], indent=2))
+        say(json.dumps([asdict(report) for report in reports], indent=2))
     for report in reports if format == "table" else ():
         indexes = len({check.index for check in report.checks})
         found = "" if report.differences else ", no difference to a scan"
-        click.echo(f"{report.table}: {count(len(report.checks), 'question')} to {count(indexes, 'index')}{found}")
+        say(f"{report.table}: {count(len(report.checks), 'question')} to {count(indexes, 'index')}{found}")
         for check in report.differences:
-            click.echo(
+            say(
                 f"error: index {check.index} ({check.kind}): {check.indexed:,} rows for {check.condition}, "
                 f"a scan finds {check.scanned:,}; `needle rebuild {report.table} --from-data` makes it anew",
                 err=True,

@@ -477,7 +477,7 @@ class Lake:
                 report = (
                     self.engine.sql(explained, parameters).report if analyze else self.explain(explained, parameters)
                 )
-                return Result(pa.table({"plan": pa.array(str(report).splitlines(), pa.string())}), report)
+                return Result(pa.table({"plan": pa.array(str(report).split("\n"), pa.string())}), report)
         return self.engine.sql(query, parameters)
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
