@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.integration.test_cli import lake, needle, refused
+from tests.integration.test_cli import lake, needle, refused, write_items
 
 import needlepoint
 
@@ -66,3 +66,58 @@ def test_explain_verbose_is_the_engine_s_own(lake: Path) -> None:
 def test_sql_that_is_not_for_here_says_what_is(lake: Path, query: str, words: list[str]) -> None:
     refused(needle("sql", query, lake=lake), *words)
     refused(needle("explain", query, lake=lake), *words)
+
+
+# A file or a pattern where a directory is meant
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for number in range(3):
+        write_items(tmp_path / "data" / f"part-{number}.parquet", number * 10, 10)
+    return tmp_path / "data"
+
+
+def test_create_table_of_one_file_names_the_directory(data: Path, tmp_path: Path) -> None:
+    file = data / "part-0.parquet"
+    words = (f"{file} is one file", f"`needle create-table item {data}`")
+    refused(needle("create-table", "item", str(file), lake=tmp_path / "lake"), *words)
+    assert needle("create-table", "item", str(data), lake=tmp_path / "lake").exit_code == 0
+
+
+@pytest.mark.parametrize("pattern", ["*.parquet", "part-?.parquet", "**/*.parquet"])
+def test_create_table_of_a_pattern_that_means_the_directory(data: Path, tmp_path: Path, pattern: str) -> None:
+    done = needle("create-table", "item", f"{data}/{pattern}", lake=tmp_path / "lake")
+    assert done.stdout == "table item: 3 files, 30 rows\n"
+    with needlepoint.open(tmp_path / "lake") as opened:
+        assert opened.registry.table("item").location == str(data)
+
+
+def test_create_table_of_a_pattern_of_partitions(tmp_path: Path) -> None:
+    for year in (2023, 2024):
+        write_items(tmp_path / "data" / f"year={year}" / "a.parquet", year, 10)
+    done = needle("create-table", "item", f"{tmp_path}/data/year=*/*.parquet", lake=tmp_path / "lake")
+    assert done.stdout == "table item: 2 files, 20 rows, partitioned by year\n"
+
+
+def test_create_table_of_some_files_of_a_directory(data: Path, tmp_path: Path) -> None:
+    words = (f"2 of 3 Parquet files in {data}", f"`needle create-table item {data}` takes all")
+    root = tmp_path / "lake"
+    refused(needle("create-table", "item", f"{data}/part-[01].parquet", lake=root), *words)
+    some = [str(data / f"part-{number}.parquet") for number in range(2)]
+    refused(needle("create-table", "item", *some, lake=root), *words)
+    refused(needle("create-table", "item", f"{data}/nope*.parquet", lake=root), "no Parquet file like that")
+    refused(
+        needle("create-table", "item", "s3://bucket/x/*.parquet", lake=root), "`needle create-table item s3://bucket/x`"
+    )
+
+
+def test_create_table_of_a_pattern_that_the_shell_expanded(data: Path, tmp_path: Path) -> None:
+    every = sorted(map(str, data.iterdir()))
+    assert needle("create-table", "item", *every, lake=tmp_path / "lake").stdout == "table item: 3 files, 30 rows\n"
+    assert needle("create-table", "two", "one", "two", lake=tmp_path / "lake").exit_code == 2
+
+
+def test_a_directory_named_like_a_file_is_a_directory(tmp_path: Path) -> None:
+    write_items(tmp_path / "item.parquet" / "a[1].parquet", 0, 10)
+    assert needle("create-table", "item", str(tmp_path / "item.parquet"), lake=tmp_path / "lake").exit_code == 0
