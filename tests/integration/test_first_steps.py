@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
-from tests.integration.test_cli import lake, needle, refused, write_items
+from tests.integration.test_cli import ROWS, lake, needle, refused, run, write_items
+from tests.lakes import products, staged
 
 import needlepoint
 
@@ -121,3 +123,49 @@ def test_create_table_of_a_pattern_that_the_shell_expanded(data: Path, tmp_path:
 def test_a_directory_named_like_a_file_is_a_directory(tmp_path: Path) -> None:
     write_items(tmp_path / "item.parquet" / "a[1].parquet", 0, 10)
     assert needle("create-table", "item", str(tmp_path / "item.parquet"), lake=tmp_path / "lake").exit_code == 0
+
+
+# Questions before something is deleted
+
+
+def rows(root: Path) -> int:
+    return int(
+        json.loads(needle("sql", "--format", "json", "SELECT count(*) AS n FROM item", lake=root).stdout)[0]["n"]
+    )
+
+
+def test_delete_without_a_terminal_says_so(lake: Path) -> None:
+    command = ("delete", "item", "--where", "id = 5")
+    done = needle(*command, lake=lake)
+    assert done.exit_code == 1 and "1 row" in done.stdout
+    assert done.stderr.startswith("error: there is no terminal to ask on") and "--yes" in done.stderr
+    process = run("--lake", str(lake), *command, stdin=subprocess.DEVNULL)
+    assert process.returncode == 1 and b"--yes" in process.stderr
+    assert rows(lake) == ROWS
+    assert needle(*command, lake=lake, stdin="n\n").exit_code == 1
+    assert rows(lake) == ROWS
+    assert needle(*command, lake=lake, stdin="y\n").exit_code == 0
+    assert rows(lake) == ROWS - 1
+
+
+def test_compact_asks_before_it_replaces_files_of_others(lake: Path, tmp_path: Path) -> None:
+    write_items(tmp_path / "data" / "item" / "shop=0" / "more.parquet", 3000, 10)
+    files = sorted((tmp_path / "data").rglob("*.parquet"))
+    done = needle("compact", "item", lake=lake)
+    assert done.exit_code == 1 and "--yes" in done.stderr
+    assert "2 files not written by Needlepoint would be deleted afterwards: shop=0/more.parquet" in done.stdout
+    assert needle("compact", "item", lake=lake, stdin="no\n").exit_code == 1
+    assert sorted((tmp_path / "data").rglob("*.parquet")) == files
+    assert needle("compact", "item", lake=lake, stdin="y\n").exit_code == 0
+    assert len(list((tmp_path / "data").rglob("*.parquet"))) == 3
+    assert rows(lake) == ROWS + 10
+
+
+def test_compact_does_not_ask_about_its_own_files(tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    with needlepoint.open(root) as opened:
+        for number in range(3):
+            staging = opened.staging("item")
+            opened.publish("item", staged(staging, {"a.parquet": products(number * 10, 10)}), staging)
+    assert needle("compact", "item", lake=root).stdout.startswith("item: 3 files became 1")
+    assert rows(root) == 30

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.asking import agreed
 from needlepoint.cli.options import Command, common_options, open_lake
 from needlepoint.cli.say import say
 
@@ -28,7 +29,7 @@ def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deleted], *, dry_
         say(f"{table}: {_told(would)} would be deleted")
         if dry_run or not would.rows + would.removed:
             return
-        if not click.confirm("Delete them?", err=True):
+        if not agreed("Delete them?"):
             say("nothing was deleted")
             click.get_current_context().exit(1)
     done = remove(False)

@@ -98,7 +98,7 @@ def _is_a_file(name: str, place: str) -> UsageError:
     directory = place.rpartition("/")[0]
     return UsageError(
         f"{place} is one file, and a table has all Parquet files of a directory.",
-        hint=f"`needle create-table {name} {shlex.quote(directory)}` takes them all; or give it a directory of its own.",
+        hint=f"`needle create-table {name} {shlex.quote(directory)}` takes all; or give it a directory of its own.",
     )
 
 
