@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -169,3 +170,34 @@ def test_compact_does_not_ask_about_its_own_files(tmp_path: Path) -> None:
             opened.publish("item", staged(staging, {"a.parquet": products(number * 10, 10)}), staging)
     assert needle("compact", "item", lake=root).stdout.startswith("item: 3 files became 1")
     assert rows(root) == 30
+
+
+# Indexes
+
+
+@pytest.mark.parametrize("option", [(), ("--from-data",)])
+def test_rebuild_says_how_much_it_built(lake: Path, option: tuple[str, ...]) -> None:
+    assert needle("rebuild", "item", *option, lake=lake).stdout.startswith("item: 3 files indexed again in ")
+    assert needle("verify", lake=lake).exit_code == 0
+
+
+def test_verify_says_once_what_one_index_lacks(lake: Path) -> None:
+    """Two indexes that pretend to know all files and have no entry of them."""
+    assert needle("create-index", "item", "title", "--no-build", lake=lake).exit_code == 0
+    assert needle("drop-index", "item_id_key", lake=lake).exit_code == 0
+    assert needle("create-index", "item", "id", "--name", "other", "--no-build", lake=lake).exit_code == 0
+    with sqlite3.connect(lake / ".needlepoint" / "registry.db") as connection:
+        connection.execute("INSERT INTO indexed SELECT files.id, indexes.id, 1000 FROM files, indexes")
+        connection.execute("UPDATE sequence SET value = value + 1")
+    connection.close()
+    done = needle("verify", lake=lake)
+    assert done.exit_code == 1 and "40 questions to 2 indexes" in done.stdout
+    first, second, hint = done.stderr.splitlines()
+    assert first.startswith(
+        "error: index item_title_key (key): 20 of 20 answers differ from a scan's: 0 rows for title = "
+    )
+    assert second.startswith("error: index other (key): 20 of 20 answers differ") and "a scan finds 1" in second
+    assert "`needle rebuild item --from-data`" in hint
+    assert len(json.loads(needle("verify", "--format", "json", lake=lake).stdout)[0]["checks"]) == 40
+    assert needle("rebuild", "item", "--from-data", lake=lake).exit_code == 0
+    assert needle("verify", lake=lake).exit_code == 0

@@ -232,9 +232,9 @@ class Lake:
         any, without reading their data; or `from_data`, which embeds them anew too."""
         for each in self.indexes_of(table, index):
             self.indexer.begin_anew(each)
-        if from_data:
-            self.indexer.catch_up(self.registry.table(table), from_data=True)
-        return self.sync(table)
+        built, _ = self.indexer.catch_up(self.registry.table(table), from_data=True) if from_data else (0, ())
+        # What could not be built is tried once more, and told then.
+        return [SyncReport(table, indexed=built).then(report) for report in self.sync(table)]
 
     def indexes_of(self, table: str, name: str | None = None) -> list[Index]:
         """The indexes of a table, or the one of this name; UnknownName if there is none."""
