@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -201,3 +202,43 @@ def test_verify_says_once_what_one_index_lacks(lake: Path) -> None:
     assert len(json.loads(needle("verify", "--format", "json", lake=lake).stdout)[0]["checks"]) == 40
     assert needle("rebuild", "item", "--from-data", lake=lake).exit_code == 0
     assert needle("verify", lake=lake).exit_code == 0
+
+
+# Files that are written
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "arrow", "parquet"])
+def test_output_that_does_not_fit_leaves_nothing(lake: Path, tmp_path: Path, format: str) -> None:
+    """A limit on the size of files stands for a full disk."""
+    directory = tmp_path / "out"
+    directory.mkdir()
+    target = directory / f"x.{format}"
+    query = (
+        "SELECT id, sha512(title || repeat('x', id)) AS h FROM item"
+        + " UNION ALL SELECT id, sha512(title) FROM item" * 8
+    )
+    command = ("--lake", str(lake), "sql", "--output", str(target), query)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+    for content in (None, b"what was there"):
+        if content is not None:
+            target.write_bytes(content)
+        failed = run(*command, preexec_fn=limit)
+        assert failed.returncode == 1 and b"cannot be written: File too large" in failed.stderr, failed.stderr
+        assert [path.name for path in directory.iterdir()] == ([] if content is None else [target.name])
+        assert content is None or target.read_bytes() == content
+    target.chmod(0o640)
+    assert run(*command).returncode == 0
+    assert target.stat().st_size > 400_000 and target.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in directory.iterdir()] == [target.name]
+
+
+def test_output_into_a_device_or_through_a_link(lake: Path, tmp_path: Path) -> None:
+    command = ("sql", "SELECT id FROM item", "--format", "csv", "--output")
+    assert needle(*command, "/dev/null", lake=lake).exit_code == 0
+    assert Path("/dev/null").is_char_device()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
+    assert needle(*command, str(tmp_path / "link.csv"), lake=lake).exit_code == 0
+    assert (tmp_path / "link.csv").is_symlink() and (tmp_path / "real.csv").read_text().count("\n") == ROWS + 1

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
 import sys
 import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -86,11 +91,34 @@ def _write_file(table: pa.Table, format: str, output: str, rows: int) -> None:
     from needlepoint.errors import UsageError
 
     try:
-        with Path(output).open("wb") as file:
+        with _complete_or_not_at_all(Path(output)) as file:
             _write(table, format, file, rows)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror or error}.") from error
     say(f"{count(table.num_rows, 'row')} written to {output}", err=True)
+
+
+@contextmanager
+def _complete_or_not_at_all(target: Path) -> Iterator[IO[bytes]]:
+    """A file that has its name when all of it is written: on a full disk nothing is left, and what was there before
+    stays. A pipe or a device is written to as it is."""
+    target = target.resolve()
+    if target.exists() and not target.is_file():
+        with target.open("wb") as stream:
+            yield stream
+        return
+    beside = target.with_name(f".{target.name[:200]}.{uuid.uuid4().hex}")
+    try:
+        with beside.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        if target.exists():
+            shutil.copymode(target, beside)
+        beside.replace(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _write(table: pa.Table, format: str, stream: IO[bytes], rows: int) -> None:
