@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import resource
+import signal
 import sqlite3
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from tests.integration.test_cli import ROWS, lake, needle, refused, run, write_items
+from tests.integration.test_cli import ROWS, console_script, lake, needle, refused, run, write_items
 from tests.lakes import products, staged
 
 import needlepoint
@@ -242,3 +244,25 @@ def test_output_into_a_device_or_through_a_link(lake: Path, tmp_path: Path) -> N
     (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
     assert needle(*command, str(tmp_path / "link.csv"), lake=lake).exit_code == 0
     assert (tmp_path / "link.csv").is_symlink() and (tmp_path / "real.csv").read_text().count("\n") == ROWS + 1
+
+
+# Interrupts
+
+
+def test_an_interrupted_create_index_says_what_it_leaves(lake: Path) -> None:
+    command = [*console_script(), "--lake", str(lake), "create-index", "item", "title", "--kind", "distinct", "--embed"]
+    with needlepoint.open(lake) as opened:
+        # Embedding waits for whoever takes files out of the table.
+        with opened.registry.turns.of_remover(opened.registry.table("item")):
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            while len(opened.registry.indexes()) < 2 and process.poll() is None:
+                time.sleep(0.05)
+            time.sleep(1.0)
+            process.send_signal(signal.SIGINT)
+            out, problems = process.communicate(timeout=60)
+        assert (process.returncode, out) == (130, "")
+        (line,) = problems.splitlines()
+        assert line.startswith("interrupted: index item_title_distinct is declared, and has 0 of 3 files;")
+        assert "`needle index build item`" in line and "`needle drop-index item_title_distinct`" in line
+    assert needle("index", "build", "item", lake=lake).stdout.startswith("item: 3 files indexed in ")
+    assert needle("drop-index", "item_title_distinct", lake=lake).exit_code == 0

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 
 from needlepoint.printable import printable, printable_lines
+
+KEPT = "what was built is kept, and queries scan the rest."
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -16,6 +20,16 @@ def say(text: str, *, err: bool = False) -> None:
 def one_line(text: object) -> str:
     """A message that may have several lines, on one."""
     return " ".join(str(text).split())
+
+
+@contextmanager
+def if_interrupted(tell: Callable[[], str]) -> Iterator[None]:
+    """An interrupt ends the command as ever, and the user learns what it leaves and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"interrupted: {tell()}", err=True)
+        raise
 
 
 class Warnings(logging.Handler):

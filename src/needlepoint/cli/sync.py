@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.cli.say import one_line, say
+from needlepoint.cli.say import KEPT, if_interrupted, one_line, say
 
 if TYPE_CHECKING:
     from needlepoint.indexer.indexer import SyncReport
@@ -28,7 +28,7 @@ def command(table: str | None) -> None:
       needle sync
       needle sync product
     """
-    with open_lake() as lake:
+    with open_lake() as lake, if_interrupted(lambda: f"{KEPT} The same command goes on."):
         reports = lake.sync(table)
     for report in reports:
         say(

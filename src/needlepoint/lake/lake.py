@@ -190,6 +190,7 @@ class Lake:
         """Declare an index and build it for the files there are; `build=False` leaves it to the next sync or event.
 
         With `embed`, what it knows of a file is put into the file itself, which every other reader goes on reading.
+        An interrupt leaves the index declared, with what was built; `build_index` or `sync` goes on.
         docs/indexes.md lists the kinds and their options.
         """
         columns = (column,) if isinstance(column, str) else tuple(column)
