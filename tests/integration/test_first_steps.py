@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.integration.test_cli import ROWS, console_script, lake, needle, refus
 from tests.lakes import products, staged
 
 import needlepoint
+from needlepoint.errors import UsageError
 
 __all__ = ["lake"]  # a fixture
 
@@ -266,3 +268,36 @@ def test_an_interrupted_create_index_says_what_it_leaves(lake: Path) -> None:
         assert "`needle index build item`" in line and "`needle drop-index item_title_distinct`" in line
     assert needle("index", "build", "item", lake=lake).stdout.startswith("item: 3 files indexed in ")
     assert needle("drop-index", "item_title_distinct", lake=lake).exit_code == 0
+
+
+# In Python
+
+
+def test_a_closed_lake_says_so(lake: Path) -> None:
+    opened = needlepoint.open(lake)
+    table = opened.table("item")
+    assert len(opened.sql("SELECT id FROM item WHERE id = 7")) == len(table.get(id=7)) == 1
+    opened.close()
+    opened.close()
+    asked: list[Callable[[], object]] = [
+        lambda: opened.sql("SELECT id FROM item WHERE id = 7"),
+        lambda: opened.sql("SELECT count(*) FROM item"),
+        lambda: opened.explain("SELECT 1 FROM item"),
+        lambda: table.get(id=7),
+        lambda: opened.table("item"),
+        lambda: opened.tables(),
+        lambda: opened.sync(),
+        lambda: opened.status(),
+        lambda: opened.create_index("item", "title"),
+        lambda: opened.delete("item", "id = 7"),
+        lambda: opened.staging("item"),
+        lambda: list(opened.follow_events(once=True)),
+        lambda: opened.advise("item"),
+        lambda: opened.verify("item"),
+        lambda: opened.sweep(),
+    ]
+    for ask in asked:
+        with pytest.raises(UsageError, match=r"is closed\. Open it again with needlepoint\.open\."):
+            ask()
+    with needlepoint.open(lake) as again:
+        assert len(again.sql("SELECT id FROM item WHERE id = 7")) == 1
