@@ -200,11 +200,13 @@ class Lake:
         if kind == "key":
             self.key_store(index).ingest([])  # an index without entries is there, and empty
         if build:
-            self.build_index(index.name)
+            for failure in (each for report in self.build_index(index.name) for each in report.failures):
+                _log.warning("%s", failure.reason)
         return index.name
 
     def build_index(self, name: str) -> list[SyncReport]:
-        """Build what an index lacks. One that cannot be made of some file is dropped, and NotIndexable says why."""
+        """Build what an index lacks. One that cannot be made of some file is dropped, and NotIndexable says why; files
+        that cannot be read are told in the reports."""
         index = self.registry.index(name)
         table = next(table for table in self.registry.tables() if table.id == index.table_id)
         reports = self.sync(table.name)
@@ -214,7 +216,6 @@ class Lake:
             if failure.index_id == index.id:
                 self.drop_index(name)
                 raise NotIndexable(failure.reason)
-            _log.warning("%s", failure.reason)
         return reports
 
     def build(self, table: str, index: str | None = None, *, pool: Pool | None = None) -> list[SyncReport]:

@@ -34,7 +34,7 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
-from needlepoint.errors import FileChanged, SqlError
+from needlepoint.errors import FileChanged
 from needlepoint.indexes.text_statistics import WordIndex
 from needlepoint.parquet.caches import Caches
 from needlepoint.predicate import In, leaves
@@ -60,6 +60,7 @@ from needlepoint.query.scoring import Contexts, Score, counted, scores
 from needlepoint.query.shortcut import Lookup, recognise
 from needlepoint.query.statements import quoted
 from needlepoint.query.steps import narrow
+from needlepoint.query.unreadable import unreadable
 from needlepoint.query.views import Broken, define, views_named, words
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
@@ -161,7 +162,7 @@ class Engine:
             try:
                 return run(plain=True)
             except CannotSkip as error:
-                raise SqlError(str(error)) from error
+                raise unreadable(error, error.readings) from error
 
     def retried(self, ask: Callable[[bool], Answer]) -> Answer:
         """Ask again, of the files as they are then, when one changed; `ask` learns whether it is the first time."""

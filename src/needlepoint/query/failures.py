@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -37,7 +37,11 @@ _LONGEST = 500
 
 class CannotSkip(NeedlepointError):
     """DataFusion's reader cannot skip rows in some encodings (DELTA_BINARY_PACKED as DuckDB writes it), but it can
-    read them whole: the query is run again without filter pushdown."""
+    read them whole: the query is run again without filter pushdown. A file that fails then, too, is damaged."""
+
+    def __init__(self, text: str, readings: Sequence[Reading] = ()) -> None:
+        self.readings = readings
+        super().__init__(text)
 
 
 def look_into(failure: BaseException, readings: Iterable[Reading]) -> NoReturn:
@@ -55,7 +59,7 @@ def look_into(failure: BaseException, readings: Iterable[Reading]) -> NoReturn:
     for reading in readings:
         for file in sorted(reading.scanned, key=lambda file: file.id is not None):
             build_card(reading.path(file))
-    raise CannotSkip(text) from failure
+    raise CannotSkip(text, readings) from failure
 
 
 @contextmanager
