@@ -16,6 +16,7 @@ from tests.integration.test_cli import ROWS, console_script, lake, needle, refus
 from tests.lakes import products, staged
 
 import needlepoint
+from needlepoint.cli.needle import _show
 from needlepoint.errors import UsageError
 
 __all__ = ["lake"]  # a fixture
@@ -301,3 +302,20 @@ def test_a_closed_lake_says_so(lake: Path) -> None:
             ask()
     with needlepoint.open(lake) as again:
         assert len(again.sql("SELECT id FROM item WHERE id = 7")) == 1
+
+
+# Memory
+
+
+def test_a_limit_that_may_abort_the_process_is_told_before(lake: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+    limited = run("--lake", str(lake), "status", preexec_fn=limit)
+    assert b"warning: address space is limited to 1,024 MiB (ulimit -v)" in limited.stderr
+    assert b"warning" not in run("--lake", str(lake), "status").stderr
+
+
+def test_too_little_memory_is_an_error_and_no_accident(capsys: pytest.CaptureFixture[str]) -> None:
+    _show(MemoryError("Unable to allocate 24.4 MiB"), debug=False)
+    assert capsys.readouterr().err.startswith("error: there is not enough memory: Unable to allocate 24.4 MiB.")

@@ -101,6 +101,9 @@ def _show(error: Exception, debug: bool) -> None:
     said = one_line(error)
     if isinstance(error, NeedlepointError):
         say(f"error: {said}", err=True)
+    elif isinstance(error, MemoryError):
+        said = f": {said}" if said else ""
+        say(f"error: there is not enough memory{said}. docs/settings.md says what takes how much.", err=True)
     else:
         hint = "" if debug else "; run with --debug"
         say(f"internal error: {type(error).__name__}: {said}{hint}", err=True)
