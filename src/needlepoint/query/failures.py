@@ -94,6 +94,8 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
         known = {each.replace('"', "").split(".")[-1].strip() for each in valid[1].split(",")} if valid else set()
         exact = next((each for each in known if each.lower() == name.lower()), None)
         if exact is not None and exact != name:
+            if exact == exact.lower():  # in quotes, since SQL folds the rest
+                return SqlError(f"unknown column '{name}'{_place(query, name)}.", hint=f"Its name is {exact}.")
             return SqlError(f"column '{exact}' has capital letters.", hint=f'Write it in double quotes: "{exact}".')
         return UnknownName("column", name, known, where=_place(query, name))
     if found := _NO_VALUE.search(text):
@@ -161,7 +163,7 @@ def _short(text: str) -> str:
     line = _NOISE.sub("", " ".join(text.split()))
     line = re.sub(r'^ParserError\("(.*)"\)$', r"\1", line)
     line = line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
-    return line.rstrip(".") + "."
+    return line.rstrip(".") + ("" if line.rstrip(".").endswith("?") else ".")
 
 
 def _with_position(text: str, above: int) -> str:

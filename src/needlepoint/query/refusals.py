@@ -47,7 +47,7 @@ def refusal(text: str) -> SqlError | None:
     """Why a statement is not carried out, if its first words say so."""
     first = _FIRST.match(text)
     word = first[0].upper() if first else ""
-    if found := _TABLE.match(text):
+    if word in ("CREATE", "DROP") and (found := _TABLE.match(text)):
         word = f"{found[1].upper()} TABLE"
     if word not in _HINTS:
         return None
