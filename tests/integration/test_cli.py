@@ -334,7 +334,7 @@ def test_status(lake: Path, tmp_path: Path) -> None:
         (["sql", "SELECT * FROM itm"], ["unknown table 'itm'", "Did you mean 'item'?"]),
         (["sql", "SELECT titel FROM item"], ["unknown column 'titel'", "Did you mean 'title'?"]),
         (["sql", "SELEC 1"], ["SELEC"]),
-        (["sql", "DROP TABLE item"], ["not a query"]),
+        (["sql", "DROP TABLE item"], ["needle drop-table item"]),
         (["explain", "SELECT * FROM itm"], ["Did you mean 'item'?"]),
         (["sync", "itm"], ["Did you mean 'item'?"]),
         (["create-index", "itm", "id"], ["Did you mean 'item'?"]),
@@ -663,6 +663,7 @@ def test_ingest_of_json_with_a_schema_and_no_index(tmp_path: Path, spark: Any) -
     [
         ([], ["no file or directory"]),
         (["--partition-by", "shopp"], ["Did you mean 'shop'?"]),
+        (["--schema", "id BIGIN"], ["'id BIGIN' is no schema", 'Unsupported data type "BIGIN"', "product_id BIGINT"]),
     ],
 )
 def test_ingest_refuses(tmp_path: Path, spark: Any, options: list[str], words: list[str]) -> None:

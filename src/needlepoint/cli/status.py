@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +35,7 @@ def command(format: str) -> None:
     with open_lake() as lake:
         status = lake.status()
     if format == "json":
-        click.echo(json.dumps(asdict(status), indent=2))
+        say(json.dumps(asdict(status), indent=2))
         return
     from needlepoint.cli.screen import output
 

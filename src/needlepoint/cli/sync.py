@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import KEPT, if_interrupted, one_line, say
 
 if TYPE_CHECKING:
     from needlepoint.indexer.indexer import SyncReport
@@ -27,15 +28,15 @@ def command(table: str | None) -> None:
       needle sync
       needle sync product
     """
-    with open_lake() as lake:
+    with open_lake() as lake, if_interrupted(lambda: f"{KEPT} The same command goes on."):
         reports = lake.sync(table)
     for report in reports:
-        click.echo(
+        say(
             f"{report.table}: {report.added:,} added, {report.changed:,} changed, {report.removed:,} removed, "
             f"{report.indexed:,} indexed"
         )
     if not reports:
-        click.echo("there are no tables yet; `needle create-table` or `needle ingest` makes one")
+        say("there are no tables yet; `needle create-table` or `needle ingest` makes one")
     exit_with_failures(reports)
 
 
@@ -43,6 +44,6 @@ def exit_with_failures(reports: Sequence[SyncReport]) -> None:
     """Name the files that could not be indexed."""
     failures = [failure for report in reports for failure in report.failures]
     for failure in failures:
-        click.echo(f"error: {' '.join(failure.reason.split())}", err=True)
+        say(f"error: {one_line(failure.reason)}", err=True)
     if failures:
         click.get_current_context().exit(1)

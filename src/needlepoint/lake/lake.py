@@ -36,10 +36,12 @@ from needlepoint.query.explain import Report
 from needlepoint.query.file_indexes import FileIndexes
 from needlepoint.query.history import History
 from needlepoint.query.lookup import Lookup
+from needlepoint.query.parameters import check_text
 from needlepoint.query.parts import ReadPlan, plan_read
 from needlepoint.query.result import Result
-from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, ShowIndexes, parse
+from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, Explain, ShowIndexes, parse
 from needlepoint.query.verify import VerifyReport, verify
+from needlepoint.query.views import check_view
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
 from needlepoint.stores.packs import PackStore
@@ -188,6 +190,7 @@ class Lake:
         """Declare an index and build it for the files there are; `build=False` leaves it to the next sync or event.
 
         With `embed`, what it knows of a file is put into the file itself, which every other reader goes on reading.
+        An interrupt leaves the index declared, with what was built; `build_index` or `sync` goes on.
         docs/indexes.md lists the kinds and their options.
         """
         columns = (column,) if isinstance(column, str) else tuple(column)
@@ -197,11 +200,13 @@ class Lake:
         if kind == "key":
             self.key_store(index).ingest([])  # an index without entries is there, and empty
         if build:
-            self.build_index(index.name)
+            for failure in (each for report in self.build_index(index.name) for each in report.failures):
+                _log.warning("%s", failure.reason)
         return index.name
 
     def build_index(self, name: str) -> list[SyncReport]:
-        """Build what an index lacks. One that cannot be made of some file is dropped, and NotIndexable says why."""
+        """Build what an index lacks. One that cannot be made of some file is dropped, and NotIndexable says why; files
+        that cannot be read are told in the reports."""
         index = self.registry.index(name)
         table = next(table for table in self.registry.tables() if table.id == index.table_id)
         reports = self.sync(table.name)
@@ -211,7 +216,6 @@ class Lake:
             if failure.index_id == index.id:
                 self.drop_index(name)
                 raise NotIndexable(failure.reason)
-            _log.warning("%s", failure.reason)
         return reports
 
     def build(self, table: str, index: str | None = None, *, pool: Pool | None = None) -> list[SyncReport]:
@@ -230,9 +234,9 @@ class Lake:
         any, without reading their data; or `from_data`, which embeds them anew too."""
         for each in self.indexes_of(table, index):
             self.indexer.begin_anew(each)
-        if from_data:
-            self.indexer.catch_up(self.registry.table(table), from_data=True)
-        return self.sync(table)
+        built, _ = self.indexer.catch_up(self.registry.table(table), from_data=True) if from_data else (0, ())
+        # What could not be built is tried once more, and told then.
+        return [SyncReport(table, indexed=built).then(report) for report in self.sync(table)]
 
     def indexes_of(self, table: str, name: str | None = None) -> list[Index]:
         """The indexes of a table, or the one of this name; UnknownName if there is none."""
@@ -447,7 +451,11 @@ class Lake:
     # Questions
 
     def sql(self, query: str, parameters: Mapping[str, Any] | None = None) -> Result:
-        """Any query DataFusion runs, with `$name` for parameters; and CREATE / DROP INDEX or VIEW, SHOW INDEXES."""
+        """Any query DataFusion runs, with `$name` for parameters; and CREATE / DROP INDEX or VIEW, SHOW INDEXES.
+
+        EXPLAIN and EXPLAIN ANALYZE give the lines of the report; EXPLAIN VERBOSE gives DataFusion's own plans.
+        """
+        check_text(query)
         match parse(query):
             case CreateIndex(table, columns, kind, name, options):
                 given = {key: value for key, value in options.items() if key != "embed"}
@@ -461,16 +469,29 @@ class Lake:
             case ShowIndexes(table):
                 return self._show_indexes(table)
             case CreateView(name, view):
-                self.engine.explain(view)
+                check_view(self.engine.explain, name, view)
                 self.registry.create_view(name, view)
                 return _answer("view", [name])
             case DropView(name):
                 self.registry.drop_view(name)
                 return _answer("dropped", [name])
+            case Explain(explained, analyze):
+                report = (
+                    self.engine.sql(explained, parameters).report if analyze else self.explain(explained, parameters)
+                )
+                return Result(pa.table({"plan": pa.array(str(report).split("\n"), pa.string())}), report)
         return self.engine.sql(query, parameters)
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
         """What a query would read and why, without reading it."""
+        check_text(query)
+        match parse(query):
+            case Explain(explained, analyze):
+                return self.engine.sql(explained, parameters).report if analyze else self.explain(explained, parameters)
+            case None:
+                pass
+            case _:
+                raise SqlError("only a query can be explained.", hint="CREATE, DROP and SHOW read no rows.")
         return self.engine.explain(query, parameters)
 
     def plan_read(self, table: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:

@@ -8,6 +8,8 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+from needlepoint.printable import printable
+
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
@@ -135,7 +137,7 @@ class Report:
         if self.seconds:
             times = ", ".join(f"{name} {value * 1000:.2f} ms" for name, value in self.seconds.items())
             lines.append(f"time: {times}")
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 def _table_lines(table: TableReport, executed: bool) -> list[str]:

@@ -33,6 +33,7 @@ from needlepoint.query.prepared import Prepared
 from needlepoint.query.reading import FEW_ROWS, Reading
 from needlepoint.query.scan import FILES_WORTH_A_LISTING, arms, check_present, native_arm, page_arm
 from needlepoint.query.statements import quoted
+from needlepoint.query.unreadable import unreadable
 from needlepoint.tables.definitions import File, Table
 
 # Beginning a task costs 35 ms or more; scanning so much takes a few times as long.
@@ -97,11 +98,25 @@ class Part:
                 look_into(error, [self.reading])
             except CannotSkip:
                 plain = replace(self.care, statistics=False, pushdown=False)
-        for batch in self._run(made, plain):
+        for batch in self._plainly(made, plain):
             known = min(seen, batch.num_rows)
             seen -= known
             if batch.num_rows > known:
                 yield batch.slice(known)
+
+    def _plainly(
+        self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame], care: Care
+    ) -> Iterator[pa.RecordBatch]:
+        """Once more; a file that cannot be read now is damaged."""
+        try:
+            yield from self._run(made, care)
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            try:
+                look_into(error, [self.reading])
+            except CannotSkip as failure:
+                raise unreadable(failure, failure.readings) from error
 
     def _run(
         self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame], care: Care

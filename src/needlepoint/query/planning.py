@@ -271,7 +271,7 @@ class _Converter:
         name = "cast" if variant == "Cast" else left.rex_call_operator()
         if name == "strpos":
             return self._found_at(operands, operator, values)
-        fixed = [None if each.variant_name() != "Literal" else each.python_value().as_py() for each in operands]
+        fixed = [_plain_literal(each) for each in operands]
         place = 1 if name == "date_trunc" else 0
         column = self._column(operands[place]) if len(operands) > place else None
         if column is None or pa.types.is_floating(self._types[column]):
@@ -383,10 +383,19 @@ def _is_plain(value: Ordinal) -> bool:
     return value == value and value != 0
 
 
-def _text(expression: Any) -> str | None:
+def _plain_literal(expression: Any) -> str | int | None:
+    """A text or a number that stands in the query. Other values stay what they are: not each has a form in Python, as a
+    time in a zone that it does not know."""
     if expression.variant_name() != "Literal":
         return None
-    value = expression.python_value().as_py()
+    scalar = expression.python_value()
+    plain = pa.types.is_integer(scalar.type) or pa.types.is_string(scalar.type) or pa.types.is_string_view(scalar.type)
+    value: str | int | None = scalar.as_py() if plain or pa.types.is_large_string(scalar.type) else None
+    return value
+
+
+def _text(expression: Any) -> str | None:
+    value = _plain_literal(expression)
     return value if isinstance(value, str) else None
 
 

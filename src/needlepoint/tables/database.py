@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from needlepoint.errors import StoreError
+from needlepoint.errors import StoreError, UsageError
 
 Upgrade = Callable[[sqlite3.Connection], None]
 
@@ -33,6 +33,7 @@ class Database:
     ) -> None:
         self.path = path
         self._lock = threading.RLock()
+        self._closed = False
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
@@ -88,6 +89,10 @@ class Database:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
+            if self._closed:
+                raise UsageError(
+                    f"the lake of {self.path.parent} is closed.", hint="Open it again with needlepoint.open."
+                ) from None
             raise StoreError(
                 f"the store {self.path} cannot be used: {error}.",
                 hint="Check that its directory exists, is writable, has room, and that the file is intact.",
@@ -131,6 +136,7 @@ class Database:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             self._connection.close()
 
 

@@ -249,7 +249,7 @@ class Registry:
         return table
 
     def views(self) -> list[tuple[str, str]]:
-        """Names and queries, in the order they were made: a view can name the views before it."""
+        """Names and queries, in the order they were made, which says nothing of who names whom."""
         return [(name, query) for name, query in self._database.read("SELECT name, query FROM views ORDER BY id")]
 
     def create_view(self, name: str, query: str) -> None:
