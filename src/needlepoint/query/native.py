@@ -85,8 +85,11 @@ class NativeScans:
         key = bytes(schema.serialize()) + repr(partitions).encode()
         with self._lock:
             if key not in self._templates:
+                # Of a list of files DataFusion passes over those that are not named like this, and says nothing. Logs
+                # name files as they like; of a directory the names decide.
+                named = ".parquet" if partitions else ""
                 self._context.register_listing_table(
-                    "template", "/nonexistent/", table_partition_cols=list(partitions), schema=schema
+                    "template", "/nonexistent/", list(partitions), file_extension=named, schema=schema
                 )
                 plan = self._context.table("template").logical_plan().to_bytes(self._context)
                 self._context.deregister_table("template")

@@ -167,7 +167,8 @@ class ReadPlan:
 
 def plan_read(engine: Engine, name: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
     """Plan `SELECT columns FROM name WHERE where`; `where` is a condition of the table's own columns."""
-    return engine.retried(lambda _: _plan_once(engine, name, where, columns))
+    # Who reads a part has no use for what is open here.
+    return engine.retried(lambda _: _plan_once(engine, name, where, columns), holding=False)
 
 
 def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[str] | None) -> ReadPlan:

@@ -53,7 +53,7 @@ def _native_arms(
         check_present(reading)
     groups = arms(reading)
     whole = len(reading.scanned) == len(reading.snapshot.files)
-    if len(groups) > MOST_ARMS and whole and reading.snapshot.listable and reading.may_list:
+    if len(groups) > MOST_ARMS and whole and reading.snapshot.listable and reading.may_list and not reading.held:
         reading.listed = True
         table = reading.snapshot.table
         columns = [(name, table.schema.field(name).type) for name in table.partitions]
@@ -84,7 +84,7 @@ def native_arm(
 ) -> datafusion.DataFrame:
     """The native scan of the files of one arm."""
     table = reading.snapshot.table
-    frame = natives.scan(context, table.data_schema, [reading.path(file) for file in files])
+    frame = natives.scan(context, table.data_schema, [reading.source(file) for file in files])
     if not table.partitions:
         return _selected(reading, frame, {}) if reading.opaque else frame
     fixed = reading.snapshot.partition_values(files[0])
@@ -120,16 +120,21 @@ def _null() -> datafusion.Expr:
 
 def check_present(reading: Reading) -> None:
     """DataFusion passes over a missing file of a list in silence: called before a scan and after it."""
-    for file, now in zip(reading.scanned, _identities(reading), strict=True):
+    for held in reading.held.values():
+        held.check()
+    by_path = (
+        [file for file in reading.scanned if file.path not in reading.sources] if reading.held else reading.scanned
+    )
+    for file, now in zip(by_path, _identities(reading, by_path), strict=True):
         if now != file.identity:
             raise FileChanged(reading.path(file), "changed or went away")
 
 
-def _identities(reading: Reading) -> Sequence[Identity | None]:
-    """Of the files that are scanned, as they are now."""
-    wanted, known = len(reading.scanned), len(reading.snapshot.files)
+def _identities(reading: Reading, files: Sequence[File]) -> Sequence[Identity | None]:
+    """Of these files that are scanned, as they are now."""
+    wanted, known = len(files), len(reading.snapshot.files)
     own = not is_of_others(reading.snapshot.table.format)  # listings pass over names that a log may well have
     if reading.remote and own and wanted > max(FILES_WORTH_A_LISTING, known * SHARE_WORTH_A_LISTING):
         listed = list_files(reading.snapshot.table.location).files
-        return [listed.get(file.path) for file in reading.scanned]
-    return identify_all([reading.path(file) for file in reading.scanned])
+        return [listed.get(file.path) for file in files]
+    return identify_all([reading.path(file) for file in files])
