@@ -45,8 +45,9 @@ except ImportError:  # not on Windows
 MOST_TRIES, PAUSE = 15, 0.02  # seconds; each next try waits a little longer
 # A query holds from its first try on for so many seconds after one found a file changed: there will be more of them.
 RESTLESS = 10.0
-# From this try on objects are copied: most often one more plan is enough, and costs less.
-TRIES_WITHOUT_COPIES = 2
+# From this try on objects that are scanned are copied: most often one more plan is enough, and costs less. Page reads
+# take little time and name the version that they want; where that does not help either, all objects are copied.
+TRIES_WITHOUT_COPIES, TRIES_WITH_PAGES = 2, 5
 # No more than this is copied, and no more than half of the room that the disk has left.
 MOST_COPIED = 8 << 30
 COPIED_AT_ONCE = 4 << 20
@@ -200,9 +201,10 @@ class Holder:
     # Objects
 
     def _objects(self, reading: Reading) -> dict[str, Held]:
-        """Copies of what is scanned. Page reads name the version that they want."""
-        if self._attempt < TRIES_WITHOUT_COPIES or not reading.scanned:
+        if self._attempt < TRIES_WITHOUT_COPIES:
             return {}
+        if self._attempt >= TRIES_WITH_PAGES:
+            _scan(reading, [*reading.plan.rows])
         self._scratch()  # made here, once, and not in several threads
         return dict(concurrently(lambda file: (file.path, self._object(reading.path(file), file)), reading.scanned))
 
@@ -283,9 +285,15 @@ def _scan_as_it_is(reading: Reading, changed: Sequence[File]) -> None:
         if is_of_others(table.format) or not _fits(held, table, file.path):
             raise FileChanged(reading.path(file), "is another file now")
         now[file.path] = File(file.path, held.identity)
+    _scan(reading, [at for at in reading.plan.rows if reading.snapshot.files[at].path in now])
+    reading.scanned = [now.get(file.path, file) for file in reading.scanned]
+
+
+def _scan(reading: Reading, positions: Sequence[int]) -> None:
+    """Scan files of which only some rows were to be read."""
     files = reading.snapshot.files
-    reading.plan = reading.plan.scanning([at for at in reading.plan.rows if files[at].path in now])
-    reading.scanned = [now.get(files[at].path, files[at]) for at in reading.plan.scanned()]
+    reading.plan = reading.plan.scanning(positions)
+    reading.scanned = [files[at] for at in reading.plan.scanned()]
     reading.paged = [files[at] for at in reading.plan.rows]
 
 

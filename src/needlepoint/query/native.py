@@ -85,8 +85,8 @@ class NativeScans:
         key = bytes(schema.serialize()) + repr(partitions).encode()
         with self._lock:
             if key not in self._templates:
-                # Of a list of files DataFusion passes over those that are not named like this, and says nothing. Logs
-                # name files as they like; of a directory the names decide.
+                # Of a list of files, too, DataFusion passes over those that are not named so, and says nothing; a
+                # version that is held has no such name.
                 named = ".parquet" if partitions else ""
                 self._context.register_listing_table(
                     "template", "/nonexistent/", list(partitions), file_extension=named, schema=schema
