@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import datafusion
 from datafusion.catalog import CatalogProvider, SchemaProvider
 
+from needlepoint import forks
 from needlepoint.query import text_functions
 
 CATALOG, SCHEMA = "needle", "lake"
@@ -87,6 +88,7 @@ def make_context(
 ) -> datafusion.SessionContext:
     """A context that is so careful. `known` is what scores are made with; it uses all cores unless `threads` says how
     many."""
+    forks.begin()
     pushdown = care.pushdown
     settings = {
         "datafusion.catalog.information_schema": "true",

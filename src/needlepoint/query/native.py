@@ -19,6 +19,7 @@ from urllib.parse import quote
 import datafusion
 import pyarrow as pa
 
+from needlepoint import forks
 from needlepoint.objects import is_url
 
 _PLAIN = re.compile(r"[\w./=-]+", re.ASCII)  # nothing to quote, and most paths are like this
@@ -29,6 +30,7 @@ class NativeScans:
     """Makes scans; remembers the template of each schema."""
 
     def __init__(self) -> None:
+        forks.begin()
         self._context = datafusion.SessionContext()
         self._templates: dict[bytes, tuple[bytes, bytes]] = {}
         self._registered: dict[tuple[datafusion.SessionContext, str], object] = {}

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from needlepoint import forks
 from needlepoint.errors import FileChanged
 from needlepoint.objects import as_source
 from needlepoint.parquet.build import describe_open
@@ -143,6 +144,9 @@ class _Reader:
 def _threads() -> ThreadPoolExecutor:
     """Shared by all queries; decoding runs outside Python's lock."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="needlepoint-read")
+
+
+forks.reset(_threads.cache_clear)
 
 
 def _counts(work: _Work, numbers: Sequence[int]) -> Counts:

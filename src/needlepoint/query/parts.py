@@ -20,6 +20,7 @@ import datafusion
 import numpy as np
 import pyarrow as pa
 
+from needlepoint import forks
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, SqlError, UsageError
 from needlepoint.query import catalog
@@ -133,6 +134,10 @@ def _context(care: Care) -> datafusion.SessionContext:
 @functools.cache
 def _natives() -> NativeScans:
     return NativeScans()
+
+
+forks.reset(_context.cache_clear)
+forks.reset(_natives.cache_clear)
 
 
 @dataclass(frozen=True, slots=True)
