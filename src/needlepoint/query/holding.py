@@ -172,6 +172,7 @@ class Holder:
             file.close()
 
     def hold(self, reading: Reading) -> None:
+        before = set(self._files)
         try:
             reading.held = self._objects(reading) if reading.remote else self._open(reading)
             changed = [file for file in (*reading.scanned, *reading.paged) if _is_other(reading, file)]
@@ -181,6 +182,8 @@ class Holder:
             reading.sources = {path: held.source() for path, held in there if held is not None}
         except OSError:  # too many files, or no room for copies: they are read by path, and checked afterwards
             reading.held, reading.sources = {}, {}
+            for path in self._files.keys() - before:
+                self._files.pop(path).close()
 
     # Files
 
