@@ -65,26 +65,22 @@ def build_card(path: str, identity: Identity | None = None) -> FileCard:
     return describe(path, identity).card
 
 
-def describe(path: str, identity: Identity | None = None) -> Description:
-    """All there is to know of the file at `path` without decoding values; errors as of `build_card`."""
-    with open_object(path, identity) as file:
-        return describe_open(file)
-
-
-def describe_open(file: OpenObject) -> Description:
-    """As `describe`, of a file that is open."""
-    metadata = read_footer(file)
-    columns = leaves(metadata.schema)
-    chunks = [group.columns[leaf] for leaf in range(len(columns)) for group in metadata.row_groups]
-    _check_places(file, chunks)
-    ends = _ends(file, metadata, chunks)
-    indexes = _offset_indexes(file, metadata, chunks)
-    bounds = _column_indexes(file, chunks, indexes)
-    _walk_headers(file, metadata, chunks, ends, indexes, bounds)
-    _forget_bounds_of_unknown_order(metadata, chunks, bounds)
-    file.check_unchanged(file.identity)
-    found = _card(file, metadata, columns, chunks, ends, indexes)
-    return Description(found, tuple(bounds), embedded(file, metadata), fingerprint(metadata))
+def describe(path: str, identity: Identity | None = None, *, opened: OpenObject | None = None) -> Description:
+    """All there is to know of the file at `path`, or of one that is `opened`, without decoding values; errors as of
+    `build_card`."""
+    with opened or open_object(path, identity) as file:
+        metadata = read_footer(file)
+        columns = leaves(metadata.schema)
+        chunks = [group.columns[leaf] for leaf in range(len(columns)) for group in metadata.row_groups]
+        _check_places(file, chunks)
+        ends = _ends(file, metadata, chunks)
+        indexes = _offset_indexes(file, metadata, chunks)
+        bounds = _column_indexes(file, chunks, indexes)
+        _walk_headers(file, metadata, chunks, ends, indexes, bounds)
+        _forget_bounds_of_unknown_order(metadata, chunks, bounds)
+        file.check_unchanged(file.identity)
+        found = _card(file, metadata, columns, chunks, ends, indexes)
+        return Description(found, tuple(bounds), embedded(file, metadata), fingerprint(metadata))
 
 
 def _check_places(file: OpenObject, chunks: list[ColumnChunk]) -> None:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from needlepoint import forks
 from needlepoint.errors import FileChanged
 from needlepoint.objects import as_source
-from needlepoint.parquet.build import describe_open
+from needlepoint.parquet.build import describe
 from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
@@ -73,8 +73,8 @@ def _described(held: Held | None) -> FileCard | None:
     """The card of a version that is held: the registry has only the newest."""
     if held is None:
         return None
-    with held.open() as file:
-        return describe_open(file).card
+    opened = held.open()
+    return describe(opened.path, opened=opened).card
 
 
 def read_matching(
