@@ -120,18 +120,23 @@ def _null() -> datafusion.Expr:
 
 def check_present(reading: Reading) -> None:
     """DataFusion passes over a missing file of a list in silence: called before a scan and after it."""
-    for held in reading.held.values():
-        held.check()
-    by_path = (
-        [file for file in reading.scanned if file.path not in reading.sources] if reading.held else reading.scanned
-    )
-    for file, now in zip(by_path, _identities(reading, by_path), strict=True):
+    for file, now in zip(reading.scanned, _identities(reading), strict=True):
         if now != file.identity:
             raise FileChanged(reading.path(file), "changed or went away")
 
 
-def _identities(reading: Reading, files: Sequence[File]) -> Sequence[Identity | None]:
-    """Of these files that are scanned, as they are now."""
+def _identities(reading: Reading) -> Sequence[Identity | None]:
+    """Of the files that are scanned, as they are now; those that are held are what they were."""
+    if not reading.held:
+        return _at_their_paths(reading, reading.scanned)
+    for held in reading.held.values():
+        held.check()
+    others = [file for file in reading.scanned if file.path not in reading.sources]
+    found = dict(zip([file.path for file in others], _at_their_paths(reading, others), strict=True))
+    return [found.get(file.path) if file.path in found else file.identity for file in reading.scanned]
+
+
+def _at_their_paths(reading: Reading, files: Sequence[File]) -> Sequence[Identity | None]:
     wanted, known = len(files), len(reading.snapshot.files)
     own = not is_of_others(reading.snapshot.table.format)  # listings pass over names that a log may well have
     if reading.remote and own and wanted > max(FILES_WORTH_A_LISTING, known * SHARE_WORTH_A_LISTING):
