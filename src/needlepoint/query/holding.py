@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged, NeedlepointError
 from needlepoint.objects import Cursor, HeldFile, Identity, OpenObject, concurrently, identify, open_object
+from needlepoint.parquet.build import describe
 from needlepoint.query.reading import Held, Reading
 from needlepoint.tables.definitions import File, Table
 from needlepoint.tables.logs import is_of_others
@@ -304,7 +305,8 @@ def _fits(held: Held, table: Table, path: str) -> bool:
     """Whether a version has no column or type that the table lacks."""
     known = pa.schema([table.schema.field(name) for name in table.data_columns])
     try:
-        with contextlib.closing(held.open()) as file:
+        describe(path, opened=held.open())  # our own reader before any other: those believe whatever a footer says
+        with held.open() as file:
             found = plain_schema(pq.read_schema(Cursor(file)))
         own = pa.schema([field for field in found if field.name not in table.partitions])
         if len(set(own.names)) < len(own.names):
