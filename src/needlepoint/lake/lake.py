@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from needlepoint import forks
 from needlepoint.errors import NotIndexable, SqlError, StoreError, UnknownName, UsageError
 from needlepoint.indexer.follow import Handled, follow
 from needlepoint.indexer.indexer import Elsewhere, Indexer, Progress, SyncReport, no_progress
@@ -92,6 +93,7 @@ class Lake:
     def __init__(
         self, root: str | Path, *, create: bool = True, progress: Progress = no_progress, settings: Settings
     ) -> None:
+        forks.begin()
         self.root: Path | str = _root(root)
         self.store = store_directory(self.root, settings.store)
         # Another process that opens this lake may have another home.
@@ -115,6 +117,16 @@ class Lake:
         self.history = History(self.store, settings.history == "on")
         self.engine = Engine(self.registry, self.key_store, file_indexes, settings, self.history)
         self._lookup = Lookup(self.engine)
+        forks.own(self)
+
+    def abandon(self) -> None:
+        """In a child of the process that opened it: see forks.py."""
+        parts = ("registry", "queue", "unpacked", "indexer", "history", "engine", "_lookup")
+        for handle in (*(getattr(self, name) for name in parts), *self._stores.values()):
+            forks.leak(handle)
+        for name in parts:
+            setattr(self, name, forks.Abandoned())
+        self._stores, self._lock = {}, threading.Lock()
 
     def __enter__(self) -> Lake:
         return self
@@ -565,6 +577,9 @@ def _queue(url: str, store: Path) -> Queue:
 @functools.cache
 def _opened(root: str, settings: Settings) -> Lake:
     return Lake(root, create=False, settings=settings)
+
+
+forks.reset(_opened.cache_clear)
 
 
 def _index_name(table: str, column: str, kind: str) -> str:

@@ -22,6 +22,7 @@ import obstore
 from obstore.exceptions import BaseError, NotSupportedError, PreconditionError
 from obstore.store import S3Store
 
+from needlepoint import forks
 from needlepoint.errors import NeedlepointError, UsageError
 from needlepoint.objects.base import Identity, OpenObject, changed, too_short
 from needlepoint.objects.failures import object_store_error
@@ -110,6 +111,9 @@ def _store(bucket: str, environment: tuple[str | None, ...]) -> S3Store:
 @functools.cache
 def _requests() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="needlepoint-request")
+
+
+forks.reset(_requests.cache_clear)
 
 
 def _identity(found: ObjectMeta) -> Identity:

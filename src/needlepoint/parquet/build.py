@@ -65,9 +65,10 @@ def build_card(path: str, identity: Identity | None = None) -> FileCard:
     return describe(path, identity).card
 
 
-def describe(path: str, identity: Identity | None = None) -> Description:
-    """All there is to know of the file at `path` without decoding values; errors as of `build_card`."""
-    with open_object(path, identity) as file:
+def describe(path: str, identity: Identity | None = None, *, opened: OpenObject | None = None) -> Description:
+    """All there is to know of the file at `path`, or of one that is `opened`, without decoding values; errors as of
+    `build_card`."""
+    with opened or open_object(path, identity) as file:
         metadata = read_footer(file)
         columns = leaves(metadata.schema)
         chunks = [group.columns[leaf] for leaf in range(len(columns)) for group in metadata.row_groups]

@@ -14,7 +14,15 @@ import pyarrow as pa
 from pyarrow._parquet import ParquetReader
 
 from needlepoint.errors import NotParquet
-from needlepoint.objects import LOCAL_GAP, REMOTE_GAP, coalesce, concurrently, is_url, open_object
+from needlepoint.objects import (
+    LOCAL_GAP,
+    REMOTE_GAP,
+    OpenObject,
+    coalesce,
+    concurrently,
+    is_url,
+    open_object,
+)
 from needlepoint.parquet.assembly import AssembledChunk, Frame, assemble, count_values
 from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.card import FileCard
@@ -56,11 +64,16 @@ Read = tuple[pa.Table, ReadStats]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Rows of one file, by numbers that count from 0, ascend and do not repeat; `card` describes the file."""
+    """Rows of one file, by numbers that count from 0, ascend and do not repeat; `card` describes the file.
+    `held` opens a version that stays, whatever lies at the path."""
 
     path: str
     card: FileCard
     rows: Int64Array
+    held: Callable[[], OpenObject] | None = None
+
+    def open(self) -> OpenObject:
+        return open_object(self.path, self.card.identity) if self.held is None else self.held()
 
 
 def read_rows(
@@ -167,7 +180,7 @@ def _read_whole(wanted: Wanted, columns: tuple[str, ...], plan: ColumnsPlan, cau
 
     NotParquet, with the first reason, when it cannot either.
     """
-    with open_object(wanted.path) as file:
+    with open_object(wanted.path) if wanted.held is None else wanted.held() as file:
         file.check_unchanged(wanted.card.identity)
         try:
             arrays, row_groups = read_whole(file, wanted.card, columns, wanted.rows)
@@ -191,7 +204,7 @@ def _fetch(wanted: Wanted, columns: tuple[str, ...], caches: Caches | None) -> _
     kept = None if caches is None else Kept(caches, wanted.path, wanted.card.identity, len(wanted.rows))
     request = _Request(kept)
     parts = [request.add(file, wanted.rows) for file in prepare(wanted.card, columns).files]
-    with open_object(wanted.path, wanted.card.identity) as file:
+    with wanted.open() as file:
         file.check_unchanged(wanted.card.identity)
         found, cached = (file.read_ranges(request.ranges), 0) if kept is None else kept.read(file, request.ranges)
         file.check_unchanged(wanted.card.identity)

@@ -46,6 +46,7 @@ from needlepoint.query.failures import CannotSkip, clear_error, look_into
 from needlepoint.query.file_indexes import FileIndexes, words_of
 from needlepoint.query.gate import Costs, Native
 from needlepoint.query.history import History
+from needlepoint.query.holding import Tries, hold
 from needlepoint.query.native import NativeScans, metrics
 from needlepoint.query.page_reads import read_matching, read_pages
 from needlepoint.query.parameters import checked, for_datafusion
@@ -69,7 +70,6 @@ from needlepoint.tables.definitions import Index
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.snapshots import Snapshot, Snapshots
 
-MOST_TRIES, PAUSE = 15, 0.02  # seconds
 WORTH_PARTS = 10 << 20  # bytes; DataFusion cuts no smaller files
 
 _OWN_FILTERS = PlanFacts(own_filters=True)
@@ -136,6 +136,7 @@ class Engine:
         self.history = history
         Costs.of("", settings.costs)  # costs that cannot be read are refused at once
         self.snapshots = Snapshots(registry, settings.refresh, settings.object_refresh)
+        self._tries = Tries(self.snapshots.forget, settings.store, registry.turns)
         self.cards = Cards(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
         self._natives = NativeScans()
@@ -168,16 +169,10 @@ class Engine:
             except CannotSkip as error:
                 raise unreadable(error, error.readings) from error
 
-    def retried(self, ask: Callable[[bool], Answer]) -> Answer:
-        """Ask again, of the files as they are then, when one changed; `ask` learns whether it is the first time."""
-        for attempt in range(MOST_TRIES - 1):
-            try:
-                return ask(attempt == 0)
-            except FileChanged:
-                self.snapshots.forget()
-                # While somebody embeds indexes, one file after the other changes: each next try waits a little longer.
-                time.sleep(attempt * PAUSE)
-        return ask(False)
+    def retried(self, ask: Callable[[bool], Answer], *, holding: bool = True) -> Answer:
+        """Ask again, of the files as they are then, when one changed; `ask` learns whether files may be listed. See
+        `query/holding.py`."""
+        return self._tries.run(ask, holding)
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
         """The report of a query that is planned but not run."""
@@ -378,6 +373,7 @@ class Engine:
         asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - opaque
         values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
         settle(reading, self.cards, Native(pushdown, asked, values), access)
+        hold(reading)
         return reading, question
 
     def _store_of(self, snapshot: Snapshot) -> Callable[[Index], KeyStore]:
@@ -526,7 +522,8 @@ def care_for(readings: Iterable[Reading], facts: PlanFacts = PlanFacts(), plain:
     """What it takes to answer a query right; `plain` is without filter pushdown, with which some files cannot be
     read."""
     readings = list(readings)
-    remote = any(reading.remote for reading in readings)
+    # DataFusion takes what it remembers of a path for what lies there, also where another version is held.
+    remote = any(reading.remote or reading.held for reading in readings)
     return Care(
         statistics=not (remote or plain or any(map(_has_float, readings))),
         pushdown=not plain,

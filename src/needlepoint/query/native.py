@@ -19,6 +19,7 @@ from urllib.parse import quote
 import datafusion
 import pyarrow as pa
 
+from needlepoint import forks
 from needlepoint.objects import is_url
 
 _PLAIN = re.compile(r"[\w./=-]+", re.ASCII)  # nothing to quote, and most paths are like this
@@ -29,6 +30,7 @@ class NativeScans:
     """Makes scans; remembers the template of each schema."""
 
     def __init__(self) -> None:
+        forks.begin()
         self._context = datafusion.SessionContext()
         self._templates: dict[bytes, tuple[bytes, bytes]] = {}
         self._registered: dict[tuple[datafusion.SessionContext, str], object] = {}
@@ -85,8 +87,11 @@ class NativeScans:
         key = bytes(schema.serialize()) + repr(partitions).encode()
         with self._lock:
             if key not in self._templates:
+                # Of a list of files, too, DataFusion passes over those that are not named so, and says nothing; a
+                # version that is held has no such name.
+                named = ".parquet" if partitions else ""
                 self._context.register_listing_table(
-                    "template", "/nonexistent/", table_partition_cols=list(partitions), schema=schema
+                    "template", "/nonexistent/", list(partitions), file_extension=named, schema=schema
                 )
                 plan = self._context.table("template").logical_plan().to_bytes(self._context)
                 self._context.deregister_table("template")

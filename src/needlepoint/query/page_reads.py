@@ -17,13 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from needlepoint import forks
 from needlepoint.errors import FileChanged
 from needlepoint.objects import as_source
+from needlepoint.parquet.build import describe
 from needlepoint.parquet.caches import Caches
+from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
 from needlepoint.query.cards import HasCards
 from needlepoint.query.gate import FILES_IN_A_THREAD, THREADS, by_pages
-from needlepoint.query.reading import Reading
+from needlepoint.query.reading import Held, Reading
 from needlepoint.query.sift import matching, sifting_columns
 from needlepoint.tables.definitions import File
 from needlepoint.tables.schemas import too_far, unit_of
@@ -41,7 +44,8 @@ def read_pages(reading: Reading, cards: HasCards, caches: Caches | None = None) 
     columns, files = reading.stored_columns(), reading.snapshot.files
     for position, rows in sorted(reading.plan.rows.items()):
         file = files[position]
-        card = cards.get(file)
+        held = reading.held.get(file.path)
+        card = cards.get(file) or _described(held)
         if card is None:
             raise FileChanged(reading.path(file), "lost its card")
         present = tuple(name for name in columns if card.has(name))
@@ -53,7 +57,7 @@ def read_pages(reading: Reading, cards: HasCards, caches: Caches | None = None) 
             # Looking first is another visit to the file.
             if saved < reading.costs.file + reading.costs.request:
                 first = ()
-        wanted = Wanted(reading.path(file), card, rows.numbers())
+        wanted = Wanted(reading.path(file), card, rows.numbers(), None if held is None else held.open)
         work.setdefault((first, present), []).append((file, wanted))
     tables: list[pa.Table] = []
     try:
@@ -63,6 +67,14 @@ def read_pages(reading: Reading, cards: HasCards, caches: Caches | None = None) 
     except FileNotFoundError as error:
         raise FileChanged(str(error.filename), "is gone") from None
     return pa.concat_tables(tables) if tables else None
+
+
+def _described(held: Held | None) -> FileCard | None:
+    """The card of a version that is held: the registry has only the newest."""
+    if held is None:
+        return None
+    opened = held.open()
+    return describe(opened.path, opened=opened).card
 
 
 def read_matching(
@@ -132,6 +144,9 @@ class _Reader:
 def _threads() -> ThreadPoolExecutor:
     """Shared by all queries; decoding runs outside Python's lock."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="needlepoint-read")
+
+
+forks.reset(_threads.cache_clear)
 
 
 def _counts(work: _Work, numbers: Sequence[int]) -> Counts:

@@ -20,6 +20,7 @@ import datafusion
 import numpy as np
 import pyarrow as pa
 
+from needlepoint import forks
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, SqlError, UsageError
 from needlepoint.query import catalog
@@ -150,6 +151,10 @@ def _natives() -> NativeScans:
     return NativeScans()
 
 
+forks.reset(_context.cache_clear)
+forks.reset(_natives.cache_clear)
+
+
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
     """What is to be read of a table, in parts that can be read anywhere.
@@ -182,7 +187,8 @@ class ReadPlan:
 
 def plan_read(engine: Engine, name: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
     """Plan `SELECT columns FROM name WHERE where`; `where` is a condition of the table's own columns."""
-    return engine.retried(lambda _: _plan_once(engine, name, where, columns))
+    # Who reads a part has no use for what is open here.
+    return engine.retried(lambda _: _plan_once(engine, name, where, columns), holding=False)
 
 
 def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[str] | None) -> ReadPlan:

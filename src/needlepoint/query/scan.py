@@ -89,7 +89,7 @@ def _native_arms(
         check_present(reading)
     groups = arms(reading)
     whole = len(reading.scanned) == len(reading.snapshot.files)
-    if len(groups) > MOST_ARMS and whole and reading.snapshot.listable and reading.may_list:
+    if len(groups) > MOST_ARMS and whole and reading.snapshot.listable and reading.may_list and not reading.held:
         reading.listed = True
         table = reading.snapshot.table
         columns = [(name, table.schema.field(name).type) for name in table.partitions]
@@ -120,7 +120,7 @@ def native_arm(
 ) -> datafusion.DataFrame:
     """The native scan of the files of one arm."""
     table = reading.snapshot.table
-    frame = natives.scan(context, table.data_schema, [reading.path(file) for file in files])
+    frame = natives.scan(context, table.data_schema, [reading.source(file) for file in files])
     if not table.partitions:
         return _selected(reading, frame, {}) if reading.opaque else frame
     fixed = reading.snapshot.partition_values(files[0])
@@ -174,10 +174,20 @@ def check_present(reading: Reading) -> None:
 
 
 def _identities(reading: Reading) -> Sequence[Identity | None]:
-    """Of the files that are scanned, as they are now."""
-    wanted, known = len(reading.scanned), len(reading.snapshot.files)
+    """Of the files that are scanned, as they are now; those that are held are what they were."""
+    if not reading.held:
+        return _at_their_paths(reading, reading.scanned)
+    for held in reading.held.values():
+        held.check()
+    others = [file for file in reading.scanned if file.path not in reading.sources]
+    found = dict(zip([file.path for file in others], _at_their_paths(reading, others), strict=True))
+    return [found.get(file.path) if file.path in found else file.identity for file in reading.scanned]
+
+
+def _at_their_paths(reading: Reading, files: Sequence[File]) -> Sequence[Identity | None]:
+    wanted, known = len(files), len(reading.snapshot.files)
     own = not is_of_others(reading.snapshot.table.format)  # listings pass over names that a log may well have
     if reading.remote and own and wanted > max(FILES_WORTH_A_LISTING, known * SHARE_WORTH_A_LISTING):
         listed = list_files(reading.snapshot.table.location).files
-        return [listed.get(file.path) for file in reading.scanned]
-    return identify_all([reading.path(file) for file in reading.scanned])
+        return [listed.get(file.path) for file in files]
+    return identify_all([reading.path(file) for file in files])

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from needlepoint import forks
 from needlepoint.errors import StoreError, UsageError
 
 Upgrade = Callable[[sqlite3.Connection], None]
@@ -44,6 +45,13 @@ class Database:
             self._connection.execute("PRAGMA foreign_keys = ON")
             self._connection.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten
             self._create(statements, version, upgrades or {})
+        forks.own(self)
+
+    def abandon(self) -> None:
+        """In a child of the process that opened it: see forks.py. A thread that is not here may have the lock."""
+        forks.leak(self._connection)
+        self._connection = cast(sqlite3.Connection, forks.Abandoned())
+        self._lock = threading.RLock()
 
     def _use_write_ahead_log(self) -> None:
         # SQLite does not wait here while another process opens the same new database.

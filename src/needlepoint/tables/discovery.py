@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from needlepoint.errors import NotParquet, SchemaConflict
+from needlepoint.errors import FileChanged, NotParquet, SchemaConflict
 from needlepoint.objects import as_source, is_url
 from needlepoint.parquet.build import build_card
 from needlepoint.tables import partitions
@@ -18,6 +19,8 @@ from needlepoint.tables.definitions import Table
 from needlepoint.tables.schemas import differing, plain_schema, unify
 
 FileSchema: TypeAlias = pa.Schema | NotParquet
+
+TRIES_FOR_A_SCHEMA = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +87,21 @@ def read_schemas(
 
 def _schema(path: str, taken: Callable[[str, pa.Schema], pa.Schema]) -> FileSchema:
     try:
-        schema = pq.read_schema(as_source(path))
+        schema = _newest_schema(path)
     except (pa.ArrowException, OSError) as error:
         return _why(path, error)
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
     if repeated:
         return NotParquet(path, f"has more than one column named {', '.join(sorted(repeated))}")
     return taken(path, schema)
+
+
+def _newest_schema(path: str) -> pa.Schema:
+    """An object that is replaced while it is read is read again, and no other one."""
+    for _ in range(TRIES_FOR_A_SCHEMA - 1):
+        with contextlib.suppress(FileChanged):
+            return pq.read_schema(as_source(path))
+    return pq.read_schema(as_source(path))
 
 
 def _why(path: str, error: Exception) -> NotParquet:
