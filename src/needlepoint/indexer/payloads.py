@@ -228,7 +228,8 @@ def _copied(file: PayloadFile, carried: Embedded) -> Built | None:
 
 
 def _built(file: PayloadFile, task: PayloadTask, scratch: Path) -> Built:
-    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+    # What a kind still writes there goes with the scratch directory itself.
+    with tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as directory:
         try:
             return kind(task.kind).build(_source(file, task, Path(directory)))
         except (NeedlepointError, OSError, MemoryError):
