@@ -360,7 +360,7 @@ def test_unpacked_once_and_again_after_a_sweep(tmp_path: Path) -> None:
     stored = StoredBytes(built.payload, tmp_path / "cache")
     first, second = KIND.open(stored, [], {}), KIND.open(stored, [], {})
     assert stored.unpacked == 1
-    text_index._open.cache_clear()
+    text_index._SEARCHERS.clear()
     shutil.rmtree(tmp_path / "cache")
     assert found(first, Like("t", ("airy",))) == found(second, Like("t", ("cow",))) == [0]
     assert stored.unpacked == 2
