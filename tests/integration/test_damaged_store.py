@@ -23,7 +23,8 @@ DRIVER = Path(__file__).parents[1] / "damage_driver.py"
 def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake with an index of every kind, all of them asked, and an event waiting; its store is kept in `pristine`."""
     root = tmp_path_factory.mktemp("damaged") / "lake"
-    for number in range(2):
+
+    def add(number: int) -> None:
         ids = range(number * 1000, number * 1000 + 1000)
         titles = [f"{'goat' if id % 400 == 17 else 'dairy cow'} {id}" for id in ids]
         columns = {
@@ -34,6 +35,8 @@ def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "note": titles,
         }
         write(pa.table(columns), root / f"item/f{number}.parquet")
+
+    add(0)
     with needlepoint.open(root, refresh=0) as lake:
         lake.create_table("item")
         lake.create_index("item", "id", name="ids")
@@ -42,6 +45,8 @@ def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lake.create_index("item", "code", kind="bloom", name="filters")
         lake.create_index("item", "title", kind="text", name="titles", embed=True)
         lake.create_index("item", "note", kind="text", name="grams", tokenizer="trigram")
+        add(1)
+        lake.sync()  # each has two runs, or packs
         for name, conditions in CONDITIONS.items():
             for condition in conditions:
                 assert (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ SHARE_BETWEEN_SWEEPS = 0.05
 # Sizes and checksums of the files as they were unpacked: what differs when it is opened is unpacked again.
 MANIFEST = ".manifest"
 # How often a directory is made that another process moves away, or that is swept, meanwhile.
-MOST_TRIES = 5
+MOST_TRIES = 10
 _READ_AT_ONCE = 1 << 20
 
 
@@ -70,10 +71,13 @@ class Unpacked:
         aside = self._directory / f".{uuid.uuid4().hex}"
         with contextlib.suppress(FileNotFoundError):
             place.rename(aside)
-            shutil.rmtree(aside, ignore_errors=True)
+            if aside.is_dir():
+                shutil.rmtree(aside, ignore_errors=True)
+            else:
+                aside.unlink()
 
     def _make(self, place: Path, make: Callable[[Path], None]) -> bool:
-        """Whether it was made; False when another process was quicker."""
+        """Whether it was made; False when another process was quicker, or swept it before it was complete."""
         beside = self._directory / f".{uuid.uuid4().hex}"
         beside.mkdir(parents=True)
         try:
@@ -81,10 +85,10 @@ class Unpacked:
             listed = _listed(beside)
             (beside / MANIFEST).write_text(json.dumps(listed))
             beside.rename(place)
-        except OSError:
-            if not place.is_dir():
-                raise
-            return False
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST) or not beside.is_dir():
+                return False
+            raise
         finally:
             shutil.rmtree(beside, ignore_errors=True)
         self._added += sum(size for size, _ in listed.values())
@@ -98,8 +102,8 @@ class Unpacked:
         for place in self._directory.iterdir() if self._directory.is_dir() else ():
             try:
                 used, size = place.stat().st_mtime, sum(path.stat().st_size for path in place.iterdir())
-            except FileNotFoundError:
-                continue  # another process sweeps too
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # another process sweeps too; or it is nothing of ours
             found.append((used, size, place))
         held, now = sum(size for _, size, _ in found), time.time()
         for used, size, place in sorted(found):
