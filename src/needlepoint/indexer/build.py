@@ -113,12 +113,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Sorted entries of one index in a file, to be ingested or merged; plain ones take so many bytes."""
+    """Sorted entries of one index in a file, to be ingested or merged; plain ones take so many bytes, with a checksum,
+    since they may lie there for long."""
 
     index_id: int
     name: str
     path: str
     bytes: int = 0
+    checksum: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +159,14 @@ class _RunWriter:
         name = uuid.uuid4().hex
         width = key_bytes(self.task.type)
         entries = _sorted(self.parts, width)
+        checksum = ""
         if self.to_merge:
             path = self.scratch / f"{name}.run"
-            write_plain(path, entries)
+            checksum = write_plain(path, entries)
         else:
             path = self.scratch / f"{name}.sst"
             RocksKeyStore(self.scratch, width).write_run(path, entries, name)
-        self.runs.append(Run(self.task.index_id, name, str(path), entries.nbytes))
+        self.runs.append(Run(self.task.index_id, name, str(path), entries.nbytes, checksum))
         self.parts, self.held = [], 0
 
 
