@@ -79,6 +79,7 @@ def open(
     access: str | None = None,
     costs: str | None = None,
     history: str | None = None,
+    trust_embedded: bool | None = None,
     progress: Any = None,
 ) -> Lake:
     """Open the lake in a directory or at `s3://bucket/prefix`; docs/settings.md explains the settings.
@@ -106,6 +107,7 @@ def open(
         access=access,
         costs=costs,
         history=history,
+        trust_embedded=trust_embedded,
     )
     return Lake(root, create=create, progress=progress or no_progress, settings=settings)
 

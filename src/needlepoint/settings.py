@@ -16,15 +16,19 @@ range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads 
 access            NEEDLE_ACCESS            auto      auto: what is faster; pages: by page where it can be; scan: never
 costs             NEEDLE_COSTS                       file with costs measured here, as benchmarks/calibrate.py writes it
 history           NEEDLE_HISTORY           on        on: what queries ask is counted, without values, for advise; off
+trust_embedded    NEEDLE_TRUST_EMBEDDED    false     true: indexes that others embedded in files are believed
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from needlepoint.errors import UsageError
 
+_WORDS = {int: "a number", float: "a number", str: "a text", bool: "true or false"}
+_BOOLS = {"true": True, "on": True, "1": True, "yes": True, "false": False, "off": False, "0": False, "no": False}
 _CHOICES = {"access": ("auto", "pages", "scan"), "history": ("on", "off")}
 
 
@@ -45,6 +49,7 @@ class Settings:
     access: str = "auto"
     costs: str = ""
     history: str = "on"
+    trust_embedded: bool = False
 
     @classmethod
     def from_environment(cls, **given: float | int | str | None) -> Settings:
@@ -58,9 +63,9 @@ class Settings:
                 continue
             kind = type(getattr(settings, field.name))
             try:
-                number = kind(value)
+                number: Any = _as_bool(value) if kind is bool else kind(value)
             except (TypeError, ValueError):
-                raise UsageError(f"{name}={value!r} is not a number.", hint="See docs/settings.md.") from None
+                raise UsageError(f"{name}={value!r} is not {_WORDS[kind]}.", hint="See docs/settings.md.") from None
             if number not in _CHOICES.get(field.name, (number,)):
                 raise UsageError(
                     f"{name}={value!r} is none of {', '.join(_CHOICES[field.name])}.", hint="See docs/settings.md."
@@ -73,3 +78,15 @@ class Settings:
     @property
     def processes(self) -> int:
         return self.workers or os.cpu_count() or 1
+
+
+def _as_bool(value: object) -> bool:
+    """ValueError for what is neither true nor false.
+
+    >>> _as_bool("on"), _as_bool("False"), _as_bool(1)
+    (True, False, True)
+    """
+    text = str(value).strip().lower()
+    if text not in _BOOLS:
+        raise ValueError(text)
+    return _BOOLS[text]

@@ -105,6 +105,7 @@ def test_registry_with_changes(tmp_path: Path) -> None:
     (table,) = registry.tables()
     assert [file.path for file in registry.files(table)] == ["a.parquet", "c.parquet"]
     assert (registry.sequence(), registry.changed(table, 5)) == (6, [2, 3])
+    assert registry.embedded([2, 3]) == {}  # nothing is known of who embedded what
     registry.close()
 
 
@@ -129,6 +130,7 @@ def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
         for name in ("columns", "embed", "options"):
             connection.execute(f"ALTER TABLE indexes DROP COLUMN {name}")
         connection.execute("DROP TABLE payloads")
+        connection.execute("DROP TABLE own")
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {name}")
         connection.execute("DROP TABLE changes")

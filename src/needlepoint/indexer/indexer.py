@@ -39,7 +39,7 @@ from needlepoint.parquet.build import describe
 from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
-from needlepoint.tables.definitions import File, Index, Table
+from needlepoint.tables.definitions import ALL, File, Index, Table
 from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas
 from needlepoint.tables.known_files import KnownFiles
 from needlepoint.tables.listing import belongs
@@ -267,15 +267,16 @@ class Indexer:
             files = list(self._files.of(table).values())
         wanted = frozenset(index.id for index in indexes if elsewhere.index in (None, index.name))
         empty = wanted.difference(*(file.indexed for file in files))
-        missing = [
-            FileTask(file.id, f"{table.location}/{file.path}", file.identity, wanted - file.indexed)
+        lacking = [
+            file
             for file in files
             if file.id is not None
             and (not file.has_card or not wanted <= file.indexed)
             and (only is None or file.path in only or empty)
         ]
-        if not missing:
+        if not lacking:
             return 0, unusable
+        missing = self._file_tasks(table, lacking, wanted, from_data=from_data)
         # Files of one run come in the order of their ids, which makes its entries ascend.
         missing.sort(key=lambda file: file.file_id)
         rows = {file.id: file.rows for file in files}
@@ -286,8 +287,7 @@ class Indexer:
                 indexed, failures = self._backfill(elsewhere.pool, table, by_id, left, rows)
             elif left:
                 with self._scratch_directory() as scratch:
-                    made = self._tasks(table, indexes, left, rows, scratch)
-                    tasks = [replace(task, from_data=from_data) for task in made]
+                    tasks = [*self._tasks(table, indexes, left, rows, scratch)]
                     indexed, failures = self._run(tasks, by_id, sum(r or 0 for r in rows.values()), turn)
         failures = (*unusable, *failures)
         now = {index.name: index.id for index in self._registry.indexes(table)}
@@ -296,6 +296,25 @@ class Indexer:
         # One goes on under another id since, and lacks what was made of it here.
         more, other_failures = self.catch_up(table, elsewhere=elsewhere, looks=looks - 1)
         return indexed + more, tuple(dict.fromkeys((*failures, *other_failures)))
+
+    def _file_tasks(
+        self, table: Table, files: Sequence[File], wanted: frozenset[int], *, from_data: bool = False
+    ) -> list[FileTask]:
+        """What is to be done of each file, and what of the payloads inside it is believed: with `from_data` only those
+        that are in use, which are of indexes that lack nothing."""
+        believed = self._registry.embedded([file.id for file in files if file.id is not None], own=not from_data)
+        trusted = frozenset({ALL}) if self._settings.trust_embedded and not from_data else frozenset[str]()
+        return [
+            FileTask(
+                file.id,
+                f"{table.location}/{file.path}",
+                file.identity,
+                wanted - file.indexed,
+                trusted | believed.get(file.id, frozenset()),
+            )
+            for file in files
+            if file.id is not None
+        ]
 
     @contextmanager
     def _turn(
@@ -380,15 +399,14 @@ class Indexer:
         embedded = [each for each in self._registry.indexes(table) if each.embed]
         tasks = _payload_tasks(table, [each for each in embedded if each.kind != "key"])
         with self._registry.turns.of_writer(table):
-            files = [file for file in self._registry.files(table) if file.id is not None]
+            files = self._file_tasks(table, self._registry.files(table), frozenset())
             self._progress("rewriting", 0, len(files))
             for done, file in enumerate(files, 1):
-                path = f"{table.location}/{file.path}"
                 try:
-                    before = describe(path, file.identity)
-                    identity = change(path, file.identity)
-                    if identity != file.identity and before.card.identity == file.identity and file.id is not None:
-                        again = described_again(file.id, path, file.identity, identity, before.fingerprint, tasks)
+                    before = describe(file.path, file.identity)
+                    identity = change(file.path, file.identity)
+                    if identity != file.identity and before.card.identity == file.identity:
+                        again = described_again(file, identity, before.fingerprint, tasks)
                         self._registry.commit_artifacts([again], [])
                 except (FileChanged, FileNotFoundError):
                     continue  # the next sync sees what it is now

@@ -168,7 +168,7 @@ class _Rewrite:
         failed = {number: each for (number, _), each in zip(tasks, made, strict=True) if isinstance(each, FileChanged)}
         failed |= left
         staged = [
-            StagedFile(each.path, groups[number].directory, each.size, each.rows)
+            StagedFile(each.path, groups[number].directory, each.size, each.rows, own=True)
             for (number, _), each in zip(tasks, made, strict=True)
             if isinstance(each, Merged) and number not in failed and each.rows
         ]

@@ -26,6 +26,7 @@ from needlepoint.errors import StoreError
 from needlepoint.stores.base import IN_ITS_RANGE, Entries, IndexDamaged, Locations
 
 _HINT = "Queries scan without it; sync builds it again."
+_HINT_BLOCK = "Queries scan without it; `needle rebuild` makes it anew."
 
 WRITE_CHUNK = 1 << 16
 LOCK_PATIENCE = 120.0
@@ -295,4 +296,6 @@ class RocksKeyStore:
         except Exception as error:
             text = " ".join(str(error).split())
             kind = IndexDamaged if "orrupt" in text or "No such file" in text or "MANIFEST" in text else StoreError
-            raise kind(f"the index in {self._directory} cannot be used: {text}.", hint=_HINT) from error
+            # Sync sees that runs are missing, not that a block inside one is damaged.
+            hint = _HINT_BLOCK if "orrupt" in text else _HINT
+            raise kind(f"the index in {self._directory} cannot be used: {text}.", hint=hint) from error

@@ -15,7 +15,7 @@ from dataclasses import replace
 from needlepoint.errors import StoreError, TableChanged
 from needlepoint.objects import Identity
 from needlepoint.tables.database import Database
-from needlepoint.tables.definitions import Batch, File, Move, Removal, Table
+from needlepoint.tables.definitions import ALL, Batch, File, Move, Removal, Table
 
 _COLUMNS = "table_id, batch, state, staging, moves, removals, keep_until"
 _HINT = "Nothing was changed; do it again."
@@ -86,6 +86,10 @@ class Batches:
             )
             if cursor.rowcount == 1:
                 insert_files(connection, batch.table_id, files)
+                connection.executemany(
+                    "INSERT OR IGNORE INTO own SELECT id, ? FROM files WHERE table_id = ? AND path = ?",
+                    [(ALL, batch.table_id, move.target) for move in batch.moves if move.own],
+                )
                 removals = _current(connection, batch)
                 connection.executemany("DELETE FROM files WHERE id = ?", [(each.file_id,) for each in removals])
                 connection.execute(
@@ -164,7 +168,7 @@ def _current(connection: sqlite3.Connection, batch: Batch) -> tuple[Removal, ...
 
 
 def _moves_text(moves: Sequence[Move]) -> str:
-    return json.dumps([[move.source, move.target, move.rows] for move in moves])
+    return json.dumps([[move.source, move.target, move.rows, move.own] for move in moves])
 
 
 def _removals_text(removals: Sequence[Removal]) -> str:

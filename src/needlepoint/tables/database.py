@@ -15,6 +15,8 @@ from needlepoint.errors import StoreError, UsageError
 
 Upgrade = Callable[[sqlite3.Connection], None]
 
+_HINT = "Check that its directory exists, is writable, has room, and that the file is intact."
+
 
 class Database:
     """One connection, shared by the threads of a process behind a lock.
@@ -31,8 +33,10 @@ class Database:
         upgrades: Mapping[int, Upgrade] | None = None,
         *,
         durable: bool = True,
+        hint: str = _HINT,
     ) -> None:
         self.path = path
+        self._hint = hint
         self._lock = threading.RLock()
         self._closed = False
         with self._errors():
@@ -103,7 +107,7 @@ class Database:
                 ) from None
             raise StoreError(
                 f"the store {self.path} cannot be used: {error}.",
-                hint="Check that its directory exists, is writable, has room, and that the file is intact.",
+                hint=self._hint,
             ) from error
 
     def read(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -146,6 +150,15 @@ class Database:
         with self._lock:
             self._closed = True
             self._connection.close()
+
+
+def is_damaged(error: StoreError) -> bool:
+    """Whether the file is no database, or one with bytes that are none of SQLite's."""
+    cause = error.__cause__
+    code = getattr(cause, "sqlite_errorcode", None)
+    if code is None:  # of the module, not of SQLite
+        return isinstance(cause, sqlite3.Error) and "decode" in str(cause)
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def statements_of(text: str) -> Iterator[str]:

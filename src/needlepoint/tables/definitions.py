@@ -109,13 +109,19 @@ class File:
     problem: str | None = None
 
 
+# In the place of a checksum: every payload that is embedded in a file.
+ALL = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One file of a batch on its way from staging to its final place, relative to the table's location."""
+    """One file of a batch on its way from staging to its final place, relative to the table's location. `own` as of
+    staged.py."""
 
     source: str
     target: str
     rows: int
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,7 +321,7 @@ def _moves(staged: Sequence[StagedFile]) -> tuple[Move, ...]:
     """Final names like no other: whoever repeats a move takes them from the registry."""
     unique = uuid.uuid4().hex
     return tuple(
-        Move(file.path, f"{file.relative}/part-{number:05d}-{unique}.parquet".lstrip("/"), file.rows)
+        Move(file.path, f"{file.relative}/part-{number:05d}-{unique}.parquet".lstrip("/"), file.rows, file.own)
         for number, file in enumerate(sorted(staged, key=lambda file: (file.relative, file.path)))
     )
 

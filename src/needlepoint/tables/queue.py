@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,13 +63,26 @@ CREATE INDEX waiting ON messages (visible_at) WHERE reason IS NULL;
 """
 
 
+_HINT = "Is it writable, with room left? If it is damaged, remove it and sync, which finds what its events name."
+
+
 class LocalQueue:
-    """The default queue: one SQLite database in the lake."""
+    """The default queue: one SQLite database in the lake. Opened when it is first used: queries need none of it, and
+    are not to fail where it is damaged."""
 
     approximate = False
 
     def __init__(self, directory: Path) -> None:
-        self._database = Database(directory / "queue.db", _STATEMENTS, FORMAT)
+        self._path = directory / "queue.db"
+        self._lock = threading.Lock()
+        self._opened: Database | None = None
+
+    @property
+    def _database(self) -> Database:
+        with self._lock:
+            if self._opened is None:
+                self._opened = Database(self._path, _STATEMENTS, FORMAT, hint=_HINT)
+            return self._opened
 
     def put(self, body: str) -> None:
         with self._database.write() as connection:
@@ -108,4 +122,6 @@ class LocalQueue:
         return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NOT NULL")[0][0])
 
     def close(self) -> None:
-        self._database.close()
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()

@@ -40,7 +40,8 @@ _TABLE = "id, name, location, schema, partitions, mixed, format"
 class FileArtifact:
     """What indexing found out about one file; committed as a whole. Bounds and zones are in the file's own units, so
     they stay right whatever becomes of the table. `places` are those of payloads, by index. `was` is what the file was
-    when it was found, and `identity` what it is: another one when something was embedded in it."""
+    when it was found, and `identity` what it is: another one when something was embedded in it. `own` are the checksums
+    of payloads that are in it and that were made of its rows here."""
 
     file_id: int
     was: Identity
@@ -55,6 +56,7 @@ class FileArtifact:
     blooms: tuple[str, ...] = ()
     entries: Mapping[int, int] = field(default_factory=dict)
     places: Mapping[int, Place] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
 
     def without_positions(self) -> FileArtifact:
         """What is right of every version of the file, since all have the same rows: nothing that lies in it."""
@@ -405,6 +407,19 @@ class Registry:
         query = "SELECT file_id, pack, offset, length, codec, size, checksum, version FROM payloads WHERE index_id = ?"
         return {file_id: Place(*row) for file_id, *row in self._database.read(query, index.id)}
 
+    def embedded(self, file_ids: Sequence[int], *, own: bool = True) -> dict[int, frozenset[str]]:
+        """Checksums of payloads inside files, by file id, that queries use, and with `own` those that this lake's
+        writers put there. ALL stands for every one of the file."""
+        query = (
+            "SELECT file_id, checksum FROM payloads WHERE pack = '' AND file_id IN (SELECT value FROM json_each(?1))"
+        )
+        if own:
+            query += " UNION SELECT file_id, checksum FROM own WHERE file_id IN (SELECT value FROM json_each(?1))"
+        found: dict[int, set[str]] = {}
+        for file_id, checksum in self._database.read(query, json.dumps(list(file_ids))):
+            found.setdefault(file_id, set()).add(checksum)
+        return {file_id: frozenset(checksums) for file_id, checksums in found.items()}
+
     def packs(self) -> set[tuple[int, str]]:
         """Indexes and names of all packs that hold a payload."""
         return set(self._database.read("SELECT DISTINCT index_id, pack FROM payloads WHERE pack <> ''"))
@@ -495,6 +510,9 @@ def _describe(connection: sqlite3.Connection, artifact: FileArtifact) -> None:
         [(artifact.file_id, column, zones, artifact.units.get(column)) for column, zones in artifact.zones.items()],
     )
     connection.execute("INSERT OR REPLACE INTO cards VALUES (?, ?)", (artifact.file_id, artifact.card))
+    connection.executemany(
+        "INSERT OR IGNORE INTO own VALUES (?, ?)", [(artifact.file_id, each) for each in artifact.own]
+    )
 
 
 def _cover(connection: sqlite3.Connection, artifact: FileArtifact) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from needlepoint.tables.database import statements_of
 from needlepoint.tables.schemas import unit_of
 
-FORMAT = 5
+FORMAT = 6
 
 _PAYLOADS = """
 CREATE TABLE payloads (
@@ -26,6 +26,13 @@ CREATE TABLE payloads (
     codec TEXT NOT NULL, size INTEGER NOT NULL, checksum TEXT NOT NULL, version INTEGER NOT NULL,
     PRIMARY KEY (index_id, file_id)) WITHOUT ROWID;
 CREATE INDEX payloads_by_file ON payloads (file_id)
+"""
+
+# Payloads inside files that this lake's own writers put there, by their checksums; '' stands for all of a file.
+_OWN = """
+CREATE TABLE own (
+    file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE, checksum TEXT NOT NULL,
+    PRIMARY KEY (file_id, checksum)) WITHOUT ROWID
 """
 
 CHANGES = """
@@ -92,6 +99,7 @@ CREATE TABLE batches (
     removals TEXT NOT NULL DEFAULT '[]', keep_until REAL NOT NULL DEFAULT 0,
     PRIMARY KEY (table_id, batch)) WITHOUT ROWID;
 {_PAYLOADS};
+{_OWN};
 {CHANGES}
 """
 
@@ -135,4 +143,10 @@ def _add_changes(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes}
+def _add_own(connection: sqlite3.Connection) -> None:
+    """In format 5 all embedded payloads were believed. Which of them the lake made is not known: those in use stay in
+    use, and what is built again is built from the data."""
+    connection.execute(_OWN)
+
+
+UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes, 5: _add_own}
