@@ -34,13 +34,15 @@ from needlepoint.indexer.build import (
 from needlepoint.indexer.payloads import PayloadTask
 from needlepoint.indexer.worker import LocalPool, Pool, call_in_process, in_threads
 from needlepoint.indexes.kinds import kind
-from needlepoint.objects import Identity, concurrently, identify, last_touched
+from needlepoint.objects import Identity, concurrently, identify, is_url, last_touched
 from needlepoint.parquet.build import describe
 from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
+from needlepoint.tables import doubts
 from needlepoint.tables.definitions import File, Index, Table
 from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas
+from needlepoint.tables.identities import those_there
 from needlepoint.tables.known_files import KnownFiles
 from needlepoint.tables.listing import belongs
 from needlepoint.tables.logged import Logged
@@ -121,6 +123,7 @@ class Indexer:
         table = self._registry.table(name)
         known = self._files.of(table)
         seen = Snapshots(self._registry, refresh=0, files=self._files).look(name)
+        doubts.note_unsampled(self._registry, table, known.values())
         paths = {file.path for file in seen.files}
         gone = [file for path, file in known.items() if path not in paths]
         fresh = [file for file in seen.files if file.id is None]
@@ -166,6 +169,8 @@ class Indexer:
             known = self._files.of(table)
             pending, removed = on_their_way(self._registry.batches.unfinished(table), known.keys())
         found, refused = _identities(table, set(paths) - pending)
+        if doubts.settle(self._registry, table, known, found):
+            known = self._files.of(table)
         gone = [known[path] for path, identity in found.items() if identity is None and path in known]
         fresh = [
             File(path, identity)
@@ -276,6 +281,8 @@ class Indexer:
         ]
         if not missing:
             return 0, unusable
+        if looks > 1 and self._recognise(table, files, missing):
+            return self.catch_up(table, only, from_data=from_data, elsewhere=elsewhere, looks=looks - 1)
         # Files of one run come in the order of their ids, which makes its entries ascend.
         missing.sort(key=lambda file: file.file_id)
         rows = {file.id: file.rows for file in files}
@@ -296,6 +303,14 @@ class Indexer:
         # One goes on under another id since, and lacks what was made of it here.
         more, other_failures = self.catch_up(table, elsewhere=elsewhere, looks=looks - 1)
         return indexed + more, tuple(dict.fromkeys((*failures, *other_failures)))
+
+    def _recognise(self, table: Table, files: Sequence[File], missing: Sequence[FileTask]) -> bool:
+        """Whether some files that lack something had other times than were known, and the same content."""
+        if is_url(table.location):
+            return False
+        ids = {file.file_id for file in missing}
+        known = {file.path: file for file in files if file.id in ids}
+        return doubts.settle(self._registry, table, known, those_there(table.location, [*known]))
 
     @contextmanager
     def _turn(
@@ -319,6 +334,7 @@ class Indexer:
         missing: Sequence[FileTask],
         rows: Mapping[int | None, int | None],
     ) -> tuple[int, tuple[Failure, ...]]:
+        missing = [replace(file, identity=file.identity.elsewhere()) for file in missing]
         keys, payloads = _parts(table, [*indexes.values()], missing)
         memory = self._settings.index_memory
         most_rows = min((capacity(memory, keys, key) for key in keys), default=1 << 60)

@@ -68,7 +68,7 @@ class Care:
     statistics   it loses NaN through them, which they leave out
     pushdown     it takes a filter over a join for one side's, by the name of a column (datafusion#25296)
     hash_joins   likewise below a hash join, into the arms of a union, whatever it may push into a scan
-    footers      it takes one that it remembers for that of any object of the same path, size and second
+    footers      it takes one that it remembers for that of any file or object of the same path, size and second
 
     And for an answer to be quick:
 

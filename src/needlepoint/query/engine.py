@@ -38,7 +38,7 @@ from needlepoint.errors import FileChanged, SqlError
 from needlepoint.indexes.text_statistics import WordIndex
 from needlepoint.parquet.caches import Caches
 from needlepoint.predicate import In, leaves
-from needlepoint.query import catalog
+from needlepoint.query import catalog, footers
 from needlepoint.query.cards import Cards
 from needlepoint.query.catalog import Care
 from needlepoint.query.explain import Report, TableReport
@@ -479,13 +479,14 @@ def care_for(readings: Iterable[Reading], drawn: str = "", plain: bool = False) 
     """What it takes to answer a query right; `plain` is without filter pushdown, with which some files cannot be
     read."""
     readings = list(readings)
-    remote = any(reading.remote for reading in readings)
+    # What DataFusion remembers can be of an older version: of any object, and of a local file that was replaced.
+    forgetful = any(reading.remote for reading in readings) or footers.are_stale(readings)
     joins = _JOIN.search(drawn) is not None
     return Care(
-        statistics=not (remote or plain or joins or any(map(_has_float, readings))),
+        statistics=not (forgetful or plain or joins or any(map(_has_float, readings))),
         pushdown=not (plain or joins),
         hash_joins=_FILTER_OVER_OUTER_JOIN.search(drawn) is None,
-        footers=not remote,
+        footers=not forgetful,
         even=not any(map(_has_embedded, readings)),
     )
 

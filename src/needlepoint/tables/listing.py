@@ -123,4 +123,4 @@ def _add(entry: os.DirEntry[str], prefix: str, files: dict[str, Identity]) -> No
         status = entry.stat()
     except FileNotFoundError:
         return  # deleted while listing
-    files[f"{prefix}{entry.name}"] = Identity(status.st_size, status.st_mtime_ns)
+    files[f"{prefix}{entry.name}"] = Identity.of(status)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from needlepoint.tables.database import statements_of
 from needlepoint.tables.schemas import unit_of
 
-FORMAT = 5
+FORMAT = 6
 
 _PAYLOADS = """
 CREATE TABLE payloads (
@@ -65,6 +65,7 @@ CREATE TABLE files (
     table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
     path TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, etag TEXT NOT NULL,
     rows INTEGER, row_groups INTEGER, pages INTEGER, blooms TEXT, problem TEXT,
+    ctime_ns INTEGER NOT NULL DEFAULT 0, inode INTEGER NOT NULL DEFAULT 0, sample TEXT NOT NULL DEFAULT '',
     UNIQUE (table_id, path));
 CREATE TABLE cards (
     file_id INTEGER PRIMARY KEY REFERENCES files ON DELETE CASCADE, card BLOB NOT NULL);
@@ -135,4 +136,11 @@ def _add_changes(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes}
+def _add_samples(connection: sqlite3.Connection) -> None:
+    """In format 5 a file was known by its size and the time of its modification. A sync notes the rest."""
+    for column in ("ctime_ns INTEGER NOT NULL DEFAULT 0", "inode INTEGER NOT NULL DEFAULT 0"):
+        connection.execute(f"ALTER TABLE files ADD COLUMN {column}")
+    connection.execute("ALTER TABLE files ADD COLUMN sample TEXT NOT NULL DEFAULT ''")
+
+
+UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes, 5: _add_samples}

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from needlepoint.errors import StoreError
 from needlepoint.objects import Identity, is_url
-from needlepoint.tables import partitions
+from needlepoint.tables import doubts, partitions
 from needlepoint.tables.definitions import Batch, File, Index, Table
 from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas
 from needlepoint.tables.identities import those_there
@@ -223,6 +223,10 @@ class Snapshots:
             # A log says all of one version; no batches come into its table.
             now = listing.files if known is before or log is not None else _caught_up(listing.files, before, known)
             files = _overlay(known, now)
+            changed = {file.path: file.identity for file in files if file.id is None and file.path in known.files}
+            if changed and doubts.settle(self._registry, known.table, known.files, changed):
+                known = self._newest(name)
+                files = _overlay(known, now)
             complete = listing.complete and [*listing.files] == [file.path for file in files]
             return Seen(known, files, complete, log)
 
