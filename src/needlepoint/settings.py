@@ -16,6 +16,7 @@ range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads 
 access            NEEDLE_ACCESS            auto      auto: what is faster; pages: by page where it can be; scan: never
 costs             NEEDLE_COSTS                       file with costs measured here, as benchmarks/calibrate.py writes it
 history           NEEDLE_HISTORY           on        on: what queries ask is counted, without values, for advise; off
+unfinished        NEEDLE_UNFINISHED        skip      skip: new files without a footer are passed over; error: refused
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dataclasses import dataclass, fields, replace
 
 from needlepoint.errors import UsageError
 
-_CHOICES = {"access": ("auto", "pages", "scan"), "history": ("on", "off")}
+_CHOICES = {"access": ("auto", "pages", "scan"), "history": ("on", "off"), "unfinished": ("skip", "error")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Settings:
     access: str = "auto"
     costs: str = ""
     history: str = "on"
+    unfinished: str = "skip"
 
     @classmethod
     def from_environment(cls, **given: float | int | str | None) -> Settings:

@@ -34,6 +34,8 @@ def command(table: str | None) -> None:
             f"{report.table}: {report.added:,} added, {report.changed:,} changed, {report.removed:,} removed, "
             f"{report.indexed:,} indexed"
         )
+        for path in report.unfinished:
+            click.echo(f"{report.table}: {path} has no footer: still being written, or left by a writer that died")
     if not reports:
         click.echo("there are no tables yet; `needle create-table` or `needle ingest` makes one")
     exit_with_failures(reports)

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,7 +41,7 @@ from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
 from needlepoint.tables import doubts
 from needlepoint.tables.definitions import File, Index, Table
-from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas
+from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas, unfinished_of
 from needlepoint.tables.identities import those_there
 from needlepoint.tables.known_files import KnownFiles
 from needlepoint.tables.listing import belongs
@@ -77,7 +77,8 @@ HERE = Elsewhere()
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What a sync or an event changed. Of `refused` files the store did not tell what they are: ask again later."""
+    """What a sync or an event changed. Of `refused` files the store did not tell what they are: ask again later. Of
+    `unfinished` ones, by path, nothing is known yet: they have no footer."""
 
     table: str
     added: int = 0
@@ -86,6 +87,7 @@ class SyncReport:
     indexed: int = 0
     failures: tuple[Failure, ...] = ()
     refused: tuple[Failure, ...] = ()
+    unfinished: tuple[str, ...] = ()
 
     def then(self, later: SyncReport) -> SyncReport:
         """Both together."""
@@ -97,6 +99,7 @@ class SyncReport:
             self.indexed + later.indexed,
             self.failures + later.failures,
             self.refused + later.refused,
+            tuple(dict.fromkeys(self.unfinished + later.unfinished)),
         )
 
 
@@ -203,34 +206,40 @@ class Indexer:
     ) -> SyncReport:
         """Record files that are new or have changed, forget those that are gone, and index what lacks it."""
         changed = [file for file in fresh if file.path in known]
-        paths = known.keys() - {file.path for file in gone} | {file.path for file in fresh}
+        kept = known.keys() - {file.path for file in (*gone, *fresh)}
+        unfinished = frozenset[str]()
         if log is None:
-            table, unreadable = self._adapt_schema(table, fresh, [*paths])
+            table, unreadable, unfinished = self._adapt_schema(table, fresh, kept, known)
         else:
-            kept = [known[path] for path in paths.difference(file.path for file in fresh)]
-            table, unreadable = self._follow_log(table, [*fresh, *kept], log)
-        fresh = [file for file in fresh if file.path not in unreadable]
-        removed = [known[file.path].id for file in changed] + [file.id for file in gone]
+            table, unreadable = self._follow_log(table, [*fresh, *(known[path] for path in kept)], log)
+        fresh = [file for file in fresh if file.path not in unreadable and file.path not in unfinished]
+        # One that cannot be read any more stays known, as what it was: a query must not take it for a new file, which
+        # somebody is still writing.
+        removed = [known[file.path].id for file in changed if file.path not in unreadable] + [file.id for file in gone]
         self._registry.replace_files(table, fresh, [id for id in removed if id is not None])
         indexed, failures = self.catch_up(table, only, elsewhere=elsewhere)
         new = sum(file.path not in known for file in fresh)
         failed = (*unreadable.values(), *failures)
-        return SyncReport(table.name, new, len(fresh) - new, len(gone), indexed, failed)
+        counts = (new, len(fresh) - new, len(gone), indexed)
+        return SyncReport(table.name, *counts, failed, unfinished=tuple(sorted(unfinished)))
 
     def _adapt_schema(
-        self, table: Table, fresh: Sequence[File], paths: Sequence[str]
-    ) -> tuple[Table, dict[str, Failure]]:
+        self, table: Table, fresh: Sequence[File], kept: Collection[str], known: Container[str]
+    ) -> tuple[Table, dict[str, Failure], frozenset[str]]:
         """New files can bring new columns and wider types; a conflict is refused before anything is recorded.
 
-        Files that are not Parquet stay out of the registry, so every query that needs them says so.
+        Files that are not Parquet stay out of the registry, so every query that needs them says so. So do files that
+        are not finished; queries pass over them if the setting says so, and their paths are returned.
         """
         if not fresh:
-            return table, {}
+            return table, {}, frozenset()
         schemas = read_schemas(table.location, [file.path for file in fresh])
-        found = discover_schema(table.location, schemas, paths, base=table)
+        unfinished = unfinished_of(schemas, known) if self._settings.unfinished == "skip" else frozenset[str]()
+        schemas = {path: found for path, found in schemas.items() if path not in unfinished}
+        found = discover_schema(table.location, schemas, [*kept, *schemas], base=table)
         if found.adds_to(table):
             table = self._registry.widen_schema(table, found.schema, found.mixed)
-        return table, _left_out(table, found)
+        return table, _left_out(table, found), unfinished
 
     def _follow_log(self, table: Table, files: Sequence[File], log: Logged) -> tuple[Table, dict[str, Failure]]:
         """The log says which columns there are; files can only be refused."""

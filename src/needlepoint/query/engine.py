@@ -131,7 +131,9 @@ class Engine:
         self._settings = settings
         self.history = history
         Costs.of("", settings.costs)  # costs that cannot be read are refused at once
-        self.snapshots = Snapshots(registry, settings.refresh, settings.object_refresh)
+        self.snapshots = Snapshots(
+            registry, settings.refresh, settings.object_refresh, skip_unfinished=settings.unfinished == "skip"
+        )
         self.cards = Cards(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
         self._natives = NativeScans()

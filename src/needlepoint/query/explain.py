@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import groupby
 from typing import Any
+
+MOST_NAMED = 5  # of files that were passed over
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class FileAccess:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """`version` is that of a table of others.
+    """`version` is that of a table of others. `unfinished` files have no footer, and were passed over.
 
     `requests` and `sifted_files` (whose predicate columns were read before the others) are those of page reads.
 
@@ -101,6 +103,7 @@ class TableReport:
     notes: tuple[str, ...]
     plan: tuple[FileAccess, ...]
     version: str = ""
+    unfinished: tuple[str, ...] = ()
 
 
 @dataclass
@@ -151,6 +154,8 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
     lines.append(f"  {_bar(table.bytes)} {'bytes':<10} {table.bytes}{'' if executed else ' at most'}{filters}")
     lines.append(f"  read: {_ways(table)}")
     lines += [f"  read whole: {note}" for note in table.notes]
+    if table.unfinished:
+        lines.append(f"  passed over: {_unfinished(table.unfinished)}")
     narrowing = [
         step for step in table.steps if step.rows_after < step.rows_before or step.files_after < step.files_before
     ]
@@ -171,6 +176,16 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
             f"    {more:,} more files are read, {skipped:,} are skipped" if more > 0 else f"    {skipped:,} files SKIP"
         )
     return lines
+
+
+def _unfinished(paths: Sequence[str]) -> str:
+    """Why files are not part of the answer.
+
+    >>> _unfinished(["a.parquet"])
+    '1 without a footer, still being written or left by a writer that died: a.parquet'
+    """
+    named = ", ".join(paths[:MOST_NAMED]) + (", …" if len(paths) > MOST_NAMED else "")
+    return f"{len(paths):,} without a footer, still being written or left by a writer that died: {named}"
 
 
 def _of_scans(table: TableReport) -> str:

@@ -20,7 +20,7 @@ from needlepoint.errors import StoreError
 from needlepoint.objects import Identity, is_url
 from needlepoint.tables import doubts, partitions
 from needlepoint.tables.definitions import Batch, File, Index, Table
-from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas
+from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas, unfinished_of
 from needlepoint.tables.identities import those_there
 from needlepoint.tables.known_files import KnownFiles
 from needlepoint.tables.listing import Listing, list_files
@@ -41,7 +41,8 @@ class Snapshot:
     """`partitions` are the typed partition values of the files in each directory, or for a table of others in each of
     `groups`, by path. `listable` says that a reader that lists the directory by itself sees these files, no others, and
     reads their partition values as we do. `refined` are the columns that have a finer unit, or another type, than the
-    registry knows of: key indexes of them have other keys. `version` is that of the log, where there is one."""
+    registry knows of: key indexes of them have other keys. `version` is that of the log, where there is one. The paths
+    in `unfinished` are of files that were passed over, since they have no footer."""
 
     table: Table
     files: tuple[File, ...]
@@ -52,6 +53,7 @@ class Snapshot:
     refined: frozenset[str] = frozenset()
     groups: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
+    unfinished: tuple[str, ...] = ()
 
     def partition(self, file: File) -> str:
         """What files with the same partition values share."""
@@ -90,9 +92,12 @@ class Seen:
 
 @dataclass(slots=True)
 class _Held:
-    """A snapshot, what the log said then, and what the registry did, or says since with no difference to the table."""
+    """A snapshot, the files it was made of, whether who lists them sees the same, what the log said then, and what the
+    registry did, or says since with no difference to the table."""
 
     snapshot: Snapshot
+    files: tuple[File, ...]
+    listable: bool
     began: float
     fresh_until: float
     known: _Known
@@ -109,8 +114,15 @@ class Snapshots:
     """
 
     def __init__(
-        self, registry: Registry, refresh: float, object_refresh: float = 0, files: KnownFiles | None = None
+        self,
+        registry: Registry,
+        refresh: float,
+        object_refresh: float = 0,
+        files: KnownFiles | None = None,
+        *,
+        skip_unfinished: bool = False,
     ) -> None:
+        self._skip_unfinished = skip_unfinished
         self._registry = registry
         self._files = files or KnownFiles(registry)
         self._refresh = refresh
@@ -167,32 +179,38 @@ class Snapshots:
         fresh_until = began + self._serves_for(known.table.location, time.monotonic() - began)
         listable = seen.complete and _are_simple([file.path for file in files], known.table.partitions)
         held = self._snapshots.get(name)
-        before = None if held is None else held.snapshot
         same = held is not None and held.known.sequence == known.sequence and held.log is log
-        if same and before and (before.listable, before.files) == (listable, files):
-            snapshot = before  # the same object, so that what was prepared for it still serves
+        if held is not None and same and (held.listable, held.files) == (listable, files):
+            snapshot = held.snapshot  # the same object, so that what was prepared for it still serves
         else:
-            table = self._with_unknown(known.table, files, log)
+            table, unfinished = self._with_unknown(known, files, log)
+            there = tuple(file for file in files if file.path not in unfinished) if unfinished else files
             snapshot = Snapshot(
                 table,
-                files,
+                there,
                 _usable(known.indexes, table),
                 known.sequence,
-                _partitions(table, files) if log is None else log.values,
-                listable,
+                _partitions(table, there) if log is None else log.values,
+                listable and not unfinished,
                 (refined if log is None else respelled)(known.table.schema, table.schema),
                 {} if log is None else log.groups,
                 "" if log is None else log.version,
+                tuple(sorted(unfinished)),
             )
-        self._snapshots[name] = _Held(snapshot, began, fresh_until, known, log)
+        self._snapshots[name] = _Held(snapshot, files, listable, began, fresh_until, known, log)
         return snapshot
 
-    def _with_unknown(self, table: Table, files: tuple[File, ...], log: Logged | None) -> Table:
-        """Files that sync has not seen can have other columns and wider types; a query sees them all the same."""
+    def _with_unknown(
+        self, registered: _Known, files: tuple[File, ...], log: Logged | None
+    ) -> tuple[Table, frozenset[str]]:
+        """Files that sync has not seen can have other columns and wider types; a query sees them all the same. But for
+        those that are not finished, whose paths are returned. A file that the registry knows was finished once: without
+        a footer it is damaged. What a log names is finished, too."""
+        table = registered.table
         unsettled = [file for file in files if file.id is None] if log is None else log.unsettled(files, table)
         unknown = {(file.path, file.identity) for file in unsettled}
         if not unknown and log is None:
-            return table
+            return table, frozenset()
         # A log says what is taken of a file.
         known = self._schemas.get(table.id, {}) if self._logged.get(table.id) is log else {}
         fresh = [path for path, identity in unknown if (path, identity) not in known]
@@ -200,12 +218,15 @@ class Snapshots:
         known = {key: found[key[0]] if key[0] in found else known[key] for key in unknown}
         self._schemas[table.id], self._logged[table.id] = known, log
         schemas = {path: known[path, identity] for path, identity in sorted(unknown, key=str)}
-        paths = [file.path for file in files]
+        unfinished = frozenset[str]()
         if log is None:
+            if self._skip_unfinished:
+                unfinished = unfinished_of(schemas, registered.files)
+            paths = [file.path for file in files if file.path not in unfinished]
             seen = discover_schema(table.location, schemas, paths, base=table)
         else:
             seen = log.discover(schemas, base=table)
-        return replace(table, schema=seen.schema, partitions=seen.partitions, mixed=seen.mixed)
+        return replace(table, schema=seen.schema, partitions=seen.partitions, mixed=seen.mixed), unfinished
 
     def _look(self, name: str) -> Seen:
         known = self._newest(name)
