@@ -27,7 +27,7 @@ from needlepoint.lake.deleting import Deleted
 from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
 from needlepoint.lake.sweeping import sweep, sweep_index_entries
 from needlepoint.lake.writing import refuse_of_others, refuse_removing
-from needlepoint.objects import is_url
+from needlepoint.objects import is_nameable, is_url
 from needlepoint.parquet.caches import ByteCache
 from needlepoint.parquet.retrofit import Retrofitted
 from needlepoint.query.advice import Advised
@@ -147,7 +147,13 @@ class Lake:
     def place(self, name: str, location: str | Path | None) -> str:
         if isinstance(location, str) and is_url(location):
             return _checked_url(location)
-        return f"{self.root}/{name}" if location is None else str(Path(location).expanduser().resolve())
+        place = f"{self.root}/{name}" if location is None else str(Path(location).expanduser().resolve())
+        if not is_url(place) and not is_nameable(place.removeprefix("/")):
+            raise UsageError(
+                f"{place!r} has a control character, or is not UTF-8: not every reader has a name for it.",
+                hint="Give the directory another name.",
+            )
+        return place
 
     def drop_table(self, name: str) -> None:
         """Forget a table and its indexes. Its files stay where they are; those that batches took out of it and that are

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol, Self
 
 from needlepoint.errors import FileChanged, NotParquet
+
+_UNREADABLE = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +96,16 @@ class OpenObject(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def is_nameable(path: str) -> bool:
+    """Whether all readers here have a name for a path: no part of it is empty, `.` or `..`, and it has no control
+    character and nothing that is not UTF-8.
+
+    >>> [is_nameable(path) for path in ("a/b.parquet", "a//b.parquet", "a/../b.parquet", "a\\nb.parquet")]
+    [True, False, False, False]
+    """
+    return _UNREADABLE.search(path) is None and not any(part in ("", ".", "..") for part in path.split("/"))
 
 
 def is_url(location: str) -> bool:

@@ -71,7 +71,8 @@ class FileAccess:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """`version` is that of a table of others. `unfinished` files have no footer, and were passed over.
+    """`version` is that of a table of others. Files that were passed over: `unfinished` ones have no footer, `unnamed`
+    ones paths that no reader has a name for.
 
     `requests` and `sifted_files` (whose predicate columns were read before the others) are those of page reads.
 
@@ -104,6 +105,7 @@ class TableReport:
     plan: tuple[FileAccess, ...]
     version: str = ""
     unfinished: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
 
 
 @dataclass
@@ -155,7 +157,11 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
     lines.append(f"  read: {_ways(table)}")
     lines += [f"  read whole: {note}" for note in table.notes]
     if table.unfinished:
-        lines.append(f"  passed over: {_unfinished(table.unfinished)}")
+        why = "without a footer, still being written or left by a writer that died"
+        lines.append(f"  passed over: {_passed_over(table.unfinished, why)}")
+    if table.unnamed:
+        why = "with an empty part, `.`, `..` or a control character in the path, for which readers have no name"
+        lines.append(f"  passed over: {_passed_over(table.unnamed, why)}")
     narrowing = [
         step for step in table.steps if step.rows_after < step.rows_before or step.files_after < step.files_before
     ]
@@ -178,14 +184,14 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
     return lines
 
 
-def _unfinished(paths: Sequence[str]) -> str:
+def _passed_over(paths: Sequence[str], why: str) -> str:
     """Why files are not part of the answer.
 
-    >>> _unfinished(["a.parquet"])
-    '1 without a footer, still being written or left by a writer that died: a.parquet'
+    >>> _passed_over(["a.parquet", "b\\nc.parquet"], "of others")
+    '2 of others: a.parquet, b\\\\nc.parquet'
     """
-    named = ", ".join(paths[:MOST_NAMED]) + (", …" if len(paths) > MOST_NAMED else "")
-    return f"{len(paths):,} without a footer, still being written or left by a writer that died: {named}"
+    named = ", ".join(path.encode("unicode_escape").decode() for path in paths[:MOST_NAMED])
+    return f"{len(paths):,} {why}: {named}{', …' if len(paths) > MOST_NAMED else ''}"
 
 
 def _of_scans(table: TableReport) -> str:

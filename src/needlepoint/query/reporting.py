@@ -52,6 +52,7 @@ def table_report(
         plan=_drawn(reading, cards),
         version=reading.snapshot.version,
         unfinished=reading.snapshot.unfinished,
+        unnamed=reading.snapshot.unnamed,
     )
 
 

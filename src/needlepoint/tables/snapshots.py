@@ -42,7 +42,8 @@ class Snapshot:
     `groups`, by path. `listable` says that a reader that lists the directory by itself sees these files, no others, and
     reads their partition values as we do. `refined` are the columns that have a finer unit, or another type, than the
     registry knows of: key indexes of them have other keys. `version` is that of the log, where there is one. The paths
-    in `unfinished` are of files that were passed over, since they have no footer."""
+    in `unfinished` are of files that were passed over, since they have no footer, in `unnamed` of those that no reader
+    has a name for."""
 
     table: Table
     files: tuple[File, ...]
@@ -54,6 +55,7 @@ class Snapshot:
     groups: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
     unfinished: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
 
     def partition(self, file: File) -> str:
         """What files with the same partition values share."""
@@ -82,12 +84,14 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The files of a table now; `complete` as in Listing. `log` is what the log says, where there is one."""
+    """The files of a table now; `complete` and `unnamed` as in Listing. `log` is what the log says, where there is
+    one."""
 
     known: _Known
     files: tuple[File, ...]
     complete: bool
     log: Logged | None
+    unnamed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -180,6 +184,7 @@ class Snapshots:
         listable = seen.complete and _are_simple([file.path for file in files], known.table.partitions)
         held = self._snapshots.get(name)
         same = held is not None and held.known.sequence == known.sequence and held.log is log
+        same = same and held is not None and held.snapshot.unnamed == seen.unnamed
         if held is not None and same and (held.listable, held.files) == (listable, files):
             snapshot = held.snapshot  # the same object, so that what was prepared for it still serves
         else:
@@ -196,6 +201,7 @@ class Snapshots:
                 {} if log is None else log.groups,
                 "" if log is None else log.version,
                 tuple(sorted(unfinished)),
+                seen.unnamed,
             )
         self._snapshots[name] = _Held(snapshot, files, listable, began, fresh_until, known, log)
         return snapshot
@@ -249,7 +255,7 @@ class Snapshots:
                 known = self._newest(name)
                 files = _overlay(known, now)
             complete = listing.complete and [*listing.files] == [file.path for file in files]
-            return Seen(known, files, complete, log)
+            return Seen(known, files, complete, log, listing.unnamed)
 
     def _newest(self, name: str) -> _Known:
         known = self._known.get(name)
