@@ -71,6 +71,7 @@ def split_url(url: str) -> tuple[str, str]:
 def checked_url(url: str) -> str:
     """The URL as tables keep it, without a slash at its end; UsageError when it is not one of an S3 bucket."""
     plain = url.rstrip("/")
+    _refuse_credentials(split_url(plain.partition("://")[2])[0])
     if not plain.startswith(SCHEME) or not split_url(plain)[0]:
         raise UsageError(f"'{url}' is no place for a lake or a table.", hint="Name a directory, or s3://bucket/prefix.")
     if not is_nameable(plain.removeprefix(SCHEME)):
@@ -78,6 +79,15 @@ def checked_url(url: str) -> str:
             f"{url!r} has an empty or relative part, or a control character.", hint="Name it as s3://bucket/prefix."
         )
     return plain
+
+
+def _refuse_credentials(bucket: str) -> None:
+    """UsageError, which shows nothing of it, when what stands in the place of a bucket is more than a name."""
+    if "@" in bucket or ":" in bucket:
+        raise UsageError(
+            "the URL holds credentials, which have no place there: it is stored and shown.",
+            hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and name it as s3://bucket/prefix.",
+        )
 
 
 def endpoint() -> tuple[str | None, bool]:
@@ -92,6 +102,7 @@ def endpoint() -> tuple[str | None, bool]:
 
 def store_of(bucket: str) -> S3Store:
     """The store of a bucket: the same one as long as the variables are the same."""
+    _refuse_credentials(bucket)
     return _store(bucket, tuple(map(os.environ.get, _VARIABLES)))
 
 

@@ -41,7 +41,7 @@ def discover_schema(
 
     SchemaConflict when the files cannot be one table.
     """
-    columns = partitions.discover(paths, location)
+    columns = partitions.discover(paths, location, None if base is None else base.schema)
     names = tuple(name for name, _ in columns)
     if base is not None and names != base.partitions:
         raise SchemaConflict(
