@@ -105,7 +105,7 @@ def test_a_local_path_without_a_name_is_passed_over(tmp_path: Path, name: bytes)
         assert "passed over: 1 with an empty part" in str(report)
         str(report).encode()  # can be printed
         (synced,) = lake.sync("t")
-        assert (synced.added, synced.failures) == (0, ())
+        assert (synced.added, synced.failures, synced.unnamed) == (0, (), (os.fsdecode(name),))
 
 
 def test_a_location_without_a_name_is_an_error_that_says_so(tmp_path: Path) -> None:

@@ -210,6 +210,16 @@ def test_a_file_that_nothing_indexed_yet_can_be_touched(root: Path) -> None:
         assert (after.id, after.has_card) == (before.id, True)
 
 
+def test_an_embedded_index_is_taken_out_of_a_touched_file(root: Path) -> None:
+    with needlepoint.open(root / "lake") as lake:
+        name = lake.create_index("t", "name", kind="bloom", embed=True)
+        size = (root / "lake/t/a.parquet").stat().st_size
+        chmod(root)
+        lake.drop_index(name, strip=True)
+        assert (root / "lake/t/a.parquet").stat().st_size < size
+        assert ids(lake, "id = 155") == [155]
+
+
 def test_a_large_file_is_sampled(tmp_path: Path) -> None:
     """Some of its bytes are, from everywhere in it."""
     from needlepoint.objects import LocalFile

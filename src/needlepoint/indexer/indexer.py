@@ -78,7 +78,7 @@ HERE = Elsewhere()
 @dataclass(frozen=True, slots=True)
 class SyncReport:
     """What a sync or an event changed. Of `refused` files the store did not tell what they are: ask again later. Of
-    `unfinished` ones, by path, nothing is known yet: they have no footer."""
+    `unfinished` ones, by path, nothing is known yet: they have no footer. No reader has a name for `unnamed` ones."""
 
     table: str
     added: int = 0
@@ -88,6 +88,7 @@ class SyncReport:
     failures: tuple[Failure, ...] = ()
     refused: tuple[Failure, ...] = ()
     unfinished: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
 
     def then(self, later: SyncReport) -> SyncReport:
         """Both together."""
@@ -100,6 +101,7 @@ class SyncReport:
             self.failures + later.failures,
             self.refused + later.refused,
             tuple(dict.fromkeys(self.unfinished + later.unfinished)),
+            tuple(dict.fromkeys(self.unnamed + later.unnamed)),
         )
 
 
@@ -130,7 +132,8 @@ class Indexer:
         paths = {file.path for file in seen.files}
         gone = [file for path, file in known.items() if path not in paths]
         fresh = [file for file in seen.files if file.id is None]
-        return self._take_in(table, known, fresh, gone, log=seen.log, elsewhere=elsewhere)
+        report = self._take_in(table, known, fresh, gone, log=seen.log, elsewhere=elsewhere)
+        return replace(report, unnamed=seen.unnamed)
 
     def build(self, name: str, elsewhere: Elsewhere) -> SyncReport:
         """What sync does, for large work. Files that changed since they were listed are listed again: those too that
@@ -290,7 +293,8 @@ class Indexer:
         ]
         if not missing:
             return 0, unusable
-        if looks > 1 and self._recognise(table, files, missing):
+        lacking = {file.file_id for file in missing}
+        if looks > 1 and self._recognise(table, [file for file in files if file.id in lacking]):
             return self.catch_up(table, only, from_data=from_data, elsewhere=elsewhere, looks=looks - 1)
         # Files of one run come in the order of their ids, which makes its entries ascend.
         missing.sort(key=lambda file: file.file_id)
@@ -313,12 +317,11 @@ class Indexer:
         more, other_failures = self.catch_up(table, elsewhere=elsewhere, looks=looks - 1)
         return indexed + more, tuple(dict.fromkeys((*failures, *other_failures)))
 
-    def _recognise(self, table: Table, files: Sequence[File], missing: Sequence[FileTask]) -> bool:
-        """Whether some files that lack something had other times than were known, and the same content."""
+    def _recognise(self, table: Table, files: Sequence[File]) -> bool:
+        """Whether some of the files had other times than were known, and the same content."""
         if is_url(table.location):
             return False
-        ids = {file.file_id for file in missing}
-        known = {file.path: file for file in files if file.id in ids}
+        known = {file.path: file for file in files}
         return doubts.settle(self._registry, table, known, those_there(table.location, [*known]))
 
     @contextmanager
@@ -406,6 +409,8 @@ class Indexer:
         tasks = _payload_tasks(table, [each for each in embedded if each.kind != "key"])
         with self._registry.turns.of_writer(table):
             files = [file for file in self._registry.files(table) if file.id is not None]
+            if self._recognise(table, files):
+                files = [file for file in self._registry.files(table) if file.id is not None]
             self._progress("rewriting", 0, len(files))
             for done, file in enumerate(files, 1):
                 path = f"{table.location}/{file.path}"
