@@ -75,6 +75,16 @@ def test_a_known_file_that_lost_its_footer_is_not_left_out(tmp_path: Path, begin
             (synced,) = lake.sync()
             assert [Path(failure.path).name for failure in synced.failures] == ["b.parquet"]
             assert synced.unfinished == ()
+        lake.create_index("product", "product_id", build=False)
+        (synced,) = lake.sync()
+        assert [Path(failure.path).name for failure in synced.failures] == ["b.parquet"]
+        (location / "b.parquet").unlink()
+        write(products(100, 50), location / "b.parquet")
+        assert counted(lake) == 150
+        assert lake.sync()[0].failures == ()
+        assert counted(lake) == 150
+        assert len(lake.sql("SELECT upc FROM product WHERE product_id = 120").rows()) == 1
+        assert lake.sql("SELECT upc FROM product WHERE product_id = 170").rows() == []
 
 
 def test_an_unfinished_file_can_be_an_error(tmp_path: Path, beginning: bytes) -> None:

@@ -222,7 +222,8 @@ class Indexer:
         self._registry.replace_files(table, fresh, [id for id in removed if id is not None])
         indexed, failures = self.catch_up(table, only, elsewhere=elsewhere)
         new = sum(file.path not in known for file in fresh)
-        failed = (*unreadable.values(), *failures)
+        named = {each.path for each in unreadable.values()}
+        failed = (*unreadable.values(), *(each for each in failures if each.path not in named))
         counts = (new, len(fresh) - new, len(gone), indexed)
         return SyncReport(table.name, *counts, failed, unfinished=tuple(sorted(unfinished)))
 
