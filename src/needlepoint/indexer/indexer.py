@@ -176,7 +176,9 @@ class Indexer:
             pending, removed = on_their_way(self._registry.batches.unfinished(table), known.keys())
         found, refused = _identities(table, set(paths) - pending)
         if doubts.settle(self._registry, table, known, found):
-            known = self._files.of(table)
+            with self._registry.snapshot():
+                known = self._files.of(table)
+                _, removed = on_their_way(self._registry.batches.unfinished(table), known.keys())
         gone = [known[path] for path, identity in found.items() if identity is None and path in known]
         fresh = [
             File(path, identity)

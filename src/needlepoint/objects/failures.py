@@ -13,6 +13,8 @@ from needlepoint.errors import FileError, ObjectStoreError
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d+)|\bstatus: (\d+)")
 
+# Of a text that can hold anything, such as values of a query, so much is looked at. A path is shorter.
+LONGEST_READ = 5000
 _LOCAL = re.compile(r"LocalFileSystem error: [^/]*(/.*?): ([^:]+?) \(os error (\d+)\)", re.DOTALL)
 _INVALID_PATH = re.compile(r'Path "(.*?)"(?:: Encountered illegal| contained empty)', re.DOTALL)
 
@@ -49,7 +51,7 @@ def local_failure(text: str) -> FileError | None:
     >>> print(local_failure("Generic LocalFileSystem error: Unable to open file /a: Too many open files (os error 24)"))
     /a: it cannot be read: too many open files. Allow more open files: `ulimit -n 4096`.
     """
-    found = _LOCAL.search(text)
+    found = _LOCAL.search(text[:LONGEST_READ])
     if found is None:
         return None
     more = int(found[3]) in (errno.EMFILE, errno.ENFILE)
@@ -64,7 +66,7 @@ def is_by_object_store(text: str) -> bool:
 
 def invalid_path(text: str) -> str:
     """The path for which a driver has no name, if it says so."""
-    found = _INVALID_PATH.search(text)
+    found = _INVALID_PATH.search(text[:LONGEST_READ])
     return found[1] if found else ""
 
 

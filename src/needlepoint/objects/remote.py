@@ -7,6 +7,7 @@ timeouts are the driver's.
 
 from __future__ import annotations
 
+import bisect
 import errno
 import functools
 import os
@@ -169,10 +170,11 @@ def list_objects(url: str, passed_over: list[str] | None = None) -> Iterator[tup
             # The driver gives nothing of a page with such a key. Which keys there are is asked of another; of those in
             # the page each is asked for, and behind it the listing goes on.
             keys = _all_keys(url, error) if keys is None else keys
+            if (key := invalid_path(str(error))) not in keys:
+                bisect.insort(keys, key)  # pyarrow takes one that ends with two slashes for a directory
             known, unnamed = _around(keys, last)
             if passed_over is not None:
-                # pyarrow takes a key that ends with two slashes for a directory.
-                passed_over += [key[start:] for key in unnamed or [invalid_path(str(error))]]
+                passed_over += [key[start:] for key in unnamed]
             urls = [f"{SCHEME}{bucket}/{key}" for key in known]
             for key, identity in zip(known, _requests().map(_identity_or_none, urls), strict=True):
                 if identity is not None:

@@ -121,12 +121,12 @@ def _null() -> datafusion.Expr:
 def check_present(reading: Reading) -> None:
     """DataFusion passes over missing and empty files of a list in silence: called before a scan and after it."""
     for file, now in zip(reading.scanned, _identities(reading), strict=True):
-        if now is not None and not now.size:
+        if now != file.identity:
+            raise FileChanged(reading.path(file), "changed or went away")
+        if not file.identity.size:
             raise Unfinished(
                 reading.path(file), "the file is empty", hint="Its writer has not finished, or died; write it again."
             )
-        if now != file.identity:
-            raise FileChanged(reading.path(file), "changed or went away")
 
 
 def _identities(reading: Reading) -> Sequence[Identity | None]:

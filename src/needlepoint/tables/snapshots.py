@@ -245,15 +245,17 @@ class Snapshots:
                     f"{known.table.location}, the directory of table '{name}', is gone.",
                     hint="Is its disk mounted? Drop the table if it is no more.",
                 )
-            if (before.table.id, before.table.location) != (known.table.id, known.table.location):
+            if not _same_table(before, known):
                 continue  # another table has the name now
             # A log says all of one version; no batches come into its table.
             now = listing.files if known is before or log is not None else _caught_up(listing.files, before, known)
             files = _overlay(known, now)
             changed = {file.path: file.identity for file in files if file.id is None and file.path in known.files}
             if changed and doubts.settle(self._registry, known.table, known.files, changed):
-                known = self._newest(name)
-                files = _overlay(known, now)
+                before, known = known, self._newest(name)
+                if not _same_table(before, known):
+                    continue
+                files = _overlay(known, now if log is not None else _caught_up(now, before, known))
             complete = listing.complete and [*listing.files] == [file.path for file in files]
             return Seen(known, files, complete, log, listing.unnamed)
 
@@ -279,6 +281,10 @@ class Snapshots:
             batches = self._registry.batches.unfinished(table)
             indexes = tuple(self._registry.indexes(table))
         return _Known(table, files, indexes, *on_their_way(batches, files.keys()), sequence)
+
+
+def _same_table(before: _Known, now: _Known) -> bool:
+    return (before.table.id, before.table.location) == (now.table.id, now.table.location)
 
 
 def _usable(indexes: tuple[Index, ...], table: Table) -> tuple[Index, ...]:
