@@ -250,3 +250,14 @@ def test_files_of_an_older_registry_are_noted_by_a_sync(root: Path) -> None:
     replace(root, renamed)
     with needlepoint.open(root / "lake") as lake:
         check_new(lake)
+
+
+def test_a_look_at_single_files_tells_touched_from_replaced(root: Path) -> None:
+    with needlepoint.open(root / "lake") as lake:
+        chmod(root)
+        touched = lake.indexer.look("t", ["a.parquet"])
+        assert (touched.changed, touched.indexed, touched.failures) == (0, 0, ())
+        replace(root, renamed)
+        replaced = lake.indexer.look("t", ["a.parquet"])
+        assert (replaced.changed, replaced.indexed, replaced.failures) == (1, 1, ())
+        check_new(lake)
