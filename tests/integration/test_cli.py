@@ -183,6 +183,7 @@ def test_sync_names_files_that_are_not_finished(lake: Path, tmp_path: Path) -> N
     first, second = done.stdout.splitlines()
     assert first == "item: 0 added, 0 changed, 0 removed, 0 indexed"
     assert second.startswith("item: shop=0/new.parquet has no footer")
+    assert "item: 1 file passed over; `needle sync` names them" in needle("status", lake=lake).stdout
 
 
 def test_sync_of_an_empty_lake(tmp_path: Path) -> None:
