@@ -12,6 +12,7 @@
     │   └── BadEvent            a message that is no event (tables/events.py)
     ├── FileError               one Parquet file is the trouble; `path` names it
     │   ├── NotParquet          not a Parquet file, truncated or corrupt
+    │   │   └── Unfinished      it has no footer (yet): somebody is writing it, or died
     │   ├── FileChanged         the file is no longer the one that was planned for
     │   └── PayloadDamaged      an embedded index is not the one that was embedded; the data is not concerned
     ├── StoreError              the store or queue cannot be read or written
@@ -104,6 +105,10 @@ class FileError(NeedlepointError):
 
 class NotParquet(FileError):
     """Not a Parquet file, or a truncated or corrupt one."""
+
+
+class Unfinished(NotParquet):
+    """A file without a footer: too short for one, or one that begins as Parquet and does not end so."""
 
 
 class FileChanged(FileError):

@@ -17,6 +17,7 @@ access            NEEDLE_ACCESS            auto      auto: what is faster; pages
 costs             NEEDLE_COSTS                       file with costs measured here, as benchmarks/calibrate.py writes it
 history           NEEDLE_HISTORY           on        on: what queries ask is counted, without values, for advise; off
 trust_embedded    NEEDLE_TRUST_EMBEDDED    false     true: indexes that others embedded in files are believed
+unfinished        NEEDLE_UNFINISHED        skip      skip: new files without a footer are passed over; error: refused
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from needlepoint.errors import UsageError
 
 _WORDS = {int: "a number", float: "a number", str: "a text", bool: "true or false"}
 _BOOLS = {"true": True, "on": True, "1": True, "yes": True, "false": False, "off": False, "0": False, "no": False}
-_CHOICES = {"access": ("auto", "pages", "scan"), "history": ("on", "off")}
+_CHOICES = {"access": ("auto", "pages", "scan"), "history": ("on", "off"), "unfinished": ("skip", "error")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Settings:
     costs: str = ""
     history: str = "on"
     trust_embedded: bool = False
+    unfinished: str = "skip"
 
     @classmethod
     def from_environment(cls, **given: float | int | str | None) -> Settings:

@@ -161,7 +161,10 @@ def test_sync_reports_what_changed(lake: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"hello, this is text\n", b"", "truncated"])
-def test_sync_names_bad_files_and_indexes_the_others(lake: Path, tmp_path: Path, content: bytes | str) -> None:
+def test_sync_names_bad_files_and_indexes_the_others(
+    lake: Path, tmp_path: Path, content: bytes | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEEDLE_UNFINISHED", "error")
     data = tmp_path / "data" / "item"
     good = (data / "shop=0" / "part.parquet").read_bytes()
     (data / "shop=0" / "bad.parquet").write_bytes(good[: len(good) // 2] if isinstance(content, str) else content)
@@ -171,6 +174,16 @@ def test_sync_names_bad_files_and_indexes_the_others(lake: Path, tmp_path: Path,
     assert done.stdout == "item: 1 added, 0 changed, 0 removed, 1 indexed\n"
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ") and "shop=0/bad.parquet" in line
+
+
+def test_sync_names_files_that_are_not_finished(lake: Path, tmp_path: Path) -> None:
+    (tmp_path / "data/item/shop=0/new.parquet").write_bytes(b"PAR1")
+    done = needle("sync", lake=lake)
+    assert done.exit_code == 0
+    first, second = done.stdout.splitlines()
+    assert first == "item: 0 added, 0 changed, 0 removed, 0 indexed"
+    assert second.startswith("item: shop=0/new.parquet has no footer")
+    assert "item: 1 file passed over; `needle sync` names them" in needle("status", lake=lake).stdout
 
 
 def test_sync_of_an_empty_lake(tmp_path: Path) -> None:

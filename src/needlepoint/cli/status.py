@@ -56,6 +56,9 @@ def _show(status: Status, console: Console) -> None:
         tables.add_row(f"{table.name}{version}", *numbers, size(table.bytes), *left)
     if status.tables:
         console.print(tables)
+    for table in status.tables:
+        if table.passed_over:
+            console.print(f"{table.name}: {count(table.passed_over, 'file')} passed over; `needle sync` names them")
     columns = ("index", "table", "column", "kind", "files", "entries", "size")
     indexes = grid(console, *columns, right=columns[4:])
     for index in (each for table in status.tables for each in table.indexes):

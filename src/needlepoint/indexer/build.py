@@ -323,6 +323,7 @@ def _described(file_id: int, description: Description) -> FileArtifact:
         zones={column: zone.to_bytes() for column, zone in zones.items()},
         units={column: unit for column, unit in units.items() if unit is not None},
         blooms=filtered_columns(card),
+        sample=description.sample,
     )
 
 

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,13 +34,15 @@ from needlepoint.indexer.build import (
 from needlepoint.indexer.payloads import PayloadTask
 from needlepoint.indexer.worker import LocalPool, Pool, call_in_process, in_threads
 from needlepoint.indexes.kinds import kind
-from needlepoint.objects import Identity, concurrently, identify, last_touched
+from needlepoint.objects import Identity, concurrently, identify, is_url, last_touched
 from needlepoint.parquet.build import describe
 from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
+from needlepoint.tables import doubts
 from needlepoint.tables.definitions import ALL, File, Index, Table
-from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas
+from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas, unfinished_of
+from needlepoint.tables.identities import those_there
 from needlepoint.tables.known_files import KnownFiles
 from needlepoint.tables.listing import belongs
 from needlepoint.tables.logged import Logged
@@ -75,7 +77,8 @@ HERE = Elsewhere()
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What a sync or an event changed. Of `refused` files the store did not tell what they are: ask again later."""
+    """What a sync or an event changed. Of `refused` files the store did not tell what they are: ask again later. Of
+    `unfinished` ones, by path, nothing is known yet: they have no footer. No reader has a name for `unnamed` ones."""
 
     table: str
     added: int = 0
@@ -84,6 +87,8 @@ class SyncReport:
     indexed: int = 0
     failures: tuple[Failure, ...] = ()
     refused: tuple[Failure, ...] = ()
+    unfinished: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
 
     def then(self, later: SyncReport) -> SyncReport:
         """Both together."""
@@ -95,6 +100,8 @@ class SyncReport:
             self.indexed + later.indexed,
             self.failures + later.failures,
             self.refused + later.refused,
+            tuple(dict.fromkeys(self.unfinished + later.unfinished)),
+            tuple(dict.fromkeys(self.unnamed + later.unnamed)),
         )
 
 
@@ -121,10 +128,12 @@ class Indexer:
         table = self._registry.table(name)
         known = self._files.of(table)
         seen = Snapshots(self._registry, refresh=0, files=self._files).look(name)
+        doubts.note_unsampled(self._registry, table, known.values())
         paths = {file.path for file in seen.files}
         gone = [file for path, file in known.items() if path not in paths]
         fresh = [file for file in seen.files if file.id is None]
-        return self._take_in(table, known, fresh, gone, log=seen.log, elsewhere=elsewhere)
+        report = self._take_in(table, known, fresh, gone, log=seen.log, elsewhere=elsewhere)
+        return replace(report, unnamed=seen.unnamed)
 
     def build(self, name: str, elsewhere: Elsewhere) -> SyncReport:
         """What sync does, for large work. Files that changed since they were listed are listed again: those too that
@@ -166,6 +175,10 @@ class Indexer:
             known = self._files.of(table)
             pending, removed = on_their_way(self._registry.batches.unfinished(table), known.keys())
         found, refused = _identities(table, set(paths) - pending)
+        if doubts.settle(self._registry, table, known, found):
+            with self._registry.snapshot():
+                known = self._files.of(table)
+                _, removed = on_their_way(self._registry.batches.unfinished(table), known.keys())
         gone = [known[path] for path, identity in found.items() if identity is None and path in known]
         fresh = [
             File(path, identity)
@@ -198,34 +211,41 @@ class Indexer:
     ) -> SyncReport:
         """Record files that are new or have changed, forget those that are gone, and index what lacks it."""
         changed = [file for file in fresh if file.path in known]
-        paths = known.keys() - {file.path for file in gone} | {file.path for file in fresh}
+        kept = known.keys() - {file.path for file in (*gone, *fresh)}
+        unfinished = frozenset[str]()
         if log is None:
-            table, unreadable = self._adapt_schema(table, fresh, [*paths])
+            table, unreadable, unfinished = self._adapt_schema(table, fresh, kept, known)
         else:
-            kept = [known[path] for path in paths.difference(file.path for file in fresh)]
-            table, unreadable = self._follow_log(table, [*fresh, *kept], log)
-        fresh = [file for file in fresh if file.path not in unreadable]
-        removed = [known[file.path].id for file in changed] + [file.id for file in gone]
+            table, unreadable = self._follow_log(table, [*fresh, *(known[path] for path in kept)], log)
+        fresh = [file for file in fresh if file.path not in unreadable and file.path not in unfinished]
+        # One that cannot be read any more stays known, as what it was: a query must not take it for a new file, which
+        # somebody is still writing.
+        removed = [known[file.path].id for file in changed if file.path not in unreadable] + [file.id for file in gone]
         self._registry.replace_files(table, fresh, [id for id in removed if id is not None])
         indexed, failures = self.catch_up(table, only, elsewhere=elsewhere)
         new = sum(file.path not in known for file in fresh)
-        failed = (*unreadable.values(), *failures)
-        return SyncReport(table.name, new, len(fresh) - new, len(gone), indexed, failed)
+        named = {each.path for each in unreadable.values()}
+        failed = (*unreadable.values(), *(each for each in failures if each.path not in named))
+        counts = (new, len(fresh) - new, len(gone), indexed)
+        return SyncReport(table.name, *counts, failed, unfinished=tuple(sorted(unfinished)))
 
     def _adapt_schema(
-        self, table: Table, fresh: Sequence[File], paths: Sequence[str]
-    ) -> tuple[Table, dict[str, Failure]]:
+        self, table: Table, fresh: Sequence[File], kept: Collection[str], known: Container[str]
+    ) -> tuple[Table, dict[str, Failure], frozenset[str]]:
         """New files can bring new columns and wider types; a conflict is refused before anything is recorded.
 
-        Files that are not Parquet stay out of the registry, so every query that needs them says so.
+        Files that are not Parquet stay out of the registry, so every query that needs them says so. So do files that
+        are not finished; queries pass over them if the setting says so, and their paths are returned.
         """
         if not fresh:
-            return table, {}
+            return table, {}, frozenset()
         schemas = read_schemas(table.location, [file.path for file in fresh])
-        found = discover_schema(table.location, schemas, paths, base=table)
+        unfinished = unfinished_of(schemas, known) if self._settings.unfinished == "skip" else frozenset[str]()
+        schemas = {path: found for path, found in schemas.items() if path not in unfinished}
+        found = discover_schema(table.location, schemas, [*kept, *schemas], base=table)
         if found.adds_to(table):
             table = self._registry.widen_schema(table, found.schema, found.mixed)
-        return table, _left_out(table, found)
+        return table, _left_out(table, found), unfinished
 
     def _follow_log(self, table: Table, files: Sequence[File], log: Logged) -> tuple[Table, dict[str, Failure]]:
         """The log says which columns there are; files can only be refused."""
@@ -276,6 +296,8 @@ class Indexer:
         ]
         if not lacking:
             return 0, unusable
+        if looks > 1 and self._recognise(table, lacking):
+            return self.catch_up(table, only, from_data=from_data, elsewhere=elsewhere, looks=looks - 1)
         missing = self._file_tasks(table, lacking, wanted, from_data=from_data)
         # Files of one run come in the order of their ids, which makes its entries ascend.
         missing.sort(key=lambda file: file.file_id)
@@ -316,6 +338,13 @@ class Indexer:
             if file.id is not None
         ]
 
+    def _recognise(self, table: Table, files: Sequence[File]) -> bool:
+        """Whether some of the files had other times than were known, and the same content."""
+        if is_url(table.location):
+            return False
+        known = {file.path: file for file in files}
+        return doubts.settle(self._registry, table, known, those_there(table.location, [*known]))
+
     @contextmanager
     def _turn(
         self, table: Table, indexes: Sequence[Index], missing: Sequence[FileTask]
@@ -338,6 +367,7 @@ class Indexer:
         missing: Sequence[FileTask],
         rows: Mapping[int | None, int | None],
     ) -> tuple[int, tuple[Failure, ...]]:
+        missing = [replace(file, identity=file.identity.elsewhere()) for file in missing]
         keys, payloads = _parts(table, [*indexes.values()], missing)
         memory = self._settings.index_memory
         most_rows = min((capacity(memory, keys, key) for key in keys), default=1 << 60)
@@ -399,7 +429,10 @@ class Indexer:
         embedded = [each for each in self._registry.indexes(table) if each.embed]
         tasks = _payload_tasks(table, [each for each in embedded if each.kind != "key"])
         with self._registry.turns.of_writer(table):
-            files = self._file_tasks(table, self._registry.files(table), frozenset())
+            known = self._registry.files(table)
+            if self._recognise(table, known):
+                known = self._registry.files(table)
+            files = self._file_tasks(table, known, frozenset())
             self._progress("rewriting", 0, len(files))
             for done, file in enumerate(files, 1):
                 try:

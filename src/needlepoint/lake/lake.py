@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import threading
 import uuid
@@ -28,7 +29,7 @@ from needlepoint.lake.deleting import Deleted
 from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
 from needlepoint.lake.sweeping import sweep, sweep_index_entries
 from needlepoint.lake.writing import refuse_of_others, refuse_removing
-from needlepoint.objects import is_url
+from needlepoint.objects import is_nameable, is_url
 from needlepoint.parquet.caches import ByteCache
 from needlepoint.parquet.retrofit import Retrofitted
 from needlepoint.query.advice import Advised
@@ -50,7 +51,7 @@ from needlepoint.stores.place import claim, store_directory
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables import publishing
 from needlepoint.tables.compaction import Choice, Wish
-from needlepoint.tables.definitions import Batch, File, Index, check_name
+from needlepoint.tables.definitions import LONGEST_NAME, Batch, File, Index, Table, check_name
 from needlepoint.tables.queue import LocalQueue, Queue
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.staged import StagedFile
@@ -161,7 +162,13 @@ class Lake:
     def place(self, name: str, location: str | Path | None) -> str:
         if isinstance(location, str) and is_url(location):
             return _checked_url(location)
-        return f"{self.root}/{name}" if location is None else str(Path(location).expanduser().resolve())
+        place = f"{self.root}/{name}" if location is None else str(Path(location).expanduser().resolve())
+        if not is_url(place) and not is_nameable(place.removeprefix("/")):
+            raise UsageError(
+                f"{place!r} has a control character, or is not UTF-8: not every reader has a name for it.",
+                hint="Give the directory another name.",
+            )
+        return place
 
     def drop_table(self, name: str) -> None:
         """Forget a table and its indexes. Its files stay where they are; those that batches took out of it and that are
@@ -188,6 +195,16 @@ class Lake:
 
     # Indexes
 
+    def _free_name(self, table: Table, columns: tuple[str, ...], kind: str) -> str:
+        """One that no index has; that of the same index, which is refused for it, if there is one."""
+        taken = {index.name: index for index in self.registry.indexes()}
+        for number in itertools.count(1):
+            name = _index_name(table.name, "_".join(columns), kind, number)
+            other = taken.get(name)
+            if other is None or (other.table_id, other.columns, other.kind) == (table.id, columns, kind):
+                break
+        return name
+
     def create_index(
         self,
         table: str,
@@ -207,7 +224,7 @@ class Lake:
         """
         columns = (column,) if isinstance(column, str) else tuple(column)
         found = declaring.check_index(self, table, columns, kind, embed, options)
-        chosen = name or _index_name(table, "_".join(columns), kind)
+        chosen = name or self._free_name(found, columns, kind)
         index = self.registry.create_index(found, chosen, columns, kind, embed=embed, options=options)
         if kind == "key":
             self.key_store(index).ingest([])  # an index without entries is there, and empty
@@ -582,9 +599,15 @@ def _opened(root: str, settings: Settings) -> Lake:
 forks.reset(_opened.cache_clear)
 
 
-def _index_name(table: str, column: str, kind: str) -> str:
+def _index_name(table: str, column: str, kind: str, number: int) -> str:
+    """What an index is called without a name of its own; with a number where others have the same.
+
+    >>> _index_name("product", "Product Id", "key", 1), _index_name("product", "product.id", "key", 2)
+    ('product_product_id_key', 'product_product_id_key_2')
+    """
     plain = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in column.lower())
-    return f"{table}_{plain}_{kind}"[:63]
+    end = f"_{number}" if number > 1 else ""
+    return f"{table}_{plain}_{kind}"[: LONGEST_NAME - len(end)] + end
 
 
 def _answer(column: str, values: list[str]) -> Result:

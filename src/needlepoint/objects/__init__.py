@@ -15,7 +15,7 @@ local file and by an object store.
     moving     to a final place, and out of it
 """
 
-from needlepoint.objects.base import Identity, OpenObject, is_url
+from needlepoint.objects.base import Identity, OpenObject, is_nameable, is_url
 from needlepoint.objects.cursor import Cursor
 from needlepoint.objects.held import HeldFile
 from needlepoint.objects.local import LocalFile
@@ -38,6 +38,7 @@ __all__ = [
     "concurrently",
     "identify",
     "identify_all",
+    "is_nameable",
     "is_url",
     "last_touched",
     "move",

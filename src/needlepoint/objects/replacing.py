@@ -130,7 +130,16 @@ def _replace_file(file: LocalFile, pieces: Sequence[Piece]) -> Identity:
         beside.unlink(missing_ok=True)
         raise
     _sync_directory(place.parent)
-    # Of what was written here, not of what lies there now: another writer may have replaced it already.
+    return _identity_in_place(place, made)
+
+
+def _identity_in_place(place: Path, made: os.stat_result) -> Identity:
+    """Of what was written here, not of what lies there now: another writer may have replaced it already. Renaming
+    changed the time of the last change."""
+    with contextlib.suppress(FileNotFoundError):
+        now = place.stat()
+        if os.path.samestat(now, made) and now.st_mtime_ns == made.st_mtime_ns:
+            return Identity.of(now)
     return Identity(made.st_size, made.st_mtime_ns)
 
 

@@ -49,12 +49,13 @@ _DICTIONARY_HEADER = 100  # bytes at most; as in parquet-cpp
 @dataclass(frozen=True, slots=True)
 class Description:
     """A card, for each of its chunks the bounds of its pages, None where the file gives none, the indexes that are
-    embedded in the file, and what tells its data from that of another."""
+    embedded in the file, what tells its data from that of another, and its sample (see `OpenObject`)."""
 
     card: FileCard
     page_bounds: tuple[ColumnIndex | None, ...]
     embedded: Listed
     fingerprint: str
+    sample: str = ""
 
 
 def build_card(path: str, identity: Identity | None = None) -> FileCard:
@@ -78,9 +79,10 @@ def describe(path: str, identity: Identity | None = None, *, opened: OpenObject 
         bounds = _column_indexes(file, chunks, indexes)
         _walk_headers(file, metadata, chunks, ends, indexes, bounds)
         _forget_bounds_of_unknown_order(metadata, chunks, bounds)
+        sample = file.sample()
         file.check_unchanged(file.identity)
         found = _card(file, metadata, columns, chunks, ends, indexes)
-        return Description(found, tuple(bounds), embedded(file, metadata), fingerprint(metadata))
+        return Description(found, tuple(bounds), embedded(file, metadata), fingerprint(metadata), sample)
 
 
 def _check_places(file: OpenObject, chunks: list[ColumnChunk]) -> None:

@@ -38,7 +38,7 @@ from needlepoint.errors import FileChanged
 from needlepoint.indexes.text_statistics import WordIndex
 from needlepoint.parquet.caches import Caches
 from needlepoint.predicate import In, leaves
-from needlepoint.query import catalog, literals
+from needlepoint.query import catalog, footers, literals
 from needlepoint.query.cards import Cards
 from needlepoint.query.catalog import Care
 from needlepoint.query.explain import Report, TableReport
@@ -135,7 +135,9 @@ class Engine:
         self._settings = settings
         self.history = history
         Costs.of("", settings.costs)  # costs that cannot be read are refused at once
-        self.snapshots = Snapshots(registry, settings.refresh, settings.object_refresh)
+        self.snapshots = Snapshots(
+            registry, settings.refresh, settings.object_refresh, skip_unfinished=settings.unfinished == "skip"
+        )
         self._tries = Tries(self.snapshots.forget, settings.store, registry.turns)
         self.cards = Cards(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
@@ -522,15 +524,16 @@ def care_for(readings: Iterable[Reading], facts: PlanFacts = PlanFacts(), plain:
     """What it takes to answer a query right; `plain` is without filter pushdown, with which some files cannot be
     read."""
     readings = list(readings)
-    # DataFusion takes what it remembers of a path for what lies there, also where another version is held.
-    remote = any(reading.remote or reading.held for reading in readings)
+    # What DataFusion remembers of a path can be of another version: of any object, of a local file that was replaced,
+    # and where an older version is held.
+    forgetful = any(reading.remote or reading.held for reading in readings) or footers.are_stale(readings)
     return Care(
-        statistics=not (remote or plain or any(map(_has_float, readings))),
+        statistics=not (forgetful or plain or any(map(_has_float, readings))),
         pushdown=not plain,
         own_filters=not facts.shared_names,
         equijoins=not facts.stacked_filters,
         leaves=not facts.joins,
-        footers=not remote,
+        footers=not forgetful,
         even=not any(map(_has_embedded, readings)),
     )
 

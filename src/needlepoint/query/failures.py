@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from needlepoint.errors import NeedlepointError, NotParquet, SqlError, UnknownName
-from needlepoint.objects.failures import is_by_object_store, object_store_error
+from needlepoint.objects.failures import is_by_object_store, local_failure, object_store_error
 from needlepoint.parquet.build import build_card
 from needlepoint.query.catalog import CATALOG, SCHEMA
 from needlepoint.query.page_reads import check_units
@@ -73,6 +73,8 @@ def clear_error(query: str, tables: Callable[[], list[str]], *, above: int = 0) 
     except Exception as error:
         if type(error) not in (ValueError, Exception):
             raise
+        if (local := local_failure(str(error))) is not None:
+            raise local from error
         if is_by_object_store(str(error)):
             # Without the cause: its text holds what nobody should see.
             raise object_store_error(_object(str(error)), str(error)) from None

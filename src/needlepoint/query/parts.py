@@ -23,7 +23,7 @@ import pyarrow as pa
 from needlepoint import forks
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, SqlError, UsageError
-from needlepoint.query import catalog
+from needlepoint.query import catalog, footers
 from needlepoint.query.cards import SentCards
 from needlepoint.query.catalog import Care
 from needlepoint.query.engine import Engine, Understood, care_for
@@ -122,6 +122,8 @@ class Part:
     def _run(
         self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame], care: Care
     ) -> Iterator[pa.RecordBatch]:
+        if footers.are_stale([self.reading]):
+            care = replace(care, footers=False, statistics=False)
         context = _context(care)
         with catalog.tables({self.reading.snapshot.table.name: datafusion.Table(made(context))}):
             frame = context.sql(self.query)
@@ -317,7 +319,9 @@ def _cut(reading: Reading) -> Iterator[list[int]]:
 def _of_files(reading: Reading, positions: Sequence[int]) -> Reading:
     """The part of a reading that concerns the files at these positions."""
     snapshot, plan = reading.snapshot, reading.plan
-    files = tuple(snapshot.files[position] for position in positions)
+    files = tuple(
+        replace(file, identity=file.identity.elsewhere()) for file in (snapshot.files[at] for at in positions)
+    )
     numbers = {position: number for number, position in enumerate(positions)}
     own = AccessPlan(
         plan.states[np.array(positions)],

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import datafusion
 import pyarrow as pa
 
-from needlepoint.errors import FileChanged
+from needlepoint.errors import FileChanged, Unfinished
 from needlepoint.objects import Identity, identify_all
 from needlepoint.query.native import NativeScans
 from needlepoint.query.reading import Reading
@@ -167,10 +167,14 @@ def _null() -> datafusion.Expr:
 
 
 def check_present(reading: Reading) -> None:
-    """DataFusion passes over a missing file of a list in silence: called before a scan and after it."""
+    """DataFusion passes over missing and empty files of a list in silence: called before a scan and after it."""
     for file, now in zip(reading.scanned, _identities(reading), strict=True):
         if now != file.identity:
             raise FileChanged(reading.path(file), "changed or went away")
+        if not file.identity.size:
+            raise Unfinished(
+                reading.path(file), "the file is empty", hint="Its writer has not finished, or died; write it again."
+            )
 
 
 def _identities(reading: Reading) -> Sequence[Identity | None]:

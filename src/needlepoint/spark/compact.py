@@ -239,7 +239,7 @@ class _Rewrite:
         return Merge(sources, target, self._pages, order, self._mark, finisher=self._finisher)
 
     def _source(self, file: File) -> Source:
-        return Source(f"{self._table.location}/{file.path}", file.identity)
+        return Source(f"{self._table.location}/{file.path}", file.identity.elsewhere())
 
 
 def _sample_rows(source: Source, group: Group) -> int:

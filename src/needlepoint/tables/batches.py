@@ -10,13 +10,14 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from needlepoint.errors import StoreError, TableChanged
 from needlepoint.objects import Identity
 from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import ALL, Batch, File, Move, Removal, Table
 
+IDENTITY = "size, mtime_ns, etag, ctime_ns, inode"  # the columns of an Identity, in its order
 _COLUMNS = "table_id, batch, state, staging, moves, removals, keep_until"
 _HINT = "Nothing was changed; do it again."
 
@@ -137,11 +138,10 @@ class Batches:
 
 def insert_files(connection: sqlite3.Connection, table_id: int, files: Sequence[File]) -> None:
     for file in files:
-        identity = file.identity
         # A path that sync found first, mid-publish, is the same file: the batch's entry replaces it.
         cursor = connection.execute(
-            "INSERT OR REPLACE INTO files (table_id, path, size, mtime_ns, etag, rows) VALUES (?, ?, ?, ?, ?, ?)",
-            (table_id, file.path, identity.size, identity.mtime_ns, identity.etag, file.rows),
+            f"INSERT OR REPLACE INTO files (table_id, path, rows, {IDENTITY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (table_id, file.path, file.rows, *astuple(file.identity)),
         )
         if (cursor.lastrowid or 0) >= 1 << 32:
             raise StoreError("the registry has used all 2^32 file ids.", hint="Rebuild it: remove .needlepoint.")
@@ -159,7 +159,7 @@ def _current(connection: sqlite3.Connection, batch: Batch) -> tuple[Removal, ...
     and its id. TableChanged when one is not in the table any more."""
     found = []
     for each in batch.removals:
-        query = "SELECT size, mtime_ns, etag FROM files WHERE id = ? AND table_id = ?"
+        query = f"SELECT {IDENTITY} FROM files WHERE id = ? AND table_id = ?"
         row = connection.execute(query, (each.file_id, batch.table_id)).fetchone()
         if row is None:
             raise TableChanged(f"{each.path} changed or went away while it was being replaced.", hint=_HINT)
@@ -172,6 +172,7 @@ def _moves_text(moves: Sequence[Move]) -> str:
 
 
 def _removals_text(removals: Sequence[Removal]) -> str:
+    # Without what a chmod changes: no file that was taken out may come back by it.
     return json.dumps([[r.file_id, r.path, r.identity.size, r.identity.mtime_ns, r.identity.etag] for r in removals])
 
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 from needlepoint.errors import UnknownName, UsageError
 from needlepoint.objects import Identity
 
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+LONGEST_NAME = 63
+_NAME = re.compile(rf"[a-z_][a-z0-9_]{{0,{LONGEST_NAME - 1}}}")
 
 
 def check_name(what: str, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from needlepoint.errors import FileChanged, NotParquet, SchemaConflict
+from needlepoint.errors import FileChanged, NotParquet, SchemaConflict, Unfinished
 from needlepoint.objects import as_source, is_url
 from needlepoint.parquet.build import build_card
 from needlepoint.tables import partitions
@@ -44,7 +44,7 @@ def discover_schema(
 
     SchemaConflict when the files cannot be one table.
     """
-    columns = partitions.discover(paths, location)
+    columns = partitions.discover(paths, location, None if base is None else base.schema)
     names = tuple(name for name, _ in columns)
     if base is not None and names != base.partitions:
         raise SchemaConflict(
@@ -117,9 +117,18 @@ def _why(path: str, error: Exception) -> NotParquet:
     return found
 
 
-def discover_table(location: str, paths: Sequence[str]) -> Discovered:
-    """For a new table every file counts: an unreadable one is an error."""
-    found = discover_schema(location, read_schemas(location, paths), paths)
+def unfinished_of(schemas: Mapping[str, FileSchema], known: Container[str]) -> frozenset[str]:
+    """The paths of files that may be passed over: those without a footer that the registry does not know."""
+    return frozenset(path for path, found in schemas.items() if isinstance(found, Unfinished) and path not in known)
+
+
+def discover_table(location: str, paths: Sequence[str], *, skip_unfinished: bool) -> Discovered:
+    """For a new table every file counts: an unreadable one is an error. So is an unfinished one, unless they are to be
+    passed over and others are there."""
+    schemas = read_schemas(location, paths)
+    finished = {path: found for path, found in schemas.items() if not isinstance(found, Unfinished)}
+    schemas = finished if skip_unfinished and finished else schemas
+    found = discover_schema(location, schemas, schemas)
     for error in found.unreadable:
         raise error
     return found

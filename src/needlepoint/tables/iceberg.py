@@ -116,7 +116,7 @@ class IcebergLog:
             with os.scandir(directory) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):  # renamed meanwhile, as commits do
-                        found[entry.name] = Identity(entry.stat().st_size, entry.stat().st_mtime_ns)
+                        found[entry.name] = Identity.of(entry.stat())
         except OSError as error:
             raise self._unreadable(directory, error) from None
         return found

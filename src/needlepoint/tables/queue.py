@@ -12,6 +12,7 @@ from needlepoint.tables.database import Database
 
 FORMAT = 1
 MOST_SHOWN = 1000
+LONGEST_LEASE = 3600.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ _HINT = "Is it writable, with room left? If it is damaged, remove it and sync, w
 
 class LocalQueue:
     """The default queue: one SQLite database in the lake. Opened when it is first used: queries need none of it, and
-    are not to fail where it is damaged."""
+    are not to fail where it is damaged. A lease lasts an hour at most: one that ends later was taken while the clock
+    was ahead, and has ended."""
 
     approximate = False
 
@@ -93,9 +95,10 @@ class LocalQueue:
         with self._database.write() as connection:
             rows = connection.execute(
                 """UPDATE messages SET attempts = attempts + 1, visible_at = ? WHERE id IN (
-                       SELECT id FROM messages WHERE reason IS NULL AND visible_at <= ? ORDER BY id LIMIT ?)
+                       SELECT id FROM messages WHERE reason IS NULL AND (visible_at <= ? OR visible_at > ?)
+                       ORDER BY id LIMIT ?)
                    RETURNING id, body, attempts""",
-                (now + lease, now, limit),
+                (now + min(lease, LONGEST_LEASE), now, now + LONGEST_LEASE, limit),
             ).fetchall()
         return [Message(str(id), body, attempts) for id, body, attempts in sorted(rows)]
 

@@ -72,6 +72,7 @@ CREATE TABLE files (
     table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
     path TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, etag TEXT NOT NULL,
     rows INTEGER, row_groups INTEGER, pages INTEGER, blooms TEXT, problem TEXT,
+    ctime_ns INTEGER NOT NULL DEFAULT 0, inode INTEGER NOT NULL DEFAULT 0, sample TEXT NOT NULL DEFAULT '',
     UNIQUE (table_id, path));
 CREATE TABLE cards (
     file_id INTEGER PRIMARY KEY REFERENCES files ON DELETE CASCADE, card BLOB NOT NULL);
@@ -143,10 +144,14 @@ def _add_changes(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def _add_own(connection: sqlite3.Connection) -> None:
+def _add_own_and_samples(connection: sqlite3.Connection) -> None:
     """In format 5 all embedded payloads were believed. Which of them the lake made is not known: those in use stay in
-    use, and what is built again is built from the data."""
+    use, and what is built again is built from the data. And a file was known by its size and the time of its
+    modification; a sync notes the rest."""
     connection.execute(_OWN)
+    for column in ("ctime_ns INTEGER NOT NULL DEFAULT 0", "inode INTEGER NOT NULL DEFAULT 0"):
+        connection.execute(f"ALTER TABLE files ADD COLUMN {column}")
+    connection.execute("ALTER TABLE files ADD COLUMN sample TEXT NOT NULL DEFAULT ''")
 
 
-UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes, 5: _add_own}
+UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes, 5: _add_own_and_samples}
