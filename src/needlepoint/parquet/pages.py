@@ -23,6 +23,7 @@ from needlepoint.parquet.kept import Kept
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.parquet.plan import Choice, ColumnsPlan, FilePlan, LeafPlan, prepare
 from needlepoint.parquet.take import take
+from needlepoint.parquet.texts import NotText, check_texts, not_text
 from needlepoint.parquet.whole import read_whole
 
 _HINT = "The file is corrupt, or its page index is; write it again."
@@ -172,6 +173,8 @@ def _read_whole(wanted: Wanted, columns: tuple[str, ...], plan: ColumnsPlan, cau
         try:
             arrays, row_groups = read_whole(file, wanted.card, columns, wanted.rows)
             table = _table(plan, columns, arrays)
+        except NotText as error:
+            raise not_text(wanted.path, error) from None
         except (pa.ArrowException, OSError, _Mismatch) as error:
             raise NotParquet(wanted.path, f"pages cannot be decoded: {cause}", hint=_HINT) from error
         file.check_unchanged(wanted.card.identity)
@@ -416,4 +419,6 @@ def _table(plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.Chunk
     for name, expected, column in zip(columns, plan.schema.types, wanted, strict=True):
         if column.type != expected:
             raise _Mismatch(f"column {name} was read as {column.type}, not {expected}")
+    for number in plan.texts:
+        check_texts(columns[number], wanted[number])
     return pa.Table.from_arrays(wanted, schema=plan.schema)

@@ -24,6 +24,7 @@ from needlepoint.parquet.card import ARROW_SCHEMA, Field, FileCard
 from needlepoint.parquet.dictionaries import is_keepable
 from needlepoint.parquet.footer import OPTIONAL
 from needlepoint.parquet.page_index import Int64Array
+from needlepoint.parquet.texts import holds_text
 
 # Column sets a card keeps prepared.
 _PREPARED_LIMIT = 32
@@ -158,6 +159,7 @@ class ColumnsPlan:
 
     files: tuple[FilePlan, ...]
     schema: pa.Schema
+    texts: tuple[int, ...]  # the places of columns that hold strings
 
 
 def prepare(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
@@ -184,7 +186,7 @@ def _prepare(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
     )
     schema = pa.schema([card.arrow_schema.field(card.number_of(name)) for name in columns])
     schema = schema.with_metadata(card.arrow_schema.metadata)
-    return ColumnsPlan(files, schema)
+    return ColumnsPlan(files, schema, tuple(number for number, type in enumerate(schema.types) if holds_text(type)))
 
 
 def _plan_field(card: FileCard, each: Field) -> FieldPlan:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from needlepoint.access import Rows
 from needlepoint.errors import FileChanged, SqlError
 from needlepoint.parquet.rewrite import opened
+from needlepoint.parquet.texts import check_file_texts
 from needlepoint.query import catalog
 from needlepoint.query.catalog import Care
 from needlepoint.query.engine import Engine
@@ -134,6 +135,7 @@ def _of_file(reading: Reading, file: File, possible: Rows | None, condition: _Co
             if numbers is None or np.searchsorted(numbers, first) < np.searchsorted(numbers, first + rows):
                 start = first
                 for table in _tables(source, group, columns, rows):
+                    check_file_texts(reading.path(file), table)
                     whole = completed(reading, [(file, table.num_rows)], table)
                     parts.append(condition.holding(whole) + start)
                     start += table.num_rows

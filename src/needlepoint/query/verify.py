@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged
 from needlepoint.objects import as_source
+from needlepoint.parquet.texts import check_file_texts
 from needlepoint.query.engine import Engine
 from needlepoint.query.statements import quoted
 from needlepoint.tables.definitions import Index, Table
@@ -105,6 +106,7 @@ def _sampled_rows(snapshot: Snapshot, index: Index, samples: int, chance: random
                 if len(present) < len(index.columns) or not groups:
                     continue
                 table = opened.read_row_group(chance.randrange(groups), columns=present)
+                check_file_texts(path, table)
         except FileNotFoundError:
             raise FileChanged(path, "is gone", hint="Run sync, then verify again.") from None
         for _ in range(-(-samples // len(chosen)) if table.num_rows else 0):
