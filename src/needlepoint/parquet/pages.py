@@ -15,6 +15,7 @@ from pyarrow._parquet import ParquetReader
 
 from needlepoint.errors import NotParquet
 from needlepoint.objects import LOCAL_GAP, REMOTE_GAP, coalesce, concurrently, is_url, open_object
+from needlepoint.parquet import int96
 from needlepoint.parquet.assembly import AssembledChunk, Frame, assemble, count_values
 from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.card import FileCard
@@ -332,7 +333,9 @@ def _taken(column: Column, positions: Int64Array) -> pa.ChunkedArray:
 def _open(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]]) -> ParquetReader:
     reader = ParquetReader()
     data = assemble(frame, row_groups)
-    reader.open(pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True)
+    reader.open(
+        pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True, coerce_int96_timestamp_unit=int96.UNIT
+    )
     return reader
 
 
@@ -416,6 +419,9 @@ def _assembled(chunk: _ChunkPart, blocks: list[bytes]) -> AssembledChunk:
 
 def _table(plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray]) -> pa.Table:
     wanted = [arrays[name] for name in columns]
+    for number in plan.int96:
+        if pa.types.is_fixed_size_binary(wanted[number].type):
+            wanted[number] = int96.decoded(wanted[number], plan.schema.types[number])
     for name, expected, column in zip(columns, plan.schema.types, wanted, strict=True):
         if column.type != expected:
             raise _Mismatch(f"column {name} was read as {column.type}, not {expected}")

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged
 from needlepoint.objects import as_source
+from needlepoint.parquet import int96
 from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
 from needlepoint.parquet.texts import check_file_texts, holds_text
@@ -186,7 +187,9 @@ def check_units(reading: Reading) -> None:
     mixed = reading.columns & reading.snapshot.table.mixed
     for file in reading.scanned if mixed else ():
         with contextlib.suppress(OSError, pa.ArrowException):  # one that cannot be read is not the one
-            opened = pq.ParquetFile(as_source(reading.path(file), file.identity))
+            opened = pq.ParquetFile(
+                as_source(reading.path(file), file.identity), coerce_int96_timestamp_unit=int96.UNIT
+            )
             present = [name for name in opened.schema_arrow.names if name in mixed]
             for batch in opened.iter_batches(columns=present):
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged
 from needlepoint.objects import as_source
+from needlepoint.parquet import int96
 from needlepoint.parquet.texts import check_file_texts
 from needlepoint.query.engine import Engine
 from needlepoint.query.statements import quoted
@@ -100,7 +101,7 @@ def _sampled_rows(snapshot: Snapshot, index: Index, samples: int, chance: random
     for file in chosen:
         path = f"{snapshot.table.location}/{file.path}"
         try:
-            with pq.ParquetFile(as_source(path, file.identity)) as opened:
+            with pq.ParquetFile(as_source(path, file.identity), coerce_int96_timestamp_unit=int96.UNIT) as opened:
                 present = [name for name in index.columns if name in opened.schema_arrow.names]
                 groups = opened.metadata.num_row_groups
                 if len(present) < len(index.columns) or not groups:

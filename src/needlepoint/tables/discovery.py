@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import NotParquet, SchemaConflict
 from needlepoint.objects import as_source, is_url
+from needlepoint.parquet import int96
 from needlepoint.parquet.build import build_card
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import Table
@@ -85,6 +86,9 @@ def read_schemas(
 def _schema(path: str, taken: Callable[[str, pa.Schema], pa.Schema]) -> FileSchema:
     try:
         schema = pq.read_schema(as_source(path))
+        if "timestamp[ns" in str(schema):  # perhaps an INT96
+            with pq.ParquetFile(as_source(path), coerce_int96_timestamp_unit=int96.UNIT) as file:
+                schema = file.schema_arrow
     except (pa.ArrowException, OSError) as error:
         return _why(path, error)
     repeated = {name for name in schema.names if schema.names.count(name) > 1}

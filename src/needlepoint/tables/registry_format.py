@@ -9,6 +9,7 @@ row has the path of the old one.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow as pa
 from needlepoint.tables.database import statements_of
 from needlepoint.tables.schemas import unit_of
 
-FORMAT = 5
+FORMAT = 6
 
 _PAYLOADS = """
 CREATE TABLE payloads (
@@ -135,4 +136,13 @@ def _add_changes(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes}
+def _mark_nanoseconds(connection: sqlite3.Connection) -> None:
+    """Up to format 5 an INT96 was nanoseconds, now it is microseconds: tables in nanoseconds may have files of both."""
+    for id, schema, mixed in connection.execute("SELECT id, schema, mixed FROM tables").fetchall():
+        columns = pa.ipc.read_schema(pa.py_buffer(schema))
+        finest = {each.name for each in columns if pa.types.is_timestamp(each.type) and each.type.unit == "ns"}
+        names = json.dumps(sorted(finest.union(json.loads(mixed))))
+        connection.execute("UPDATE tables SET mixed = ? WHERE id = ?", (names, id))
+
+
+UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes, 5: _mark_nanoseconds}
