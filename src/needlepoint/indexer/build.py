@@ -41,6 +41,7 @@ from needlepoint.indexes.key import encode, key_bytes
 from needlepoint.indexes.key_payload import KeysAndRows
 from needlepoint.indexes.zone import zone_maps
 from needlepoint.objects import Identity, as_source, concurrently, identify, is_url, open_object
+from needlepoint.parquet import int96
 from needlepoint.parquet.build import Description, describe
 from needlepoint.parquet.embed import Payload
 from needlepoint.parquet.embedded import Embedded, read_payload
@@ -350,8 +351,11 @@ def _keys(file: FileTask, index: IndexTask) -> Iterator[KeysAndRows]:
     first = 0
     read_ahead = REMOTE_READ_AHEAD if is_url(file.path) else READ_AHEAD
     try:
-        source = as_source(file.path, file.identity)
-        with pq.ParquetFile(source, pre_buffer=False, buffer_size=read_ahead) as opened:
+        source, unit = as_source(file.path, file.identity), int96.UNIT
+        with pq.ParquetFile(
+            source, pre_buffer=False, buffer_size=read_ahead, coerce_int96_timestamp_unit=unit
+        ) as opened:
+            int96.check(file.path, file.identity, opened.schema, [index.column])
             for batch in opened.iter_batches(BATCH_ROWS, columns=[index.column], use_threads=False):
                 # By its name: pyarrow takes `a.b` for the field of a struct, too.
                 values = plain_array(batch.column(index.column), index.type)

@@ -34,6 +34,7 @@ from needlepoint.errors import (
 from needlepoint.indexes.base import Built, Source
 from needlepoint.indexes.kinds import kind
 from needlepoint.objects import Identity, as_source, open_object
+from needlepoint.parquet import int96
 from needlepoint.parquet.build import Description, describe
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.embed import Payload, embed, place, remove
@@ -306,7 +307,9 @@ def _batches(file: PayloadFile, fields: tuple[pa.Field, ...]) -> Iterator[pa.Rec
             yield pa.RecordBatch.from_arrays([pa.nulls(count, each.type) for each in fields], schema=schema)
         return
     try:
-        with pq.ParquetFile(as_source(file.path, file.identity), pre_buffer=False, buffer_size=1 << 20) as opened:
+        source, unit = as_source(file.path, file.identity), int96.UNIT
+        with pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20, coerce_int96_timestamp_unit=unit) as opened:
+            int96.check(file.path, file.identity, opened.schema, present)
             for batch in opened.iter_batches(BATCH_ROWS, columns=present, use_threads=False):
                 arrays = [
                     plain_array(batch.column(each.name), each.type)

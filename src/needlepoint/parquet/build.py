@@ -31,6 +31,7 @@ from needlepoint.parquet.page_index import (
     ColumnIndex,
     Int64Array,
     OffsetIndex,
+    agrees,
     decode_column_index,
     decode_offset_index,
     is_plausible,
@@ -79,6 +80,7 @@ def describe(path: str, identity: Identity | None = None, *, opened: OpenObject 
         bounds = _column_indexes(file, chunks, indexes)
         _walk_headers(file, metadata, chunks, ends, indexes, bounds)
         _forget_bounds_of_unknown_order(metadata, chunks, bounds)
+        _forget_bounds_that_contradict(metadata, columns, chunks, indexes, bounds)
         sample = file.sample()
         file.check_unchanged(file.identity)
         found = _card(file, metadata, columns, chunks, ends, indexes)
@@ -194,6 +196,23 @@ def _forget_bounds_of_unknown_order(
         nulls = None if chunk.statistics is None else chunk.statistics.null_count
         chunks[number] = replace(chunk, statistics=Statistics(null_count=nulls))
         bounds[number] = None
+
+
+def _forget_bounds_that_contradict(
+    metadata: FileMetadata,
+    columns: tuple[Leaf, ...],
+    chunks: list[ColumnChunk],
+    indexes: list[OffsetIndex | None],
+    bounds: list[ColumnIndex | None],
+) -> None:
+    groups = metadata.row_groups
+    for number, (pages, index) in enumerate(zip(indexes, bounds, strict=True)):
+        if pages is None or index is None or columns[number // len(groups)].nested:
+            continue
+        rows = np.diff(pages.first_row_index, append=groups[number % len(groups)].num_rows)
+        nulls = _null_count(chunks[number])
+        if not agrees(index, rows, None if nulls == ABSENT else nulls):
+            bounds[number] = None
 
 
 def _read_places(file: OpenObject, places: list[tuple[int | None, int | None]]) -> Iterator[tuple[int, bytes]]:

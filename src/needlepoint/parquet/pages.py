@@ -23,6 +23,7 @@ from needlepoint.objects import (
     is_url,
     open_object,
 )
+from needlepoint.parquet import int96
 from needlepoint.parquet.assembly import AssembledChunk, Frame, assemble, count_values
 from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.card import FileCard
@@ -31,6 +32,7 @@ from needlepoint.parquet.kept import Kept
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.parquet.plan import Choice, ColumnsPlan, FilePlan, LeafPlan, prepare
 from needlepoint.parquet.take import take
+from needlepoint.parquet.texts import NotText, check_texts, not_text
 from needlepoint.parquet.whole import read_whole
 
 _HINT = "The file is corrupt, or its page index is; write it again."
@@ -185,6 +187,8 @@ def _read_whole(wanted: Wanted, columns: tuple[str, ...], plan: ColumnsPlan, cau
         try:
             arrays, row_groups = read_whole(file, wanted.card, columns, wanted.rows)
             table = _table(plan, columns, arrays)
+        except NotText as error:
+            raise not_text(wanted.path, error) from None
         except (pa.ArrowException, OSError, _Mismatch) as error:
             raise NotParquet(wanted.path, f"pages cannot be decoded: {cause}", hint=_HINT) from error
         file.check_unchanged(wanted.card.identity)
@@ -342,7 +346,9 @@ def _taken(column: Column, positions: Int64Array) -> pa.ChunkedArray:
 def _open(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]]) -> ParquetReader:
     reader = ParquetReader()
     data = assemble(frame, row_groups)
-    reader.open(pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True)
+    reader.open(
+        pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True, coerce_int96_timestamp_unit=int96.UNIT
+    )
     return reader
 
 
@@ -426,7 +432,12 @@ def _assembled(chunk: _ChunkPart, blocks: list[bytes]) -> AssembledChunk:
 
 def _table(plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray]) -> pa.Table:
     wanted = [arrays[name] for name in columns]
+    for number in plan.int96:
+        if pa.types.is_fixed_size_binary(wanted[number].type):
+            wanted[number] = int96.decoded(wanted[number], plan.schema.types[number])
     for name, expected, column in zip(columns, plan.schema.types, wanted, strict=True):
         if column.type != expected:
             raise _Mismatch(f"column {name} was read as {column.type}, not {expected}")
+    for number in plan.texts:
+        check_texts(columns[number], wanted[number])
     return pa.Table.from_arrays(wanted, schema=plan.schema)

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.objects import Identity, as_source, identify, is_url, move
+from needlepoint.parquet import int96
 from needlepoint.parquet.card import ARROW_SCHEMA
 from needlepoint.parquet.embedded import INDEXES
 from needlepoint.parquet.value_list import FOOTER_KEY
@@ -193,10 +194,15 @@ def read_unchanged(path: str, identity: Identity, columns: Sequence[str] | None 
 
 
 @contextmanager
-def opened(path: str, identity: Identity) -> Iterator[pq.ParquetFile]:
+def opened(path: str, identity: Identity, int96_unit: str = "ns") -> Iterator[pq.ParquetFile]:
+    """A file to be read. In nanoseconds, which hold all digits of an INT96, it is written again as it was; NotParquet
+    when some do not fit."""
     _check(path, identity)
     try:
-        with pq.ParquetFile(as_source(path, identity), pre_buffer=False, buffer_size=1 << 20) as file:
+        with pq.ParquetFile(
+            as_source(path, identity), pre_buffer=False, buffer_size=1 << 20, coerce_int96_timestamp_unit=int96_unit
+        ) as file:
+            int96.check(path, identity, file.schema, unit=int96_unit)
             yield file
     except FileNotFoundError:
         raise FileChanged(path, "is gone") from None

@@ -13,7 +13,7 @@ from needlepoint.errors import NeedlepointError, NotParquet, SqlError, UnknownNa
 from needlepoint.objects.failures import is_by_object_store, local_failure, object_store_error
 from needlepoint.parquet.build import build_card
 from needlepoint.query.catalog import CATALOG, SCHEMA
-from needlepoint.query.page_reads import check_units
+from needlepoint.query.page_reads import check_scanned_texts, check_units
 from needlepoint.query.reading import Reading
 from needlepoint.query.scan import check_present
 
@@ -53,6 +53,9 @@ def look_into(failure: BaseException, readings: Iterable[Reading]) -> NoReturn:
     if "Cannot cast" in text:
         for reading in readings:
             check_units(reading)
+    if "UTF-8" in text:
+        for reading in readings:
+            check_scanned_texts(reading)
     if "parquet" not in text.lower() or is_by_object_store(text) or not isinstance(failure, Exception):
         raise failure
     # DataFusion does not say which file it could not read. Our own reader does, and it is most often a new one.

@@ -20,7 +20,9 @@ import pyarrow.parquet as pq
 
 from needlepoint.access import Rows
 from needlepoint.errors import FileChanged, SqlError
+from needlepoint.parquet import int96
 from needlepoint.parquet.rewrite import opened
+from needlepoint.parquet.texts import check_file_texts
 from needlepoint.query import catalog
 from needlepoint.query.catalog import Care
 from needlepoint.query.engine import Engine
@@ -129,13 +131,14 @@ def _of_file(reading: Reading, file: File, possible: Rows | None, condition: _Co
     numbers = possible.numbers() if possible is not None else None
     parts: list[Numbers] = []
     first = 0
-    with opened(reading.path(file), file.identity) as source:
+    with opened(reading.path(file), file.identity, int96.UNIT) as source:
         columns = [name for name in wanted if name in source.schema_arrow.names]
         for group in range(source.metadata.num_row_groups):
             rows = source.metadata.row_group(group).num_rows
             if numbers is None or np.searchsorted(numbers, first) < np.searchsorted(numbers, first + rows):
                 start = first
                 for table in _tables(source, group, columns, rows):
+                    check_file_texts(reading.path(file), table)
                     whole = completed(reading, [(file, table.num_rows)], table)
                     parts.append(condition.holding(whole) + start)
                     start += table.num_rows

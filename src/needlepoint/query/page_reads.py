@@ -20,10 +20,12 @@ import pyarrow.parquet as pq
 from needlepoint import forks
 from needlepoint.errors import FileChanged
 from needlepoint.objects import as_source
+from needlepoint.parquet import int96
 from needlepoint.parquet.build import describe
 from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
+from needlepoint.parquet.texts import check_file_texts, holds_text
 from needlepoint.query.cards import HasCards
 from needlepoint.query.gate import FILES_IN_A_THREAD, THREADS, by_pages
 from needlepoint.query.reading import Held, Reading
@@ -200,11 +202,24 @@ def check_units(reading: Reading) -> None:
     mixed = reading.columns & reading.snapshot.table.mixed
     for file in reading.scanned if mixed else ():
         with contextlib.suppress(OSError, pa.ArrowException):  # one that cannot be read is not the one
-            opened = pq.ParquetFile(as_source(reading.path(file), file.identity))
+            opened = pq.ParquetFile(
+                as_source(reading.path(file), file.identity), coerce_int96_timestamp_unit=int96.UNIT
+            )
             present = [name for name in opened.schema_arrow.names if name in mixed]
             for batch in opened.iter_batches(columns=present):
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
                     _check_room(reading, file, name, pa.chunked_array([column]))
+
+
+def check_scanned_texts(reading: Reading) -> None:
+    """NotParquet names the file and the column whose strings DataFusion could not read as UTF-8, if one is."""
+    for file in reading.scanned:
+        with contextlib.suppress(OSError, pa.ArrowException):  # one that cannot be read is not the one
+            opened = pq.ParquetFile(as_source(reading.path(file), file.identity))
+            fields = [field for field in opened.schema_arrow if field.name in reading.columns]
+            present = [field.name for field in fields if holds_text(field.type)]
+            for batch in opened.iter_batches(columns=present) if present else ():
+                check_file_texts(reading.path(file), pa.Table.from_batches([batch]))
 
 
 def _as_type(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:

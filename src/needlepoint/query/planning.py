@@ -120,7 +120,8 @@ def _request(scan: Any, types: Types) -> Request:
 
 def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:
     """Bounds say nothing about NaN, and NaN may lie on either side of a number; but not between two. So where an AND
-    bounds a float column on both sides, that is said too."""
+    bounds a float column on both sides, that is said too. An end that is NaN bounds nothing: `f BETWEEN 5 AND 'NaN'`
+    holds NaN itself."""
     match predicate:
         case Or(children):
             return Or(tuple(_with_float_ranges(child, types) for child in children))
@@ -128,11 +129,14 @@ def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:
             changed = tuple(_with_float_ranges(child, types) for child in children)
             lows, highs = dict[str, Ordinal](), dict[str, Ordinal]()
             for child in _flattened(children):
-                if isinstance(child, Compare) and pa.types.is_floating(types[child.column]):
-                    if child.operator in (">", ">="):
-                        lows[child.column] = max(child.value, lows.get(child.column, child.value))
-                    elif child.operator in ("<", "<="):
-                        highs[child.column] = min(child.value, highs.get(child.column, child.value))
+                if not isinstance(child, Compare) or not pa.types.is_floating(types[child.column]):
+                    continue
+                if child.value != child.value:  # NaN
+                    continue
+                if child.operator in (">", ">="):
+                    lows[child.column] = max(child.value, lows.get(child.column, child.value))
+                elif child.operator in ("<", "<="):
+                    highs[child.column] = min(child.value, highs.get(child.column, child.value))
             both = [Between(name, lows[name], highs[name]) for name in lows.keys() & highs.keys()]
             return And((*changed, *both))
     return predicate

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged, NotParquet, SchemaConflict, Unfinished
 from needlepoint.objects import as_source, is_url
+from needlepoint.parquet import int96
 from needlepoint.parquet.build import build_card
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import Table
@@ -100,8 +101,16 @@ def _newest_schema(path: str) -> pa.Schema:
     """An object that is replaced while it is read is read again, and no other one."""
     for _ in range(TRIES_FOR_A_SCHEMA - 1):
         with contextlib.suppress(FileChanged):
-            return pq.read_schema(as_source(path))
-    return pq.read_schema(as_source(path))
+            return _read_schema(path)
+    return _read_schema(path)
+
+
+def _read_schema(path: str) -> pa.Schema:
+    schema = pq.read_schema(as_source(path))
+    if "timestamp[ns" in str(schema):  # perhaps an INT96
+        with pq.ParquetFile(as_source(path), coerce_int96_timestamp_unit=int96.UNIT) as file:
+            schema = file.schema_arrow
+    return schema
 
 
 def _why(path: str, error: Exception) -> NotParquet:

@@ -9,6 +9,7 @@ row has the path of the old one.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 
 import pyarrow as pa
@@ -144,14 +145,33 @@ def _add_changes(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def _add_own_and_samples(connection: sqlite3.Connection) -> None:
+def _to_six(connection: sqlite3.Connection) -> None:
+    """What is believed of embedded payloads, how files are known again, and the unit of an INT96."""
+    _add_own(connection)
+    _add_samples(connection)
+    _mark_nanoseconds(connection)
+
+
+def _add_own(connection: sqlite3.Connection) -> None:
     """In format 5 all embedded payloads were believed. Which of them the lake made is not known: those in use stay in
-    use, and what is built again is built from the data. And a file was known by its size and the time of its
-    modification; a sync notes the rest."""
+    use, and what is built again is built from the data."""
     connection.execute(_OWN)
+
+
+def _add_samples(connection: sqlite3.Connection) -> None:
+    """In format 5 a file was known by its size and the time of its modification. A sync notes the rest."""
     for column in ("ctime_ns INTEGER NOT NULL DEFAULT 0", "inode INTEGER NOT NULL DEFAULT 0"):
         connection.execute(f"ALTER TABLE files ADD COLUMN {column}")
     connection.execute("ALTER TABLE files ADD COLUMN sample TEXT NOT NULL DEFAULT ''")
 
 
-UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes, 5: _add_own_and_samples}
+def _mark_nanoseconds(connection: sqlite3.Connection) -> None:
+    """Up to format 5 an INT96 was nanoseconds, now it is microseconds: tables in nanoseconds may have files of both."""
+    for id, schema, mixed in connection.execute("SELECT id, schema, mixed FROM tables").fetchall():
+        columns = pa.ipc.read_schema(pa.py_buffer(schema))
+        finest = {each.name for each in columns if pa.types.is_timestamp(each.type) and each.type.unit == "ns"}
+        names = json.dumps(sorted(finest.union(json.loads(mixed))))
+        connection.execute("UPDATE tables SET mixed = ? WHERE id = ?", (names, id))
+
+
+UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes, 5: _to_six}

@@ -48,3 +48,12 @@ def test_a_file_needs_no_suffix_to_be_scanned(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [5]}), tmp_path / "17")
     frame = NativeScans().scan(datafusion.SessionContext(), SCHEMA, [str(tmp_path / "17")])
     assert pa.table(frame.to_arrow_table())["id"].to_pylist() == [5]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_int96_is_read_as_microseconds(tmp_path: Path, stored: bool) -> None:
+    path = tmp_path / "a.parquet"
+    stamps = pa.array([253402300799_000_000, None], pa.timestamp("us"))  # the year 9999
+    pq.write_table(pa.table({"t": stamps}), path, use_deprecated_int96_timestamps=True, store_schema=stored)
+    frame = NativeScans().scan(datafusion.SessionContext(), pa.schema([("t", pa.timestamp("us"))]), [str(path)])
+    assert pa.table(frame.to_arrow_table())["t"].to_pylist() == stamps.to_pylist()
