@@ -26,6 +26,7 @@ from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.objects import Identity, as_source, identify, is_url, move
 from needlepoint.parquet.card import ARROW_SCHEMA
 from needlepoint.parquet.embedded import INDEXES
+from needlepoint.parquet.sound import ensure_sound
 from needlepoint.parquet.value_list import FOOTER_KEY
 
 # Keys of a footer that describe the bytes of that one file.
@@ -89,6 +90,7 @@ class Pages:
 
 def form_of(path: str, identity: Identity | None = None) -> Form:
     try:
+        ensure_sound(path, identity)
         with pq.ParquetFile(as_source(path, identity)) as opened:
             return _form(opened)
     except (pa.ArrowException, OSError) as error:
@@ -196,6 +198,7 @@ def read_unchanged(path: str, identity: Identity, columns: Sequence[str] | None 
 def opened(path: str, identity: Identity) -> Iterator[pq.ParquetFile]:
     _check(path, identity)
     try:
+        ensure_sound(path, identity)
         with pq.ParquetFile(as_source(path, identity), pre_buffer=False, buffer_size=1 << 20) as file:
             yield file
     except FileNotFoundError:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from needlepoint.errors import NotParquet, SchemaConflict
 from needlepoint.objects import as_source, is_url
 from needlepoint.parquet.build import build_card
+from needlepoint.parquet.sound import ensure_sound
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import Table
 from needlepoint.tables.schemas import differing, plain_schema, unify
@@ -84,7 +85,10 @@ def read_schemas(
 
 def _schema(path: str, taken: Callable[[str, pa.Schema], pa.Schema]) -> FileSchema:
     try:
+        ensure_sound(path)  # before others see it
         schema = pq.read_schema(as_source(path))
+    except NotParquet as error:
+        return error
     except (pa.ArrowException, OSError) as error:
         return _why(path, error)
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
