@@ -51,7 +51,18 @@ class Finding(Exception):
 
 
 def _counted(table: pa.Table) -> Rows:
-    return Counter(map(repr, table.to_pylist()))
+    return Counter(map(repr, zip(*(_values(column) for column in table.columns), strict=True)))
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Python values; those that Python has none for, years beyond 9999 and texts that are not UTF-8, as stored."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_string(column.type) or pa.types.is_string_view(column.type):
+        column = column.cast(pa.binary())
+    return column.to_pylist()
 
 
 class Cases:

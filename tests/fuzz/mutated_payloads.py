@@ -51,9 +51,8 @@ def damaged_card(data: bytes, chance: random.Random, forged: bool) -> tuple[byte
 
 
 def _text(data: bytes, chance: random.Random) -> tuple[bytes, str]:
-    magic, version, _, length = _TEXT.unpack_from(data)
-    told = data[_TEXT.size : _TEXT.size + length]
-    frames = data[_TEXT.size + length :]
+    told = description(data)
+    frames = data[_TEXT.size + len(told) :]
     way = chance.randrange(4)
     if way == 0:
         told, what = _other_number(told, chance)
@@ -61,8 +60,19 @@ def _text(data: bytes, chance: random.Random) -> tuple[bytes, str]:
         told, frames, what = _bomb(told, chance)
     else:
         told, frames, what = _other_content(told, frames, chance)
+    return text_payload(told, frames), f"forged: {what}"
+
+
+def description(payload: bytes) -> bytes:
+    """Of a text index, as JSON."""
+    length = _TEXT.unpack_from(payload)[-1]
+    return payload[_TEXT.size : _TEXT.size + length]
+
+
+def text_payload(told: bytes, frames: bytes) -> bytes:
+    """With the right checksum."""
     body = struct.pack("<I", len(told)) + told + frames
-    return _TEXT.pack(magic, version, xxhash.xxh3_64_intdigest(body), len(told)) + body[4:], f"forged: {what}"
+    return _TEXT.pack(b"NPTX", 1, xxhash.xxh3_64_intdigest(body), len(told)) + body[4:]
 
 
 def _other_content(told: bytes, frames: bytes, chance: random.Random) -> tuple[bytes, bytes, str]:
