@@ -35,7 +35,7 @@ from needlepoint.stores.base import IndexDamaged
 
 MAGIC = b"NPTX"
 VERSION = 1
-DESCRIPTION = "description.json"
+DESCRIPTION, WORDS = "description.json", "words.arrow"
 _HEAD = struct.Struct("<4sIQI")
 
 # Level 1: postings are packed bits, of which higher levels save one hundredth more in five times the time.
@@ -74,10 +74,21 @@ def unpack(payload: bytes, directory: Path) -> None:
     try:
         told, files = _parsed(payload)
         for file in files:
-            (directory / file.name).write_bytes(file.content())
+            content = file.content()
+            if file.name == WORDS:
+                _check_words(content)
+            (directory / file.name).write_bytes(content)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error, pa.ArrowException) as error:
         raise IndexDamaged(f"a text index is damaged: {error}.") from error
     (directory / DESCRIPTION).write_bytes(told)
+
+
+def _check_words(content: bytes) -> None:
+    """They are mapped and read as they are from now on: places in them that lie outside would end the process."""
+    try:
+        pa.ipc.open_file(pa.py_buffer(content)).read_all().validate(full=True)
+    except OSError as error:  # pyarrow's, not the disk's
+        raise ValueError(f"its words cannot be read: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

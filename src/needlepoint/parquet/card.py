@@ -215,10 +215,15 @@ def _check(card: FileCard) -> None:
         raise ValueError("a page of other rows")
     if card.chunks.codec.min(initial=0) < 0 or card.chunks.encodings.min(initial=0) < 0:
         raise ValueError("a codec or an encoding that does not exist")
+    if [each.name for each in card.fields] != card.arrow_schema.names:
+        raise ValueError("columns of other names")
     leaf = 0
-    for each in card.fields:
-        if each.first_leaf != leaf or each.last_leaf < leaf:
+    for number, each in enumerate(card.fields):
+        own = card.leaves[leaf : each.last_leaf]
+        if each.first_leaf != leaf or each.last_leaf < leaf or any(found.field != number for found in own):
             raise ValueError(f"column {each.name} has other leaves")
+        if not all(type(found.physical_type) is int and type(found.nested) is bool for found in own):
+            raise ValueError(f"column {each.name} is of no type")
         leaf = each.last_leaf
     if leaf != len(card.leaves):
         raise ValueError("leaves of no column")

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from needlepoint.errors import NotParquet
 from needlepoint.objects import Identity, OpenObject, is_url, open_object
 from needlepoint.parquet import page_headers
+from needlepoint.parquet.codecs import ANY_GROWTH, MOST_GROWTH
 from needlepoint.parquet.footer import ColumnChunk, FileMetadata, SchemaElement, read_footer
 from needlepoint.parquet.page_headers import DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, PageHeader
 from needlepoint.parquet.thrift import ThriftError
@@ -32,8 +33,6 @@ ANY_CHUNK_VALUES, VALUES_IN_A_BYTE = 1 << 20, 512
 MOST_PAGE_VALUES = 1 << 27  # of a page that claims more than its bytes let expect
 # Bytes of one value of fixed length: readers make room for a batch of thousands.
 LONGEST_VALUE = 1 << 16
-# What compressed bytes can grow to: zstd makes 32 KB of one byte at most, where all are equal.
-MOST_GROWTH, ANY_GROWTH = 1 << 15, 1 << 20
 LEVELS = 100  # of a schema; deeper ones exhaust the stack of readers that call themselves
 _DICTIONARY_HEADER = 100  # bytes that old writers left out of the size of a chunk (PARQUET-816)
 _HEADER = 512  # bytes that hold the header of most pages
