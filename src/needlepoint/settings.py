@@ -11,6 +11,7 @@ cache_bytes       NEEDLE_CACHE_BYTES       256 MiB   memory for file cards, and 
 dictionary_bytes  NEEDLE_DICTIONARY_BYTES  128 MiB   memory for decoded dictionaries
 page_bytes        NEEDLE_PAGE_BYTES        64 MiB    memory for small pages of objects in a bucket
 index_bytes       NEEDLE_INDEX_BYTES       256 MiB   memory for open indexes of single files
+payload_bytes     NEEDLE_PAYLOAD_BYTES     1 GiB     largest payload of one file's index that is read, unpacked
 unpacked_bytes    NEEDLE_UNPACKED_BYTES    16 GiB    disk for unpacked text indexes, under the lake's store
 range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads from a key index
 access            NEEDLE_ACCESS            auto      auto: what is faster; pages: by page where it can be; scan: never
@@ -45,6 +46,7 @@ class Settings:
     dictionary_bytes: int = 128 << 20
     page_bytes: int = 64 << 20
     index_bytes: int = 256 << 20
+    payload_bytes: int = 1 << 30
     unpacked_bytes: int = 16 << 30
     range_limit: int = 20_000
     access: str = "auto"

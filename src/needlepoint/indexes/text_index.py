@@ -164,7 +164,8 @@ class TextIndex:
             searcher, schema = self._opened()
             # The same score for all spares scoring.
             query = self._tantivy.Query.const_score_query(sought.query(self._tantivy, schema), 1.0)
-            hits = searcher.search(query, limit=sought.most, count=False).hits
+            # Tantivy makes room for as many as it is asked for, before it looks.
+            hits = searcher.search(query, limit=max(1, min(sought.most, searcher.num_docs)), count=False).hits
             rows: RowNumbers = np.fromiter((hit[1].doc for hit in hits), np.int64, len(hits))
             if len(self._firsts) > 1:
                 rows += self._firsts[np.fromiter((hit[1].segment_ord for hit in hits), np.int64, len(hits))]

@@ -69,9 +69,21 @@ class ZoneMap:
     @classmethod
     def from_bytes(cls, data: bytes) -> ZoneMap:
         """What `to_bytes` wrote; CardCorrupt (a ValueError) when the bytes are something else."""
-        header, (group_rows, page_rows, group_flags, page_flags, *arrays), blobs = card_format.unpack(data)
-        low, high = _restored(header["kind"], arrays, blobs)
-        split = len(group_flags)
+        header, arrays, blobs = card_format.unpack(data)
+        try:
+            return cls._restored(header, arrays, blobs)
+        except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
+            raise card_format.CardCorrupt(f"the zone map cannot be read: {error}") from error
+
+    @classmethod
+    def _restored(cls, header: dict[str, Any], arrays: list[Int64Array], blobs: list[bytes]) -> ZoneMap:
+        group_rows, page_rows, group_flags, page_flags, *bounds = arrays
+        low, high = _restored(header["kind"], bounds, blobs)
+        split, count = len(group_flags), len(group_flags) + len(page_flags)
+        if {len(low), len(high)} != {count} or len(group_rows) != split + 1 or len(page_rows) != len(page_flags) + 1:
+            raise ValueError("groups or pages are not as many as they should be")
+        if (np.diff(group_rows) < 0).any() or (np.diff(page_rows) < 0).any() or group_rows[-1] != page_rows[-1]:
+            raise ValueError("rows are counted wrongly")
         ordered = header["ordered"]
         groups = _zone_of(low[:split], high[:split], group_flags, ordered[0])
         pages = _zone_of(low[split:], high[split:], page_flags, ordered[1])

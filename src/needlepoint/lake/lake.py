@@ -112,7 +112,7 @@ class Lake:
         self._stores: dict[int, KeyStore] = {}
         self._lock = threading.Lock()
         self.unpacked = Unpacked(self.store / "unpacked", settings.unpacked_bytes)
-        file_indexes = FileIndexes(self._pack_store, self.unpacked, settings.index_bytes)
+        file_indexes = FileIndexes(self._pack_store, self.unpacked, settings.index_bytes, settings.payload_bytes)
         scratch = self.store / "scratch"
         self.indexer = Indexer(self.registry, self.key_store, self._pack_store, scratch, settings, progress)
         self.history = History(self.store, settings.history == "on")

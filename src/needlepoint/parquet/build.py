@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from needlepoint.errors import NotParquet
 from needlepoint.objects import Identity, OpenObject, open_object
-from needlepoint.parquet import assembly, card, page_headers
+from needlepoint.parquet import assembly, card, page_headers, sound
 from needlepoint.parquet.card import ABSENT, ChunkTable, Field, FileCard, PageTable
 from needlepoint.parquet.embedded import Listed, embedded, fingerprint
 from needlepoint.parquet.footer import (
@@ -74,7 +74,7 @@ def describe(path: str, identity: Identity | None = None, *, opened: OpenObject 
         metadata = read_footer(file)
         columns = leaves(metadata.schema)
         chunks = [group.columns[leaf] for leaf in range(len(columns)) for group in metadata.row_groups]
-        _check_places(file, chunks)
+        sound.check(file, metadata)
         ends = _ends(file, metadata, chunks)
         indexes = _offset_indexes(file, metadata, chunks)
         bounds = _column_indexes(file, chunks, indexes)
@@ -85,17 +85,6 @@ def describe(path: str, identity: Identity | None = None, *, opened: OpenObject 
         file.check_unchanged(file.identity)
         found = _card(file, metadata, columns, chunks, ends, indexes)
         return Description(found, tuple(bounds), embedded(file, metadata), fingerprint(metadata), sample)
-
-
-def _check_places(file: OpenObject, chunks: list[ColumnChunk]) -> None:
-    for chunk in chunks:
-        if chunk.file_path:
-            raise NotParquet(
-                file.path, f"column {'.'.join(chunk.path)} lies in another file, {chunk.file_path}",
-                hint="Name the data files themselves, not a summary of them.",
-            )  # fmt: skip
-        if chunk.start < 0 or chunk.total_compressed_size < 0 or chunk.end > file.size:
-            raise NotParquet(file.path, f"column {'.'.join(chunk.path)} lies outside the file", hint=_HINT)
 
 
 def _ends(file: OpenObject, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[int]:
@@ -307,7 +296,7 @@ def _pages(
         if index is None:
             data = np.array([chunk.data_page_offset])
             offsets.append(data)
-            sizes.append(ends[number] - data)
+            sizes.append(np.maximum(ends[number] - data, 0))
             rows.append(np.array([first_row]))
         else:
             offsets.append(index.offset)

@@ -17,6 +17,8 @@ from needlepoint.parquet.thrift import Struct, ThriftError
 
 # One request of this size holds the whole footer of most files, and often their page indexes.
 TAIL = 64 * 1024
+# Values of a footer take many times its bytes in memory; the largest that writers make have tens of megabytes.
+LARGEST_FOOTER = 512 * 1024 * 1024
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 _CORRUPT_HINT = "The file is truncated or corrupt; write it again."
@@ -157,7 +159,7 @@ def _footer_bytes(file: OpenObject) -> bytes:
             )
         raise NotParquet(file.path, "not a Parquet file", hint="A Parquet file begins and ends with PAR1.")
     length = int.from_bytes(tail[-8:-4], "little")
-    if length == 0 or length > size - 12:
+    if length == 0 or length > min(size - 12, LARGEST_FOOTER):
         raise NotParquet(file.path, f"the footer claims {length} bytes of a file of {size}", hint=_CORRUPT_HINT)
     if length + 8 <= len(tail):
         return tail[-8 - length : -8]

@@ -27,6 +27,7 @@ from needlepoint.objects import Identity, as_source, identify, is_url, move
 from needlepoint.parquet import int96
 from needlepoint.parquet.card import ARROW_SCHEMA
 from needlepoint.parquet.embedded import INDEXES
+from needlepoint.parquet.sound import ensure_sound
 from needlepoint.parquet.value_list import FOOTER_KEY
 
 # Keys of a footer that describe the bytes of that one file.
@@ -90,6 +91,7 @@ class Pages:
 
 def form_of(path: str, identity: Identity | None = None) -> Form:
     try:
+        ensure_sound(path, identity)
         with pq.ParquetFile(as_source(path, identity)) as opened:
             return _form(opened)
     except (pa.ArrowException, OSError) as error:
@@ -199,6 +201,7 @@ def opened(path: str, identity: Identity, int96_unit: str = "ns") -> Iterator[pq
     when some do not fit."""
     _check(path, identity)
     try:
+        ensure_sound(path, identity)
         with pq.ParquetFile(
             as_source(path, identity), pre_buffer=False, buffer_size=1 << 20, coerce_int96_timestamp_unit=int96_unit
         ) as file:

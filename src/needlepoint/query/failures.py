@@ -56,13 +56,18 @@ def look_into(failure: BaseException, readings: Iterable[Reading]) -> NoReturn:
     if "UTF-8" in text:
         for reading in readings:
             check_scanned_texts(reading)
-    if "parquet" not in text.lower() or is_by_object_store(text) or not isinstance(failure, Exception):
+    if not is_panic(failure) and ("parquet" not in text.lower() or is_by_object_store(text)):
         raise failure
     # DataFusion does not say which file it could not read. Our own reader does, and it is most often a new one.
     for reading in readings:
         for file in sorted(reading.scanned, key=lambda file: file.id is not None):
             build_card(reading.path(file))
     raise CannotSkip(text, readings) from failure
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether Rust code panicked. pyo3 raises that as a BaseException, of a class that cannot be imported."""
+    return type(error).__name__ == "PanicException"
 
 
 @contextmanager
@@ -73,7 +78,9 @@ def clear_error(query: str, tables: Callable[[], list[str]], *, above: int = 0) 
         yield
     except (NeedlepointError, KeyboardInterrupt, AssertionError):
         raise
-    except Exception as error:
+    except BaseException as error:
+        if is_panic(error):
+            raise _panicked(error) from error
         if type(error) not in (ValueError, Exception):
             raise
         if (local := local_failure(str(error))) is not None:
@@ -82,6 +89,14 @@ def clear_error(query: str, tables: Callable[[], list[str]], *, above: int = 0) 
             # Without the cause: its text holds what nobody should see.
             raise object_store_error(_object(str(error)), str(error)) from None
         raise translate(str(error), query, tables(), above=above) from error
+
+
+def _panicked(error: BaseException) -> SqlError:
+    text = " ".join(str(error).split())
+    return SqlError(
+        f"DataFusion failed inside: {text[:_LONGEST]}.",
+        hint="Is a file damaged? `needle sync` and `needle verify` tell; else ask in another way.",
+    )
 
 
 def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> NeedlepointError:

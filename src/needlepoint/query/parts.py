@@ -32,7 +32,7 @@ from needlepoint.query.native import NativeScans
 from needlepoint.query.page_reads import read_pages
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.reading import FEW_ROWS, Reading
-from needlepoint.query.scan import FILES_WORTH_A_LISTING, arms, check_present, native_arm, page_arm
+from needlepoint.query.scan import FILES_WORTH_A_LISTING, arms, check_present, check_sound, native_arm, page_arm
 from needlepoint.query.statements import quoted
 from needlepoint.query.unreadable import unreadable
 from needlepoint.tables.definitions import File, Table
@@ -69,6 +69,7 @@ class Part:
             with clear_error(self.query, lambda: [table.name]):
                 if not reading.remote:  # there the check costs requests, and the one after the scan tells all the same
                     check_present(reading)
+                check_sound(reading)
                 pages = read_pages(reading, SentCards(self.cards))
                 if pages is not None and pages.num_rows:
                     yield from self._matching(functools.partial(page_arm, reading, pages))

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from needlepoint.errors import FileChanged, Unfinished
 from needlepoint.objects import Identity, identify_all
+from needlepoint.parquet.sound import ensure_sound
 from needlepoint.query.native import NativeScans
 from needlepoint.query.reading import Reading
 from needlepoint.query.statements import quoted
@@ -87,6 +88,7 @@ def _native_arms(
         return
     if not reading.remote:  # there the check costs requests, and the one after the scan tells all the same
         check_present(reading)
+    check_sound(reading)
     groups = arms(reading)
     whole = len(reading.scanned) == len(reading.snapshot.files)
     if len(groups) > MOST_ARMS and whole and reading.snapshot.listable and reading.may_list and not reading.held:
@@ -175,6 +177,17 @@ def check_present(reading: Reading) -> None:
             raise Unfinished(
                 reading.path(file), "the file is empty", hint="Its writer has not finished, or died; write it again."
             )
+
+
+def check_sound(reading: Reading) -> None:
+    """DataFusion believes what a footer says, and may end the process over it: called before a scan. A file with a card
+    was looked at when the card was made."""
+    for file in reading.scanned:
+        if not file.has_card:
+            try:
+                ensure_sound(reading.path(file), file.identity)
+            except FileNotFoundError:
+                raise FileChanged(reading.path(file), "is gone") from None
 
 
 def _identities(reading: Reading) -> Sequence[Identity | None]:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from needlepoint.errors import FileChanged
+from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.objects import as_source
 from needlepoint.parquet import int96
 from needlepoint.parquet.texts import check_file_texts
@@ -110,6 +110,8 @@ def _sampled_rows(snapshot: Snapshot, index: Index, samples: int, chance: random
                 check_file_texts(path, table)
         except FileNotFoundError:
             raise FileChanged(path, "is gone", hint="Run sync, then verify again.") from None
+        except (pa.ArrowException, OSError) as error:
+            raise NotParquet(path, f"columns {index.shown_columns} cannot be read: {error}") from error
         for _ in range(-(-samples // len(chosen)) if table.num_rows else 0):
             at = chance.randrange(table.num_rows)
             found = {name: _plain(table.column(name)[at], snapshot.table.schema.field(name).type) for name in present}

@@ -15,6 +15,7 @@ from needlepoint.errors import FileChanged, NotParquet, SchemaConflict, Unfinish
 from needlepoint.objects import as_source, is_url
 from needlepoint.parquet import int96
 from needlepoint.parquet.build import build_card
+from needlepoint.parquet.sound import ensure_sound
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import Table
 from needlepoint.tables.schemas import differing, plain_schema, unify
@@ -89,6 +90,8 @@ def read_schemas(
 def _schema(path: str, taken: Callable[[str, pa.Schema], pa.Schema]) -> FileSchema:
     try:
         schema = _newest_schema(path)
+    except NotParquet as error:
+        return error
     except (pa.ArrowException, OSError) as error:
         return _why(path, error)
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
@@ -106,6 +109,7 @@ def _newest_schema(path: str) -> pa.Schema:
 
 
 def _read_schema(path: str) -> pa.Schema:
+    ensure_sound(path)  # before others see it
     schema = pq.read_schema(as_source(path))
     if "timestamp[ns" in str(schema):  # perhaps an INT96
         with pq.ParquetFile(as_source(path), coerce_int96_timestamp_unit=int96.UNIT) as file:
