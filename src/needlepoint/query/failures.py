@@ -26,7 +26,9 @@ _NOISE = re.compile(
 _NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
 # What one of our functions raised while DataFusion called it.
 _OURS = re.compile(r"""value: SqlError\(("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\), traceback: """)
+_PATH = re.compile(r"[^\s:,'\"]+")
 _LONGEST = 500
+_LONGEST_NAME = 200  # to be looked for in a query
 
 
 class CannotSkip(NeedlepointError):
@@ -88,9 +90,18 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
             hint="Tables are written by Spark or `needle ingest`; only indexes and views have CREATE and DROP.",
         )
     if "Parquet error" in text or "ParquetError" in text or "Corrupt footer" in text:
-        path = re.search(r"(/[^\s:,'\"]+\.parquet)", text)
-        return NotParquet(path[1] if path else "a file", _short(text), hint="Write it again or remove it, then sync.")
+        return NotParquet(_path(text) or "a file", _short(text), hint="Write it again or remove it, then sync.")
     return SqlError(_short(_with_position(text, above)))
+
+
+def _path(text: str) -> str | None:
+    """The first path of a Parquet file in a text, from its first slash on."""
+    for run in _PATH.finditer(text):
+        word = run[0]
+        first, end = word.find("/"), word.rfind(".parquet")
+        if 0 <= first < end - 1:
+            return word[first : end + len(".parquet")]
+    return None
 
 
 def _object(text: str) -> str:
@@ -111,6 +122,8 @@ def _with_position(text: str, above: int) -> str:
 
 def _place(query: str, name: str) -> str:
     """Line and column of the first place where a query names something."""
+    if len(name) > _LONGEST_NAME:
+        return ""
     found = re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", query, re.IGNORECASE)
     if found is None:
         return ""

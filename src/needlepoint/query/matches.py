@@ -8,7 +8,6 @@ condition on nothing but partition columns is decided without opening a file.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -26,14 +25,14 @@ from needlepoint.query.catalog import Care
 from needlepoint.query.engine import Engine
 from needlepoint.query.failures import clear_error
 from needlepoint.query.page_reads import completed
-from needlepoint.query.parts import LINES_ABOVE, conditional, understand, without_texts
+from needlepoint.query.parts import LINES_ABOVE, called, conditional, understand
 from needlepoint.query.reading import Reading
 from needlepoint.query.statements import quoted
 from needlepoint.tables.definitions import File, Table
 
 BATCH_ROWS = 1 << 18
 
-_CHANCE = re.compile(r"\b(?:random|uuid)\(\)")
+_CHANCES = {"random", "uuid"}
 
 Numbers = npt.NDArray[np.int64]
 
@@ -51,8 +50,9 @@ def find_matches(engine: Engine, name: str, where: str) -> tuple[Table, Iterator
     prepared = engine.prepare(name)
     snapshot = prepared.snapshot
     understood = understand(engine, prepared, conditional(f"SELECT 1 FROM {quoted(name)}", where), where)
-    if chance := _CHANCE.search(without_texts(understood.written.display_indent(), where)):
-        raise SqlError(f"{chance[0]} is another value each time.", hint="Say which rows, so that it can be done again.")
+    if chances := sorted(called(understood) & _CHANCES):
+        hint = "Say which rows, so that it can be done again."
+        raise SqlError(f"{chances[0]}() is another value each time.", hint=hint)
     request = understood.asked.get(name)
     if request is None:  # it never holds
         return snapshot.table, iter(())
