@@ -38,7 +38,7 @@ from needlepoint.errors import FileChanged, SqlError
 from needlepoint.indexes.text_statistics import WordIndex
 from needlepoint.parquet.caches import Caches
 from needlepoint.predicate import In, leaves
-from needlepoint.query import catalog
+from needlepoint.query import catalog, nesting
 from needlepoint.query.cards import Cards
 from needlepoint.query.catalog import Care
 from needlepoint.query.explain import Report, TableReport
@@ -66,6 +66,7 @@ from needlepoint.tables.registry import Registry
 from needlepoint.tables.snapshots import Snapshot, Snapshots
 
 MOST_TRIES, PAUSE = 15, 0.02  # seconds
+MOST_VIEWS = 200
 WORTH_PARTS = 10 << 20  # bytes; DataFusion cuts no smaller files
 
 _WORDS = re.compile(r"\w+")
@@ -76,8 +77,6 @@ _JOIN = re.compile(r"\bJoin:|\bCross Join\b|CrossJoin")
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
 Answer = TypeVar("Answer")
-
-_READ_ONLY = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +375,7 @@ class Engine:
     def _frame(
         self, context: datafusion.SessionContext, query: str, parameters: Mapping[str, Any] | None
     ) -> datafusion.DataFrame:
-        return context.sql_with_options(query, _READ_ONLY, param_values=dict(parameters) if parameters else None)
+        return nesting.frame(context, query, parameters)
 
     @contextmanager
     def _scoring(self, planned: _Planned) -> Iterator[None]:
@@ -452,6 +451,8 @@ def _views_named(query: str, known: _Names) -> list[tuple[str, str]]:
         if name in words:
             needed.insert(0, (name, text))
             words |= _words(text)
+    if len(needed) > MOST_VIEWS:
+        raise SqlError(f"the query is made of {len(needed)} views, and may be of {MOST_VIEWS}.")
     return needed
 
 

@@ -62,6 +62,8 @@ def clear_error(query: str, tables: Callable[[], list[str]], *, above: int = 0) 
         yield
     except (NeedlepointError, KeyboardInterrupt, AssertionError):
         raise
+    except RecursionError as error:
+        raise SqlError("the query is too deeply nested.", hint="Ask in several queries.") from error
     except Exception as error:
         if type(error) not in (ValueError, Exception):
             raise

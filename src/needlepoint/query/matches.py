@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from needlepoint.access import Rows
 from needlepoint.errors import FileChanged, SqlError
 from needlepoint.parquet.rewrite import opened
-from needlepoint.query import catalog
+from needlepoint.query import catalog, nesting
 from needlepoint.query.catalog import Care
 from needlepoint.query.engine import Engine
 from needlepoint.query.failures import clear_error
@@ -84,7 +84,7 @@ class _Condition:
         with clear_error(self.query, lambda: [self.table], above=LINES_ABOVE):
             frame = context.read_batches(numbered.combine_chunks().to_batches())
             with catalog.tables({self.table: datafusion.Table(frame)}):
-                found = context.sql(self.query).collect()
+                found = nesting.frame(context, self.query).collect()
         numbers = [batch.column(0).to_numpy(zero_copy_only=False) for batch in found]
         return np.sort(np.concatenate([np.empty(0, np.int64), *numbers]))
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, SqlError, UsageError
-from needlepoint.query import catalog
+from needlepoint.query import catalog, nesting
 from needlepoint.query.cards import SentCards
 from needlepoint.query.catalog import Care
 from needlepoint.query.engine import Engine, Understood, care_for
@@ -111,7 +111,7 @@ class Part:
     ) -> Iterator[pa.RecordBatch]:
         context = _context(care)
         with catalog.tables({self.reading.snapshot.table.name: datafusion.Table(made(context))}):
-            frame = context.sql(self.query)
+            frame = nesting.frame(context, self.query)
         for batch in frame.execute_stream():
             found = batch.to_pyarrow()
             if found.num_rows:
