@@ -98,7 +98,7 @@ def _text(rng: random.Random) -> str:
     return rng.choice(
         [
             lambda: f"{select} WHERE " + rng.choice([" AND ", " OR "]).join(_terms(rng)),
-            lambda: f"{select} WHERE " + "".join(f"{rng.choice(['AND', 'OR'])} {term} " for term in _terms(rng))[4:],
+            lambda: f"{select} WHERE TRUE" + "".join(f" {rng.choice(['AND', 'OR'])} {term}" for term in _terms(rng)),
             lambda: f"{select} WHERE " + "(" * many + "id = 1" + ")" * many,
             lambda: f"{select} WHERE " + "NOT " * many + "id = 1",
             lambda: f"{select} WHERE id = " + "- " * many + "1",

@@ -91,6 +91,10 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
             f"{found[1]} is not a query.",
             hint="Tables are written by Spark or `needle ingest`; only indexes and views have CREATE and DROP.",
         )
+    if "RecursionLimitExceeded" in text:
+        return SqlError(
+            "the query has more than 50 levels of parentheses.", hint="Take some of them out of the others."
+        )
     if "Parquet error" in text or "ParquetError" in text or "Corrupt footer" in text:
         return NotParquet(_path(text) or "a file", _short(text), hint="Write it again or remove it, then sync.")
     return SqlError(_short(_with_position(text, above)))

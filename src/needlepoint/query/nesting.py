@@ -159,7 +159,8 @@ def shallow(query: str, group: int = GROUP) -> str:
     """The same query with parentheses around parts of long chains. SqlError when it is too deep."""
     measured = measure(query, group)
     measured.check()
-    parts, position = [], 0
+    parts: list[str] = []
+    position = 0
     for offset, sign in sorted(measured.added, key=lambda each: each[0]):
         parts += (query[position:offset], sign)
         position = offset
