@@ -53,6 +53,9 @@ class UsageError(NeedlepointError):
     """The request cannot be carried out as asked."""
 
 
+_LONGEST_MISSPELT = 200
+
+
 class UnknownName(UsageError):
     """A table, column or index that does not exist."""
 
@@ -61,7 +64,9 @@ class UnknownName(UsageError):
         super().__init__(f"unknown {what} '{name}'{where}.", hint=hint or self._suggestion(sorted(known)))
 
     def _suggestion(self, names: list[str]) -> str:
-        close = difflib.get_close_matches(self.name.lower(), [name.lower() for name in names], n=1)
+        # The comparison takes the product of both lengths, and the longer name is somebody's text.
+        known = [name.lower() for name in names] if len(self.name) <= _LONGEST_MISSPELT else []
+        close = difflib.get_close_matches(self.name.lower(), known, n=1)
         if close:
             best = next(name for name in names if name.lower() == close[0])
             return f"Did you mean '{best}'?"

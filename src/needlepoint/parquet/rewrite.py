@@ -38,7 +38,7 @@ BLOOM_BITS = 10.5  # of a filter for each value, at one wrong answer in a hundre
 ROW_GROUP_ROWS = 1 << 20
 
 # An integer of the width of its physical type is the same with its annotation and without.
-_PLAIN_INTEGER = re.compile(r"(int(32|64) .*) \(Int\(bitWidth=\2, isSigned=true\)\);")
+_PLAIN_INTEGER = re.compile(r"^(\s*\w+ int(32|64) .*) \(Int\(bitWidth=\2, isSigned=true\)\);$")
 
 
 @dataclass(frozen=True, slots=True)

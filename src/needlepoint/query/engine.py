@@ -38,7 +38,7 @@ from needlepoint.errors import FileChanged
 from needlepoint.indexes.text_statistics import WordIndex
 from needlepoint.parquet.caches import Caches
 from needlepoint.predicate import In, leaves
-from needlepoint.query import catalog, footers, literals
+from needlepoint.query import catalog, footers, literals, nesting
 from needlepoint.query.cards import Cards
 from needlepoint.query.catalog import Care
 from needlepoint.query.explain import Report, TableReport
@@ -76,8 +76,6 @@ _OWN_FILTERS = PlanFacts(own_filters=True)
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
 Answer = TypeVar("Answer")
-
-_READ_ONLY = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +434,7 @@ class Engine:
     def _frame(
         self, context: datafusion.SessionContext, query: str, parameters: Mapping[str, Any] | None
     ) -> datafusion.DataFrame:
-        return context.sql_with_options(query, _READ_ONLY, param_values=for_datafusion(query, parameters))
+        return nesting.frame(context, query, for_datafusion(query, parameters))
 
     @contextmanager
     def _scoring(self, planned: _Planned) -> Iterator[None]:

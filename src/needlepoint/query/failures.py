@@ -32,7 +32,9 @@ _NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
 # What one of our functions raised while DataFusion called it.
 _OURS = re.compile(r"""value: SqlError\(("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\), traceback: """)
 _NO_VALUE = re.compile(r"No value found for placeholder with name (\S+?)\.?(?:\s|$)")
+_PATH = re.compile(r"[^\s:,'\"]+")
 _LONGEST = 500
+_LONGEST_NAME = 200  # to be looked for in a query
 
 
 class CannotSkip(NeedlepointError):
@@ -78,6 +80,8 @@ def clear_error(query: str, tables: Callable[[], list[str]], *, above: int = 0) 
         yield
     except (NeedlepointError, KeyboardInterrupt, AssertionError):
         raise
+    except RecursionError as error:
+        raise SqlError("the query is too deeply nested.", hint="Ask in several queries.") from error
     except BaseException as error:
         if is_panic(error):
             raise _panicked(error) from error
@@ -125,9 +129,12 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
             f"{found[1]} is not a query.",
             hint="Tables are written by Spark or `needle ingest`; only indexes and views have CREATE and DROP in SQL.",
         )
+    if "RecursionLimitExceeded" in text:
+        return SqlError(
+            "the query has more than 50 levels of parentheses.", hint="Take some of them out of the others."
+        )
     if "Parquet error" in text or "ParquetError" in text or "Corrupt footer" in text:
-        path = re.search(r"(/[^\s:,'\"]+\.parquet)", text)
-        return NotParquet(path[1] if path else "a file", _short(text), hint="Write it again or remove it, then sync.")
+        return NotParquet(_path(text) or "a file", _short(text), hint="Write it again or remove it, then sync.")
     if "only supports a single SQL statement" in text:
         return SqlError("there are several statements.", hint="Give them one by one.")
     return SqlError(_short(_with_position(text, above)))
@@ -174,6 +181,16 @@ def _no_value(placeholder: str) -> SqlError:
     )
 
 
+def _path(text: str) -> str | None:
+    """The first path of a Parquet file in a text, from its first slash on."""
+    for run in _PATH.finditer(text):
+        word = run[0]
+        first, end = word.find("/"), word.rfind(".parquet")
+        if 0 <= first < end - 1:
+            return word[first : end + len(".parquet")]
+    return None
+
+
 def _object(text: str) -> str:
     found = re.search(r"Error performing \w+ (\S+)", text)
     return found[1].partition("?")[0] if found else "an object"
@@ -192,6 +209,8 @@ def _with_position(text: str, above: int) -> str:
 
 def _place(query: str, name: str) -> str:
     """Line and column of the first place where a query names something."""
+    if len(name) > _LONGEST_NAME:
+        return ""
     found = re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", query, re.IGNORECASE)
     if found is None:
         return ""

@@ -36,6 +36,11 @@ from needlepoint.predicate import (
 from needlepoint.query import monotone, patterns
 from needlepoint.tables.schemas import ordinal
 
+# Deeper than this a predicate is not looked into: whoever walks the tree may do so by recursion.
+DEEPEST = 50
+# Of an OR of more conditions than this, only the values are kept that each of them asks for in one column.
+MOST_ALTERNATIVES = 64
+
 _SCAN_LINE = re.compile(r"^ *TableScan: (?:\w+\.)*(\w+)", re.MULTILINE)
 _SWAPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PREFIX = re.compile(r"[^%_\\]+%", re.DOTALL)
@@ -102,11 +107,26 @@ def _either(found: list[Request]) -> Request:
 
 
 def _scans(plan: Any) -> Iterator[Any]:
-    node = plan.to_variant()
-    if type(node).__name__ == "TableScan":
-        yield node
-    for child in plan.inputs():
-        yield from _scans(child)
+    waiting = [plan]
+    while waiting:
+        found = waiting.pop()
+        node = found.to_variant()
+        if type(node).__name__ == "TableScan":
+            yield node
+        waiting += reversed(found.inputs())
+
+
+def parts_of(expression: Any) -> Iterator[Any]:
+    """An expression and all that it is made of, however deep. Some kinds do not tell what they are made of."""
+    waiting = [expression]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        if found.variant_name() not in ("Column", "Literal"):
+            try:
+                waiting += reversed(found.rex_call_operands())
+            except Exception:
+                continue
 
 
 def _request(scan: Any, types: Types) -> Request:
@@ -175,27 +195,30 @@ class _Converter:
 
     def __call__(self, expression: Any) -> Predicate:
         self._note_columns(expression)
-        return self._convert(expression)
+        return self._convert(expression, 0)
 
     def _note_columns(self, expression: Any) -> None:
-        variant = expression.variant_name()
-        if variant == "Column":
-            name = expression.to_variant().name()
-            if name in self._types:
-                self._mentions[name] += 1
-        elif variant != "Literal":
-            try:
-                operands = expression.rex_call_operands()
-            except Exception:
-                self._mentions.update(list(self._types))  # whatever it names
-                return
-            for operand in operands:
-                self._note_columns(operand)
+        waiting = [expression]
+        while waiting:
+            found = waiting.pop()
+            variant = found.variant_name()
+            if variant == "Column":
+                name = found.to_variant().name()
+                if name in self._types:
+                    self._mentions[name] += 1
+            elif variant != "Literal":
+                try:
+                    waiting += found.rex_call_operands()
+                except Exception:
+                    self._mentions.update(list(self._types))  # whatever it names
+                    continue
 
-    def _convert(self, expression: Any) -> Predicate:
+    def _convert(self, expression: Any, depth: int) -> Predicate:
+        if depth > DEEPEST:
+            return Unknown()
         match expression.variant_name():
             case "BinaryExpr":
-                return self._binary(expression)
+                return self._binary(expression, depth)
             case "InList":
                 return self._in_list(expression)
             case "Like":
@@ -204,7 +227,7 @@ class _Converter:
                 return self._text_function(expression)
             case "Not":
                 harmless = self._harmless.copy()
-                child = self._convert(expression.rex_call_operands()[0])
+                child = self._convert(expression.rex_call_operands()[0], depth + 1)
                 self._harmless = harmless  # NOT f = 1 is TRUE for NaN
                 return Not(child)
             case "IsNull" | "IsNotNull" as kind:
@@ -213,7 +236,7 @@ class _Converter:
                     self._harmless[column] += 1
                     return IsNull(column) if kind == "IsNull" else IsNotNull(column)
             case "IsTrue":
-                return _or_false(self._convert(expression.rex_call_operands()[0]))
+                return _or_false(self._convert(expression.rex_call_operands()[0], depth + 1))
             case "Column":
                 column = self._column(expression)
                 if column is not None and pa.types.is_boolean(self._types[column]):
@@ -228,12 +251,12 @@ class _Converter:
         name = column_name(expression)
         return name if name in self._types else None
 
-    def _binary(self, expression: Any) -> Predicate:
+    def _binary(self, expression: Any, depth: int) -> Predicate:
         operator = expression.rex_call_operator()
-        left, right = expression.rex_call_operands()
         if operator in ("AND", "OR"):
-            both = (self._convert(left), self._convert(right))
-            return And(both) if operator == "AND" else _any_of(both)
+            children = [self._convert(term, depth + 1) for term in _terms(expression, operator)]
+            return And(tuple(children)) if operator == "AND" else any_of(children)
+        left, right = expression.rex_call_operands()
         if operator in _PATTERNED:
             return self._patterned(left, operator, right)
         if left.variant_name() == "Literal":
@@ -243,7 +266,7 @@ class _Converter:
         scalar = right.python_value()
         if operator == "IS NOT DISTINCT FROM":
             is_true = pa.types.is_boolean(scalar.type) and scalar.as_py() is True  # as CASE becomes it
-            return _or_false(self._convert(left) if is_true else self._compared(left, "=", scalar))
+            return _or_false(self._convert(left, depth + 1) if is_true else self._compared(left, "=", scalar))
         return self._compared(left, operator, scalar)
 
     def _compared(self, left: Any, operator: str, scalar: Any) -> Predicate:
@@ -418,14 +441,65 @@ def _or_false(predicate: Predicate) -> Predicate:
     return And((predicate, Unknown()))
 
 
-def _any_of(both: tuple[Predicate, Predicate]) -> Predicate:
-    """The optimizer turns `x IN (1, 2, 3)` into ORs; here it is an IN again."""
-    match both:
-        case (Compare(left, "=", first), Compare(right, "=", second)) if left == right:
-            return In(left, (first, second))
-        case (In(left, values), Compare(right, "=", value)) if left == right:
-            return In(left, (*values, value))
-    return Or(both)
+def _terms(expression: Any, operator: str) -> list[Any]:
+    """What a chain of ANDs, or of ORs, connects, from the first to the last; DataFusion has two operands for each."""
+    found, waiting = [], [expression]
+    while waiting:
+        part = waiting.pop()
+        if part.variant_name() == "BinaryExpr" and part.rex_call_operator() == operator:
+            waiting += reversed(part.rex_call_operands())
+        else:
+            found.append(part)
+    return found
+
+
+def any_of(children: Iterable[Predicate]) -> Predicate:
+    """One OR, without ORs directly below it. The optimizer turns `x IN (1, 2, 3)` into ORs; here it is an IN again.
+
+    >>> any_of([Compare("x", "=", 1), IsNull("y"), Compare("x", "=", 2)])
+    Or(children=(In(column='x', values=(1, 2)), IsNull(column='y')))
+    """
+    flat: list[Predicate] = []
+    values: dict[str, dict[Ordinal, None]] = {}
+    for child in children:
+        for each in child.children if isinstance(child, Or) else (child,):
+            asked = _equal(each)
+            if asked is None:
+                flat.append(each)
+            else:
+                values.setdefault(asked[0], {}).update(dict.fromkeys(asked[1]))
+    equal: list[Predicate] = [
+        Compare(column, "=", *several) if len(several) == 1 else In(column, tuple(several))
+        for column, several in values.items()
+    ]
+    found = (*equal, *flat)
+    if len(found) > MOST_ALTERNATIVES:
+        return _values_of(found)
+    return found[0] if len(found) == 1 else Or(found)
+
+
+def _equal(predicate: Predicate) -> tuple[str, tuple[Ordinal, ...]] | None:
+    match predicate:
+        case Compare(column, "=", value) if value == value:  # NaN is another value each time
+            return column, (value,)
+        case In(column, values) if all(value == value for value in values):
+            return column, values
+    return None
+
+
+def _values_of(alternatives: Iterable[Predicate]) -> Predicate:
+    """What many alternatives have in common: `(id = 1 AND …) OR (id = 2 AND …)` asks for an id of 1 or 2. One question
+    to an index is worth more than one for each of them."""
+    common: dict[str, dict[Ordinal, None]] | None = None
+    for alternative in alternatives:
+        parts = _flattened([alternative])
+        asked = dict(each for part in parts if (each := _equal(part)) is not None)
+        if common is None:
+            common = {column: {} for column in asked}
+        common = {column: known for column, known in common.items() if column in asked}
+        for column, known in common.items():
+            known.update(dict.fromkeys(asked[column]))
+    return And((*(In(column, tuple(values)) for column, values in (common or {}).items()), Unknown()))
 
 
 def _same_type(column: pa.DataType, literal: pa.DataType) -> bool:

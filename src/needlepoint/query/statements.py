@@ -30,7 +30,8 @@ _CREATE_INDEX = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _OPTION = re.compile(
-    rf"\s*({_WORD})(?:\s*=\s*(true|false|'(?:[^']|'')*'|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?))?\s*(?:,|$)", re.IGNORECASE
+    rf"\s*({_WORD})(?:\s*=\s*(true|false|'(?:[^']|'')*'|-?\d{{1,40}}(?:\.\d{{1,40}})?(?:[eE][+-]?\d{{1,4}})?))?\s*(?:,|$)",
+    re.IGNORECASE,
 )
 _DROP_INDEX = re.compile(rf"DROP\s+INDEX\s+({_WORD})", re.IGNORECASE)
 _SHOW_INDEXES = re.compile(rf"SHOW\s+INDEXES(?:\s+(?:FROM|ON)\s+({_WORD}))?", re.IGNORECASE)
@@ -141,12 +142,12 @@ def _options(text: str) -> dict[str, Any]:
     """`embed, tokenizer = 'trigram'`: an option without a value is true."""
     found: dict[str, Any] = {}
     position = 0
-    while text[position:].strip():
+    end = len(text.rstrip())
+    while position < end:
         option = _OPTION.match(text, position)
         if option is None:
-            raise SqlError(
-                f"'{text[position:].strip()[:40]}' is no option of an index.", hint="The form is: WITH (embed = true)."
-            )
+            shown = text[position:end].strip()[:40]
+            raise SqlError(f"'{shown}' is no option of an index.", hint="The form is: WITH (embed = true).")
         value = option[2]
         if value is not None and value.startswith("'"):
             found[_unquoted(option[1])] = value[1:-1].replace("''", "'")

@@ -18,6 +18,7 @@ from needlepoint.query.failures import missing_table, translate
 _WORDS = re.compile(r"\w+")
 
 View = tuple[str, str]
+MOST_VIEWS = 200
 
 
 def words(text: str) -> set[str]:
@@ -38,6 +39,8 @@ def views_named(query: str, views: list[View]) -> list[View]:
         if name in found:
             for each in _below(name, known):
                 done.setdefault(each, known[each])
+    if len(done) > MOST_VIEWS:
+        raise SqlError(f"the query is made of {len(done)} views, and may be of {MOST_VIEWS}.")
     return list(done.items())
 
 
