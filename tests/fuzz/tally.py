@@ -7,7 +7,5 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tally:
-    """`findings` are readable texts, each with what repeats it."""
-
     tried: int
     findings: list[str]

@@ -49,7 +49,7 @@ class Run:
             spec = judge.spec
             made = Queries(chance, spec)
             for at in range(queries):
-                if time.time() > deadline:
+                if time.monotonic() > deadline:
                     return
                 query = made.query()
                 self._remember(f"lake {number}, query {at}: {query.lake}")
@@ -127,7 +127,7 @@ def described(finding: Finding, place: str) -> str:
 def run(seed: int, deadline: float, scripts: Path | None = None, note: Path | None = None) -> QueryTally:
     done = Run(scripts, note)
     number = seed
-    while time.time() < deadline:
+    while time.monotonic() < deadline:
         done.lake(number, deadline)
         number += 1
     return done.tally()
