@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from importlib import import_module
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from tests.fuzz.tally import Tally
+from tests.fuzz.workers import Worker
 
 PARTS = ("whole_queries", "mutated_files", "killed_writers")
 SHARES = {"mutated_files": 0.35, "killed_writers": 0.25, "whole_queries": 0.4}
@@ -77,61 +73,10 @@ def _run(
     with tempfile.TemporaryDirectory() as directory:
         running = []
         for worker, todo in enumerate(jobs):
-            running.append(_Worker(context, worker, todo, seed + worker * 1_000_000, scripts, Path(directory)))
+            running.append(Worker(context, worker, todo, seed + worker * 1_000_000, scripts, Path(directory)))
         while any(worker.step(tallies, died) for worker in running):
             time.sleep(0.2)
     return tallies, died
-
-
-class _Worker:
-    def __init__(
-        self, context: Any, number: int, todo: list[tuple[str, float]], seed: int, scripts: Path | None, directory: Path
-    ) -> None:
-        self.context, self.todo, self.seed, self.scripts = context, list(todo), seed, scripts
-        self.note = directory / f"note-{number}"
-        self.until = 0.0
-        self._start()
-
-    def _start(self) -> None:
-        part, seconds = self.todo[0]
-        self.until = self.until if self.until > time.monotonic() else time.monotonic() + seconds
-        self.receiving, sending = self.context.Pipe(duplex=False)
-        self.process = self.context.Process(
-            target=_work, args=(part, self.seed, self.until, self.scripts, self.note, sending)
-        )
-        self.process.start()
-        sending.close()
-
-    def step(self, tallies: dict[str, list[Tally]], died: list[str]) -> bool:
-        """Whether there is more to do."""
-        if not self.todo:
-            return False
-        part = self.todo[0][0]
-        if self.receiving.poll():
-            try:
-                tallies.setdefault(part, []).append(self.receiving.recv())
-            except EOFError:
-                self.process.join()
-                note = self.note.read_text() if self.note.exists() else ""
-                died.append(f"{part}: a process ended with {self.process.exitcode} at {note[:2000]}")
-                self.seed += 100_000
-                if time.monotonic() < self.until - 5:
-                    self._start()
-                    return True
-            self.process.join()
-            self.todo.pop(0)
-            self.until = 0.0
-            if self.todo:
-                self._start()
-        return bool(self.todo)
-
-
-def _work(part: str, seed: int, until: float, scripts: Path | None, note: Path, sending: Connection) -> None:
-    # Panics of DataFusion are judged, and need not be printed.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-    run: Callable[..., Tally] = import_module(f"tests.fuzz.{part}").run
-    sending.send(run(seed, until, scripts, note) if part == "whole_queries" else run(seed, until))
-    sending.close()
 
 
 def _report(tallies: dict[str, list[Tally]], seconds: float) -> bool:

@@ -174,10 +174,7 @@ class _History:
         for number in sorted(done):
             self.rows = after(self.rows, steps[number])
         for number, line in refused.items():
-            if (
-                steps[number].what in ("publish", "sync", "follow")
-                or "UnknownName UsageError".find(line.split()[2]) < 0
-            ):
+            if line.split()[2] not in ("NameTaken", "UnknownName"):
                 return f"seed {seed}: {steps[number]} is refused: {line}"
         open_step = next((steps[number] for number in begun if number not in done | refused.keys()), None)
         possible = [self.rows] + ([after(self.rows, open_step)] if open_step else [])
