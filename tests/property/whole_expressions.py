@@ -90,8 +90,6 @@ class Maker:
 
     def _float(self, family: str, value: float) -> Node:
         exact = f"CAST('{value!r}' AS DOUBLE)"
-        if math.isnan(value) and self.often(0.2):
-            return word("-CAST('NaN' AS DOUBLE)", family) if self.often(0.2) else word(exact, family)
         if not math.isfinite(value) or self.often(0.5):
             return word(exact, family)
         if value == int(value) and abs(value) < 100 and self.often(0.4):

@@ -22,14 +22,23 @@ from tests.property.generated import Writer, hive, write
 from tests.property.kinds import BY_NAME, Kind, same
 from tests.property.trees import Node
 
-_DECIMAL = Kind("decimal(12,2)", pa.decimal128(12, 2), "DECIMAL(12, 2)", st.nothing(), same)
+_DECIMALS = {
+    f"decimal({precision},{scale})": Kind(
+        f"decimal({precision},{scale})",
+        pa.decimal128(precision, scale),
+        f"DECIMAL({precision}, {scale})",
+        st.nothing(),
+        same,
+    )
+    for precision, scale in ((12, 2), (14, 4))
+}
 DAY = 86_400 * 10**6
 _FIRST = 1_700_000_000 * 10**6 // DAY * DAY
 ALL_NULL = 0.05
 
 # Families of values: what may be compared with what.
 POOLS: dict[str, tuple[Any, ...]] = {
-    "int": (0, 1, 2, 3, 4, 5, 7),
+    "int": (0, 1, 2, 3, 4, 5, 7, 2**40),
     "text": ("", "a", "ab", "yes", "no", "Rome", "it's", "Zoë", "common prefix 12", "common prefix 13", "b"),
     "dec": tuple(map(decimal.Decimal, ("8.64", "4.11", "0.07", "1.10", "0.29", "-3.30", "5.00", "1001.15", "0.00"))),
     "real": (math.nan, 0.5, 1.0, -1.25, 5.0, math.inf, -math.inf, 3.0, 1e10),
@@ -44,7 +53,9 @@ ROLES = {
     "s": ("text", "string"),
     "u": ("text", "string"),
     "d": ("dec", "decimal(12,2)"),
+    "e": ("dec", "decimal(14,4)"),
     "g": ("real", "float64"),
+    "r": ("real", "float32"),
     "f": ("zero", "float64"),
     "ts": ("time", "timestamp us"),
     "dt": ("date", "date"),
@@ -58,7 +69,7 @@ PARTITIONS = {
 
 
 def kind_of(name: str) -> Kind:
-    return _DECIMAL if name == _DECIMAL.name else BY_NAME[name]
+    return _DECIMALS.get(name) or BY_NAME[name]
 
 
 @dataclass(frozen=True)
@@ -208,14 +219,24 @@ def _file(
             continue
         if not first and chance.random() < 0.06:
             continue  # a file from before the column was there
-        pool = _some(chance, pools[each.family], 1, 6)
-        pool += (None,) * chance.choice((0, 0, 1, 2))
+        pool = tuple(
+            value for value in _some(chance, pools[each.family], 1, 6) if each.kind != "int32" or value < 2**31
+        )
+        pool += (None,) * chance.choice((0, 0, 1, 2)) or (() if pool else (None,))
         pool = (None,) if chance.random() < ALL_NULL else pool
         columns[each.name] = tuple(chance.choice(pool) for _ in range(rows))
-    narrow = frozenset(each.name for each in fields if each.kind == "int64" and not first and chance.random() < 0.1)
+    narrow = frozenset(
+        each.name
+        for each in fields
+        if each.kind == "int64" and not first and chance.random() < 0.1 and _fit_int32(columns.get(each.name, ()))
+    )
     if chance.random() < 0.3:
         columns = _sorted(columns, chance.choice([*columns]))
     return DataFile(partition, columns, _writer(chance), narrow)
+
+
+def _fit_int32(values: Sequence[Any]) -> bool:
+    return all(value is None or value < 2**31 for value in values)
 
 
 def _sorted(columns: dict[str, tuple[Any, ...]], by: str) -> dict[str, tuple[Any, ...]]:

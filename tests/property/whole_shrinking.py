@@ -30,7 +30,7 @@ class Finding:
         """The same for findings that are probably of one cause."""
         text = re.sub(r"'[^']*'|\b\d+(\.\d+)?(e[+-]?\d+)?\b|\$p\d+", "?", self.query.lake)
         text = re.sub(r"\b[tc]\d+\b", "x", text)
-        text = re.sub(r"\b(id|k|n|s|u|d|g|f|ts|dt|ok|p|q)(_[abc])?\b", "col", text)
+        text = re.sub(r"\b(id|k|n|s|u|d|e|g|r|f|ts|dt|ok|p|q)(_[abc])?\b", "col", text)
         text = re.sub(r"<>|<=|>=|<|>", "<", text)
         why = re.sub(r"\d+", "", self.verdict.found)[:60] if isinstance(self.verdict.found, str) else ""
         return f"{self.verdict.name} {why} {text}"
@@ -262,6 +262,7 @@ def _type(type: Any) -> str:
     text = str(type)
     names = {
         "double": "pa.float64()",
+        "float": "pa.float32()",
         "bool": "pa.bool_()",
         "date32[day]": "pa.date32()",
         "timestamp[us]": "pa.timestamp('us')",
