@@ -68,7 +68,7 @@ class Maker:
             case "real" | "zero":
                 return self._float(family, value)
             case "date":
-                return word(f"DATE '{value.isoformat()}'", "date")
+                return self._maybe_bound("date", f"DATE '{value.isoformat()}'", value)
             case _:
                 return self._time(value)
 

@@ -154,6 +154,8 @@ class Judge:
         keys = query.keys
         if len(keys) >= len(self.names):
             return False
+        if any(key not in self.names for key in keys):
+            return False  # and ordered by all columns after it
         places = [self.names.index(key) for key in keys]
         if [[row[at] for at in places] for row in expected] != [[row[at] for at in places] for row in found]:
             return False

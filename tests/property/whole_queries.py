@@ -55,6 +55,7 @@ class _Selected:
     items: tuple[tuple[Node, str], ...]
     rest: Node
     columns: tuple[Col, ...]
+    scope: tuple[Col, ...] = ()
 
     def tree(self, tail: Node = NOTHING) -> Node:
         shown = [node("item", f"{{}} AS c{at}", value) for at, (value, _) in enumerate(self.items)]
@@ -76,6 +77,10 @@ class Queries:
         self.named = []
         common = self._common() if make.often(0.12) else NOTHING
         form = self.chance.random()
+        if form < 0.03:
+            relation = self._from()
+            where = self._where(relation.columns)
+            return _query(common, node("rows", "SELECT * FROM {}{}", relation.source, where), NOTHING)
         if form < 0.12:
             return self._set_operation(common)
         if form < 0.30:
@@ -146,6 +151,8 @@ class Queries:
             on = self._on(left, right)
             return _Relation(Node("source", (text[0], text[1], text[0]), (left.source, right.source, on)), left.columns)
         shared = self._shared(left, right)
+        if len(shared) == len({*_names(left)} & {*_names(right)}) > 0 and self.make.often(0.05):
+            return _Relation(node("source", f"{{}} NATURAL {kind} {{}}", left.source, right.source), both)
         if shared and self.make.often(0.15):
             named = self.chance.sample(shared, self.chance.randint(1, min(2, len(shared))))
             names = listed([word(name) for name in named])
@@ -274,13 +281,20 @@ class Queries:
         return node("int", "(SELECT {} FROM {}{})", value, inner.source, where), "int"
 
     def _selected(
-        self, items: list[tuple[Node, str]], relation: _Relation, tail: Node, distinct: Node = NOTHING
+        self,
+        items: list[tuple[Node, str]],
+        relation: _Relation,
+        tail: Node,
+        distinct: Node = NOTHING,
+        grouped: bool = False,
     ) -> _Selected:
         columns = tuple(Col(f"c{at}", family, f"c{at}") for at, (_, family) in enumerate(items))
         shown = (
             items if distinct == NOTHING else [(node("item", "{}{}", distinct, items[0][0]), items[0][1]), *items[1:]]
         )
-        return _Selected(tuple(shown), node("from", "{}{}", relation.source, tail), columns)
+        # Columns that the rows can be ordered by, besides those of the answer.
+        scope = relation.columns if distinct == NOTHING and not grouped else ()
+        return _Selected(tuple(shown), node("from", "{}{}", relation.source, tail), columns, scope)
 
     def _aggregate(self, columns: Sequence[Col], family: str) -> Node | None:
         """An aggregate whose value is of a family."""
@@ -321,7 +335,7 @@ class Queries:
             if whole or "{}" not in form:
                 inner = (self.chance.choice(whole).node,) if "{}" in form else ()
                 having = node("clause", " HAVING {}", node("bool", form, *inner))
-        return self._selected(items, relation, node("tail", "{}{}{}", where, group, having))
+        return self._selected(items, relation, node("tail", "{}{}{}", where, group, having), grouped=True)
 
     def _windows(self) -> _Selected:
         relation = self._from()
@@ -373,6 +387,10 @@ class Queries:
         if not _sortable(selected.items):
             return NOTHING
         keys = [self._key(column.node) for column in self.chance.sample(selected.columns, len(selected.columns))]
+        others = [column for column in selected.scope if column.family in SORTED]
+        if others and self.make.often(0.3):
+            parts = [column for column in others if column.name[0] in "pq"] or others
+            keys.insert(self.chance.choice((0, 0, 1)), self._key(self.chance.choice(parts).node))
         return node("clause", " ORDER BY {}{}", listed(keys, kind="keys"), self._rows_wanted())
 
     def _rows_wanted(self) -> Node:
@@ -411,7 +429,8 @@ class Queries:
             sides.append(self._selected(items, relation, self._where(relation.columns)))
         operator = self.make.pick("UNION ALL", "UNION ALL", "UNION", "INTERSECT", "EXCEPT")
         tree = node("rows", f"{{}} {operator} {{}}", sides[0].tree(), sides[1].tree())
-        return _query(common, tree, self._limit(sides[0]) if self.make.often(0.4) else NOTHING)
+        tail = self._limit(replace(sides[0], scope=())) if self.make.often(0.4) else NOTHING
+        return _query(common, tree, tail)
 
     def _common(self) -> Node:
         inner = self._rows(0) if self.make.often(0.6) else self._grouped(0)
@@ -426,6 +445,10 @@ def replace_subquery(make: Maker) -> Maker:
 
 def _query(common: Node, rows: Node, tail: Node) -> WholeQuery:
     return WholeQuery(node("query", "{}{}{}", common, rows, tail))
+
+
+def _names(relation: _Relation) -> list[str]:
+    return [column.name for column in relation.columns]
 
 
 def _under(alias: str, columns: Sequence[Col]) -> tuple[Col, ...]:
