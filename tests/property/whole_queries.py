@@ -135,17 +135,10 @@ class Queries:
                               "FULL JOIN", "FULL JOIN", "CROSS JOIN", "SEMI", "ANTI")  # fmt: skip
         both = (*left.columns, *right.columns)
         if kind == "CROSS JOIN":
-            # Not many rows: one side is one row.
             only = [column for column in right.columns if column.unique]
-            if not only:
-                kind = "JOIN"
-            else:
-                source = node("source", "{} CROSS JOIN (SELECT * FROM {} WHERE {} = {}) AS {}")
-                alias = self._alias()
-                source = replace(source, parts=(left.source, right.source, only[0].node, self.make.literal("int"),
-                                                word(alias)))  # fmt: skip
-                inner = tuple(replace(each, sql=each.sql.partition(".")[2]) for each in right.columns)
-                return _Relation(source, (*left.columns, *_under(alias, inner)))
+            if only:
+                return self._crossed(left, right, only[0])
+            kind = "JOIN"
         if kind in ("SEMI", "ANTI"):
             text = (f"{{}} LEFT {kind} JOIN {{}} ON {{}}", f"{{}} {kind} JOIN {{}} ON {{}}")
             on = self._on(left, right)
@@ -159,6 +152,14 @@ class Queries:
             return _Relation(node("source", f"{{}} {kind} {{}} USING ({{}})", left.source, right.source, names), both)
         source = node("source", f"{{}} {kind} {{}} ON {{}}", left.source, right.source, self._on(left, right))
         return _Relation(source, both)
+
+    def _crossed(self, left: _Relation, right: _Relation, unique: Col) -> _Relation:
+        """With one row of the other side: there are many rows otherwise."""
+        alias = self._alias()
+        source = node("source", f"{{}} CROSS JOIN (SELECT * FROM {{}} WHERE {{}} = {{}}) AS {alias}", left.source,
+                      right.source, unique.node, self.make.literal("int"))  # fmt: skip
+        inner = tuple(replace(each, sql=each.sql.partition(".")[2]) for each in right.columns)
+        return _Relation(source, (*left.columns, *_under(alias, inner)))
 
     def _shared(self, left: _Relation, right: _Relation) -> list[str]:
         """Names that each side has once, of one family."""
@@ -187,7 +188,7 @@ class Queries:
             if self.make.often(0.15):
                 mine, other = self.chance.choice(pairs)
                 found.append(node("bool", f"{{}} {self.make.pick('=', '<', '>=', '<>')} {{}}", mine.node, other.node))
-        plain = replace_subquery(self.make)
+        plain = _without_subqueries(self.make)
         if not found or self.make.often(0.25):
             found.append(plain.condition(left.columns, 1))
         if self.make.often(0.25):
@@ -320,7 +321,7 @@ class Queries:
             family = self.make.pick("int", "int", "int", "text", "dec", "date", "time")
             value = self._aggregate(relation.columns, family)
             if value is not None and family == "int" and self.make.often(0.1):
-                condition = replace_subquery(self.make).condition(relation.columns, 1)
+                condition = _without_subqueries(self.make).condition(relation.columns, 1)
                 value = node("int", "count(*) FILTER (WHERE {})", condition)
             items.append((value, family) if value is not None else (word("count(*)", "int"), "int"))
         where = self._where(relation.columns, 0.5)
@@ -438,7 +439,7 @@ class Queries:
         return node("clause", "WITH w AS ({}) ", inner.tree())
 
 
-def replace_subquery(make: Maker) -> Maker:
+def _without_subqueries(make: Maker) -> Maker:
     """A maker of conditions without subqueries."""
     return Maker(make.chance, make.numbers, make.parameters)
 
