@@ -388,7 +388,7 @@ class Queries:
         if not _sortable(selected.items):
             return NOTHING
         keys = [self._key(column.node) for column in self.chance.sample(selected.columns, len(selected.columns))]
-        others = [column for column in selected.scope if column.family in SORTED]
+        others = [each for each in selected.scope if each.family in SORTED and not each.name.startswith("c")]
         if others and self.make.often(0.3):
             parts = [column for column in others if column.name[0] in "pq"] or others
             keys.insert(self.chance.choice((0, 0, 1)), self._key(self.chance.choice(parts).node))
