@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -63,41 +63,53 @@ class _Catalog(CatalogProvider):
 
 @dataclass(frozen=True, slots=True)
 class Care:
-    """What DataFusion must not do for an answer to be right.
+    """What DataFusion may do, where the answer stays right.
 
-    statistics   it loses NaN through them, which they leave out
-    pushdown     it takes a filter over a join for one side's, by the name of a column (datafusion#25296)
-    hash_joins   likewise below a hash join, into the arms of a union, whatever it may push into a scan
-    footers      it takes one that it remembers for that of any object of the same path, size and second
+    statistics    not with floats: it loses NaN, which statistics leave out
+    pushdown      not with files that it can read only whole, and not with filters on nested columns
+    own_filters   not where a join's inputs share a name: it takes a filter for that of the wrong column (plan_facts.py)
+    equijoins     not where filters are stacked over such joins: a join without keys lets no filter pass
+    leaves        not with joins: of a struct's field in a filter it makes a projection with the same name twice
+    footers       not of objects: it takes a remembered one for that of any object of the same path, size and second
 
     And for an answer to be quick:
 
-    even         it gives each core the same number of bytes of a file, also where many at the end are no data
+    even          it gives each core the same number of bytes of a file, also where many at the end are no data
     """
 
     statistics: bool = True
     pushdown: bool = True
-    hash_joins: bool = True
+    own_filters: bool = True
+    equijoins: bool = True
+    leaves: bool = True
     footers: bool = True
     even: bool = True
 
 
 def make_context(
-    care: Care, known: text_functions.Known | None = None, threads: int | None = None
+    care: Care,
+    known: text_functions.Known | None = None,
+    threads: int | None = None,
+    subqueries_as_joins: bool = False,
+    without_rules: Iterable[str] = (),
 ) -> datafusion.SessionContext:
     """A context that is so careful. `known` is what scores are made with; it uses all cores unless `threads` says how
-    many."""
+    many. With `subqueries_as_joins` scalar subqueries are inputs of nodes, so that a plan shows all that it reads.
+    `without_rules` are rules of the optimizer that it does without."""
     pushdown = care.pushdown
     settings = {
         "datafusion.catalog.information_schema": "true",
         "datafusion.execution.collect_statistics": str(care.statistics).lower(),
-        "datafusion.optimizer.prefer_hash_join": str(care.hash_joins).lower(),
         "datafusion.execution.parquet.pushdown_filters": str(pushdown).lower(),
         "datafusion.execution.parquet.reorder_filters": str(pushdown).lower(),
         "datafusion.execution.parquet.enable_page_index": str(pushdown).lower(),
-        "datafusion.optimizer.enable_dynamic_filter_pushdown": str(pushdown).lower(),
-        # Over a join, DataFusion 55 makes of a struct's field in a filter a projection with the same name twice.
-        "datafusion.optimizer.enable_leaf_expression_pushdown": str(pushdown).lower(),
+        # One by one: the setting for all three would set the third again.
+        "datafusion.optimizer.enable_topk_dynamic_filter_pushdown": str(pushdown and care.own_filters).lower(),
+        "datafusion.optimizer.enable_join_dynamic_filter_pushdown": str(pushdown and care.own_filters).lower(),
+        # With two aggregates it makes `k > NULL OR m > 7`, which is never TRUE for an m of 7, whatever k is.
+        "datafusion.optimizer.enable_aggregate_dynamic_filter_pushdown": "false",
+        "datafusion.optimizer.enable_leaf_expression_pushdown": str(pushdown and care.leaves).lower(),
+        "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery": str(not subqueries_as_joins).lower(),
     }
     if threads is not None or not care.even:
         settings["datafusion.execution.target_partitions"] = str(threads or CORES * PARTS_OF_UNEVEN)
@@ -105,6 +117,9 @@ def make_context(
     context = datafusion.SessionContext(config)
     context.register_catalog_provider(CATALOG, _Catalog())
     text_functions.register(context, known or text_functions.Known())
+    for rule in (*without_rules, *(() if care.equijoins else ("extract_equijoin_predicate",))):
+        if not context.remove_optimizer_rule(rule):
+            raise RuntimeError(f"DataFusion has no rule '{rule}', which this version of Needlepoint does without.")
     # A directory listing would otherwise be remembered for ever.
     context.sql("SET datafusion.runtime.list_files_cache_limit = '0'")
     if not care.footers:

@@ -11,7 +11,8 @@ stale, partial or broken costs time and not rows.
 Floats need care. Parquet statistics leave NaN out, while SQL orders it above all numbers; DataFusion trusts the
 statistics and loses rows (`f > 1` misses NaN, and a column of 0.5 and NaN reads as all 0.5). So queries that touch a
 float column run without collected statistics, and float columns in predicates reach it behind `nanvl(f, f)`, which is
-`f` but tells the pruner nothing.
+`f` but tells the pruner nothing. So do all float columns of a query for which DataFusion makes filters of its own, as
+for ORDER BY with LIMIT. Its lists of four and more values tell -0.0 from 0.0: there zeros get the sign of the list's.
 
 So do timestamps and times whose files differ in unit. DataFusion casts a file's column to the table's finer unit, then
 moves the cast to the literal and cuts off what the coarser unit has no room for: `t < 1001 ns` becomes `t < 1 us`,
@@ -38,7 +39,7 @@ from needlepoint.errors import FileChanged, SqlError
 from needlepoint.indexes.text_statistics import WordIndex
 from needlepoint.parquet.caches import Caches
 from needlepoint.predicate import In, leaves
-from needlepoint.query import catalog
+from needlepoint.query import catalog, literals
 from needlepoint.query.cards import Cards
 from needlepoint.query.catalog import Care
 from needlepoint.query.explain import Report, TableReport
@@ -48,6 +49,7 @@ from needlepoint.query.gate import Costs, Native
 from needlepoint.query.history import History
 from needlepoint.query.native import NativeScans, metrics
 from needlepoint.query.page_reads import read_matching, read_pages
+from needlepoint.query.plan_facts import PlanFacts, has_subqueries, plan_facts
 from needlepoint.query.planning import Request, everything, requests
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.question import Question
@@ -69,10 +71,6 @@ MOST_TRIES, PAUSE = 15, 0.02  # seconds
 WORTH_PARTS = 10 << 20  # bytes; DataFusion cuts no smaller files
 
 _WORDS = re.compile(r"\w+")
-# With filter pushdown DataFusion 55 takes a filter over a join for one side's, by column name, and loses rows
-# (datafusion#25296). A literal that looks like a join only makes this too careful.
-_FILTER_OVER_OUTER_JOIN = re.compile(r"\bFilter:.*\b(?:Left|Right|Full) Join:", re.DOTALL)
-_JOIN = re.compile(r"\bJoin:|\bCross Join\b|CrossJoin")
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
 Answer = TypeVar("Answer")
@@ -92,12 +90,15 @@ class _Names:
 @dataclass(frozen=True, slots=True)
 class Understood:
     """What DataFusion says of a query: what it asks of each table, the schema of the answer, the plan as it is written,
-    the optimized one as text, and what is to be scored."""
+    facts of the optimized one, and what is to be scored. In `query` and `views` it is decided which literals are
+    decimals."""
 
+    query: str
+    views: list[tuple[str, str]]
     asked: dict[str, Request]
     schema: pa.Schema
     written: datafusion.LogicalPlan
-    drawn: str
+    facts: PlanFacts
     scores: tuple[Score, ...]
 
 
@@ -105,6 +106,7 @@ class Understood:
 class _Planned:
     """A query whose reading is decided but not done."""
 
+    query: str
     prepared: dict[str, Prepared]
     readings: dict[str, Reading]
     questions: dict[str, Question]
@@ -137,6 +139,8 @@ class Engine:
         self._natives = NativeScans()
         self._contexts = functools.cache(catalog.make_context)
         self._context = self._contexts(Care())
+        self._shown = catalog.make_context(Care(), subqueries_as_joins=True)
+        self._coerced = catalog.make_context(Care(), subqueries_as_joins=True, without_rules=literals.IN_THE_WAY)
         self._scoring_contexts = Contexts()
         self._prepared: dict[str, Prepared] = {}
         self._fresh_stores: dict[int, int] = {}
@@ -206,7 +210,7 @@ class Engine:
                 }
                 read = time.perf_counter()
                 with self._tables(planned.context, planned.views, ready):
-                    frame = self._frame(planned.context, query, parameters)
+                    frame = self._frame(planned.context, planned.query, parameters)
                     batches = _collected(frame, planned)
             self._check_files(planned.readings)
             table = _conformed(batches, planned.schema)
@@ -228,19 +232,31 @@ class Engine:
         understood = self.understand(query, parameters, views, prepared)
         # DataFusion 55 takes a filter on a list for pushed down, and does not apply it in a file that lacks a column.
         plain = plain or any(request.nested for request in understood.asked.values())
-        pushdown = not plain and _JOIN.search(understood.drawn) is None
         readings, questions = {}, {}
         for name, request in understood.asked.items():
-            readings[name], questions[name] = self.narrow(prepared[name], request, use_indexes, pushdown)
+            hidden = floats(prepared[name].types, request.columns) if understood.facts.own_filters else ()
+            readings[name], questions[name] = self.narrow(
+                prepared[name], request.hiding(hidden), use_indexes, pushdown=not plain
+            )
         # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
         unscanned = [
             self.narrow(found, everything(found.types), use_indexes=False)[0]
             for name, found in prepared.items()
             if name not in understood.asked
         ]
-        care, schema = care_for(readings.values(), understood.drawn, plain), understood.schema
-        context = self._contexts(care)
-        return _Planned(prepared, readings, questions, unscanned, schema, care, context, views, understood.scores)
+        care = care_for(readings.values(), understood.facts, plain)
+        return _Planned(
+            understood.query,
+            prepared,
+            readings,
+            questions,
+            unscanned,
+            understood.schema,
+            care,
+            self._contexts(care),
+            understood.views,
+            understood.scores,
+        )
 
     def understand(
         self,
@@ -250,13 +266,33 @@ class Engine:
         prepared: Mapping[str, Prepared],
     ) -> Understood:
         """Plan a query against tables without files."""
-        with self._tables(self._context, views, {name: found.stub for name, found in prepared.items()}):
+        types = {name: found.types for name, found in prepared.items()}
+        with self._tables(self._context, [], stubs := {name: found.stub for name, found in prepared.items()}):
+            known: list[tuple[str, str]] = []
+            for name, text in views:
+                known.append((name, self._with_decimals(text, None, types)))
+                stubs[name] = datafusion.Table(self._frame(self._context, known[-1][1], None))
+            query = self._with_decimals(query, parameters, types)
             frame = self._frame(self._context, query, parameters)
             plan = frame.optimized_logical_plan()
             drawn = plan.display_indent()
-            types = {name: found.types for name, found in prepared.items()}
             asked, wanted = requests(plan, drawn, types), scores(plan, drawn, types)
-            return Understood(asked, frame.schema(), frame.logical_plan(), drawn, wanted)
+            facts = plan_facts(plan)
+            if has_subqueries(drawn):
+                shown = self._frame(self._shown, query, parameters).optimized_logical_plan()
+                facts |= plan_facts(shown) | PlanFacts(own_filters=True)
+            # The plan as it is written has types from before coercion: of a UNION, those of its first arm.
+            schema = _without_views(self._context.create_dataframe_from_logical_plan(plan).schema())
+            return Understood(query, known, asked, schema, frame.logical_plan(), facts, wanted)
+
+    def _with_decimals(
+        self, query: str, parameters: Mapping[str, Any] | None, tables: Mapping[str, Mapping[str, pa.DataType]]
+    ) -> str:
+        """The query with the literals that meet decimals as such."""
+        if not any(pa.types.is_decimal(type) for types in tables.values() for type in types.values()):
+            return query
+
+        return literals.resolved(query, self._coerced, lambda text: self._frame(self._coerced, text, parameters))
 
     def _recognised(self, query: str) -> Lookup | None:
         """The lookup a query is, if DataFusion agrees. It is asked once for each choice of columns: a word that looks
@@ -287,9 +323,11 @@ class Engine:
     def _plan_lookup(self, lookup: Lookup, use_indexes: bool | str = True, plain: bool = False) -> _Planned:
         found, name = self.prepare(lookup.table), lookup.table
         reading, question = self.narrow(found, lookup.request, use_indexes, pushdown=not plain)
-        care = care_for([reading], "", plain)
+        care = care_for([reading], plain=plain)
         context = self._contexts(care)
-        return _Planned({name: found}, {name: reading}, {name: question}, [], lookup.schema, care, context, [])
+        return _Planned(
+            lookup.text, {name: found}, {name: reading}, {name: question}, [], lookup.schema, care, context, []
+        )
 
     def narrow(
         self,
@@ -322,7 +360,7 @@ class Engine:
         if use_indexes:
             plan = narrow(plan, question)
         opaque = request.opaque | (request.columns & snapshot.table.mixed)
-        reading = Reading(snapshot, request.columns, request.predicate, plan, costs, opaque)
+        reading = Reading(snapshot, request.columns, request.predicate, plan, costs, opaque, request.zeros)
         asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - opaque
         values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
         settle(reading, self.cards, Native(pushdown, asked, values), access)
@@ -360,7 +398,8 @@ class Engine:
             return planned.prepared[reading.snapshot.table.name].empty
         pages = read_pages(reading, self.cards, self.caches)
         reading.matched = 0 if pages is None else pages.num_rows
-        return datafusion.Table(as_frame(reading, pages, self._natives, planned.context))
+        barrier = not planned.care.own_filters
+        return datafusion.Table(as_frame(reading, pages, self._natives, planned.context, barrier))
 
     @contextmanager
     def _tables(
@@ -475,19 +514,25 @@ def _collected(frame: datafusion.DataFrame, planned: _Planned) -> list[pa.Record
         look_into(error, planned.readings.values())
 
 
-def care_for(readings: Iterable[Reading], drawn: str = "", plain: bool = False) -> Care:
+def care_for(readings: Iterable[Reading], facts: PlanFacts = PlanFacts(), plain: bool = False) -> Care:  # noqa: B008
     """What it takes to answer a query right; `plain` is without filter pushdown, with which some files cannot be
     read."""
     readings = list(readings)
     remote = any(reading.remote for reading in readings)
-    joins = _JOIN.search(drawn) is not None
     return Care(
-        statistics=not (remote or plain or joins or any(map(_has_float, readings))),
-        pushdown=not (plain or joins),
-        hash_joins=_FILTER_OVER_OUTER_JOIN.search(drawn) is None,
+        statistics=not (remote or plain or any(map(_has_float, readings))),
+        pushdown=not plain,
+        own_filters=not facts.shared_names,
+        equijoins=not facts.stacked_filters,
+        leaves=not facts.joins,
         footers=not remote,
         even=not any(map(_has_embedded, readings)),
     )
+
+
+def floats(types: Mapping[str, pa.DataType], columns: Iterable[str]) -> list[str]:
+    """The float columns among these."""
+    return [name for name in columns if pa.types.is_floating(types[name])]
 
 
 def _has_embedded(reading: Reading) -> bool:
@@ -498,7 +543,13 @@ def _has_embedded(reading: Reading) -> bool:
 
 def _has_float(reading: Reading) -> bool:
     schema = reading.snapshot.table.schema
-    return any(pa.types.is_floating(schema.field(name).type) for name in reading.columns)
+    return bool(floats({name: schema.field(name).type for name in reading.columns}, reading.columns))
+
+
+def _without_views(schema: pa.Schema) -> pa.Schema:
+    """Texts and binaries as every library takes them."""
+    types = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    return pa.schema([field.with_type(types.get(field.type, field.type)) for field in schema], schema.metadata)
 
 
 def _conformed(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

@@ -50,7 +50,8 @@ def find_matches(engine: Engine, name: str, where: str) -> tuple[Table, Iterator
     """The rows of a table for which the condition holds, file by file. FileChanged when a file is not what it was."""
     prepared = engine.prepare(name)
     snapshot = prepared.snapshot
-    understood = understand(engine, prepared, conditional(f"SELECT 1 FROM {quoted(name)}", where), where)
+    counted = f"SELECT 1 FROM {quoted(name)}"
+    understood = understand(engine, prepared, conditional(counted, where), where)
     if chance := _CHANCE.search(without_texts(understood.written.display_indent(), where)):
         raise SqlError(f"{chance[0]} is another value each time.", hint="Say which rows, so that it can be done again.")
     request = understood.asked.get(name)
@@ -58,7 +59,8 @@ def find_matches(engine: Engine, name: str, where: str) -> tuple[Table, Iterator
         return snapshot.table, iter(())
     reading, _ = engine.narrow(prepared, request)
     row = _free_name(snapshot.table)
-    condition = _Condition(name, conditional(f"SELECT {quoted(row)} FROM {quoted(name)}", where), row)
+    query = f"SELECT {quoted(row)} FROM {quoted(name)}" + understood.query.removeprefix(counted)
+    condition = _Condition(name, query, row)
     if not reading.stored_columns():
         return snapshot.table, _by_partition(reading, condition)
     return snapshot.table, _by_file(reading, condition)

@@ -31,7 +31,7 @@ from needlepoint.query.native import NativeScans
 from needlepoint.query.page_reads import read_pages
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.reading import FEW_ROWS, Reading
-from needlepoint.query.scan import FILES_WORTH_A_LISTING, arms, check_present, native_arm
+from needlepoint.query.scan import FILES_WORTH_A_LISTING, arms, check_present, native_arm, page_arm
 from needlepoint.query.statements import quoted
 from needlepoint.tables.definitions import File, Table
 
@@ -69,7 +69,7 @@ class Part:
                     check_present(reading)
                 pages = read_pages(reading, SentCards(self.cards))
                 if pages is not None and pages.num_rows:
-                    yield from self._matching(lambda context: context.read_batches(pages.to_batches()))
+                    yield from self._matching(functools.partial(page_arm, reading, pages))
                 for files in arms(reading):
                     scan = functools.partial(native_arm, reading, files, _natives())
                     yield from self._matching(scan)
@@ -180,16 +180,24 @@ def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[s
     paged = scanned = rows = 0
     if (request := understood.asked.get(name)) is not None:
         reading, _ = engine.narrow(prepared, request, pushdown=not request.nested)
-        care = care_for([reading], understood.drawn, plain=request.nested)
+        care = care_for([reading], plain=request.nested)
         for positions in _cut(reading):
             own = _of_files(reading, positions)
             cards = {file.path: _stored_card(prepared, file) for file in own.paged}
-            parts.append(Part(own, cards, query, understood.schema, care))
+            parts.append(Part(own, cards, understood.query, understood.schema, care))
         paged, scanned = len(reading.paged), len(reading.scanned)
         rows = sum(each.count for each in reading.plan.rows.values())
     paths = tuple(file.path for file in snapshot.files)
     return ReadPlan(
-        snapshot.table, understood.schema, query, tuple(parts), paths, paged, scanned, rows, snapshot.listable
+        snapshot.table,
+        understood.schema,
+        understood.query,
+        tuple(parts),
+        paths,
+        paged,
+        scanned,
+        rows,
+        snapshot.listable,
     )
 
 

@@ -6,10 +6,11 @@ table scans, on both sides of joins, into CTEs, views and UNION arms; here they 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -46,14 +47,20 @@ _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 class Request:
     """What one query needs of one table, over all the places where it scans it.
 
-    `opaque` are the float columns whose predicates depend on where NaN stands in the order; `nested` says that some
-    predicate is about a list, struct or map.
+    `opaque` are the float columns whose predicates depend on where NaN stands in the order or on the sign of zero, and
+    `zeros` has those of them in which DataFusion would tell -0.0 from 0.0, with the one it looks for; `nested` says
+    that some predicate is about a list, struct or map.
     """
 
     columns: frozenset[str]
     predicate: Predicate
     opaque: frozenset[str] = frozenset()
     nested: bool = False
+    zeros: Mapping[str, float] = field(default_factory=dict)
+
+    def hiding(self, columns: Iterable[str]) -> Request:
+        """The request of a query in which DataFusion must prune by none of these columns."""
+        return replace(self, opaque=self.opaque | frozenset(columns))
 
 
 Types = Mapping[str, pa.DataType]
@@ -89,8 +96,9 @@ def _either(found: list[Request]) -> Request:
         return found[0]
     columns = frozenset[str]().union(*(request.columns for request in found))
     opaque = frozenset[str]().union(*(request.opaque for request in found))
+    zeros = {column: zero for request in found for column, zero in request.zeros.items()}
     nested = any(request.nested for request in found)
-    return Request(columns, Or(tuple(request.predicate for request in found)), opaque, nested)
+    return Request(columns, Or(tuple(request.predicate for request in found)), opaque, nested, zeros)
 
 
 def _scans(plan: Any) -> Iterator[Any]:
@@ -107,7 +115,7 @@ def _request(scan: Any, types: Types) -> Request:
     convert = _Converter(types)
     predicate = _with_float_ranges(And(tuple(convert(expression) for expression in scan.filters())), types)
     nested = any(pa.types.is_nested(types[name]) for name in convert.columns)
-    return Request(columns | convert.columns, predicate, convert.opaque, nested)
+    return Request(columns | convert.columns, predicate, convert.opaque, nested, convert.zeros)
 
 
 def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:
@@ -145,6 +153,7 @@ class _Converter:
         self._types = types
         self._mentions = Counter[str]()
         self._harmless = Counter[str]()
+        self.zeros: dict[str, float] = {}
 
     @property
     def columns(self) -> frozenset[str]:
@@ -152,7 +161,8 @@ class _Converter:
 
     @property
     def opaque(self) -> frozenset[str]:
-        """Float columns, except where all that is asked of them is equality with a number, or NULL."""
+        """Float columns, except where all that is asked of them is equality with a number other than zero, or NULL. A
+        bloom filter tells -0.0 from 0.0."""
         return frozenset(
             name
             for name, mentions in self._mentions.items()
@@ -211,9 +221,7 @@ class _Converter:
         return Unknown()
 
     def _column(self, expression: Any) -> str | None:
-        if expression.variant_name() != "Column":
-            return None
-        name = expression.to_variant().name()
+        name = column_name(expression)
         return name if name in self._types else None
 
     def _binary(self, expression: Any) -> Predicate:
@@ -242,7 +250,7 @@ class _Converter:
             return Unknown()
         if column is None:
             return self._function(left, scalar.type, _OPERATORS[operator], (value,))
-        self._harmless[column] += operator == "=" and value == value  # not NaN
+        self._harmless[column] += operator == "=" and _is_plain(value)
         return Compare(column, _OPERATORS[operator], value)
 
     def _comparable(self, left: Any, literal: pa.DataType) -> str | None:
@@ -307,9 +315,13 @@ class _Converter:
             several = tuple(sorted(values))
             return Unknown() if negated or len(several) < 2 else self._function(left, scalars[0].type, "IN", several)
         found = In(column, tuple(sorted(values)))
+        if 0 in values and pa.types.is_floating(self._types[column]):
+            # DataFusion 55 looks lists up by their bits.
+            plus = any(math.copysign(1, scalar.as_py()) > 0 for scalar in scalars if scalar.as_py() == 0)
+            self.zeros[column] = 0.0 if plus else -0.0
         if negated:
             return Not(found)
-        self._harmless[column] += all(value == value for value in values)
+        self._harmless[column] += all(map(_is_plain, values))
         return found
 
     def _like(self, expression: Any) -> Predicate:
@@ -359,6 +371,16 @@ class _Converter:
     def _text_column(self, expression: Any) -> str | None:
         column = self._column(expression)
         return column if column is not None and pa.types.is_string(self._types[column]) else None
+
+
+def column_name(expression: Any) -> str | None:
+    """The name of the column that an expression is, if it is one."""
+    return expression.to_variant().name() if expression.variant_name() == "Column" else None
+
+
+def _is_plain(value: Ordinal) -> bool:
+    """Whether only the value itself equals it: neither NaN nor zero, which has two signs."""
+    return value == value and value != 0
 
 
 def _text(expression: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from needlepoint.access import AccessPlan, Rows
@@ -21,7 +21,8 @@ FEW_FILES, FEW_ROWS = 2, 1000
 
 @dataclass(slots=True)
 class Reading:
-    """What is to be read of one table, and afterwards what was. `opaque` columns DataFusion must not prune by."""
+    """What is to be read of one table, and afterwards what was. `opaque` columns DataFusion must not prune by; in those
+    of `zeros` every zero is to have the same sign."""
 
     snapshot: Snapshot
     columns: frozenset[str]
@@ -29,6 +30,7 @@ class Reading:
     plan: AccessPlan
     costs: Costs
     opaque: frozenset[str] = frozenset()
+    zeros: Mapping[str, float] = field(default_factory=dict)
     stats: list[ReadStats] = field(default_factory=list)
     scanned: list[File] = field(default_factory=list)
     paged: list[File] = field(default_factory=list)

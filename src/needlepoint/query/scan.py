@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import datafusion
@@ -26,18 +27,53 @@ FILES_WORTH_A_LISTING = 32
 
 
 def as_frame(
-    reading: Reading, pages: pa.Table | None, natives: NativeScans, context: datafusion.SessionContext
+    reading: Reading,
+    pages: pa.Table | None,
+    natives: NativeScans,
+    context: datafusion.SessionContext,
+    barrier: bool = False,
 ) -> datafusion.DataFrame:
-    """One DataFrame with the table's schema that holds what the plan lets through."""
+    """One DataFrame with the table's schema that holds what the plan lets through. With `barrier`, DataFusion's
+    physical plan pushes no filter into it."""
     arms = list(_native_arms(reading, natives, context))
-    if pages is not None or not arms:
-        table = pages if pages is not None else reading.snapshot.table.schema.empty_table()
-        batches = table.to_batches() or [empty_batch(table.schema)]
-        arms.append(context.read_batches(batches))
+    # The partition columns of an arm are literals. DataFusion 55 drops constants from GROUP BY, and then has a group of
+    # no rows; and from the keys of ORDER BY … LIMIT in each arm, while the arms share a filter. A column that is not a
+    # literal in one arm, even one without rows, is constant in none.
+    constant = not reading.listed and not reading.columns.isdisjoint(reading.snapshot.table.partitions)
+    if pages is not None or constant or not arms:
+        arms.append(
+            page_arm(reading, pages if pages is not None else reading.snapshot.table.schema.empty_table(), context)
+        )
     frame = arms[0]
     for arm in arms[1:]:
         frame = frame.union(arm)
-    return frame
+    return _behind_barrier(frame, reading.snapshot.table.schema.names, context) if barrier else frame
+
+
+def page_arm(reading: Reading, pages: pa.Table, context: datafusion.SessionContext) -> datafusion.DataFrame:
+    """The rows that were read by page."""
+    frame = context.read_batches(pages.to_batches() or [empty_batch(pages.schema)])
+    return _selected(reading, frame, {}) if reading.zeros else frame
+
+
+def _behind_barrier(
+    frame: datafusion.DataFrame, columns: Sequence[str], context: datafusion.SessionContext
+) -> datafusion.DataFrame:
+    """The frame times one row. The logical plan pushes the query's filters through a cross join, with their columns
+    resolved; the physical plan, which maps them by name alone (plan_facts.py), pushes none."""
+    one = context.read_batches([pa.RecordBatch.from_arrays([pa.array([True])], ["one"])])
+    return one.select(datafusion.col("one").alias(_free(columns))).join_on(frame).select(*map(_column, columns))
+
+
+def _free(columns: Sequence[str]) -> str:
+    name = "one"
+    while name in columns:
+        name += "_"
+    return name
+
+
+def _column(name: str) -> datafusion.Expr:
+    return datafusion.col(quoted(name))
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
@@ -96,7 +132,8 @@ def native_arm(
 def _selected(
     reading: Reading, frame: datafusion.DataFrame, fixed: Mapping[str, pa.Scalar | None]
 ) -> datafusion.DataFrame:
-    """The table's columns in order. `opaque` ones are hidden from DataFusion's pruning (see engine.py)."""
+    """The table's columns in order. `opaque` ones are hidden from DataFusion's pruning (see engine.py), and in those of
+    `zeros` every zero is this one."""
     expressions = []
     for column in reading.snapshot.table.schema:
         name = quoted(column.name)
@@ -107,10 +144,21 @@ def _selected(
         elif column.name in reading.opaque:
             hide = datafusion.functions.nanvl if pa.types.is_floating(column.type) else datafusion.functions.greatest
             expression = hide(datafusion.col(name), datafusion.col(name))
+            if column.name in reading.zeros:
+                expression = _with_zeros(expression, reading.zeros[column.name], column.type)
         else:
             expression = datafusion.col(name)
         expressions.append(expression.alias(column.name))
     return frame.select(*expressions)
+
+
+def _with_zeros(expression: datafusion.Expr, zero: float, type: pa.DataType) -> datafusion.Expr:
+    """The same numbers, in which every zero is this one: -0.0 + 0.0 is 0.0, and all other numbers stay."""
+    plus = datafusion.lit(0.0).cast(type)
+    if math.copysign(1, zero) > 0:
+        return expression + plus
+    minus = datafusion.lit(-1.0).cast(type)
+    return (expression * minus + plus) * minus
 
 
 @functools.cache

@@ -8,7 +8,7 @@ lend       a context whose function `score` knows the counts, to one query at a 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from needlepoint.indexes.text_query import Term, parse, terms
 from needlepoint.indexes.text_statistics import WordIndex, statistics
 from needlepoint.query import catalog
 from needlepoint.query.catalog import Care
+from needlepoint.query.plan_facts import EXPRESSIONS
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.text_functions import Known, unseen
 
@@ -75,7 +76,7 @@ def _inside_subqueries(drawn: str) -> Iterator[str]:
 def _scores(plan: Any, tables: Mapping[str, Mapping[str, pa.DataType]]) -> Iterator[Score]:
     node = plan.to_variant()
     kind = type(node).__name__
-    expressions = _EXPRESSIONS.get(kind)
+    expressions = EXPRESSIONS.get(kind)
     if expressions is None and _CALL in plan.display():
         raise unseen("…")
     for call in _calls(expressions(node) if expressions else ()):
@@ -101,16 +102,6 @@ def _scores(plan: Any, tables: Mapping[str, Mapping[str, pa.DataType]]) -> Itera
         yield Score(*origin, wanted)
     for child in plan.inputs():
         yield from _scores(child, tables)
-
-
-_EXPRESSIONS: Mapping[str, Callable[[Any], Iterable[Any]]] = {
-    "Projection": lambda node: node.projections(),
-    "Filter": lambda node: [node.predicate()],
-    "Sort": lambda node: [each.expr() for each in node.sort_exprs()],
-    "Aggregate": lambda node: [*node.group_by_exprs(), *node.aggregate_exprs()],
-    "Join": lambda node: [each for pair in node.on() for each in pair] + [each for each in [node.filter()] if each],
-    "TableScan": lambda node: node.filters(),
-}
 
 
 def _calls(expressions: Iterable[Any]) -> Iterator[Any]:

@@ -35,6 +35,7 @@ _ONE = re.compile(rf"{_NUMBER}|{_TEXT}")
 class Lookup:
     """`values` are those asked for, in the column's type; None when it cannot hold one of them."""
 
+    text: str
     table: str
     request: Request
     schema: pa.Schema
@@ -71,7 +72,7 @@ def recognise(query: str, types_of: Callable[[str], Types | None]) -> Lookup | N
     else:
         return None
     schema = pa.schema([(name, types[name]) for name in columns])
-    return Lookup(table, Request(frozenset([*columns, column]), asked), schema, column, values)
+    return Lookup(query, table, Request(frozenset([*columns, column]), asked), schema, column, values)
 
 
 def _asked(leaf: Leaf) -> tuple[str, frozenset[Ordinal]] | None:

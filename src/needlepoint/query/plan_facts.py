@@ -1,0 +1,115 @@
+"""Facts about a logical plan that decide how DataFusion may run it.
+
+DataFusion 55 maps the columns of a pushed-down filter by name (datafusion#25296 and relatives, fixed after 55). Where
+the inputs of a join share a name, the filter lands on the wrong column and rows are lost:
+
+    Filter: x.s IS NULL OR y.s IS NULL          stays above the join, since it concerns both sides
+      Projection: x.s, y.i, y.s                 two columns named `s`: the filter now means y.s twice
+        Right Join: x.i = y.i
+          x                 y                   and is applied to y alone
+
+Filters that DataFusion makes for itself (of ORDER BY with LIMIT, of joins, of min and max) take the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# Nodes after which DataFusion filters the scans below by what it has seen so far.
+_FILTERING = {"Sort", "Aggregate", "Distinct", "WindowExpr", "Join"}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """
+    joins             the plan has a join
+    shared_names      the inputs of a join share the name of a column
+    stacked_filters   a filter stands over such a join, and another one over a join or an aggregate below it
+    own_filters       DataFusion makes filters while it runs
+    """
+
+    joins: bool = False
+    shared_names: bool = False
+    stacked_filters: bool = False
+    own_filters: bool = False
+
+    def __or__(self, other: PlanFacts) -> PlanFacts:
+        return PlanFacts(
+            self.joins or other.joins,
+            self.shared_names or other.shared_names,
+            self.stacked_filters or other.stacked_filters,
+            self.own_filters or other.own_filters,
+        )
+
+
+def plan_facts(plan: Any) -> PlanFacts:
+    """The facts of an optimized plan. Scalar subqueries are not among the inputs of a node: see `has_subqueries`."""
+    joins = shared = stacked = own = False
+    waiting = [(plan, False)]
+    while waiting:
+        node, filtered = waiting.pop()
+        kind, inputs = _kind(node), node.inputs()
+        own = own or kind in _FILTERING
+        if kind == "Join":
+            joins = True
+            if _share_a_name(inputs):
+                shared = True
+                stacked = stacked or (filtered and any(map(_has_upper_filter, inputs)))
+        waiting += [(each, filtered or kind == "Filter") for each in inputs]
+    return PlanFacts(joins, shared, stacked, own)
+
+
+def has_subqueries(drawn: str) -> bool:
+    """Whether the text of a plan shows scalar subqueries. A literal with this text only makes queries too careful."""
+    return "<subquery>" in drawn
+
+
+def nodes(plan: Any) -> Iterator[tuple[Any, Any]]:
+    """All nodes of a plan, each as a plan and as what it is."""
+    waiting = [plan]
+    while waiting:
+        each = waiting.pop()
+        yield each, each.to_variant()
+        waiting += each.inputs()
+
+
+EXPRESSIONS: Mapping[str, Callable[[Any], Iterable[Any]]] = {
+    "Projection": lambda node: node.projections(),
+    "Filter": lambda node: [node.predicate()],
+    "Sort": lambda node: [each.expr() for each in node.sort_exprs()],
+    "Aggregate": lambda node: [*node.group_by_exprs(), *node.aggregate_exprs()],
+    "Join": lambda node: [each for pair in node.on() for each in pair] + [each for each in [node.filter()] if each],
+    "TableScan": lambda node: node.filters(),
+}
+
+
+def _kind(plan: Any) -> str:
+    return type(plan.to_variant()).__name__
+
+
+def _share_a_name(inputs: list[Any]) -> bool:
+    seen: set[str] = set()
+    for each in inputs:
+        names = _names(each)
+        if seen & names:
+            return True
+        seen |= names
+    return False
+
+
+def _names(plan: Any) -> set[str]:
+    """The names of the columns of a plan, as far as they follow a dot: names with a dot only seem shared too often."""
+    return {name.rpartition(".")[2] for name in plan.to_variant().schema().field_names()}
+
+
+def _has_upper_filter(plan: Any) -> bool:
+    """Whether a filter below stands over more than the scan of a table."""
+    return any(_kind(each) == "Filter" and not _is_scan(each.inputs()[0]) for each, _ in nodes(plan))
+
+
+def _is_scan(plan: Any) -> bool:
+    while (kind := _kind(plan)) in ("SubqueryAlias", "Projection", "Filter"):
+        plan = plan.inputs()[0]
+    return kind == "TableScan"
