@@ -62,7 +62,7 @@ class Run:
                     self._inherited(Finding(spec, query, verdict), place)
                 elif verdict.name == "refused":
                     reason = "".join(letter for letter in str(verdict.found) if not letter.isdigit())[:50]
-                    self.refused.setdefault(reason, f"{verdict.found}\n    {query.lake}")
+                    self.refused.setdefault(reason, f"{verdict.found} ({place})\n    {query.lake}")
 
     def tally(self) -> QueryTally:
         findings = list(self.findings.values())
@@ -94,9 +94,10 @@ class Run:
             (self.scripts / name).write_text(script(finding, place))
 
     def _inherited(self, finding: Finding, place: str) -> None:
-        if len(self.inherited) >= MOST_SHRUNK or not self.shrinks_inherited:
+        if len(self.inherited) >= MOST_SHRUNK:
             return
-        finding = shrunk(finding.spec, finding.query, finding.verdict, 15)
+        if self.shrinks_inherited:
+            finding = shrunk(finding.spec, finding.query, finding.verdict, 15)
         self.inherited.setdefault(finding.signature, described(finding, place))
 
 
