@@ -6,6 +6,7 @@ import datetime
 import decimal
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -129,16 +130,26 @@ class Maker:
                 form = self.pick("upper({})", "({} || 'x')", "coalesce({}, {})", "substr({}, 1, 2)",
                                  "lower({})", "nullif({}, {})")  # fmt: skip
             case "dec":
-                form = self.pick("({} + 1.05)", "({} * 2)", "coalesce({}, {})", "(-{})")
+                form = self.pick("({} + 1.05)", "({} * 2)", "({} - 0.001)", "({} * 1.5)", "coalesce({}, {})", "(-{})",
+                                 "CASE WHEN {} > 1.05 THEN 2.5 ELSE 8.64 END")  # fmt: skip
             case "time":
                 form = self.pick("date_trunc('day', {})", "date_trunc('month', {})", "coalesce({}, {})")
             case "bool":
                 form = self.pick("(NOT {})", "coalesce({}, {})")
+            case "real" | "zero" if self.often(0.6):
+                return self._float_arithmetic(family, value)
             case _:
                 form = "coalesce({}, {})"
         if form.count("{}") == 1:
             return node(family, form, value)
         return node(family, form, value, other)
+
+    def _float_arithmetic(self, family: str, value: Node) -> Node:
+        form = self.pick("({} + 0.5)", "(0.25 * {})", "({} - 1.0)", "coalesce({}, 0.5)", "nullif({}, 1.0)",
+                         "CASE WHEN {} > 0.5 THEN 2.5 ELSE 0.25 END")  # fmt: skip
+        plain = re.sub(r"\d+\.\d+", lambda found: f"CAST('{found[0]}' AS DOUBLE)", form)
+        cast = "CAST(" + form + " AS DOUBLE)" if "CASE" in form else form  # of decimals, where nobody asks for floats
+        return Node(family, (cast, cast, plain), (value,))
 
     # Conditions
 
@@ -162,7 +173,7 @@ class Maker:
             return node("bool", self.pick("{}", "(NOT {})", "{} IS TRUE", "{} IS NOT FALSE", "{} IS NOT TRUE"), value)
         forms = [self._compared] * 5 + [self._member, self._null, self._null, self._between]
         forms += [self._like] if family == "text" else []
-        forms += [self._special] if family in ("int", "text", "time") else []
+        forms += [self._special] if family in ("int", "text", "time", "date") else []
         others = [each for each in columns if each.family == family and each is not column]
         if others and self.often(0.3):
             other = self.chance.choice(others).node
@@ -202,10 +213,14 @@ class Maker:
     def _special(self, family: str, value: Node) -> Node:
         if family == "int":
             form = self.pick("{} % 2 = 1", "CAST({} AS VARCHAR) = '3'", "CAST({} AS DOUBLE) < CAST('2.5' AS DOUBLE)",
-                             "{} + 1 > 3", "CASE WHEN {} = 1 THEN TRUE ELSE FALSE END", "{} < 2.5")  # fmt: skip
+                             "{} + 1 > 3", "CASE WHEN {} = 1 THEN TRUE ELSE FALSE END", "{} < 2.5", "{} = 2.0",
+                             "{} + 0.5 > 2", "{} * 1.5 <= 4.5", "{} IN (1.0, 2.5, 3)")  # fmt: skip
+        elif family == "date":
+            form = self.pick("{} > '2024-01-02'", "{} >= TIMESTAMP '2024-01-02 12:00:00'", "extract(day FROM {}) = 2")
         elif family == "text":
             form = self.pick("length({}) > 2", "upper({}) = 'YES'", "starts_with({}, 'com')", "{} || 'x' = 'ax'")
         else:
-            form = self.pick("CAST({} AS DATE) > DATE '2023-11-14'", "extract(year FROM {}) = 2024",
-                             "date_trunc('day', {}) = TIMESTAMP '2023-11-15 00:00:00'")  # fmt: skip
+            form = self.pick("CAST({} AS DATE) > DATE '2023-11-14'", "{} >= '2023-11-15'",
+                             "date_trunc('day', {}) = TIMESTAMP '2023-11-15 00:00:00'",
+                             "extract(year FROM {}) = 2024")  # fmt: skip
         return node("bool", form, value)

@@ -331,8 +331,10 @@ class Queries:
             group = node("clause", f" {form}", listed([key.node for key in chosen]))
         having = NOTHING
         if chosen and self.make.often(0.3):
-            form = self.make.pick("count(*) > 1", "count(*) = 2", "min({}) > 1", "max({}) <= 3", "count({}) > 1")
-            whole = [column for column in relation.columns if column.family == "int"]
+            form = self.make.pick("count(*) > 1", "count(*) = 2", "min({}) > 1", "max({}) <= 3", "count({}) > 1",
+                                  "sum({}) > 4.5")  # fmt: skip
+            families = ("int", "dec") if "sum" in form else ("int",)
+            whole = [column for column in relation.columns if column.family in families]
             if whole or "{}" not in form:
                 inner = (self.chance.choice(whole).node,) if "{}" in form else ()
                 having = node("clause", " HAVING {}", node("bool", form, *inner))
