@@ -6,7 +6,7 @@ ROWS ?= 2000000
 S3A_JARS := .cache/s3a-jars
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-s3a lint format bench-quick bench-peers bench-text bench-spark bench-write \
+.PHONY: help install demo test test-all fuzz test-s3a lint format bench-quick bench-peers bench-text bench-spark bench-write \
   bench-backfill bench-scale-simulation s3a-jars lock clean
 
 help:  ## Show this list
@@ -30,6 +30,9 @@ test: install lint  ## Run all checks and tests (what CI runs), in two processes
 
 test-all: install lint  ## The same with the long tests: thousands of property cases
 	NEEDLE_TEST_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist loadgroup -m ""
+
+fuzz: install  ## Random whole queries, mutated files and killed writers with new seeds (MINUTES=10; SEED= repeats)
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 s3a-jars: $(S3A_JARS)/.fetched  ## hadoop-aws for the test of s3a, from a source archive on PyPI (180 MB)
 

@@ -1,0 +1,226 @@
+"""Random values and conditions over the columns in scope, typed by family, the same in each dialect."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import itertools
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from tests.property.kinds import BY_NAME
+from tests.property.trees import Node, listed, node, word
+from tests.property.whole_lakes import DAY, POOLS
+
+COMPARED = ("=", "=", "=", "<>", "<", "<=", ">", ">=")
+SORTED = ("int", "text", "dec", "real", "time", "date", "bool")
+"""Families whose equal values are the same value: they can be ordered, grouped and joined by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Col:
+    """A column in scope, as it is written there."""
+
+    sql: str
+    family: str
+    name: str
+    unique: bool = False
+
+    @property
+    def node(self) -> Node:
+        return word(self.sql, self.family)
+
+
+@dataclass(slots=True)
+class Maker:
+    """What one query is made with. `subquery` makes a condition that holds a subquery."""
+
+    chance: Random
+    numbers: itertools.count[int] = field(default_factory=itertools.count)
+    parameters: bool = True
+    subquery: Callable[[Sequence[Col]], Node] | None = None
+
+    def pick(self, *choices: Any) -> Any:
+        return self.chance.choice(choices)
+
+    def often(self, share: float) -> bool:
+        return self.chance.random() < share
+
+    # Literals
+
+    def value(self, family: str) -> Any:
+        return self.chance.choice(POOLS[family])
+
+    def literal(self, family: str, value: Any = None) -> Node:
+        value = self.value(family) if value is None else value
+        match family:
+            case "int":
+                return self._maybe_bound("int", str(value), value)
+            case "text":
+                return self._maybe_bound("text", "'" + value.replace("'", "''") + "'", value)
+            case "bool":
+                return word(str(value).upper(), "bool")
+            case "dec":
+                return self._decimal(value)
+            case "real" | "zero":
+                return self._float(family, value)
+            case "date":
+                return self._maybe_bound("date", f"DATE '{value.isoformat()}'", value)
+            case _:
+                return self._time(value)
+
+    def _maybe_bound(self, kind: str, text: str, value: Any) -> Node:
+        if not self.parameters or not self.often(0.06):
+            return word(text, kind)
+        name = f"p{next(self.numbers)}"
+        return Node(kind, (f"${name}",) * 3, (), ((name, value),))
+
+    def _decimal(self, value: decimal.Decimal) -> Node:
+        form = self.chance.random()
+        if form < 0.5:
+            return word(f"{value:f}", "dec")
+        if form < 0.65:
+            return word(f"{value + decimal.Decimal('0.005'):f}", "dec")
+        if form < 0.75:
+            return word(f"{value:.1f}", "dec")
+        return word(f"CAST('{value:f}' AS DECIMAL(12, 2))", "dec")
+
+    def _float(self, family: str, value: float) -> Node:
+        exact = f"CAST('{value!r}' AS DOUBLE)"
+        if not math.isfinite(value) or self.often(0.5):
+            return word(exact, family)
+        if value == int(value) and abs(value) < 100 and self.often(0.4):
+            return word(str(int(value)), family)
+        if self.often(0.3):
+            return word(f"{value:e}", family)
+        # As it is usually written: DataFusion has to see that it is compared with a float.
+        return Node(family, (f"{value:f}", f"{value:f}", exact))
+
+    def _time(self, value: int) -> Node:
+        literal = BY_NAME["timestamp us"].literal(value)
+        text = literal.duck.removeprefix("TIMESTAMP ")
+        if self.often(0.3):
+            return Node("time", (f"TIMESTAMP {text}", f"TIMESTAMP {text}", f"TIMESTAMP {text}"))
+        if value % DAY == 0 and self.often(0.3):
+            day = datetime.date(1970, 1, 1) + datetime.timedelta(value // DAY)
+            return word(f"DATE '{day.isoformat()}'", "time")
+        return Node("time", (literal.lake, literal.duck, literal.lake))
+
+    # Values
+
+    def of(self, columns: Sequence[Col], family: str) -> Node | None:
+        """A column of a family, or something made of one."""
+        found = [column for column in columns if column.family == family]
+        if not found:
+            return None
+        chosen = self.chance.choice(found).node
+        return self.dressed(family, chosen) if self.often(0.15) else chosen
+
+    def dressed(self, family: str, value: Node) -> Node:
+        other = self.literal(family)
+        match family:
+            case "int":
+                form = self.pick("({} + 1)", "({} * 2)", "({} % 3)", "coalesce({}, {})", "CAST({} AS BIGINT)",
+                                 "abs({})", "(-{})", "nullif({}, {})", "CASE WHEN {} > 2 THEN 1 END")  # fmt: skip
+            case "text":
+                form = self.pick("upper({})", "({} || 'x')", "coalesce({}, {})", "substr({}, 1, 2)",
+                                 "lower({})", "nullif({}, {})")  # fmt: skip
+            case "dec":
+                form = self.pick("({} + 1.05)", "({} * 2)", "({} - 0.001)", "({} * 1.5)", "coalesce({}, {})", "(-{})",
+                                 "CASE WHEN {} > 1.05 THEN 2.5 ELSE 8.64 END")  # fmt: skip
+            case "time":
+                form = self.pick("date_trunc('day', {})", "date_trunc('month', {})", "coalesce({}, {})")
+            case "bool":
+                form = self.pick("(NOT {})", "coalesce({}, {})")
+            case "real" | "zero" if self.often(0.6):
+                return self._float_arithmetic(family, value)
+            case _:
+                form = "coalesce({}, {})"
+        if form.count("{}") == 1:
+            return node(family, form, value)
+        return node(family, form, value, other)
+
+    def _float_arithmetic(self, family: str, value: Node) -> Node:
+        form = self.pick("({} + 0.5)", "(0.25 * {})", "({} - 1.0)", "coalesce({}, 0.5)", "nullif({}, 1.0)",
+                         "CASE WHEN {} > 0.5 THEN 2.5 ELSE 0.25 END")  # fmt: skip
+        plain = re.sub(r"\d+\.\d+", lambda found: f"CAST('{found[0]}' AS DOUBLE)", form)
+        cast = "CAST(" + form + " AS DOUBLE)" if "CASE" in form else form  # of decimals, where nobody asks for floats
+        return Node(family, (cast, cast, plain), (value,))
+
+    # Conditions
+
+    def condition(self, columns: Sequence[Col], depth: int = 2) -> Node:
+        form = self.chance.random()
+        if depth and form < 0.16:
+            return node("bool", "({} AND {})", self.condition(columns, depth - 1), self.condition(columns, depth - 1))
+        if depth and form < 0.34:
+            return node("bool", "({} OR {})", self.condition(columns, depth - 1), self.condition(columns, depth - 1))
+        if depth and form < 0.40:
+            return node("bool", "(NOT {})", self.condition(columns, depth - 1))
+        if depth and form < 0.50 and self.subquery is not None:
+            return self.subquery(columns)
+        return self.leaf(columns)
+
+    def leaf(self, columns: Sequence[Col]) -> Node:
+        column = self.chance.choice(columns)
+        family = column.family
+        value = self.dressed(family, column.node) if self.often(0.1) else column.node
+        if family == "bool" and self.often(0.5):
+            return node("bool", self.pick("{}", "(NOT {})", "{} IS TRUE", "{} IS NOT FALSE", "{} IS NOT TRUE"), value)
+        forms = [self._compared] * 5 + [self._member, self._null, self._null, self._between]
+        forms += [self._like] if family == "text" else []
+        forms += [self._special] if family in ("int", "text", "time", "date") else []
+        others = [each for each in columns if each.family == family and each is not column]
+        if others and self.often(0.3):
+            other = self.chance.choice(others).node
+            return node("bool", f"{{}} {self.pick(*COMPARED)} {{}}", value, other)
+        return self.chance.choice(forms)(family, value)
+
+    def _compared(self, family: str, value: Node) -> Node:
+        operator = self.pick(*COMPARED, "IS DISTINCT FROM", "IS NOT DISTINCT FROM")
+        pair = [value, self.literal(family)]
+        if self.often(0.15):
+            pair.reverse()
+        # DataFusion's IS DISTINCT FROM binds its right side as far as an AND reaches.
+        return node("bool", f"({{}} {operator} {{}})", *pair)
+
+    def _member(self, family: str, value: Node) -> Node:
+        items = [self.literal(family) for _ in range(self.chance.choice((1, 2, 3, 4, 6)))]
+        operator = self.pick("IN", "IN", "NOT IN")
+        if operator == "IN" and self.often(0.15):
+            items.append(word("NULL"))
+        return node("bool", f"{{}} {operator} ({{}})", value, listed(items))
+
+    def _null(self, family: str, value: Node) -> Node:
+        return node("bool", self.pick("{} IS NULL", "{} IS NOT NULL"), value)
+
+    def _between(self, family: str, value: Node) -> Node:
+        if family == "bool":
+            return self._null(family, value)
+        form = self.pick("{} BETWEEN {} AND {}", "{} NOT BETWEEN {} AND {}")
+        return node("bool", form, value, self.literal(family), self.literal(family))
+
+    def _like(self, family: str, value: Node) -> Node:
+        text = self.value("text")
+        form = self.pick(f"{text}%", f"%{text}", f"%{text[1:]}%", f"_{text[1:]}", f"{text[:3]}%{text[-1:]}")
+        pattern = "'" + form.replace("'", "''") + "'"
+        return node("bool", f"{{}} {self.pick('LIKE', 'LIKE', 'NOT LIKE')} {pattern}", value)
+
+    def _special(self, family: str, value: Node) -> Node:
+        if family == "int":
+            form = self.pick("{} % 2 = 1", "CAST({} AS VARCHAR) = '3'", "CAST({} AS DOUBLE) < CAST('2.5' AS DOUBLE)",
+                             "{} + 1 > 3", "CASE WHEN {} = 1 THEN TRUE ELSE FALSE END", "{} < 2.5", "{} = 2.0",
+                             "{} + 0.5 > 2", "{} * 1.5 <= 4.5", "{} IN (1.0, 2.5, 3)")  # fmt: skip
+        elif family == "date":
+            form = self.pick("{} > '2024-01-02'", "{} >= TIMESTAMP '2024-01-02 12:00:00'", "extract(day FROM {}) = 2")
+        elif family == "text":
+            form = self.pick("length({}) > 2", "upper({}) = 'YES'", "starts_with({}, 'com')", "{} || 'x' = 'ax'")
+        else:
+            form = self.pick("CAST({} AS DATE) > DATE '2023-11-14'", "{} >= '2023-11-15'",
+                             "date_trunc('day', {}) = TIMESTAMP '2023-11-15 00:00:00'",
+                             "extract(year FROM {}) = 2024")  # fmt: skip
+        return node("bool", form, value)

@@ -1,0 +1,221 @@
+"""A lake that was written, a DuckDB with copies of its rows, and a plain DataFusion: who is right about a query.
+
+right       the lake and DuckDB agree
+wrong       they do not, and plain DataFusion, which has all rows in memory, agrees with DuckDB
+fails       the lake refuses what DuckDB and plain DataFusion answer
+inherited   plain DataFusion differs from DuckDB, too
+refused     neither the lake nor plain DataFusion answers
+unasked     DuckDB does not answer, or differs from itself without its optimizer
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import datafusion
+import duckdb
+import pyarrow as pa
+from tests.property.trees import DUCK, LAKE, PLAIN
+from tests.property.whole_lakes import LakeSpec, kind_of
+from tests.property.whole_queries import WholeQuery
+
+import needlepoint
+
+FINDINGS = ("wrong", "fails")
+_DECIMAL_LITERALS = "datafusion.sql_parser.parse_float_as_decimal"
+# DataFusion's hash joins have faults that its merge joins have not, and the other way round. What one of them answers
+# right can be answered right.
+_VARIANTS: tuple[dict[str, str], ...] = ({}, {"datafusion.optimizer.prefer_hash_join": "false"})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    name: str
+    expected: Any = None
+    found: Any = None
+
+    @property
+    def is_finding(self) -> bool:
+        return self.name in FINDINGS
+
+
+class Judge:
+    def __init__(self, spec: LakeSpec) -> None:
+        self.spec = spec
+        self.root = Path(tempfile.mkdtemp(prefix="needlepoint-whole-"))
+        try:
+            for table in spec.tables:
+                table.write(self.root)
+            self.lake = needlepoint.open(self.root, refresh=600, history="off", workers=1, **spec.settings)
+            for table in spec.tables:
+                self.lake.create_table(table.name)
+            for number, index in enumerate(spec.indexes):
+                options = {"most_values": 1_000_000} if index.kind == "distinct" else {}
+                self.lake.create_index(
+                    index.table, index.column, index.kind, embed=index.embed, name=f"ix{number}", **options
+                )
+            self.rows = {table.name: table.rows() for table in spec.tables}
+            self.duck = _duck(spec, self.rows, {name: self.lake.table(name).schema.names for name in self.rows})
+            self._plain: dict[int, datafusion.SessionContext] = {}
+            self._make_views()
+        except BaseException:
+            shutil.rmtree(self.root, ignore_errors=True)
+            raise
+        self.names: list[str] = []  # of the columns of the latest answer
+
+    def _make_views(self) -> None:
+        """Views that plain DataFusion refuses are left out."""
+        views, self.spec = self.spec.views, replace(self.spec, views=())
+        plain, kept = self.plain(0), []
+        for view in views:
+            with suppress(Exception):
+                plain.sql(f"CREATE VIEW {view.name} AS {view.query.sql(PLAIN)}")
+                plain.sql(f"SELECT * FROM {view.name}").collect()
+                self.duck.execute(f"CREATE VIEW {view.name} AS {view.query.sql(DUCK)}")
+                kept.append(view)
+        for view in kept:
+            self.lake.sql(f"CREATE VIEW {view.name} AS {view.query.sql(LAKE)}")
+        self.spec = replace(self.spec, views=tuple(kept))
+
+    def close(self) -> None:
+        self.lake.close()
+        self.duck.close()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Verdicts
+
+    def verdict(self, query: WholeQuery) -> Verdict:
+        parameters = query.tree.parameters()
+        expected = self.ask_duck(query.duck, parameters)
+        if isinstance(expected, str):
+            return Verdict("unasked", found=expected)
+        found = self.ask(query.lake, parameters)
+        if isinstance(found, list) and self._agree(query, expected, found):
+            return Verdict("right")
+        answers = [self.ask_plain(query.tree.sql(PLAIN), parameters, at) for at in range(len(_VARIANTS))]
+        if any(isinstance(plain, list) and self._agree(query, expected, plain) for plain in answers):
+            return Verdict("fails" if isinstance(found, str) else "wrong", expected, found)
+        if isinstance(found, str) and any(isinstance(plain, str) for plain in answers):
+            return Verdict("refused", expected, found)
+        again = self.ask_duck(query.duck, parameters, optimize=False)
+        if isinstance(again, str) or not self._agree(query, expected, again):
+            return Verdict("unasked", expected, again)
+        return Verdict("inherited", expected, found)
+
+    def ask_duck(self, sql: str, parameters: dict[str, Any], optimize: bool = True) -> list[Any] | str:
+        try:
+            if not optimize:
+                self.duck.execute("PRAGMA disable_optimizer")
+            answer = self.duck.execute(sql, parameters or None)
+            self.names = [each[0] for each in answer.description]
+            return _plain_rows(answer.fetchall())
+        except duckdb.Error as error:
+            return str(error)
+        finally:
+            if not optimize:
+                self.duck.execute("PRAGMA enable_optimizer")
+
+    def ask(self, sql: str, parameters: dict[str, Any]) -> list[Any] | str:
+        """The rows, or why there are none."""
+        try:
+            return _rows(self.lake.sql(sql, parameters or None).to_arrow())
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic is no Exception
+            return f"{type(error).__name__}: {str(error)[:300]}"
+
+    def ask_plain(self, sql: str, parameters: dict[str, Any], variant: int = 0) -> list[Any] | str:
+        try:
+            context = self.plain(variant)
+            frame = context.sql(sql, param_values=parameters) if parameters else context.sql(sql)
+            return _rows(frame.to_arrow_table())
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            return f"{type(error).__name__}: {str(error)[:300]}"
+
+    def _agree(self, query: WholeQuery, expected: list[Any], found: list[Any]) -> bool:
+        if len(expected) != len(found):
+            return False
+        if expected == found:
+            return True
+        keys = query.keys
+        if len(keys) >= len(self.names):
+            return False
+        if any(key not in self.names for key in keys):
+            return False  # and ordered by all columns after it
+        places = [self.names.index(key) for key in keys]
+        if [[row[at] for at in places] for row in expected] != [[row[at] for at in places] for row in found]:
+            return False
+        if not keys:
+            return Counter(expected) == Counter(found)
+        unlimited = self.duck.execute(query.unlimited, query.tree.parameters() or None).fetchall()
+        return not Counter(found) - Counter(_plain_rows(unlimited))
+
+    def plain(self, variant: int) -> datafusion.SessionContext:
+        """DataFusion with the rows in memory and without anything of ours."""
+        if variant not in self._plain:
+            config = datafusion.SessionConfig({_DECIMAL_LITERALS: "true", **_VARIANTS[variant]})
+            self._plain[variant] = context = datafusion.SessionContext(config)
+            for name, rows in self.rows.items():
+                ordered = rows.select(self.lake.table(name).schema.names)
+                batches = ordered.to_batches() or [pa.RecordBatch.from_pylist([], ordered.schema)]
+                context.register_record_batches(name, [batches])
+            for view in self.spec.views:
+                context.sql(f"CREATE VIEW {view.name} AS {view.query.sql(PLAIN)}")
+        return self._plain[variant]
+
+
+def _duck(spec: LakeSpec, rows: dict[str, pa.Table], names: dict[str, list[str]]) -> duckdb.DuckDBPyConnection:
+    made = duckdb.connect()
+    made.execute("SET TimeZone = 'UTC'")
+    made.execute("SET threads = 1")
+    for table in spec.tables:
+        fields = {field.name: field for field in (*table.fields, *table.partitions)}
+        wanted = ", ".join(f'CAST("{name}" AS {kind_of(fields[name].kind).duck_type}) AS "{name}"'
+                           for name in names[table.name])  # fmt: skip
+        made.register("given", rows[table.name])
+        made.execute(f"CREATE TABLE {table.name} AS SELECT {wanted} FROM given")
+        made.unregister("given")
+    return made
+
+
+def _rows(table: pa.Table) -> list[Any]:
+    columns = []
+    for column in table.columns:
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+            column = column.cast(pa.timestamp("us"))
+        values = column.to_pylist()
+        if pa.types.is_floating(column.type):
+            values = [_number(value) for value in values]
+        columns.append(values)
+    return list(zip(*columns, strict=True)) if columns else []
+
+
+def _plain_rows(rows: list[Any]) -> list[Any]:
+    if not any(isinstance(value, float) for row in rows[:1] + rows[-1:] for value in row):
+        for row in rows:
+            if any(isinstance(value, float) for value in row):
+                break
+        else:
+            return rows
+    return [tuple(_number(value) for value in row) for row in rows]
+
+
+def _number(value: Any) -> Any:
+    """NaN equals itself, and -0.0 is 0.0."""
+    if isinstance(value, float):
+        return "NaN" if value != value else value + 0.0
+    return value

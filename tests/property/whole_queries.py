@@ -1,0 +1,466 @@
+"""Random whole queries over a lake of several tables: joins, subqueries, groups, windows, set operations, orders.
+
+An answer must be unique for two engines to agree on it. What stands before a LIMIT is ordered by every column of the
+answer; where it is ordered by fewer, only these are compared, and the rows must be among those without the LIMIT.
+Functions that depend on the order of equal rows are given unique numbers to order by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from tests.property.trees import DUCK, LAKE, NOTHING, Node, listed, node, word
+from tests.property.whole_expressions import SORTED, Col, Maker
+from tests.property.whole_lakes import DataView, Field, LakeSpec
+
+
+@dataclass(frozen=True)
+class WholeQuery:
+    """The tree is what is selected and a tail: nothing, or ORDER BY columns of the answer with a LIMIT or without."""
+
+    tree: Node
+
+    @property
+    def lake(self) -> str:
+        return self.tree.sql(LAKE)
+
+    @property
+    def duck(self) -> str:
+        return self.tree.sql(DUCK)
+
+    @property
+    def keys(self) -> list[str]:
+        """Columns that the answer is ordered by."""
+        tail = self.tree.parts[-1]
+        return [str(key.parts[0]) for key in tail.parts[0].parts] if tail.parts else []
+
+    @property
+    def unlimited(self) -> str:
+        """Without the tail, for DuckDB: every row that may be in the answer."""
+        return replace(self.tree, parts=(*self.tree.parts[:-1], NOTHING)).sql(DUCK)
+
+
+@dataclass(frozen=True)
+class _Relation:
+    source: Node
+    columns: tuple[Col, ...]
+
+
+@dataclass(frozen=True)
+class _Selected:
+    """A SELECT with the columns of its answer."""
+
+    items: tuple[tuple[Node, str], ...]
+    rest: Node
+    columns: tuple[Col, ...]
+    scope: tuple[Col, ...] = ()
+
+    def tree(self, tail: Node = NOTHING) -> Node:
+        shown = [node("item", f"{{}} AS c{at}", value) for at, (value, _) in enumerate(self.items)]
+        return node("rows", "SELECT {} FROM {}{}", listed(shown), self.rest, tail)
+
+
+class Queries:
+    """A generator for one lake."""
+
+    def __init__(self, chance: Random, spec: LakeSpec) -> None:
+        self.chance = chance
+        self.spec = spec
+        self.make = Maker(chance)
+        self.named: list[tuple[str, tuple[Col, ...]]] = []
+
+    def query(self) -> WholeQuery:
+        self.make = make = Maker(self.chance)
+        make.subquery = self._subquery
+        self.named = []
+        common = self._common() if make.often(0.12) else NOTHING
+        form = self.chance.random()
+        if form < 0.03:
+            relation = self._from()
+            where = self._where(relation.columns)
+            return _query(common, node("rows", "SELECT * FROM {}{}", relation.source, where), NOTHING)
+        if form < 0.12:
+            return self._set_operation(common)
+        if form < 0.30:
+            selected = self._grouped()
+        elif form < 0.38:
+            selected = self._windows()
+        else:
+            selected = self._rows()
+        return self._finished(common, selected)
+
+    def view(self, name: str) -> DataView:
+        """Rows of a join or of a table under names of their own."""
+        self.make = Maker(self.chance, parameters=False)
+        self.make.subquery = self._subquery
+        self.named = []
+        selected = self._rows() if self.make.often(0.7) else self._grouped()
+        fields = tuple(Field(column.name, column.family, "") for column in selected.columns)
+        return DataView(name, fields, selected.tree())
+
+    # FROM
+
+    def _alias(self) -> str:
+        return f"t{next(self.make.numbers)}"
+
+    def _relation(self, depth: int = 1) -> _Relation:
+        form = self.chance.random()
+        alias = self._alias()
+        if self.named and form < 0.5:
+            name, columns = self.chance.choice(self.named)
+            return _Relation(word(f"{name} AS {alias}", "source"), _under(alias, columns))
+        if self.spec.views and form < 0.1:
+            view = self.chance.choice(self.spec.views)
+            columns = tuple(Col(field.sql, field.family, field.name) for field in view.fields)
+            return _Relation(word(f"{view.name} AS {alias}", "source"), _under(alias, columns))
+        if depth and form < 0.17:
+            inner = self._rows(0) if self.make.often(0.6) else self._grouped(0)
+            tail = self._limit(inner) if self.make.often(0.2) else NOTHING
+            return _Relation(node("source", f"({{}}) AS {alias}", inner.tree(tail)), _under(alias, inner.columns))
+        table = self.chance.choice(self.spec.tables)
+        fields = [*table.fields, *table.partitions]
+        columns = tuple(Col(each.sql, each.family, each.name, at == 0) for at, each in enumerate(fields))
+        return _Relation(word(f"{table.name} AS {alias}", "source"), _under(alias, columns))
+
+    def _from(self, depth: int = 1) -> _Relation:
+        found = self._relation(depth)
+        for _ in range(self.chance.choices((0, 1, 2), (3, 6, 2) if depth else (6, 3, 0))[0]):
+            found = self._joined(found, self._relation(depth))
+        return found
+
+    def _joined(self, left: _Relation, right: _Relation) -> _Relation:
+        kind = self.make.pick("JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "RIGHT JOIN",
+                              "FULL JOIN", "FULL JOIN", "CROSS JOIN", "SEMI", "ANTI")  # fmt: skip
+        both = (*left.columns, *right.columns)
+        if kind == "CROSS JOIN":
+            only = [column for column in right.columns if column.unique]
+            if only:
+                return self._crossed(left, right, only[0])
+            kind = "JOIN"
+        if kind in ("SEMI", "ANTI"):
+            text = (f"{{}} LEFT {kind} JOIN {{}} ON {{}}", f"{{}} {kind} JOIN {{}} ON {{}}")
+            on = self._on(left, right)
+            return _Relation(Node("source", (text[0], text[1], text[0]), (left.source, right.source, on)), left.columns)
+        shared = self._shared(left, right)
+        if len(shared) == len({*_names(left)} & {*_names(right)}) > 0 and self.make.often(0.05):
+            return _Relation(node("source", f"{{}} NATURAL {kind} {{}}", left.source, right.source), both)
+        if shared and self.make.often(0.15):
+            named = self.chance.sample(shared, self.chance.randint(1, min(2, len(shared))))
+            names = listed([word(name) for name in named])
+            return _Relation(node("source", f"{{}} {kind} {{}} USING ({{}})", left.source, right.source, names), both)
+        source = node("source", f"{{}} {kind} {{}} ON {{}}", left.source, right.source, self._on(left, right))
+        return _Relation(source, both)
+
+    def _crossed(self, left: _Relation, right: _Relation, unique: Col) -> _Relation:
+        """With one row of the other side: there are many rows otherwise."""
+        alias = self._alias()
+        source = node("source", f"{{}} CROSS JOIN (SELECT * FROM {{}} WHERE {{}} = {{}}) AS {alias}", left.source,
+                      right.source, unique.node, self.make.literal("int"))  # fmt: skip
+        inner = tuple(replace(each, sql=each.sql.partition(".")[2]) for each in right.columns)
+        return _Relation(source, (*left.columns, *_under(alias, inner)))
+
+    def _shared(self, left: _Relation, right: _Relation) -> list[str]:
+        """Names that each side has once, of one family."""
+        names = [column.name for column in left.columns]
+        return [
+            mine.sql.partition(".")[2]
+            for mine in left.columns
+            for other in right.columns
+            if mine.name == other.name and mine.family == other.family in SORTED and names.count(mine.name) == 1
+        ]
+
+    def _on(self, left: _Relation, right: _Relation) -> Node:
+        """Mostly an equality, and then often more: of one side, of the other, of both."""
+        pairs = [
+            (mine, other)
+            for mine in left.columns
+            for other in right.columns
+            if mine.family == other.family and mine.family in SORTED
+        ]
+        alike = [pair for pair in pairs if pair[0].name == pair[1].name] or pairs
+        found: list[Node] = []
+        if pairs and self.make.often(0.94):
+            mine, other = self.chance.choice(alike if self.make.often(0.6) else pairs)
+            operator = "=" if self.make.often(0.95) else "IS NOT DISTINCT FROM"
+            found.append(node("bool", f"({{}} {operator} {{}})", mine.node, other.node))
+            if self.make.often(0.15):
+                mine, other = self.chance.choice(pairs)
+                found.append(node("bool", f"{{}} {self.make.pick('=', '<', '>=', '<>')} {{}}", mine.node, other.node))
+        plain = _without_subqueries(self.make)
+        if not found or self.make.often(0.25):
+            found.append(plain.condition(left.columns, 1))
+        if self.make.often(0.25):
+            found.append(plain.condition(right.columns, 1))
+        if self.make.often(0.1):
+            found.append(plain.condition((*left.columns, *right.columns), 1))
+        return _all(found)
+
+    # WHERE
+
+    def _where(self, columns: Sequence[Col], share: float = 0.7) -> Node:
+        if not self.make.often(share):
+            return NOTHING
+        found = [self.make.condition(columns) for _ in range(self.chance.choice((1, 1, 2)))]
+        return node("clause", " WHERE {}", _all(found))
+
+    def _subquery(self, outer: Sequence[Col]) -> Node:
+        inner = self._relation(0)
+        conditions = [self.make.leaf(inner.columns)] if self.make.often(0.6) else []
+        pairs = [
+            (mine, other)
+            for mine in outer
+            for other in inner.columns
+            if mine.family == other.family and mine.family in SORTED
+        ]
+        form = self.make.pick("IN", "IN", "NOT IN", "EXISTS", "EXISTS", "NOT EXISTS", "scalar", "scalar")
+        if not pairs:
+            return self.make.leaf(outer)
+        # DataFusion refuses most of the others, or has its own answer to them: NOT IN with a NULL on the left.
+        share = {"IN": 0.1, "NOT IN": 0.0, "scalar": 0.6}.get(form, 0.93)
+        if self.make.often(share):
+            mine, other = self.chance.choice(pairs)
+            conditions.append(node("bool", "{} = {}", other.node, mine.node))
+            if "EXISTS" in form and self.make.often(0.2):
+                mine, other = self.chance.choice(pairs)
+                operator = self.make.pick("<", ">", "<>", "=")
+                conditions.append(node("bool", f"{{}} {operator} {{}}", other.node, mine.node))
+        where = node("clause", " WHERE {}", _all(conditions)) if conditions else NOTHING
+        mine, other = self.chance.choice(pairs)
+        if "EXISTS" in form:
+            return node("bool", f"{form} (SELECT 1 FROM {{}}{{}})", inner.source, where)
+        if form == "scalar":
+            return self._scalar_compared(outer, inner, where)
+        return node("bool", f"{{}} {form} (SELECT {{}} FROM {{}}{{}})", mine.node, other.node, inner.source, where)
+
+    def _scalar_compared(self, outer: Sequence[Col], inner: _Relation, where: Node) -> Node:
+        family = self.make.pick("int", "text", "dec", "date", "time", "real")
+        mine = self.make.of(outer, family)
+        value = self._aggregate(inner.columns, family)
+        if mine is None or value is None:
+            mine = self.make.of(outer, "int")
+            value = word("count(*)", "int")
+        if mine is None:
+            return self.make.leaf(outer)
+        operator = self.make.pick("=", "<", ">=", ">", "<>")
+        return node("bool", f"{{}} {operator} (SELECT {{}} FROM {{}}{{}})", mine, value, inner.source, where)
+
+    # SELECT
+
+    def _items(self, columns: Sequence[Col], least: int = 1, most: int = 4) -> list[tuple[Node, str]]:
+        found: list[tuple[Node, str]] = []
+        for column in self.chance.sample(columns, min(len(columns), self.chance.randint(least, most))):
+            value = column.node
+            if self.make.often(0.12):
+                value = self.make.dressed(column.family, value)
+            found.append((value, column.family))
+        return found
+
+    def _rows(self, depth: int = 1) -> _Selected:
+        relation = self._from(depth)
+        items = self._items(relation.columns)
+        if depth and self.make.often(0.06):
+            items.append(self._scalar_item(relation.columns))
+        distinct = word("DISTINCT ", "clause") if self.make.often(0.1) and _sortable(items) else NOTHING
+        return self._selected(items, relation, self._where(relation.columns), distinct)
+
+    def _scalar_item(self, outer: Sequence[Col]) -> tuple[Node, str]:
+        inner = self._relation(0)
+        pairs = [
+            (mine, other)
+            for mine in outer
+            for other in inner.columns
+            if mine.family == other.family and mine.family in SORTED
+        ]
+        conditions = [self.make.leaf(inner.columns)] if self.make.often(0.4) else []
+        if pairs and self.make.often(0.7):
+            mine, other = self.chance.choice(pairs)
+            conditions.append(node("bool", "{} = {}", other.node, mine.node))
+        where = node("clause", " WHERE {}", _all(conditions)) if conditions else NOTHING
+        value = self._aggregate(inner.columns, "int") or word("count(*)", "int")
+        return node("int", "(SELECT {} FROM {}{})", value, inner.source, where), "int"
+
+    def _selected(
+        self,
+        items: list[tuple[Node, str]],
+        relation: _Relation,
+        tail: Node,
+        distinct: Node = NOTHING,
+        grouped: bool = False,
+    ) -> _Selected:
+        columns = tuple(Col(f"c{at}", family, f"c{at}") for at, (_, family) in enumerate(items))
+        shown = (
+            items if distinct == NOTHING else [(node("item", "{}{}", distinct, items[0][0]), items[0][1]), *items[1:]]
+        )
+        # Columns that the rows can be ordered by, besides those of the answer.
+        scope = relation.columns if distinct == NOTHING and not grouped else ()
+        return _Selected(tuple(shown), node("from", "{}{}", relation.source, tail), columns, scope)
+
+    def _aggregate(self, columns: Sequence[Col], family: str) -> Node | None:
+        """An aggregate whose value is of a family."""
+        if family == "int" and self.make.often(0.5):
+            column = self.chance.choice([each for each in columns if each.family in SORTED] or list(columns))
+            if column.family not in SORTED:
+                return word("count(*)", "int")
+            return node("int", self.make.pick("count(*)", "count({})", "count(DISTINCT {})"), column.node)
+        value = self.make.of(columns, family)
+        if value is None or family in ("real", "zero", "bool"):
+            return None  # each engine has its own place for NaN in min and max
+        forms = ["min({})", "max({})"]
+        forms += ["CAST(sum({}) AS BIGINT)", "CAST(sum(DISTINCT {}) AS BIGINT)"] if family == "int" else []
+        forms += ["sum({})"] if family == "dec" else []
+        return node(family, self.chance.choice(forms), value)
+
+    def _grouped(self, depth: int = 1) -> _Selected:
+        relation = self._from(depth)
+        keys = [column for column in relation.columns if column.family in SORTED]
+        chosen = self.chance.sample(keys, min(len(keys), self.chance.choice((0, 0, 1, 1, 1, 2))))
+        items: list[tuple[Node, str]] = [(key.node, key.family) for key in chosen]
+        for _ in range(self.chance.randint(1, 3)):
+            family = self.make.pick("int", "int", "int", "text", "dec", "date", "time")
+            value = self._aggregate(relation.columns, family)
+            if value is not None and family == "int" and self.make.often(0.1):
+                condition = _without_subqueries(self.make).condition(relation.columns, 1)
+                value = node("int", "count(*) FILTER (WHERE {})", condition)
+            items.append((value, family) if value is not None else (word("count(*)", "int"), "int"))
+        where = self._where(relation.columns, 0.5)
+        group = NOTHING
+        if chosen:
+            form = "GROUP BY ROLLUP ({})" if self.make.often(0.04) else "GROUP BY {}"
+            group = node("clause", f" {form}", listed([key.node for key in chosen]))
+        having = NOTHING
+        if chosen and self.make.often(0.3):
+            form = self.make.pick("count(*) > 1", "count(*) = 2", "min({}) > 1", "max({}) <= 3", "count({}) > 1",
+                                  "sum({}) > 4.5")  # fmt: skip
+            families = ("int", "dec") if "sum" in form else ("int",)
+            whole = [column for column in relation.columns if column.family in families]
+            if whole or "{}" not in form:
+                inner = (self.chance.choice(whole).node,) if "{}" in form else ()
+                having = node("clause", " HAVING {}", node("bool", form, *inner))
+        return self._selected(items, relation, node("tail", "{}{}{}", where, group, having), grouped=True)
+
+    def _windows(self) -> _Selected:
+        relation = self._from()
+        sortable = [column for column in relation.columns if column.family in SORTED]
+        unique = [column for column in relation.columns if column.unique]
+        items = self._items(relation.columns, 1, 2)
+        # Every table in the FROM has its number in scope, or equal rows have no order.
+        tables = str(relation.source).count(" AS t")
+        whole = len(unique) == tables and "SELECT" not in str(relation.source) and "JOIN" not in str(relation.source)
+        for _ in range(self.chance.choice((1, 1, 2))):
+            items.append(self._window(sortable, unique if whole else []))
+        return self._selected(items, relation, self._where(relation.columns, 0.5))
+
+    def _window(self, sortable: Sequence[Col], unique: Sequence[Col]) -> tuple[Node, str]:
+        forms = ["rank()", "dense_rank()", "count(*)", "count({})", "CAST(sum({}) AS BIGINT)", "min({})", "max({})"]
+        forms += (
+            ["row_number()", "lag({})", "lead({})", "first_value({})", "last_value({})", "ntile(3)"] if unique else []
+        )
+        form = self.chance.choice(forms)
+        numbers = [column for column in sortable if column.family == "int"] or [Col("1", "int", "1")]
+        ordered = self.chance.sample(sortable, min(len(sortable), self.chance.randint(0, 2)))
+        keys = [self._key(column.node) for column in (*ordered, *unique)]
+        if not keys:
+            keys = [self._key(numbers[0].node)] if numbers[0].sql != "1" else []
+        order = node("clause", "ORDER BY {}", listed(keys, kind="keys")) if keys else NOTHING
+        parted = self.chance.sample(sortable, min(len(sortable), self.chance.choice((0, 1, 1))))
+        partition = NOTHING
+        if parted:
+            partition = node("clause", "PARTITION BY {} ", listed([column.node for column in parted]))
+        frame = ""
+        if unique and "{}" in form and "lag" not in form and "lead" not in form and self.make.often(0.3):
+            frame = " ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING"
+        if not keys and form in ("rank()", "dense_rank()"):
+            form = "count(*)"
+        over = node("word", f"{{}}{{}}{frame}", partition, order)
+        if "CAST" in form:
+            number = self.chance.choice(numbers).node
+            return node("int", "CAST(sum({}) OVER ({}) AS BIGINT)", number, over), "int"
+        inner = (self.chance.choice(numbers).node,) if "{}" in form else ()
+        return node("int", f"{form} OVER ({{}})", *inner, over), "int"
+
+    # ORDER BY, LIMIT, set operations, WITH
+
+    def _key(self, value: Node) -> Node:
+        return node("key", f"{{}} {self.make.pick('ASC', 'DESC')} NULLS {self.make.pick('FIRST', 'LAST')}", value)
+
+    def _limit(self, selected: _Selected) -> Node:
+        """The first rows in the order of all columns, others before them."""
+        if not _sortable(selected.items):
+            return NOTHING
+        keys = [self._key(column.node) for column in self.chance.sample(selected.columns, len(selected.columns))]
+        others = [each for each in selected.scope if each.family in SORTED and not each.name.startswith("c")]
+        if others and self.make.often(0.3):
+            parts = [column for column in others if column.name[0] in "pq"] or others
+            keys.insert(self.chance.choice((0, 0, 1)), self._key(self.chance.choice(parts).node))
+        return node("clause", " ORDER BY {}{}", listed(keys, kind="keys"), self._rows_wanted())
+
+    def _rows_wanted(self) -> Node:
+        limit = word(f" LIMIT {self.chance.choice((0, 1, 2, 3, 5, 21))}", "clause")
+        offset = word(f" OFFSET {self.chance.choice((0, 1, 2, 5))}", "clause") if self.make.often(0.25) else NOTHING
+        return node("clause", "{}{}", limit, offset)
+
+    def _finished(self, common: Node, selected: _Selected) -> WholeQuery:
+        rows = selected.tree()
+        if not self.make.often(0.45) or not _sortable(selected.items):
+            return _query(common, rows, NOTHING)
+        form = self.chance.random()
+        if form < 0.55:
+            return _query(common, rows, self._limit(selected))
+        chosen = selected.columns
+        if form < 0.85 and "DISTINCT " not in str(selected.items[0][0]):
+            chosen = chosen[: self.chance.randint(1, len(chosen))]
+        keys = listed([self._key(column.node) for column in chosen])
+        return _query(common, rows, node("clause", " ORDER BY {}{}", keys, self._rows_wanted()))
+
+    def _set_operation(self, common: Node) -> WholeQuery:
+        """Of two selections with the same families."""
+        first = self._from(1)
+        second = self._from(1)
+        families = [column.family for column in first.columns if column.family in SORTED]
+        wanted = [
+            family
+            for family in self.chance.sample(families, min(len(families), self.chance.randint(1, 3)))
+            if any(column.family == family for column in second.columns)
+        ]
+        if not wanted:
+            return self._finished(common, self._rows())
+        sides = []
+        for relation in (first, second):
+            items = [(self.make.of(relation.columns, family) or word("NULL"), family) for family in wanted]
+            sides.append(self._selected(items, relation, self._where(relation.columns)))
+        operator = self.make.pick("UNION ALL", "UNION ALL", "UNION", "INTERSECT", "EXCEPT")
+        tree = node("rows", f"{{}} {operator} {{}}", sides[0].tree(), sides[1].tree())
+        tail = self._limit(replace(sides[0], scope=())) if self.make.often(0.4) else NOTHING
+        return _query(common, tree, tail)
+
+    def _common(self) -> Node:
+        inner = self._rows(0) if self.make.often(0.6) else self._grouped(0)
+        self.named.append(("w", inner.columns))
+        return node("clause", "WITH w AS ({}) ", inner.tree())
+
+
+def _without_subqueries(make: Maker) -> Maker:
+    """A maker of conditions without subqueries."""
+    return Maker(make.chance, make.numbers, make.parameters)
+
+
+def _query(common: Node, rows: Node, tail: Node) -> WholeQuery:
+    return WholeQuery(node("query", "{}{}{}", common, rows, tail))
+
+
+def _names(relation: _Relation) -> list[str]:
+    return [column.name for column in relation.columns]
+
+
+def _under(alias: str, columns: Sequence[Col]) -> tuple[Col, ...]:
+    return tuple(replace(column, sql=f"{alias}.{column.sql}") for column in columns)
+
+
+def _all(conditions: Sequence[Node]) -> Node:
+    return listed(conditions, " AND ")
+
+
+def _sortable(items: Sequence[tuple[Node, str]]) -> bool:
+    return all(family in SORTED for _, family in items)
