@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import decimal
 from collections.abc import Mapping
 from pathlib import Path
@@ -276,4 +277,20 @@ def test_types_of_a_union(world: World, query: str) -> None:
         "e": pa.array([decimal.Decimal("1.1555")], pa.decimal128(12, 4)),
     }
     world.table("a", {"0.parquet": pa.table(columns)})
+    world.check(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT count(*) AS n FROM t WHERE CAST(ts AS DATE) > DATE '2024-02-01'",
+        "SELECT x.id FROM t x JOIN t y ON x.id = y.id WHERE CAST(x.ts AS DATE) > DATE '2024-02-25' AND y.id > 5",
+        "SELECT id FROM t WHERE CAST(ts AS DATE) BETWEEN DATE '2024-01-03' AND DATE '2024-01-04' ORDER BY ts LIMIT 3",
+    ],
+)
+def test_statistics_that_datafusion_cannot_estimate_by(world: World, query: str) -> None:
+    """It said "Selectivity is out of limit"."""
+    first = datetime.datetime(2024, 1, 1)
+    stamps = pa.array([first + datetime.timedelta(hours=7 * row) for row in range(200)], pa.timestamp("us"))
+    world.table("t", {"f.parquet": pa.table({"id": ints(list(range(200))), "ts": stamps})}, row_group_size=50)
     world.check(query)

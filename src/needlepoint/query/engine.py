@@ -42,7 +42,7 @@ from needlepoint.query import catalog, footers, literals, nesting
 from needlepoint.query.cards import Cards
 from needlepoint.query.catalog import Care
 from needlepoint.query.explain import Report, TableReport
-from needlepoint.query.failures import CannotSkip, clear_error, look_into
+from needlepoint.query.failures import CannotSkip, EngineFault, clear_error, look_into
 from needlepoint.query.file_indexes import FileIndexes, words_of
 from needlepoint.query.gate import Costs, Native
 from needlepoint.query.history import History
@@ -163,11 +163,12 @@ class Engine:
 
         try:
             return run(plain=False)
-        except CannotSkip:
-            try:
-                return run(plain=True)
-            except CannotSkip as error:
-                raise unreadable(error, error.readings) from error
+        except (CannotSkip, EngineFault):
+            pass  # DataFusion may read the files, or manage the query, when it does less
+        try:
+            return run(plain=True)
+        except CannotSkip as error:
+            raise unreadable(error, error.readings) from error
 
     def retried(self, ask: Callable[[bool], Answer], *, holding: bool = True) -> Answer:
         """Ask again, of the files as they are then, when one changed; `ask` learns whether files may be listed. See
@@ -228,7 +229,7 @@ class Engine:
         known = self._known()
         views = views_named(query, known.views)
         prepared = {name: self.prepare(name) for name in _tables_named(query, views, known)}
-        understood = self.understand(query, parameters, views, prepared)
+        understood = self.understand(query, parameters, views, prepared, scale=literals.WIDE_SCALE if plain else 0)
         # DataFusion 55 takes a filter on a list for pushed down, and does not apply it in a file that lacks a column.
         plain = plain or any(request.nested for request in understood.asked.values())
         readings, questions = {}, {}
@@ -263,18 +264,19 @@ class Engine:
         parameters: Mapping[str, Any] | None,
         views: list[tuple[str, str]],
         prepared: Mapping[str, Prepared],
+        scale: int = 0,
     ) -> Understood:
-        """Plan a query against tables without files."""
+        """Plan a query against tables without files. Its decimal literals have at least this scale."""
         types = {name: found.types for name, found in prepared.items()}
         written: dict[str, str] = {}
 
         def with_decimals(view: str) -> str:
-            written[view] = self._with_decimals(view, None, types)
+            written[view] = self._with_decimals(view, None, types, scale)
             return written[view]
 
         stubs = {name: found.stub for name, found in prepared.items()}
         with self._tables(self._context, views, stubs, with_decimals):
-            query = self._with_decimals(query, parameters, types)
+            query = self._with_decimals(query, parameters, types, scale)
             frame = self._frame(self._context, query, parameters)
             plan = frame.optimized_logical_plan()
             drawn = plan.display_indent()
@@ -295,13 +297,17 @@ class Engine:
             return PlanFacts(joins=True, shared_names=True, own_filters=True)
 
     def _with_decimals(
-        self, query: str, parameters: Mapping[str, Any] | None, tables: Mapping[str, Mapping[str, pa.DataType]]
+        self,
+        query: str,
+        parameters: Mapping[str, Any] | None,
+        tables: Mapping[str, Mapping[str, pa.DataType]],
+        scale: int,
     ) -> str:
         """The query with the literals that meet decimals as such."""
         if not any(pa.types.is_decimal(type) for types in tables.values() for type in types.values()):
             return query
 
-        return literals.resolved(query, self._coerced, lambda text: self._frame(self._coerced, text, parameters))
+        return literals.resolved(query, self._coerced, lambda text: self._frame(self._coerced, text, parameters), scale)
 
     def _recognised(self, query: str) -> Lookup | None:
         """The lookup a query is, if DataFusion agrees. It is asked once for each choice of columns: a word that looks

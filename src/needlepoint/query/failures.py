@@ -33,6 +33,15 @@ _NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
 _OURS = re.compile(r"""value: SqlError\(("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\), traceback: """)
 _NO_VALUE = re.compile(r"No value found for placeholder with name (\S+?)\.?(?:\s|$)")
 _PATH = re.compile(r"[^\s:,'\"]+")
+# What DataFusion says when it made a plan or a type that does not hold.
+_FAULTS = (
+    "Internal error",
+    "SanityCheckPlan",
+    "Selectivity is out of limit",
+    "must match schema types",
+    "Invalid comparison operation",
+    "declared as non-nullable",
+)
 _LONGEST = 500
 _LONGEST_NAME = 200  # to be looked for in a query
 
@@ -44,6 +53,11 @@ class CannotSkip(NeedlepointError):
     def __init__(self, text: str, readings: Sequence[Reading] = ()) -> None:
         self.readings = readings
         super().__init__(text)
+
+
+class EngineFault(SqlError):
+    """DataFusion failed inside on a query that may be right: it is run again in a plainer context before a user sees
+    this."""
 
 
 def look_into(failure: BaseException, readings: Iterable[Reading]) -> NoReturn:
@@ -84,7 +98,7 @@ def clear_error(query: str, tables: Callable[[], list[str]], *, above: int = 0) 
         raise SqlError("the query is too deeply nested.", hint="Ask in several queries.") from error
     except BaseException as error:
         if is_panic(error):
-            raise _panicked(error) from error
+            raise _fault(str(error)) from error
         if type(error) not in (ValueError, Exception):
             raise
         if (local := local_failure(str(error))) is not None:
@@ -95,10 +109,9 @@ def clear_error(query: str, tables: Callable[[], list[str]], *, above: int = 0) 
         raise translate(str(error), query, tables(), above=above) from error
 
 
-def _panicked(error: BaseException) -> SqlError:
-    text = " ".join(str(error).split())
-    return SqlError(
-        f"DataFusion failed inside: {text[:_LONGEST]}.",
+def _fault(text: str) -> EngineFault:
+    return EngineFault(
+        f"DataFusion failed inside: {_short(text)}",
         hint="Is a file damaged? `needle sync` and `needle verify` tell; else ask in another way.",
     )
 
@@ -106,6 +119,8 @@ def _panicked(error: BaseException) -> SqlError:
 def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> NeedlepointError:
     if found := _OURS.search(text):
         return SqlError(str(ast.literal_eval(found[1])))
+    if any(fault in text for fault in _FAULTS):
+        return _fault(text)
     if (name := missing_table(text)) is not None:
         return _no_table(name, query, tables)
     if found := _MISSING_FUNCTION.search(text):

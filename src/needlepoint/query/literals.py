@@ -31,6 +31,8 @@ import pyarrow as pa
 from needlepoint.query.plan_facts import EXPRESSIONS, nodes
 
 MOST_DIGITS = 38
+# With it a decimal is compared as a wider one: some functions, such as round, give another type than they say.
+WIDE_SCALE = 15
 # Rules of DataFusion's optimizer that move casts to the literals, and conditions to where their columns are not known.
 IN_THE_WAY = ("simplify_expressions", "push_down_filter")
 
@@ -86,21 +88,24 @@ def _is_decimal(number: str) -> bool:
     return (whole + fraction).isdigit() and digits <= MOST_DIGITS
 
 
-def with_decimals(query: str, chosen: Iterable[Literal]) -> str:
-    """The query in which these literals are decimals."""
+def with_decimals(query: str, chosen: Iterable[Literal], scale: int = 0) -> str:
+    """The query in which these literals are decimals, with at least so many digits after the point."""
     pieces: list[str] = []
     position = 0
     for each in chosen:
         whole, _, fraction = each.text.partition(".")
-        digits = max(len(whole.lstrip("0")) + len(fraction), 1)
-        pieces += [query[position : each.start], f"CAST('{each.text}' AS DECIMAL({digits}, {len(fraction)}))"]
+        before = len(whole.lstrip("0"))
+        after = max(len(fraction), min(scale, MOST_DIGITS - before))
+        pieces += [query[position : each.start], f"CAST('{each.text}' AS DECIMAL({max(before + after, 1)}, {after}))"]
         position = each.end
     return "".join([*pieces, query[position:]])
 
 
-def resolved(query: str, context: datafusion.SessionContext, frame: Callable[[str], datafusion.DataFrame]) -> str:
-    """The query with the literals that must be decimals. `frame` plans a query in the context, which is without the
-    rules IN_THE_WAY."""
+def resolved(
+    query: str, context: datafusion.SessionContext, frame: Callable[[str], datafusion.DataFrame], scale: int = 0
+) -> str:
+    """The query with the literals that must be decimals, of at least this scale. `frame` plans a query in the context,
+    which is without the rules IN_THE_WAY."""
     found = literals(query)
     if not found or not _mixed(context, frame(query)):
         return query
@@ -114,7 +119,7 @@ def resolved(query: str, context: datafusion.SessionContext, frame: Callable[[st
         fewer = _mixed(context, frame(with_decimals(query, others)))
         if fewer < mixed:
             chosen, mixed = others, fewer
-    return with_decimals(query, chosen)
+    return with_decimals(query, chosen, scale)
 
 
 def _mixed(context: datafusion.SessionContext, frame: datafusion.DataFrame) -> int:

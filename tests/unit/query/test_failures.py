@@ -5,7 +5,7 @@ import traceback
 import pytest
 
 from needlepoint.errors import ObjectStoreError
-from needlepoint.query.failures import clear_error, translate
+from needlepoint.query.failures import EngineFault, clear_error, translate
 
 
 def test_an_object_store_that_fails_is_named_without_what_it_said() -> None:
@@ -25,3 +25,13 @@ def test_an_object_store_that_fails_is_named_without_what_it_said() -> None:
 def test_too_many_parentheses_are_said_to_be_so() -> None:
     said = "SQL error: RecursionLimitExceeded (current limit: 50)"
     assert str(translate(said, "", [])).startswith("the query has more than 50 levels of parentheses.")
+
+
+def test_a_panic_is_a_fault_of_the_engine() -> None:
+    class PanicException(BaseException):
+        """As pyo3 names it; its own cannot be imported."""
+
+    with pytest.raises(EngineFault, match="index out of bounds"), clear_error("SELECT 1", list):
+        raise PanicException("index out of bounds: the len is 1")
+    assert isinstance(translate("Internal error: a plan without ends", "SELECT 1", []), EngineFault)
+    assert not isinstance(translate("Error during planning: no", "SELECT 1", []), EngineFault)
