@@ -85,7 +85,11 @@ def read_schemas(
 
 def _schema(path: str, taken: Callable[[str, pa.Schema], pa.Schema]) -> FileSchema:
     try:
-        schema = pq.read_schema(as_source(path))
+        with pq.ParquetFile(as_source(path)) as file:
+            schema, metadata = file.schema.to_arrow_schema(), file.metadata
+        rows = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+        if rows != metadata.num_rows:  # readers disagree about such a file
+            return _why(path, ValueError(f"it counts {metadata.num_rows} rows, and its row groups have {rows}"))
         if "timestamp[ns" in str(schema):  # perhaps an INT96
             with pq.ParquetFile(as_source(path), coerce_int96_timestamp_unit=int96.UNIT) as file:
                 schema = file.schema_arrow
