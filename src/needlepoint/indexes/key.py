@@ -139,8 +139,9 @@ def _as_integers(values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _float_order(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:
-    # Adding zero makes -0.0 into 0.0.
-    bits = (numbers + 0.0).view(np.uint64)
+    # Adding zero makes -0.0 into 0.0; of a signalling NaN numpy would warn.
+    with np.errstate(invalid="ignore"):
+        bits = (numbers + 0.0).view(np.uint64)
     ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)
     return np.where(np.isnan(numbers), np.uint64(2**64 - 1), ordered)
 

@@ -187,7 +187,6 @@ def parse_footer(raw: bytes) -> FileMetadata:
         version=fields.integer(1),
         schema=schema,
         schema_bytes=thrift.list_header(thrift.STRUCT, len(schema)) + body,
-        # Not FileMetaData.num_rows, which an early parquet-rs left at 0: readers go by the row groups.
         num_rows=sum(group.num_rows for group in row_groups),
         row_groups=row_groups,
         key_value=tuple((pair.binary(1), pair.optional_binary(2)) for pair in fields.structs(5)),
@@ -195,6 +194,9 @@ def parse_footer(raw: bytes) -> FileMetadata:
         column_orders=tuple(raw[order.start : order.end] for order in fields.structs(7)),
         raw=raw,
     )
+    # An early parquet-rs left it at 0. pyarrow goes by the row groups and finds the rows, arrow-rs finds none.
+    if fields.integer(3) != metadata.num_rows:
+        raise ThriftError(f"it counts {fields.integer(3)} rows, and its row groups have {metadata.num_rows}")
     _check(metadata)
     return metadata
 

@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 from needlepoint.parquet.build import build_card
 from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.card import FileCard
+from needlepoint.parquet.int96 import UNIT
 from needlepoint.parquet.pages import read_rows
 
 
 @cache
 def whole(path: str) -> pa.Table:
-    return pq.read_table(path)
+    return pq.read_table(path, coerce_int96_timestamp_unit=UNIT)
 
 
 @cache

@@ -11,11 +11,12 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from needlepoint.errors import NotParquet
-from needlepoint.objects import LocalFile
+from needlepoint.objects import LocalFile, open_object
 from needlepoint.parquet.build import build_card
 from needlepoint.parquet.footer import FileMetadata, leaves, parse_footer, read_footer, top_level
 from needlepoint.parquet.pages import read_rows
 from needlepoint.parquet.thrift import ThriftError
+from needlepoint.tables.discovery import discover_table
 
 Lake = Callable[[str], str]
 TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
@@ -204,3 +205,20 @@ def test_the_footer_alone_is_enough(lake: Lake) -> None:
     assert parse_footer(metadata.raw) == metadata
     assert metadata.schema_bytes in metadata.raw
     assert os.path.getsize(lake("flat/default")) > len(metadata.raw)  # noqa: PTH202
+
+
+def test_a_footer_that_counts_other_rows_than_its_row_groups_is_refused(tmp_path: Path) -> None:
+    """An early parquet-rs wrote 0; some readers find the rows then, and some none."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": range(6)}), path)
+    data = path.read_bytes()
+    with open_object(str(path)) as file:
+        metadata = read_footer(file)
+    # FileMetaData { 2: schema, 3: num_rows }: six rows are 0c, zigzag
+    place = data.index(metadata.schema_bytes) + len(metadata.schema_bytes)
+    assert data[place : place + 2] == b"\x16\x0c"
+    path.write_bytes(data[: place + 1] + b"\0" + data[place + 2 :])
+    with open_object(str(path)) as file, pytest.raises(NotParquet, match="counts 0 rows, and its row groups have 6"):
+        read_footer(file)
+    with pytest.raises(NotParquet, match="counts 0 rows"):
+        discover_table(str(tmp_path), ["a.parquet"])
