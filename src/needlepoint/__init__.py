@@ -27,6 +27,7 @@ from needlepoint.errors import (
     SqlError,
     StoreError,
     TableChanged,
+    Unfinished,
     UnknownName,
     Unsupported,
     UsageError,
@@ -54,6 +55,7 @@ __all__ = [
     "SqlError",
     "StoreError",
     "TableChanged",
+    "Unfinished",
     "UnknownName",
     "Unsupported",
     "UsageError",
@@ -79,6 +81,8 @@ def open(
     access: str | None = None,
     costs: str | None = None,
     history: str | None = None,
+    trust_embedded: bool | None = None,
+    unfinished: str | None = None,
     progress: Any = None,
 ) -> Lake:
     """Open the lake in a directory or at `s3://bucket/prefix`; docs/settings.md explains the settings.
@@ -106,6 +110,8 @@ def open(
         access=access,
         costs=costs,
         history=history,
+        trust_embedded=trust_embedded,
+        unfinished=unfinished,
     )
     return Lake(root, create=create, progress=progress or no_progress, settings=settings)
 

@@ -12,6 +12,7 @@
     │   └── BadEvent            a message that is no event (tables/events.py)
     ├── FileError               one Parquet file is the trouble; `path` names it
     │   ├── NotParquet          not a Parquet file, truncated or corrupt
+    │   │   └── Unfinished      it has no footer (yet): somebody is writing it, or died
     │   ├── FileChanged         the file is no longer the one that was planned for
     │   └── PayloadDamaged      an embedded index is not the one that was embedded; the data is not concerned
     ├── StoreError              the store or queue cannot be read or written
@@ -52,6 +53,9 @@ class UsageError(NeedlepointError):
     """The request cannot be carried out as asked."""
 
 
+_LONGEST_MISSPELT = 200
+
+
 class UnknownName(UsageError):
     """A table, column or index that does not exist."""
 
@@ -60,7 +64,9 @@ class UnknownName(UsageError):
         super().__init__(f"unknown {what} '{name}'{where}.", hint=hint or self._suggestion(sorted(known)))
 
     def _suggestion(self, names: list[str]) -> str:
-        close = difflib.get_close_matches(self.name.lower(), [name.lower() for name in names], n=1)
+        # The comparison takes the product of both lengths, and the longer name is somebody's text.
+        known = [name.lower() for name in names] if len(self.name) <= _LONGEST_MISSPELT else []
+        close = difflib.get_close_matches(self.name.lower(), known, n=1)
         if close:
             best = next(name for name in names if name.lower() == close[0])
             return f"Did you mean '{best}'?"
@@ -104,6 +110,10 @@ class FileError(NeedlepointError):
 
 class NotParquet(FileError):
     """Not a Parquet file, or a truncated or corrupt one."""
+
+
+class Unfinished(NotParquet):
+    """A file without a footer: too short for one, or one that begins as Parquet and does not end so."""
 
 
 class FileChanged(FileError):

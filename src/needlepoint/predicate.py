@@ -209,7 +209,8 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """`low <= column <= high`, both ends included. NaN, which lies above all numbers or below, is not between two."""
+    """`low <= column <= high`, both ends included, neither of them NaN. NaN, which lies above all numbers or below, is
+    not between two."""
 
     column: str
     low: Ordinal

@@ -161,7 +161,10 @@ def test_sync_reports_what_changed(lake: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"hello, this is text\n", b"", "truncated"])
-def test_sync_names_bad_files_and_indexes_the_others(lake: Path, tmp_path: Path, content: bytes | str) -> None:
+def test_sync_names_bad_files_and_indexes_the_others(
+    lake: Path, tmp_path: Path, content: bytes | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEEDLE_UNFINISHED", "error")
     data = tmp_path / "data" / "item"
     good = (data / "shop=0" / "part.parquet").read_bytes()
     (data / "shop=0" / "bad.parquet").write_bytes(good[: len(good) // 2] if isinstance(content, str) else content)
@@ -171,6 +174,16 @@ def test_sync_names_bad_files_and_indexes_the_others(lake: Path, tmp_path: Path,
     assert done.stdout == "item: 1 added, 0 changed, 0 removed, 1 indexed\n"
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ") and "shop=0/bad.parquet" in line
+
+
+def test_sync_names_files_that_are_not_finished(lake: Path, tmp_path: Path) -> None:
+    (tmp_path / "data/item/shop=0/new.parquet").write_bytes(b"PAR1")
+    done = needle("sync", lake=lake)
+    assert done.exit_code == 0
+    first, second = done.stdout.splitlines()
+    assert first == "item: 0 added, 0 changed, 0 removed, 0 indexed"
+    assert second.startswith("item: shop=0/new.parquet has no footer")
+    assert "item: 1 file passed over; `needle sync` names them" in needle("status", lake=lake).stdout
 
 
 def test_sync_of_an_empty_lake(tmp_path: Path) -> None:
@@ -334,7 +347,7 @@ def test_status(lake: Path, tmp_path: Path) -> None:
         (["sql", "SELECT * FROM itm"], ["unknown table 'itm'", "Did you mean 'item'?"]),
         (["sql", "SELECT titel FROM item"], ["unknown column 'titel'", "Did you mean 'title'?"]),
         (["sql", "SELEC 1"], ["SELEC"]),
-        (["sql", "DROP TABLE item"], ["not a query"]),
+        (["sql", "DROP TABLE item"], ["needle drop-table item"]),
         (["explain", "SELECT * FROM itm"], ["Did you mean 'item'?"]),
         (["sync", "itm"], ["Did you mean 'item'?"]),
         (["create-index", "itm", "id"], ["Did you mean 'item'?"]),
@@ -663,6 +676,7 @@ def test_ingest_of_json_with_a_schema_and_no_index(tmp_path: Path, spark: Any) -
     [
         ([], ["no file or directory"]),
         (["--partition-by", "shopp"], ["Did you mean 'shop'?"]),
+        (["--schema", "id BIGIN"], ["'id BIGIN' is no schema", 'Unsupported data type "BIGIN"', "product_id BIGINT"]),
     ],
 )
 def test_ingest_refuses(tmp_path: Path, spark: Any, options: list[str], words: list[str]) -> None:

@@ -372,7 +372,7 @@ def test_the_command(lake, monkeypatch) -> None:
         return result.output
 
     assert "8 files of 2 partitions" in run("compact", "product", "--dry-run")
-    assert "8 files became 2" in run("compact", "product", "--target-size", "1MB")
+    assert "8 files became 2" in run("compact", "product", "--target-size", "1MB", "--yes")
     assert "nothing to do" in run("compact", "product")
     assert "1 row (1 file rewritten, 0 removed) would be" in run(
         "delete", "product", "--where", "product_id = 7", "--dry-run"

@@ -215,7 +215,7 @@ def test_partitioning_can_change(lake: Lake, orders: str) -> None:
 
 
 def test_timestamps_as_spark_writes_them(lake: Lake, tmp_path: Path) -> None:
-    """Spark writes INT96, which has nanoseconds and no zone; the log says microseconds in UTC."""
+    """Spark writes INT96, which has no zone; the log says microseconds in UTC."""
     place = tmp_path / "t"
     instants = pa.table({"id": [1, 2], "at": pa.array([1_000_000, 2_000_001], pa.timestamp("us", "UTC"))})
     write_deltalake(place, instants)

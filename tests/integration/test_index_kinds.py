@@ -141,7 +141,7 @@ def test_files_bring_their_indexes_into_another_lake(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "first/item", tmp_path / "second/item")
     before = {path.name: path.stat().st_size for path in (tmp_path / "second/item").iterdir()}
     spoil_data(tmp_path / "second/item", ["id", "brand"])
-    with needlepoint.open(tmp_path / "second") as lake:
+    with needlepoint.open(tmp_path / "second", trust_embedded=True) as lake:
         lake.create_table("item")
         lake.create_index("item", "brand", kind="distinct")  # external: copied out of the files
         lake.create_index("item", "id")
@@ -172,7 +172,7 @@ def test_rebuilding_from_embedded_indexes_reads_no_data(tmp_path: Path) -> None:
         lake.sync()
     spoil_data(tmp_path / "item", ["id", "brand"])
     shutil.rmtree(tmp_path / ".needlepoint")
-    with needlepoint.open(tmp_path) as lake:
+    with needlepoint.open(tmp_path, trust_embedded=True) as lake:
         lake.create_table("item")
         lake.create_index("item", "brand", kind="distinct", embed=True)
         lake.create_index("item", "id", embed=True)

@@ -105,6 +105,10 @@ def test_registry_with_changes(tmp_path: Path) -> None:
     (table,) = registry.tables()
     assert [file.path for file in registry.files(table)] == ["a.parquet", "c.parquet"]
     assert (registry.sequence(), registry.changed(table, 5)) == (6, [2, 3])
+    assert registry.embedded([2, 3]) == {}  # nothing is known of who embedded what
+    files = registry.files(table)
+    assert [(file.identity.ctime_ns, file.identity.inode) for file in files] == [(0, 0), (0, 0)]
+    assert registry.samples([file.id for file in files if file.id is not None]) == {}
     registry.close()
 
 
@@ -128,7 +132,10 @@ def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
             connection.execute(f"ALTER TABLE batches DROP COLUMN {name}")
         for name in ("columns", "embed", "options"):
             connection.execute(f"ALTER TABLE indexes DROP COLUMN {name}")
+        for name in ("ctime_ns", "inode", "sample"):
+            connection.execute(f"ALTER TABLE files DROP COLUMN {name}")
         connection.execute("DROP TABLE payloads")
+        connection.execute("DROP TABLE own")
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {name}")
         connection.execute("DROP TABLE changes")

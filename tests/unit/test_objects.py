@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -145,3 +146,29 @@ def test_what_a_store_refuses_is_said_without_secrets(text: str, problem: str, a
     assert "AKIDEXAMPLE" not in str(error)
     assert "hush" not in str(error)
     assert error.where == "s3://bucket/key"
+
+
+def test_a_replaced_file_is_another_though_its_time_is_the_same(tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    Path(path).write_bytes(CONTENT)
+    before = identify(path)
+    other = Path(path).with_suffix(".other")
+    other.write_bytes(Path(path).read_bytes()[::-1])
+    os.utime(other, ns=(0, before.mtime_ns))
+    with LocalFile(path) as file:
+        other.replace(path)
+        file.check_unchanged(before)  # what it reads is the old file
+    now = identify(path)
+    assert now != before
+    assert now.seems(before)
+    noted = Identity(before.size, before.mtime_ns)  # by an older version
+    assert noted == before
+    assert noted == now
+
+
+def test_another_machine_numbers_inodes_otherwise(path: str) -> None:
+    here = identify(path)
+    there = replace(here, inode=here.inode + 1)
+    assert here != there
+    assert here.elsewhere() == there
+    assert here.elsewhere() != replace(there, ctime_ns=here.ctime_ns + 1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from needlepoint.query.advice import Advice, Advised
@@ -33,7 +34,7 @@ def command(table: str, as_json: bool) -> None:
     with open_lake() as lake:
         advised = lake.advise(table)
     if as_json:
-        click.echo(json.dumps(asdict(advised), indent=2))
+        say(json.dumps(asdict(advised), indent=2))
         return
     _show(advised)
 

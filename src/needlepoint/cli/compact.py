@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.options import common_options, open_lake, start_spark
+from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from needlepoint.spark import Compaction
@@ -56,6 +57,7 @@ def partition_values(given: Sequence[str]) -> dict[str, str]:
 @click.option("--no-index", is_flag=True, help="Leave indexing to `needle indexer`.")
 @click.option("--spark/--no-spark", default=None, help="In Spark, or here.  [default: here up to 256 MB]")
 @click.option("--dry-run", is_flag=True, help="Show what would be rewritten.")
+@click.option("--yes", is_flag=True, help="Do not ask before files of other writers are replaced.")
 @common_options
 def command(
     table: str,
@@ -68,12 +70,16 @@ def command(
     no_index: bool,
     spark: bool | None,
     dry_run: bool,
+    yes: bool,
 ) -> None:
     """Rewrite files into fewer and better ones, which take their place in one moment.
 
     Without an order these are the files smaller than half of the target size, where a partition has two or more; with
     --page-rows those with larger pages, too. With --sort-by or --zorder they are all files of a partition, unless that
     was done before and nothing came since. Rows stay the same to the last bit; queries see old files or new ones.
+
+    Old files are deleted. Where some of them were not written by Needlepoint, the command asks first: their writer may
+    count on them.
 
     Very much is done in several steps. A compaction that is interrupted leaves what was done, and the next one goes on.
 
@@ -93,6 +99,9 @@ def command(
         if dry_run or not choice.groups:
             _show_choice(table, choice)
             return
+        if not yes and not _may_replace(table, choice):
+            say("nothing was changed")
+            click.get_current_context().exit(1)
         session = None
         if spark or (spark is None and sum(group.bytes for group in choice.groups) > WORTH_SPARK):
             session = start_spark("needle compact")
@@ -103,17 +112,33 @@ def command(
     _show(table, done, time.perf_counter() - started)
 
 
+def _may_replace(table: str, choice: Choice) -> bool:
+    """Whether the files that are to be replaced are our own, or the user agrees."""
+    from needlepoint.cli.asking import agreed
+    from needlepoint.cli.screen import count
+    from needlepoint.tables.publishing import is_named_here
+
+    files = [file for group in choice.groups for file in group.files]
+    others = [file.path for file in files if not is_named_here(file.path)]
+    if not others:
+        return True
+    _show_choice(table, choice)
+    shown = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+    say(f"  {count(len(others), 'file')} not written by Needlepoint would be deleted afterwards: {shown}")
+    return agreed("Replace them?")
+
+
 def _show_choice(table: str, choice: Choice) -> None:
     from needlepoint.cli.screen import count, size
 
     files = sum(len(group.files) for group in choice.groups)
     outputs = sum(group.outputs for group in choice.groups)
     if not files:
-        click.echo(f"{table}: nothing to do")
+        say(f"{table}: nothing to do")
     else:
         total = size(sum(group.bytes for group in choice.groups))
         places = count(len({group.directory for group in choice.groups}), "partition")
-        click.echo(f"{table}: {count(files, 'file')} of {places}, {total}, would become about {outputs:,}")
+        say(f"{table}: {count(files, 'file')} of {places}, {total}, would become about {outputs:,}")
     _show_left(choice.left)
 
 
@@ -121,7 +146,7 @@ def _show(table: str, done: Compaction, seconds: float) -> None:
     from needlepoint.cli.screen import count, duration, size
 
     sizes = f"{size(done.bytes)} -> {size(done.new_bytes)}"
-    click.echo(
+    say(
         f"{table}: {count(done.files, 'file')} became {done.new_files:,}, {sizes}, {count(done.rows, 'row')}, "
         f"in {count(done.swaps, 'step')} and {duration(seconds)}"
     )
@@ -129,9 +154,9 @@ def _show(table: str, done: Compaction, seconds: float) -> None:
 
 
 def _show_left(left: Sequence[tuple[str, str]]) -> None:
-    from needlepoint.cli.formats import on_one_line
+    from needlepoint.printable import printable
 
     for path, why in left[:10]:
-        click.echo(f"  left as it is: {on_one_line(path)}: {on_one_line(why)}")
+        say(f"  left as it is: {printable(path)}: {printable(why)}")
     if len(left) > 10:
-        click.echo(f"  and {len(left) - 10:,} more")
+        say(f"  and {len(left) - 10:,} more")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import if_interrupted, say
 from needlepoint.cli.sync import exit_with_failures
+
+if TYPE_CHECKING:
+    from needlepoint.lake import Lake
 
 
 @click.command("create-index")
@@ -33,6 +37,7 @@ def command(
     """Declare an index and build it for the files there are.
 
     Files that come later are indexed by `needle sync` or `needle indexer`. docs/indexes.md says what each kind is for.
+    When it is interrupted, the index stays declared and keeps what was built; the next build or sync goes on.
 
     \b
     Examples:
@@ -47,15 +52,28 @@ def command(
     with open_lake() as lake:
         chosen = dict(map(_option, options))
         made = lake.create_index(table, columns, kind, embed=embed, name=name, build=False, **chosen)
-        reports = [] if no_build else lake.build_index(made)
+        with if_interrupted(lambda: _left(lake, table, made)):
+            reports = [] if no_build else lake.build_index(made)
         status = next(index for each in lake.status().tables for index in each.indexes if index.name == made)
     if no_build:
-        click.echo(f"index {made} is declared; `needle index build {table}` builds it")
+        say(f"index {made} is declared; `needle index build {table}` builds it")
         return
     entries = f"{status.entries:,} {'entry' if status.entries == 1 else 'entries'}"
     took = duration(time.perf_counter() - started)
-    click.echo(f"index {made}: {entries} of {count(status.files, 'file')} in {took}")
+    say(f"index {made}: {entries} of {count(status.files, 'file')} in {took}")
     exit_with_failures(reports)
+
+
+def _left(lake: Lake, table: str, name: str) -> str:
+    """What an interrupted build leaves."""
+    from needlepoint.cli.screen import count
+
+    files, index = lake.registry.files(lake.registry.table(table)), lake.registry.index(name)
+    done = sum(index.id in file.indexed for file in files)
+    return (
+        f"index {name} is declared, and has {done:,} of {count(len(files), 'file')}; queries scan the others. "
+        f"`needle index build {table}` or any sync goes on with it, `needle drop-index {name}` drops it."
+    )
 
 
 def _option(text: str) -> tuple[str, Any]:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import say
 
 
 @click.command("create-table", short_help="Make a table of a directory of Parquet files.")
 @click.argument("name")
-@click.argument("location", required=False)
+@click.argument("locations", nargs=-1, metavar="[LOCATION]")
 @click.option(
     "--format",
     type=click.Choice(["parquet", "delta", "iceberg"]),
     help="Who decides which files belong to it; by default a log of Delta or Iceberg where there is one.",
 )
 @common_options
-def command(name: str, location: str | None, format: str | None) -> None:
+def command(name: str, locations: tuple[str, ...], format: str | None) -> None:
     """Make a table of the Parquet files in a directory or a bucket.
 
     LOCATION is the directory, or s3://bucket/prefix; without it, the directory NAME in the lake. Files are found in all
     its subdirectories, and column=value in their names becomes a column. They stay where they are and as they are.
+    A pattern as 'data/product/*.parquet' is taken for the directory where all Parquet files in it match.
 
     In a Delta or Iceberg table its log decides which files belong; LOCATION can also be an Iceberg metadata file, and
     the table then stays at that version. --format parquet takes every file that lies there, removed ones too.
@@ -34,10 +39,23 @@ def command(name: str, location: str | None, format: str | None) -> None:
     from needlepoint.cli.screen import count
 
     with open_lake(create=True) as lake:
-        lake.create_table(name, location, format=format)
+        lake.create_table(name, _location(name, locations), format=format)
         table = lake.registry.table(name)
         files = lake.registry.files(table)
     rows = count(sum(file.rows or 0 for file in files), "row")
     partitions = f", partitioned by {', '.join(table.partitions)}" if table.partitions else ""
     of_others = f", {table.format.partition('=')[0]}" if table.format != "parquet" else ""
-    click.echo(f"table {name}: {count(len(files), 'file')}, {rows}{partitions}{of_others}")
+    say(f"table {name}: {count(len(files), 'file')}, {rows}{partitions}{of_others}")
+
+
+def _location(name: str, locations: tuple[str, ...]) -> str | None:
+    """A shell makes of a pattern all files that match it."""
+    if len(locations) < 2:
+        return locations[0] if locations else None
+    from needlepoint.lake.declaring import all_of_directory
+
+    if not all(Path(each).is_file() for each in locations):
+        shown = ", ".join(locations[:2])
+        raise click.UsageError(f"A table has one location, and these are {len(locations)}: {shown}, ….")
+    files = [Path(each).parent.resolve() / Path(each).name for each in locations]
+    return all_of_directory(name, os.path.commonpath([file.parent for file in files]), files)

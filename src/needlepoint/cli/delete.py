@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.asking import agreed
 from needlepoint.cli.options import Command, common_options, open_lake
+from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
@@ -24,18 +26,18 @@ def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deleted], *, dry_
     """Tell what would be deleted, ask, and do it. `remove` is told whether it is only to say."""
     if dry_run or not yes:
         would = remove(True)
-        click.echo(f"{table}: {_told(would)} would be deleted")
+        say(f"{table}: {_told(would)} would be deleted")
         if dry_run or not would.rows + would.removed:
             return
-        if not click.confirm("Delete them?", err=True):
-            click.echo("nothing was deleted")
+        if not agreed("Delete them?"):
+            say("nothing was deleted")
             click.get_current_context().exit(1)
     done = remove(False)
     if not done.rows + done.removed:
-        click.echo(f"{table}: there is nothing to delete")
+        say(f"{table}: there is nothing to delete")
         return
     list(lake.follow_events(once=True))  # of what was just done, and is indexed
-    click.echo(f"{table}: {_told(done)} deleted; `needle sweep --now` takes the rest of them out of the indexes")
+    say(f"{table}: {_told(done)} deleted; `needle sweep --now` takes the rest of them out of the indexes")
 
 
 def _told(deleted: Deleted) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from needlepoint.cli.options import choices, common_options, open_lake, start_spark
+from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,7 +60,7 @@ def command(rows: int, batches: int, fresh: bool) -> None:
         equal = _ask(lake, rows, console)
     _farewell(console, directory, rows)
     if not equal:
-        click.echo("error: the answers with and without the index differ", err=True)
+        say("error: the answers with and without the index differ", err=True)
         click.get_current_context().exit(1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import say
 
 
 @click.command("drop-index", short_help="Drop an index; answers stay the same.")
@@ -21,4 +22,4 @@ def command(name: str, strip: bool) -> None:
     """
     with open_lake() as lake:
         lake.drop_index(name, strip=strip)
-    click.echo(f"index {name} is dropped")
+    say(f"index {name} is dropped")

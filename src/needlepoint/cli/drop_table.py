@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import say
 
 
 @click.command("drop-table", short_help="Forget a table; its files stay.")
@@ -20,4 +21,4 @@ def command(name: str) -> None:
     """
     with open_lake() as lake:
         lake.drop_table(name)
-    click.echo(f"table {name} is dropped; its files are where they were")
+    say(f"table {name} is dropped; its files are where they were")

@@ -8,6 +8,7 @@ import click
 
 from needlepoint.cli.options import common_options, open_lake
 from needlepoint.cli.query import QUERY
+from needlepoint.cli.say import say
 
 
 @click.command("explain", short_help="Show what a query reads and what each index does.")
@@ -30,4 +31,4 @@ def command(query: str, analyze: bool, format: str) -> None:
     with open_lake() as lake:
         report = lake.sql(query).report if analyze else lake.explain(query)
         shown = json.dumps(report.to_dict(), indent=2) if format == "json" else str(report)
-    click.echo(shown)
+    say(shown)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import io
 import json
 import math
-import re
 from collections.abc import Callable
 from typing import IO, Any, Literal
 
@@ -23,8 +23,8 @@ from rich.text import Text
 
 from needlepoint.cli.screen import grid
 from needlepoint.errors import UsageError
+from needlepoint.printable import json_safe, printable, printable_lines
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _ROWS_AT_ONCE = 10_000
 # On the screen: a text this short is not cut, and so many characters are between two columns.
 _SHORT, _GAP = 14, 3
@@ -40,7 +40,7 @@ def write_json(table: pa.Table, stream: IO[bytes]) -> None:
         for row in zip(*columns, strict=True) if columns else [()] * part.num_rows:
             line = json.dumps(dict(zip(part.column_names, row, strict=True)), ensure_ascii=False)
             # A lone half of a surrogate pair has no UTF-8; no valid Arrow string holds one.
-            stream.write(separator + b"\n" + line.encode())
+            stream.write(separator + b"\n" + json_safe(line).encode())
             separator = b","
     stream.write(b"[]\n" if separator == b"[" else b"\n]\n")
 
@@ -53,6 +53,13 @@ def write_csv(table: pa.Table, stream: IO[bytes]) -> None:
         return
     arrays = [_csv_column(column) for column in table.columns]
     pyarrow.csv.write_csv(pa.Table.from_arrays(arrays, names=table.column_names), stream)
+
+
+def write_csv_for_terminal(table: pa.Table, stream: IO[bytes]) -> None:
+    """CSV has no escapes: what a terminal cannot show is not the value any more. Files and pipes get it as it is."""
+    text = io.BytesIO()
+    write_csv(table, text)
+    stream.write(printable_lines(text.getvalue().decode()).encode())
 
 
 def write_arrow(table: pa.Table, stream: IO[bytes]) -> None:
@@ -131,13 +138,14 @@ def screen_table(table: pa.Table, console: Console) -> Table:
     Where even that is too wide, every value has a line of its own.
     """
     columns = [screen_values(column) for column in table.columns]
+    names = [printable(name) for name in table.column_names]
     numbers = [_is_number(field.type) for field in table.schema]
-    full = [max(map(cell_len, [name, *values])) for name, values in zip(table.column_names, columns, strict=True)]
+    full = [max(map(cell_len, [name, *values])) for name, values in zip(names, columns, strict=True)]
     widths = _fitting(full, numbers, console.width - _GAP * len(full))
     if widths is None:
-        return _screen_records(table.column_names, columns)
+        return _screen_records(names, columns)
     shown = grid(console)
-    for name, number, width in zip(table.column_names, numbers, widths, strict=True):
+    for name, number, width in zip(names, numbers, widths, strict=True):
         side: Literal["left", "right"] = "right" if number else "left"
         shown.add_column(Text(name), justify=side, no_wrap=True, overflow="ellipsis", width=width)
     for row in zip(*columns, strict=True):
@@ -172,7 +180,7 @@ def screen_values(column: pa.ChunkedArray) -> list[str]:
     """The values of a column, each on one line."""
     if pa.types.is_floating(column.type):
         return ["NULL" if value is None else str(value) for value in column.to_pylist()]
-    return [on_one_line(_as_text(value)) for value in json_values(column)]
+    return [printable(_as_text(value)) for value in json_values(column)]
 
 
 def _as_text(value: Any) -> str:
@@ -184,11 +192,6 @@ def _as_text(value: Any) -> str:
         case list() | dict():
             return json.dumps(value, ensure_ascii=False)
     return str(value)
-
-
-def on_one_line(text: str) -> str:
-    """Control characters would move the cursor or worse: they are shown as escapes."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.options import common_options, open_lake, start_spark
+from needlepoint.cli.say import KEPT, if_interrupted, say
 from needlepoint.cli.sync import exit_with_failures
 
 if TYPE_CHECKING:
@@ -61,9 +62,10 @@ def build(table: str, index: str | None, on: str, master: str | None, settings: 
     started = time.perf_counter()
     with open_lake() as lake:
         lake.indexes_of(table, index)  # refused before Spark starts
-        report = _on_spark(lake, table, index, master, config) if on == "spark" else lake.build(table, index)[0]
+        with if_interrupted(lambda: f"{KEPT} The same command goes on."):
+            report = _on_spark(lake, table, index, master, config) if on == "spark" else lake.build(table, index)[0]
     took = duration(time.perf_counter() - started)
-    click.echo(f"{table}: {count(report.indexed, 'file')} indexed in {took}")
+    say(f"{table}: {count(report.indexed, 'file')} indexed in {took}")
     exit_with_failures([report])
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import one_line, say
 
 if TYPE_CHECKING:
     from needlepoint.indexer.follow import Handled
@@ -65,7 +66,7 @@ def _stop_signals() -> Iterator[list[int]]:
 
 def _show(handled: Handled) -> None:
     if handled.problem:
-        click.echo(f"error: {handled.what}: {' '.join(handled.problem.split())}", err=True)
+        say(f"error: {handled.what}: {one_line(handled.problem)}", err=True)
     else:
         passed_over = f", {handled.passed_over:,} of no table" if handled.passed_over else ""
-        click.echo(f"{handled.what}: {handled.indexed:,} indexed{passed_over}")
+        say(f"{handled.what}: {handled.indexed:,} indexed{passed_over}")

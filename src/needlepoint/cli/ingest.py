@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.options import common_options, open_lake, start_spark
+from needlepoint.cli.say import one_line, say
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
@@ -49,7 +50,7 @@ def command(
 
     with open_lake(create=True) as lake:
         if published(lake, table, batch):
-            click.echo(f"{table}: batch {batch} was published before, nothing is written")
+            say(f"{table}: batch {batch} was published before, nothing is written")
         else:
             columns = [name.strip() for name in partition_by.split(",")] if partition_by else None
             _write(lake, table, (source, source_format, schema), batch, columns, files_per_partition)
@@ -79,7 +80,7 @@ def _write(
             frame, lake, table, batch=batch, partition_by=partition_by, files_per_partition=files_per_partition
         )
     took = duration(time.perf_counter() - started)
-    click.echo(f"{table}: {brought(done)} published as batch {done.batch} in {took}")
+    say(f"{table}: {brought(done)} published as batch {done.batch} in {took}")
 
 
 def _index(lake: Lake) -> bool:
@@ -89,8 +90,8 @@ def _index(lake: Lake) -> bool:
     started = time.perf_counter()
     handled = list(lake.follow_events(once=True))
     indexed = count(sum(each.indexed for each in handled), "file")
-    click.echo(f"indexed {indexed} in {duration(time.perf_counter() - started)}")
+    say(f"indexed {indexed} in {duration(time.perf_counter() - started)}")
     problems = dict.fromkeys(each.problem for each in handled if each.problem)
     for problem in problems:
-        click.echo(f"error: {' '.join(problem.split())}", err=True)
+        say(f"error: {one_line(problem)}", err=True)
     return bool(problems)

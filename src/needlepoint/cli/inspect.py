@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from needlepoint.cli.options import common_options
+from needlepoint.cli.say import say
 
 
 @click.command("inspect", short_help="Show what is in a Parquet file, where, and what slows lookups down.")
@@ -35,14 +36,12 @@ def command(file: str, column: str | None, everything: bool, as_json: bool) -> N
     if column is not None:
         pages = inspect_pages(file, column)
         if as_json:
-            click.echo(
-                json.dumps({"path": file, "column": column, "pages": [asdict(page) for page in pages]}, indent=2)
-            )
+            say(json.dumps({"path": file, "column": column, "pages": [asdict(page) for page in pages]}, indent=2))
         else:
             inspect_screen.show_pages(output(), file, column, pages, everything=everything)
         return
     anatomy = inspect(file)
     if as_json:
-        click.echo(json.dumps(anatomy.to_dict(), indent=2))
+        say(json.dumps(anatomy.to_dict(), indent=2))
     else:
         inspect_screen.show(output(), anatomy, everything=everything)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.padding import Padding
 
-from needlepoint.cli.formats import on_one_line
 from needlepoint.cli.screen import count, grid, size
+from needlepoint.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,8 +25,8 @@ LONGEST_BOUND = 24
 def show(console: Console, anatomy: Anatomy, *, everything: bool) -> None:
     groups, columns = count(len(anatomy.row_groups), "row group"), count(len(anatomy.columns), "column")
     rows = count(anatomy.rows, "row")
-    console.print(f"{on_one_line(anatomy.path)}: {size(anatomy.size)}, {rows} in {groups}, {columns}")
-    writer = "a writer that does not say its name" if anatomy.created_by is None else on_one_line(anatomy.created_by)
+    console.print(f"{printable(anatomy.path)}: {size(anatomy.size)}, {rows} in {groups}, {columns}")
+    writer = "a writer that does not say its name" if anatomy.created_by is None else printable(anatomy.created_by)
     console.print(f"written by {writer}, format version {anatomy.version}")
     _show_layout(console, anatomy)
     shown = list(anatomy.columns)
@@ -85,8 +85,8 @@ def _show_columns(console: Console, columns: Sequence[ColumnAnatomy]) -> None:
     table = _grid(console, "column", "type", "encoding", "codec", *right, right=right)
     for column in columns:
         table.add_row(
-            on_one_line(column.name),
-            on_one_line(column.type),
+            printable(column.name),
+            printable(column.type),
             ", ".join(column.encodings).lower().replace("rle_dictionary", "dictionary"),
             ", ".join(column.codecs).lower(),
             size(column.compressed),
@@ -108,7 +108,7 @@ def _show_page_sizes(console: Console, columns: Sequence[ColumnAnatomy]) -> None
             rows = ["?" if number is None else f"{number:,}" for number in (pages.median_rows, pages.max_rows)]
             figures = [f"{pages.count:,}", *rows, size(pages.median_bytes), size(pages.max_bytes)]
         has = (column.statistics, column.page_index, column.bloom_filters)
-        table.add_row(on_one_line(column.name), *figures, *(_some(number, column.chunks) for number in has))
+        table.add_row(printable(column.name), *figures, *(_some(number, column.chunks) for number in has))
     console.print(table)
 
 
@@ -117,16 +117,16 @@ def _some(number: int, of: int) -> str:
 
 
 def _show_keys(console: Console, anatomy: Anatomy) -> None:
-    keys = ", ".join(f"{on_one_line(each.key)} ({size(each.bytes)})" for each in anatomy.key_values)
+    keys = ", ".join(f"{printable(each.key)} ({size(each.bytes)})" for each in anatomy.key_values)
     console.print(f"keys: {keys or 'none'}")
     for index in anatomy.indexes:
-        columns = f" of {', '.join(map(on_one_line, index.columns))}" if index.columns else ""
+        columns = f" of {', '.join(map(printable, index.columns))}" if index.columns else ""
         length = "" if index.length is None else f", {size(index.length)} at {index.offset:,}"
         unpacked = "" if index.size is None or index.codec == "none" else f", {size(index.size)} unpacked"
         version = "" if index.version is None else f", version {index.version}"
         verdict = f": not used, {index.problem}" if index.problem else ": valid" if index.version is not None else ""
         details = f"{columns}{version}{length}{unpacked}{verdict}"
-        console.print(f"embedded index: {on_one_line(index.kind)}{details}")
+        console.print(f"embedded index: {printable(index.kind)}{details}")
 
 
 def _show_advice(console: Console, anatomy: Anatomy) -> None:
@@ -136,7 +136,7 @@ def _show_advice(console: Console, anatomy: Anatomy) -> None:
         return
     console.print("advice")
     for advice in anatomy.advice:
-        names = ", ".join(map(on_one_line, advice.columns[:MOST_NAMES]))
+        names = ", ".join(map(printable, advice.columns[:MOST_NAMES]))
         left = len(advice.columns) - MOST_NAMES
         more = f" and {left:,} more" if left > 0 else ""
         console.print(f"- {advice.problem}" + (f" ({names}{more})" if names else ""))
@@ -146,7 +146,7 @@ def _show_advice(console: Console, anatomy: Anatomy) -> None:
 def show_pages(console: Console, path: str, column: str, pages: Sequence[PageAnatomy], *, everything: bool) -> None:
     data = sum(page.kind == "data" for page in pages)
     total = size(sum(page.bytes for page in pages))
-    console.print(f"{on_one_line(path)}, column {on_one_line(column)}: {count(data, 'data page')}, {total}")
+    console.print(f"{printable(path)}, column {printable(column)}: {count(data, 'data page')}, {total}")
     right = ("group", "offset", "first row", "rows", "bytes")
     table = _grid(console, *right, "encoding", "NULLs", "min", "max", right=(*right, "NULLs"))
     shown = pages if everything else pages[:MOST_PAGES]
@@ -168,7 +168,7 @@ def show_pages(console: Console, path: str, column: str, pages: Sequence[PageAna
 
 
 def _bound(value: object) -> str:
-    text = "-" if value is None else on_one_line(str(value))
+    text = "-" if value is None else printable(str(value))
     return text if len(text) <= LONGEST_BOUND else text[: LONGEST_BOUND - 1] + "…"
 
 

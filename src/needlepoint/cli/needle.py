@@ -22,6 +22,7 @@ import click
 
 from needlepoint import NeedlepointError, __version__
 from needlepoint.cli.options import Choices, choose_debug, choose_lake, choose_store
+from needlepoint.cli.say import one_line, say, show_warnings
 
 COMMANDS = (
     "demo",
@@ -77,6 +78,7 @@ class Needle(click.Group):
             raise click.UsageError(f"{error.message} Did you mean '{close[0]}'?", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
+        show_warnings()
         try:
             returned = super().invoke(ctx)
             sys.stdout.flush()
@@ -95,13 +97,16 @@ class Needle(click.Group):
 
 def _show(error: Exception, debug: bool) -> None:
     if debug:
-        traceback.print_exception(error)
-    said = " ".join(str(error).split())
+        say("".join(traceback.format_exception(error)).rstrip("\n"), err=True)
+    said = one_line(error)
     if isinstance(error, NeedlepointError):
-        click.echo(f"error: {said}", err=True)
+        say(f"error: {said}", err=True)
+    elif isinstance(error, MemoryError):
+        said = f": {said}" if said else ""
+        say(f"error: there is not enough memory{said}. docs/settings.md says what takes how much.", err=True)
     else:
         hint = "" if debug else "; run with --debug"
-        click.echo(f"internal error: {type(error).__name__}: {said}{hint}", err=True)
+        say(f"internal error: {type(error).__name__}: {said}{hint}", err=True)
 
 
 def _forget_output() -> None:

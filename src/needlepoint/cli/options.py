@@ -80,6 +80,9 @@ def choices() -> Choices:
 @contextmanager
 def open_lake(*, create: bool = False, directory: str | None = None) -> Iterator[Lake]:
     """The lake that was chosen, with a progress bar for long work."""
+    from needlepoint.cli.limits import warn_of_limits
+
+    warn_of_limits()
     import needlepoint
     from needlepoint.cli.screen import Bars
 

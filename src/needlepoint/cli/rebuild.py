@@ -7,6 +7,7 @@ import time
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import KEPT, if_interrupted, say
 from needlepoint.cli.sync import exit_with_failures
 
 
@@ -28,8 +29,8 @@ def command(table: str, index: str | None, from_data: bool) -> None:
     from needlepoint.cli.screen import count, duration
 
     started = time.perf_counter()
-    with open_lake() as lake:
+    with open_lake() as lake, if_interrupted(lambda: f"{KEPT} `needle sync {table}` goes on."):
         reports = lake.rebuild(table, index, from_data=from_data)
     indexed = sum(report.indexed for report in reports)
-    click.echo(f"{table}: {count(indexed, 'file')} indexed again in {duration(time.perf_counter() - started)}")
+    say(f"{table}: {count(indexed, 'file')} indexed again in {duration(time.perf_counter() - started)}")
     exit_with_failures(reports)

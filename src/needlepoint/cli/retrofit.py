@@ -9,6 +9,7 @@ import click
 
 from needlepoint import FileError
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from needlepoint.parquet.retrofit import Retrofitted
@@ -51,8 +52,8 @@ def _is_file(target: str) -> bool:
 
 
 def _show(target: str, done: Sequence[Retrofitted]) -> None:
-    from needlepoint.cli.formats import on_one_line
     from needlepoint.cli.screen import count, size
+    from needlepoint.printable import printable
 
     changed = [each for each in done if each.changed]
     files = "" if len(done) == 1 else f" in {len(changed):,} of {count(len(done), 'file')}"
@@ -61,7 +62,7 @@ def _show(target: str, done: Sequence[Retrofitted]) -> None:
         count(sum(each.offset_indexes for each in done), "offset index"),
         count(sum(each.bloom_filters for each in done), "bloom filter"),
     )
-    click.echo(f"{target}: {', '.join(parts)} added{files}, {size(sum(each.bytes for each in done))}")
+    say(f"{target}: {', '.join(parts)} added{files}, {size(sum(each.bytes for each in done))}")
     reasons = {skipped: None for each in done for skipped in each.skipped}
     for column, why in reasons:
-        click.echo(f"  {on_one_line(column)}: {on_one_line(why)}")
+        say(f"  {printable(column)}: {printable(why)}")

@@ -9,11 +9,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from needlepoint.printable import printable_lines
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -36,6 +39,10 @@ def errors() -> Console:
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         raise  # again what is being handled: `needle` answers it as for every other format
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Every plain text, printed alone or in a table, comes through here."""
+        return super().render_str(printable_lines(text), **options)
 
 
 def _console(terminal: bool, *, stderr: bool) -> Console:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
 import sys
 import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -12,6 +17,7 @@ import click
 
 from needlepoint.cli.options import common_options, open_lake
 from needlepoint.cli.query import QUERY
+from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +38,8 @@ FORMATS = ("table", "json", "csv", "arrow", "parquet")
 def command(query: str, format: str | None, output: str | None, rows: int, report: bool) -> None:
     """Run a query and show its rows.
 
-    QUERY "-" is read from stdin. CREATE INDEX, DROP INDEX, SHOW INDEXES, CREATE VIEW and DROP VIEW work too.
+    QUERY "-" is read from stdin. CREATE INDEX, DROP INDEX, SHOW INDEXES, CREATE VIEW and DROP VIEW work too,
+    and EXPLAIN and EXPLAIN ANALYZE show what `needle explain` shows.
 
     \b
     Formats:
@@ -52,18 +59,22 @@ def command(query: str, format: str | None, output: str | None, rows: int, repor
     chosen = format or _format_of(output)
     if chosen in ("arrow", "parquet") and output is None and sys.stdout.isatty():
         raise click.UsageError(f"{chosen} is binary, and this is a terminal. Use --output FILE or a pipe.")
+    from needlepoint.query.statements import Explain, parse
+
     with open_lake() as lake:
         started = time.perf_counter()
         result = lake.sql(query)
         elapsed = time.perf_counter() - started
         if output is not None:
             _write_file(result.to_arrow(), chosen, output, rows)
+        elif chosen == "table" and isinstance(parse(query), Explain):
+            say(str(result.report))
         elif chosen == "table":
             _show(result, rows, elapsed)
         else:
             _write(result.to_arrow(), chosen, sys.stdout.buffer, rows)
         if report:
-            click.echo(str(result.report), err=True)
+            say(str(result.report), err=True)
 
 
 def _format_of(output: str | None) -> str:
@@ -80,19 +91,45 @@ def _write_file(table: pa.Table, format: str, output: str, rows: int) -> None:
     from needlepoint.errors import UsageError
 
     try:
-        with Path(output).open("wb") as file:
+        with _complete_or_not_at_all(Path(output)) as file:
             _write(table, format, file, rows)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror or error}.") from error
-    click.echo(f"{count(table.num_rows, 'row')} written to {output}", err=True)
+    say(f"{count(table.num_rows, 'row')} written to {output}", err=True)
+
+
+@contextmanager
+def _complete_or_not_at_all(target: Path) -> Iterator[IO[bytes]]:
+    """A file that has its name when all of it is written: on a full disk nothing is left, and what was there before
+    stays. A pipe or a device is written to as it is."""
+    target = target.resolve()
+    if target.exists() and not target.is_file():
+        with target.open("wb") as stream:
+            yield stream
+        return
+    beside = target.with_name(f".{target.name[:200]}.{uuid.uuid4().hex}")
+    try:
+        with beside.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        if target.exists():
+            shutil.copymode(target, beside)
+        beside.replace(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _write(table: pa.Table, format: str, stream: IO[bytes], rows: int) -> None:
     from rich.console import Console
 
-    from needlepoint.cli.formats import WRITERS
+    from needlepoint.cli.formats import WRITERS, write_csv_for_terminal
     from needlepoint.cli.screen import WIDTH_OF_A_FILE
 
+    if format == "csv" and stream.isatty():
+        write_csv_for_terminal(table, stream)
+        return
     if format != "table":
         WRITERS[format](table, stream)
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +35,7 @@ def command(format: str) -> None:
     with open_lake() as lake:
         status = lake.status()
     if format == "json":
-        click.echo(json.dumps(asdict(status), indent=2))
+        say(json.dumps(asdict(status), indent=2))
         return
     from needlepoint.cli.screen import output
 
@@ -55,6 +56,9 @@ def _show(status: Status, console: Console) -> None:
         tables.add_row(f"{table.name}{version}", *numbers, size(table.bytes), *left)
     if status.tables:
         console.print(tables)
+    for table in status.tables:
+        if table.passed_over:
+            console.print(f"{table.name}: {count(table.passed_over, 'file')} passed over; `needle sync` names them")
     columns = ("index", "table", "column", "kind", "files", "entries", "size")
     indexes = grid(console, *columns, right=columns[4:])
     for index in (each for table in status.tables for each in table.indexes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import say
 
 
 @click.command("sweep", short_help="Remove what nothing refers to any more.")
@@ -30,7 +31,7 @@ def command(now: bool) -> None:
 
     with open_lake() as lake:
         swept = lake.sweep(now=now)
-    click.echo(
+    say(
         f"{count(swept.entries, 'dead entry')}, {size(swept.pack_bytes)} of indexes, "
         f"{size(swept.unpacked_bytes)} of unpacked ones and {count(swept.staging, 'orphaned batch')} removed"
     )

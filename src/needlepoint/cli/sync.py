@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import KEPT, if_interrupted, one_line, say
 
 if TYPE_CHECKING:
     from needlepoint.indexer.indexer import SyncReport
@@ -27,15 +28,20 @@ def command(table: str | None) -> None:
       needle sync
       needle sync product
     """
-    with open_lake() as lake:
+    with open_lake() as lake, if_interrupted(lambda: f"{KEPT} The same command goes on."):
         reports = lake.sync(table)
     for report in reports:
-        click.echo(
+        say(
             f"{report.table}: {report.added:,} added, {report.changed:,} changed, {report.removed:,} removed, "
             f"{report.indexed:,} indexed"
         )
+        for path in report.unfinished:
+            click.echo(f"{report.table}: {path} has no footer: still being written, or left by a writer that died")
+        for path in report.unnamed:
+            shown = path.encode("unicode_escape").decode()
+            click.echo(f"{report.table}: {shown} has a path that cannot be read: give it another name")
     if not reports:
-        click.echo("there are no tables yet; `needle create-table` or `needle ingest` makes one")
+        say("there are no tables yet; `needle create-table` or `needle ingest` makes one")
     exit_with_failures(reports)
 
 
@@ -43,6 +49,6 @@ def exit_with_failures(reports: Sequence[SyncReport]) -> None:
     """Name the files that could not be indexed."""
     failures = [failure for report in reports for failure in report.failures]
     for failure in failures:
-        click.echo(f"error: {' '.join(failure.reason.split())}", err=True)
+        say(f"error: {one_line(failure.reason)}", err=True)
     if failures:
         click.get_current_context().exit(1)

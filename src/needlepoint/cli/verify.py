@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.say import say
+
+if TYPE_CHECKING:
+    from needlepoint.query.verify import VerifyReport
 
 
 @click.command("verify", short_help="Compare what indexes answer with what a scan answers.")
@@ -18,7 +23,8 @@ from needlepoint.cli.options import common_options, open_lake
 def command(table: str | None, samples: int, format: str) -> None:
     """Compare what the indexes of a table answer with what a scan answers, for sampled values of each.
 
-    Differences are named, and the exit code is 1. Without TABLE all tables of the lake.
+    Indexes with differences are named, each with one of them, and the exit code is 1. Without TABLE all tables of the
+    lake.
 
     \b
     Examples:
@@ -30,16 +36,28 @@ def command(table: str | None, samples: int, format: str) -> None:
     with open_lake() as lake:
         reports = [lake.verify(name, samples) for name in ([table] if table else lake.tables())]
     if format == "json":
-        click.echo(json.dumps([asdict(report) for report in reports], indent=2))
+        say(json.dumps([asdict(report) for report in reports], indent=2))
     for report in reports if format == "table" else ():
         indexes = len({check.index for check in report.checks})
         found = "" if report.differences else ", no difference to a scan"
-        click.echo(f"{report.table}: {count(len(report.checks), 'question')} to {count(indexes, 'index')}{found}")
-        for check in report.differences:
-            click.echo(
-                f"error: index {check.index} ({check.kind}): {check.indexed:,} rows for {check.condition}, "
-                f"a scan finds {check.scanned:,}; `needle rebuild {report.table} --from-data` makes it anew",
-                err=True,
-            )
+        say(f"{report.table}: {count(len(report.checks), 'question')} to {count(indexes, 'index')}{found}")
+        _show_differences(report)
     if any(report.differences for report in reports):
         click.get_current_context().exit(1)
+
+
+def _show_differences(report: VerifyReport) -> None:
+    """One line for each index, with the first of its wrong answers: they most often have one cause."""
+    from needlepoint.cli.screen import count
+
+    for name in dict.fromkeys(check.index for check in report.differences):
+        wrong = [check for check in report.differences if check.index == name]
+        asked, first = sum(check.index == name for check in report.checks), wrong[0]
+        say(
+            f"error: index {name} ({first.kind}): {len(wrong):,} of {count(asked, 'answer')} differ from a scan's: "
+            f"{count(first.indexed, 'row')} for {first.condition}, a scan finds {first.scanned:,}"
+            + (", …" if len(wrong) > 1 else ""),
+            err=True,
+        )
+    if report.differences:
+        say(f"`needle rebuild {report.table} --from-data` makes them anew; --format json lists all answers", err=True)

@@ -18,9 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import xxhash
+
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.indexer.build import Artifact, Failure, FileTask, IndexTask, Run, Task, build, capacity
-from needlepoint.indexer.ranges import choose_ranges, merge
+from needlepoint.indexer.ranges import choose_ranges, is_plain, merge
 from needlepoint.indexer.worker import Pool
 from needlepoint.indexes.key import key_bytes
 from needlepoint.tables.turns import Turns
@@ -44,20 +46,21 @@ def sort_files(task: Task, directory: Path) -> Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """What a task left to merge: by index the names of runs with their bytes, and how many entries each file has."""
+    """What a task left to merge: by index the names of runs with their bytes and checksums, and how many entries each
+    file has."""
 
     directory: Path
-    runs: Mapping[int, tuple[tuple[str, int], ...]]
+    runs: Mapping[int, tuple[tuple[str, int, str], ...]]
     entries: Mapping[int, Mapping[int, int]]
 
     @classmethod
     def of(cls, directory: Path, artifact: Artifact, keys: frozenset[int]) -> Sorted:
-        runs: dict[int, tuple[tuple[str, int], ...]] = {}
+        runs: dict[int, tuple[tuple[str, int, str], ...]] = {}
         for run in artifact.runs:
-            runs[run.index_id] = (*runs.get(run.index_id, ()), (Path(run.path).name, run.bytes))
+            runs[run.index_id] = (*runs.get(run.index_id, ()), (Path(run.path).name, run.bytes, run.checksum))
         entries = {id: {file.file_id: file.entries[id] for file in artifact.files if id in file.entries} for id in keys}
         made = cls(directory, runs, entries)
-        for name, size in (each for found in runs.values() for each in found):
+        for name, size, _ in (each for found in runs.values() for each in found):
             if _size(directory / name) != size:
                 raise StoreError(
                     f"{directory / name} has not the {size:,} bytes that a task wrote.",
@@ -67,32 +70,36 @@ class Sorted:
 
     @classmethod
     def load(cls, directory: Path) -> Sorted | None:
-        """None when the task did not come so far. What is not there any more, or not whole, is left out."""
+        """None when the task did not come so far. What is not there any more, or not as it was written, is left out: a
+        changed byte would be a key that is never found."""
         try:
-            noted = json.loads((directory / _NOTE).read_text())
+            checksum, _, text = (directory / _NOTE).read_bytes().partition(b"\n")
+            if xxhash.xxh3_64_hexdigest(text).encode() != checksum:
+                return None
+            noted = json.loads(text)
         except (OSError, ValueError):
             return None
-        runs = {int(id): tuple((name, size) for name, size in found) for id, found in noted["runs"].items()}
+        runs = {int(id): tuple((name, size, of) for name, size, of in found) for id, found in noted["runs"].items()}
         entries = {int(id): {int(file): n for file, n in found.items()} for id, found in noted["entries"].items()}
         whole = {
             id: found
             for id, found in entries.items()
-            if all(_size(directory / name) == size for name, size in runs.get(id, ()))
+            if all(is_plain(directory / name, checksum) for name, _, checksum in runs.get(id, ()))
         }
         return cls(directory, runs, whole)
 
     def save(self) -> None:
         """The note is there when all it names is."""
-        text = json.dumps({"runs": self.runs, "entries": self.entries})
-        with (self.directory / f"{_NOTE}.new").open("w") as file:
-            file.write(text)
+        text = json.dumps({"runs": self.runs, "entries": self.entries}).encode()
+        with (self.directory / f"{_NOTE}.new").open("wb") as file:
+            file.write(xxhash.xxh3_64_hexdigest(text).encode() + b"\n" + text)
             file.flush()
             os.fsync(file.fileno())
         (self.directory / f"{_NOTE}.new").rename(self.directory / _NOTE)
 
     def of_index(self, index_id: int) -> list[tuple[str, int]]:
         """Paths and bytes of its runs."""
-        return [(str(self.directory / name), size) for name, size in self.runs.get(index_id, ())]
+        return [(str(self.directory / name), size) for name, size, _ in self.runs.get(index_id, ())]
 
 
 @dataclass(slots=True)

@@ -27,8 +27,10 @@ from needlepoint.indexer.payloads import (
     Packs,
     PayloadFile,
     PayloadTask,
+    believes,
     carried_places,
     find_payloads,
+    holds,
     plain_array,
     same_data,
 )
@@ -39,6 +41,7 @@ from needlepoint.indexes.key import encode, key_bytes
 from needlepoint.indexes.key_payload import KeysAndRows
 from needlepoint.indexes.zone import zone_maps
 from needlepoint.objects import Identity, as_source, concurrently, identify, is_url, open_object
+from needlepoint.parquet import int96
 from needlepoint.parquet.build import Description, describe
 from needlepoint.parquet.embed import Payload
 from needlepoint.parquet.embedded import Embedded, read_payload
@@ -63,12 +66,14 @@ _FOR_GOOD = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """One file to index; `indexes` are the ids of those that lack it."""
+    """One file to index; `indexes` are the ids of those that lack it, `believed` the checksums of payloads inside it
+    that are taken (payloads.py)."""
 
     file_id: int
     path: str
     identity: Identity
     indexes: frozenset[int]
+    believed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,6 @@ class Task:
     payloads: tuple[PayloadTask, ...]
     scratch: str
     memory: int
-    from_data: bool = False
     to_merge: bool = False
 
 
@@ -110,12 +114,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Sorted entries of one index in a file, to be ingested or merged; plain ones take so many bytes."""
+    """Sorted entries of one index in a file, to be ingested or merged; plain ones take so many bytes, with a checksum,
+    since they may lie there for long."""
 
     index_id: int
     name: str
     path: str
     bytes: int = 0
+    checksum: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +160,14 @@ class _RunWriter:
         name = uuid.uuid4().hex
         width = key_bytes(self.task.type)
         entries = _sorted(self.parts, width)
+        checksum = ""
         if self.to_merge:
             path = self.scratch / f"{name}.run"
-            write_plain(path, entries)
+            checksum = write_plain(path, entries)
         else:
             path = self.scratch / f"{name}.sst"
             RocksKeyStore(self.scratch, width).write_run(path, entries, name)
-        self.runs.append(Run(self.task.index_id, name, str(path), entries.nbytes))
+        self.runs.append(Run(self.task.index_id, name, str(path), entries.nbytes, checksum))
         self.parts, self.held = [], 0
 
 
@@ -240,12 +247,13 @@ def _index_file(
         raise NotParquet(file.path, f"has {card.num_rows} rows, more than 2^32", hint="Split it into smaller files.")
     entries = {}
     kept: list[Payload] = []
+    own: set[str] = set()
     for index_id in sorted(file.indexes & writers.keys()):
         writer = writers[index_id]
         entries[index_id] = 0
         if writer.task.column not in card.arrow_schema.names:
             continue  # an older file without this column: all its values are NULL
-        carried = None if task.from_data else _carried_keys(file, description, writer.task)
+        carried = _carried_keys(file, description, writer.task)
         parts = []
         for keys, rows in _keys(file, writer.task) if carried is None else carried:
             writer.add(_entries(keys, rows, file.file_id))
@@ -253,8 +261,13 @@ def _index_file(
             if writer.task.embed and carried is None:
                 parts.append((keys, rows))
         if writer.task.embed and carried is None:
-            kept.append(key_payload.payload(writer.task.column, writer.task.type, parts))
-    payload_file = PayloadFile(file.path, file.identity, description, task.memory, task.from_data)
+            made = key_payload.payload(writer.task.column, writer.task.type, parts)
+            there = _carried(description, writer.task)
+            if there is not None and holds(file.path, file.identity, there, made.data):
+                own.add(there.checksum)
+            else:
+                kept.append(made)
+    payload_file = PayloadFile(file.path, file.identity, description, task.memory, file.believed)
     found = find_payloads(payload_file, file.indexes, task.payloads, packs, kept)
     # An object was read under the condition that it is this version.
     identity = found.description.card.identity
@@ -265,6 +278,7 @@ def _index_file(
         was=file.identity,
         entries={**entries, **found.entries},
         places=found.places,
+        own=found.own | own,
     )
     return artifact, [Failure(file.path, why, index_id=index_id) for index_id, why in found.refused.items()]
 
@@ -288,12 +302,11 @@ def finish_file(keys: Sequence[IndexTask], payloads: Sequence[PayloadTask], memo
         return find_payloads(payload_file, wanted, payloads, Packs(Path(scratch)), kept).description.card.identity.size
 
 
-def described_again(
-    file_id: int, path: str, was: Identity, identity: Identity, fingerprint: str, tasks: Sequence[PayloadTask]
-) -> FileArtifact:
+def described_again(file: FileTask, identity: Identity, fingerprint: str, tasks: Sequence[PayloadTask]) -> FileArtifact:
     """Of a file that was changed and has the same rows: places of embedded payloads can be others now."""
-    description = same_data(path, identity, fingerprint)
-    return replace(_described(file_id, description), was=was, places=carried_places(description, tasks))
+    description = same_data(file.path, identity, fingerprint)
+    places = carried_places(description, tasks, file.believed)
+    return replace(_described(file.file_id, description), was=file.identity, places=places)
 
 
 def _described(file_id: int, description: Description) -> FileArtifact:
@@ -311,6 +324,7 @@ def _described(file_id: int, description: Description) -> FileArtifact:
         zones={column: zone.to_bytes() for column, zone in zones.items()},
         units={column: unit for column, unit in units.items() if unit is not None},
         blooms=filtered_columns(card),
+        sample=description.sample,
     )
 
 
@@ -322,7 +336,7 @@ def _carried(description: Description, index: IndexTask) -> Embedded | None:
 def _carried_keys(file: FileTask, description: Description, index: IndexTask) -> list[KeysAndRows] | None:
     """Keys and row numbers that the file itself carries, sparing its data pages; None when it does not."""
     found = _carried(description, index)
-    if found is None:
+    if found is None or not believes(file.believed, found):
         return None
     try:
         with open_object(file.path, file.identity) as opened:
@@ -337,8 +351,11 @@ def _keys(file: FileTask, index: IndexTask) -> Iterator[KeysAndRows]:
     first = 0
     read_ahead = REMOTE_READ_AHEAD if is_url(file.path) else READ_AHEAD
     try:
-        source = as_source(file.path, file.identity)
-        with pq.ParquetFile(source, pre_buffer=False, buffer_size=read_ahead) as opened:
+        source, unit = as_source(file.path, file.identity), int96.UNIT
+        with pq.ParquetFile(
+            source, pre_buffer=False, buffer_size=read_ahead, coerce_int96_timestamp_unit=unit
+        ) as opened:
+            int96.check(file.path, file.identity, opened.schema, [index.column])
             for batch in opened.iter_batches(BATCH_ROWS, columns=[index.column], use_threads=False):
                 # By its name: pyarrow takes `a.b` for the field of a struct, too.
                 values = plain_array(batch.column(index.column), index.type)

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,13 +34,15 @@ from needlepoint.indexer.build import (
 from needlepoint.indexer.payloads import PayloadTask
 from needlepoint.indexer.worker import LocalPool, Pool, call_in_process, in_threads
 from needlepoint.indexes.kinds import kind
-from needlepoint.objects import Identity, concurrently, identify, last_touched
+from needlepoint.objects import Identity, concurrently, identify, is_url, last_touched
 from needlepoint.parquet.build import describe
 from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
-from needlepoint.tables.definitions import File, Index, Table
-from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas
+from needlepoint.tables import doubts
+from needlepoint.tables.definitions import ALL, File, Index, Table
+from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas, unfinished_of
+from needlepoint.tables.identities import those_there
 from needlepoint.tables.known_files import KnownFiles
 from needlepoint.tables.listing import belongs
 from needlepoint.tables.logged import Logged
@@ -75,7 +77,8 @@ HERE = Elsewhere()
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What a sync or an event changed. Of `refused` files the store did not tell what they are: ask again later."""
+    """What a sync or an event changed. Of `refused` files the store did not tell what they are: ask again later. Of
+    `unfinished` ones, by path, nothing is known yet: they have no footer. No reader has a name for `unnamed` ones."""
 
     table: str
     added: int = 0
@@ -84,6 +87,8 @@ class SyncReport:
     indexed: int = 0
     failures: tuple[Failure, ...] = ()
     refused: tuple[Failure, ...] = ()
+    unfinished: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
 
     def then(self, later: SyncReport) -> SyncReport:
         """Both together."""
@@ -95,6 +100,8 @@ class SyncReport:
             self.indexed + later.indexed,
             self.failures + later.failures,
             self.refused + later.refused,
+            tuple(dict.fromkeys(self.unfinished + later.unfinished)),
+            tuple(dict.fromkeys(self.unnamed + later.unnamed)),
         )
 
 
@@ -121,10 +128,12 @@ class Indexer:
         table = self._registry.table(name)
         known = self._files.of(table)
         seen = Snapshots(self._registry, refresh=0, files=self._files).look(name)
+        doubts.note_unsampled(self._registry, table, known.values())
         paths = {file.path for file in seen.files}
         gone = [file for path, file in known.items() if path not in paths]
         fresh = [file for file in seen.files if file.id is None]
-        return self._take_in(table, known, fresh, gone, log=seen.log, elsewhere=elsewhere)
+        report = self._take_in(table, known, fresh, gone, log=seen.log, elsewhere=elsewhere)
+        return replace(report, unnamed=seen.unnamed)
 
     def build(self, name: str, elsewhere: Elsewhere) -> SyncReport:
         """What sync does, for large work. Files that changed since they were listed are listed again: those too that
@@ -166,6 +175,10 @@ class Indexer:
             known = self._files.of(table)
             pending, removed = on_their_way(self._registry.batches.unfinished(table), known.keys())
         found, refused = _identities(table, set(paths) - pending)
+        if doubts.settle(self._registry, table, known, found):
+            with self._registry.snapshot():
+                known = self._files.of(table)
+                _, removed = on_their_way(self._registry.batches.unfinished(table), known.keys())
         gone = [known[path] for path, identity in found.items() if identity is None and path in known]
         fresh = [
             File(path, identity)
@@ -198,34 +211,41 @@ class Indexer:
     ) -> SyncReport:
         """Record files that are new or have changed, forget those that are gone, and index what lacks it."""
         changed = [file for file in fresh if file.path in known]
-        paths = known.keys() - {file.path for file in gone} | {file.path for file in fresh}
+        kept = known.keys() - {file.path for file in (*gone, *fresh)}
+        unfinished = frozenset[str]()
         if log is None:
-            table, unreadable = self._adapt_schema(table, fresh, [*paths])
+            table, unreadable, unfinished = self._adapt_schema(table, fresh, kept, known)
         else:
-            kept = [known[path] for path in paths.difference(file.path for file in fresh)]
-            table, unreadable = self._follow_log(table, [*fresh, *kept], log)
-        fresh = [file for file in fresh if file.path not in unreadable]
-        removed = [known[file.path].id for file in changed] + [file.id for file in gone]
+            table, unreadable = self._follow_log(table, [*fresh, *(known[path] for path in kept)], log)
+        fresh = [file for file in fresh if file.path not in unreadable and file.path not in unfinished]
+        # One that cannot be read any more stays known, as what it was: a query must not take it for a new file, which
+        # somebody is still writing.
+        removed = [known[file.path].id for file in changed if file.path not in unreadable] + [file.id for file in gone]
         self._registry.replace_files(table, fresh, [id for id in removed if id is not None])
         indexed, failures = self.catch_up(table, only, elsewhere=elsewhere)
         new = sum(file.path not in known for file in fresh)
-        failed = (*unreadable.values(), *failures)
-        return SyncReport(table.name, new, len(fresh) - new, len(gone), indexed, failed)
+        named = {each.path for each in unreadable.values()}
+        failed = (*unreadable.values(), *(each for each in failures if each.path not in named))
+        counts = (new, len(fresh) - new, len(gone), indexed)
+        return SyncReport(table.name, *counts, failed, unfinished=tuple(sorted(unfinished)))
 
     def _adapt_schema(
-        self, table: Table, fresh: Sequence[File], paths: Sequence[str]
-    ) -> tuple[Table, dict[str, Failure]]:
+        self, table: Table, fresh: Sequence[File], kept: Collection[str], known: Container[str]
+    ) -> tuple[Table, dict[str, Failure], frozenset[str]]:
         """New files can bring new columns and wider types; a conflict is refused before anything is recorded.
 
-        Files that are not Parquet stay out of the registry, so every query that needs them says so.
+        Files that are not Parquet stay out of the registry, so every query that needs them says so. So do files that
+        are not finished; queries pass over them if the setting says so, and their paths are returned.
         """
         if not fresh:
-            return table, {}
+            return table, {}, frozenset()
         schemas = read_schemas(table.location, [file.path for file in fresh])
-        found = discover_schema(table.location, schemas, paths, base=table)
+        unfinished = unfinished_of(schemas, known) if self._settings.unfinished == "skip" else frozenset[str]()
+        schemas = {path: found for path, found in schemas.items() if path not in unfinished}
+        found = discover_schema(table.location, schemas, [*kept, *schemas], base=table)
         if found.adds_to(table):
             table = self._registry.widen_schema(table, found.schema, found.mixed)
-        return table, _left_out(table, found)
+        return table, _left_out(table, found), unfinished
 
     def _follow_log(self, table: Table, files: Sequence[File], log: Logged) -> tuple[Table, dict[str, Failure]]:
         """The log says which columns there are; files can only be refused."""
@@ -267,15 +287,18 @@ class Indexer:
             files = list(self._files.of(table).values())
         wanted = frozenset(index.id for index in indexes if elsewhere.index in (None, index.name))
         empty = wanted.difference(*(file.indexed for file in files))
-        missing = [
-            FileTask(file.id, f"{table.location}/{file.path}", file.identity, wanted - file.indexed)
+        lacking = [
+            file
             for file in files
             if file.id is not None
             and (not file.has_card or not wanted <= file.indexed)
             and (only is None or file.path in only or empty)
         ]
-        if not missing:
+        if not lacking:
             return 0, unusable
+        if looks > 1 and self._recognise(table, lacking):
+            return self.catch_up(table, only, from_data=from_data, elsewhere=elsewhere, looks=looks - 1)
+        missing = self._file_tasks(table, lacking, wanted, from_data=from_data)
         # Files of one run come in the order of their ids, which makes its entries ascend.
         missing.sort(key=lambda file: file.file_id)
         rows = {file.id: file.rows for file in files}
@@ -286,8 +309,7 @@ class Indexer:
                 indexed, failures = self._backfill(elsewhere.pool, table, by_id, left, rows)
             elif left:
                 with self._scratch_directory() as scratch:
-                    made = self._tasks(table, indexes, left, rows, scratch)
-                    tasks = [replace(task, from_data=from_data) for task in made]
+                    tasks = [*self._tasks(table, indexes, left, rows, scratch)]
                     indexed, failures = self._run(tasks, by_id, sum(r or 0 for r in rows.values()), turn)
         failures = (*unusable, *failures)
         now = {index.name: index.id for index in self._registry.indexes(table)}
@@ -296,6 +318,32 @@ class Indexer:
         # One goes on under another id since, and lacks what was made of it here.
         more, other_failures = self.catch_up(table, elsewhere=elsewhere, looks=looks - 1)
         return indexed + more, tuple(dict.fromkeys((*failures, *other_failures)))
+
+    def _file_tasks(
+        self, table: Table, files: Sequence[File], wanted: frozenset[int], *, from_data: bool = False
+    ) -> list[FileTask]:
+        """What is to be done of each file, and what of the payloads inside it is believed: with `from_data` only those
+        that are in use, which are of indexes that lack nothing."""
+        believed = self._registry.embedded([file.id for file in files if file.id is not None], own=not from_data)
+        trusted = frozenset({ALL}) if self._settings.trust_embedded and not from_data else frozenset[str]()
+        return [
+            FileTask(
+                file.id,
+                f"{table.location}/{file.path}",
+                file.identity,
+                wanted - file.indexed,
+                trusted | believed.get(file.id, frozenset()),
+            )
+            for file in files
+            if file.id is not None
+        ]
+
+    def _recognise(self, table: Table, files: Sequence[File]) -> bool:
+        """Whether some of the files had other times than were known, and the same content."""
+        if is_url(table.location):
+            return False
+        known = {file.path: file for file in files}
+        return doubts.settle(self._registry, table, known, those_there(table.location, [*known]))
 
     @contextmanager
     def _turn(
@@ -319,6 +367,7 @@ class Indexer:
         missing: Sequence[FileTask],
         rows: Mapping[int | None, int | None],
     ) -> tuple[int, tuple[Failure, ...]]:
+        missing = [replace(file, identity=file.identity.elsewhere()) for file in missing]
         keys, payloads = _parts(table, [*indexes.values()], missing)
         memory = self._settings.index_memory
         most_rows = min((capacity(memory, keys, key) for key in keys), default=1 << 60)
@@ -380,15 +429,17 @@ class Indexer:
         embedded = [each for each in self._registry.indexes(table) if each.embed]
         tasks = _payload_tasks(table, [each for each in embedded if each.kind != "key"])
         with self._registry.turns.of_writer(table):
-            files = [file for file in self._registry.files(table) if file.id is not None]
+            known = self._registry.files(table)
+            if self._recognise(table, known):
+                known = self._registry.files(table)
+            files = self._file_tasks(table, known, frozenset())
             self._progress("rewriting", 0, len(files))
             for done, file in enumerate(files, 1):
-                path = f"{table.location}/{file.path}"
                 try:
-                    before = describe(path, file.identity)
-                    identity = change(path, file.identity)
-                    if identity != file.identity and before.card.identity == file.identity and file.id is not None:
-                        again = described_again(file.id, path, file.identity, identity, before.fingerprint, tasks)
+                    before = describe(file.path, file.identity)
+                    identity = change(file.path, file.identity)
+                    if identity != file.identity and before.card.identity == file.identity:
+                        again = described_again(file, identity, before.fingerprint, tasks)
                         self._registry.commit_artifacts([again], [])
                 except (FileChanged, FileNotFoundError):
                     continue  # the next sync sees what it is now

@@ -3,6 +3,10 @@
 embedded index, declared as embedded    its place in the file is all there is to know
 embedded index, declared as external    its bytes are copied into a pack, and no data page is read
 no such index in the file               the columns are read and the payload is built
+
+Anybody can put an index into a file, with a fingerprint and a checksum that fit, and leave rows out of it. So what a
+file carries is taken only where it is believed: this lake put it there, or is told to trust all (`trust_embedded`).
+Other payloads are built from the data like missing ones; where the file carries the very same bytes, it stays as it is.
 """
 
 from __future__ import annotations
@@ -30,13 +34,14 @@ from needlepoint.errors import (
 from needlepoint.indexes.base import Built, Source
 from needlepoint.indexes.kinds import kind
 from needlepoint.objects import Identity, as_source, open_object
+from needlepoint.parquet import int96
 from needlepoint.parquet.build import Description, describe
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.embed import Payload, embed, place, remove
 from needlepoint.parquet.embedded import Embedded, is_intact, read_payload
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.stores.packs import PackWriter
-from needlepoint.tables.definitions import Index, Place
+from needlepoint.tables.definitions import ALL, Index, Place
 from needlepoint.tables.schemas import scale, unit_of
 
 BATCH_ROWS = 1 << 16
@@ -89,7 +94,8 @@ class Packs:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Places and numbers of entries, by index; the description is another one when the file was written to.
+    """Places and numbers of entries, by index; the description is another one when the file was written to. `own` are
+    the checksums of payloads in the file that were made here, or that are the same as what was made.
 
     `refused` says which indexes cannot be made of this file. They have no place, and the file counts as indexed all the
     same: nothing is gained by trying again, and a query takes all its rows.
@@ -99,17 +105,18 @@ class Found:
     entries: Mapping[int, int]
     description: Description
     refused: Mapping[int, str]
+    own: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadFile:
-    """One file to make payloads of; `from_data` says that what it carries is not to be believed."""
+    """One file to make payloads of. `believed` are the checksums of payloads in it that are taken; ALL is each."""
 
     path: str
     identity: Identity
     description: Description
     memory: int
-    from_data: bool = False
+    believed: frozenset[str] = frozenset()
 
 
 def find_payloads(
@@ -127,20 +134,25 @@ def find_payloads(
     entries: dict[int, int] = {}
     made: dict[int, Payload] = {}
     refused: dict[int, str] = {}
+    own: set[str] = set()
     for task in (each for each in tasks if each.index_id in lacking):
-        carried = None if file.from_data else _carried_by(file.description, task)
-        if carried is not None and task.embed and _is_sound(file, carried):
-            places[task.index_id], entries[task.index_id] = _place(carried), _entries(carried)
+        carried = _carried_by(file.description, task)
+        taken = carried if carried is not None and believes(file.believed, carried) else None
+        if taken is not None and task.embed and _is_sound(file, taken):
+            places[task.index_id], entries[task.index_id] = _place(taken), _entries(taken)
             continue
         try:
-            found = _copied(file, carried) if carried is not None else None
+            found = _copied(file, taken) if taken is not None else None
             built = found or _built(file, task, packs.scratch)
         except NotIndexable as error:
             refused[task.index_id] = f"{file.path}: {error}"
             entries[task.index_id] = 0
             continue
         entries[task.index_id] = built.entries
-        if task.embed:
+        if task.embed and carried is not None and holds(file.path, file.identity, carried, built.payload):
+            places[task.index_id] = _place(carried)
+            own.add(carried.checksum)
+        elif task.embed:
             options = {**_declared(task), _ENTRIES: built.entries}
             made[task.index_id] = Payload(task.kind, task.columns, kind(task.kind).version, built.payload, options)
         else:
@@ -154,10 +166,13 @@ def find_payloads(
         except (NeedlepointError, OSError) as error:
             # A file that cannot be written to is indexed in every other way; what it lacks is tried again.
             refused |= dict.fromkeys(made or [0], f"{file.path}: nothing can be embedded: {error}")
-            return Found(places, {id: count for id, count in entries.items() if id not in made}, description, refused)
+            counts = {id: count for id, count in entries.items() if id not in made}
+            return Found(places, counts, description, refused, frozenset(own))
         description = same_data(file.path, identity, file.description.fingerprint)
-        places |= carried_places(description, tasks)
-    return Found(places, entries, description, refused)
+        put = {(each.kind, each.columns) for each in (*made.values(), *more)}
+        own |= {each.checksum for each in description.embedded.entries if (each.kind, each.columns) in put}
+        places |= carried_places(description, tasks, file.believed | own)
+    return Found(places, entries, description, refused, frozenset(own))
 
 
 def same_data(path: str, identity: Identity, fingerprint: str) -> Description:
@@ -168,10 +183,28 @@ def same_data(path: str, identity: Identity, fingerprint: str) -> Description:
     return description
 
 
-def carried_places(description: Description, tasks: Sequence[PayloadTask]) -> dict[int, Place]:
-    """Where the embedded ones of the indexes lie in a file."""
+def believes(believed: frozenset[str], entry: Embedded) -> bool:
+    return ALL in believed or entry.checksum in believed
+
+
+def holds(path: str, identity: Identity, entry: Embedded, data: bytes) -> bool:
+    """Whether the file carries these very bytes: then they need not be put into it."""
+    if entry.size != len(data):
+        return False
+    try:
+        with open_object(path, identity) as opened:
+            opened.check_unchanged(identity)
+            return read_payload(opened, entry) == data
+    except PayloadDamaged:
+        return False
+
+
+def carried_places(
+    description: Description, tasks: Sequence[PayloadTask], believed: frozenset[str]
+) -> dict[int, Place]:
+    """Where the embedded ones of the indexes lie in a file, those that are believed."""
     found = {task.index_id: _carried_by(description, task) for task in tasks if task.embed}
-    return {index_id: _place(entry) for index_id, entry in found.items() if entry is not None}
+    return {id: _place(entry) for id, entry in found.items() if entry is not None and believes(believed, entry)}
 
 
 def strip_index(index: Index) -> Callable[[str, Identity], Identity]:
@@ -228,7 +261,8 @@ def _copied(file: PayloadFile, carried: Embedded) -> Built | None:
 
 
 def _built(file: PayloadFile, task: PayloadTask, scratch: Path) -> Built:
-    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+    # What a kind still writes there goes with the scratch directory itself.
+    with tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as directory:
         try:
             return kind(task.kind).build(_source(file, task, Path(directory)))
         except (NeedlepointError, OSError, MemoryError):
@@ -273,7 +307,9 @@ def _batches(file: PayloadFile, fields: tuple[pa.Field, ...]) -> Iterator[pa.Rec
             yield pa.RecordBatch.from_arrays([pa.nulls(count, each.type) for each in fields], schema=schema)
         return
     try:
-        with pq.ParquetFile(as_source(file.path, file.identity), pre_buffer=False, buffer_size=1 << 20) as opened:
+        source, unit = as_source(file.path, file.identity), int96.UNIT
+        with pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20, coerce_int96_timestamp_unit=unit) as opened:
+            int96.check(file.path, file.identity, opened.schema, present)
             for batch in opened.iter_batches(BATCH_ROWS, columns=present, use_threads=False):
                 arrays = [
                     plain_array(batch.column(each.name), each.type)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 from needlepoint.stores.base import Entries, name_in_range
 from needlepoint.stores.rocksdb import RocksKeyStore
@@ -42,12 +43,26 @@ class Merged:
     entries: int
 
 
-def write_plain(path: Path, entries: Entries) -> None:
-    """Entries as they are, one after the other; from here on they survive a power cut."""
+def write_plain(path: Path, entries: Entries) -> str:
+    """Entries as they are, one after the other; from here on they survive a power cut. Returns their checksum."""
+    data = np.ascontiguousarray(entries).data
     with path.open("xb") as file:
-        file.write(np.ascontiguousarray(entries).data)
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
+    return xxhash.xxh3_64_hexdigest(data)
+
+
+def is_plain(path: Path, checksum: str) -> bool:
+    """Whether a file holds what was written."""
+    found = xxhash.xxh3_64()
+    try:
+        with path.open("rb") as file:
+            while data := file.read(1 << 20):
+                found.update(data)
+    except OSError:
+        return False
+    return found.hexdigest() == checksum
 
 
 def choose_ranges(plain: Sequence[tuple[str, int]], key_bytes: int, most: int) -> list[Range]:

@@ -16,6 +16,7 @@ index evaluates the predicate again on what was read. NULLs are not in the index
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -102,15 +103,23 @@ def keys_of(values: Sequence[Ordinal], type: pa.DataType) -> Keys:
 def range_of(low: Ordinal | None, high: Ordinal | None, type: pa.DataType) -> list[tuple[bytes, bytes]]:
     """Key ranges, both ends included, that hold every value from low to high (strings: by their first 8 bytes).
 
-    NaN is outside every order the engines agree on, so a range of floats always takes the NaNs along.
+    NaN is outside every order the engines agree on, so a range of floats always takes the NaNs along. DataFusion
+    orders -NaN below all numbers, while every NaN has the greatest key: a range from -NaN begins with the first key.
+
+    >>> range_of(-math.nan, 5.0, pa.float64()) == range_of(None, 5.0, pa.float64())
+    True
     """
     width = key_bytes(type)
-    lower = b"\x00" * width if low is None else _end(low, type, b"\x00")
+    lower = b"\x00" * width if low is None or _is_negative_nan(low) else _end(low, type, b"\x00")
     upper = b"\xff" * width if high is None else _end(high, type, b"\xff")
     ranges = [(lower, upper)] if lower <= upper else []
     if pa.types.is_floating(type) and upper < _NAN_KEY:
         ranges.append((_NAN_KEY, _NAN_KEY))
     return ranges
+
+
+def _is_negative_nan(value: Ordinal) -> bool:
+    return isinstance(value, float) and math.isnan(value) and math.copysign(1, value) < 0
 
 
 def _end(value: Ordinal, type: pa.DataType, fill: bytes) -> bytes:

@@ -8,11 +8,12 @@ from typing import Any
 
 from needlepoint.errors import NotIndexable
 from needlepoint.parquet import card_format
+from needlepoint.parquet.embedded import most_unpacked
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.stores.base import IndexDamaged
 
-# What a payload may grow to when it is decompressed: as much as any of moderate size, then in proportion.
-_MOST_BASE, _MOST_RATIO = 32 << 20, 64
+# Of the contents of a payload, whatever its size.
+ANY_SIZE = 32 << 20
 
 
 def pack(
@@ -20,7 +21,7 @@ def pack(
 ) -> bytes:
     """NotIndexable for what would be refused when it is read."""
     data = card_format.pack({"kind": kind, "version": version, **header}, arrays, blobs)
-    if card_format.unpacked_size(data) > _most(data):
+    if card_format.unpacked_size(data) > most_unpacked(len(data), ANY_SIZE):
         raise NotIndexable(f"a payload of {card_format.unpacked_size(data):,} bytes is too large for a {kind} index.")
     return data
 
@@ -28,17 +29,12 @@ def pack(
 def unpack(kind: str, version: int, data: bytes) -> tuple[dict[str, Any], list[Int64Array], list[bytes]]:
     """What `pack` was given."""
     try:
-        header, arrays, blobs = card_format.unpack(data, most=_most(data))
+        header, arrays, blobs = card_format.unpack(data, most=most_unpacked(len(data), ANY_SIZE))
     except ValueError as error:
         raise damaged(kind, str(error)) from error
     if header.get("kind") != kind or header.get("version") != version:
         raise damaged(kind, f"it is version {header.get('version')} of '{header.get('kind')}', not {version}")
     return header, arrays, blobs
-
-
-def _most(data: bytes) -> int:
-    """To which a payload may be decompressed."""
-    return _MOST_BASE + _MOST_RATIO * len(data)
 
 
 def damaged(kind: str, problem: str) -> IndexDamaged:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import shutil
@@ -12,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import xxhash
+
 from needlepoint.errors import NotParquet, PayloadDamaged, StoreError
 from needlepoint.objects import Identity, open_object
 from needlepoint.parquet.embedded import Embedded, read_payload
@@ -21,8 +25,11 @@ from needlepoint.stores.base import IndexDamaged
 JUST_USED = 60.0
 # Looking for what to sweep means looking at every directory: done when so much of the limit was added.
 SHARE_BETWEEN_SWEEPS = 0.05
-# Sizes and times of the files as they were unpacked: what was changed or cut since then is unpacked again.
+# Sizes and checksums of the files as they were unpacked: what differs when it is opened is unpacked again.
 MANIFEST = ".manifest"
+# How often a directory is made that another process moves away, or that is swept, meanwhile.
+MOST_TRIES = 10
+_READ_AT_ONCE = 1 << 20
 
 
 class Unpacked:
@@ -38,17 +45,19 @@ class Unpacked:
         self._lock = threading.Lock()
 
     def get(self, checksum: str, make: Callable[[Path], None]) -> Path:
-        """The directory of this content; `make` fills it if there is none."""
+        """The directory of this content; `make` fills it if there is none, or if a byte of it is not what it was. The
+        files are read for that, which takes as long as reading them: who keeps them open does not ask again."""
         place = self._directory / checksum
         with self._lock:
             try:
-                if place.is_dir():
-                    if _is_whole(place):
-                        os.utime(place)
-                        return place
-                    place.rename(self._directory / f".{uuid.uuid4().hex}")
-                self._make(place, make)
-                self._added += sum(path.stat().st_size for path in place.iterdir())
+                for _ in range(MOST_TRIES):
+                    if _is_whole(place) and _touched(place):
+                        break
+                    self._discard(place)
+                    if self._make(place, make):
+                        break
+                else:
+                    raise OSError(f"{place} is changed by others again and again")
             except OSError as error:
                 raise StoreError(
                     f"{self._directory} cannot be written: {error}.", hint="Check its permissions and room."
@@ -57,18 +66,33 @@ class Unpacked:
                 self.sweep()
         return place
 
-    def _make(self, place: Path, make: Callable[[Path], None]) -> None:
+    def _discard(self, place: Path) -> None:
+        """Away with what is damaged. Who has it open keeps it; another process may do the same at this moment."""
+        aside = self._directory / f".{uuid.uuid4().hex}"
+        with contextlib.suppress(FileNotFoundError):
+            place.rename(aside)
+            if aside.is_dir():
+                shutil.rmtree(aside, ignore_errors=True)
+            else:
+                aside.unlink()
+
+    def _make(self, place: Path, make: Callable[[Path], None]) -> bool:
+        """Whether it was made; False when another process was quicker, or swept it before it was complete."""
         beside = self._directory / f".{uuid.uuid4().hex}"
         beside.mkdir(parents=True)
         try:
             make(beside)
-            (beside / MANIFEST).write_text(json.dumps(_listed(beside)))
+            listed = _listed(beside)
+            (beside / MANIFEST).write_text(json.dumps(listed))
             beside.rename(place)
-        except OSError:
-            if not place.is_dir():
-                raise  # else another process was quicker
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST) or not beside.is_dir():
+                return False
+            raise
         finally:
             shutil.rmtree(beside, ignore_errors=True)
+        self._added += sum(size for size, _ in listed.values())
+        return True
 
     def sweep(self, wanted: frozenset[str] | None = None, just_used: float = JUST_USED) -> int:
         """Remove what is beyond the limit, what killed processes left and, where `wanted` names the contents that are
@@ -78,8 +102,8 @@ class Unpacked:
         for place in self._directory.iterdir() if self._directory.is_dir() else ():
             try:
                 used, size = place.stat().st_mtime, sum(path.stat().st_size for path in place.iterdir())
-            except FileNotFoundError:
-                continue  # another process sweeps too
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # another process sweeps too; or it is nothing of ours
             found.append((used, size, place))
         held, now = sum(size for _, size, _ in found), time.time()
         for used, size, place in sorted(found):
@@ -91,17 +115,39 @@ class Unpacked:
         return freed
 
 
-def _listed(place: Path) -> dict[str, list[int]]:
+def _touched(place: Path) -> bool:
+    """Note that it was used now; False when it was swept this moment."""
+    try:
+        os.utime(place)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _listed(place: Path) -> dict[str, tuple[int, str]]:
     # Who opens an index makes hidden files beside it, for locks.
-    found = {path.name: path.stat() for path in place.iterdir() if not path.name.startswith(".")}
-    return {name: [each.st_size, each.st_mtime_ns, each.st_ino] for name, each in sorted(found.items())}
+    found = sorted(path for path in place.iterdir() if not path.name.startswith("."))
+    return {path.name: (path.stat().st_size, _checksum(path)) for path in found}
+
+
+def _checksum(path: Path) -> str:
+    found = xxhash.xxh3_64()
+    with path.open("rb") as file:
+        while data := file.read(_READ_AT_ONCE):
+            found.update(data)
+    return found.hexdigest()
 
 
 def _is_whole(place: Path) -> bool:
-    """Whether the files are those that were unpacked. After a power cut, files that were not written out are not."""
+    """Whether the files are those that were unpacked, to the last bit: what reads them believes every offset in them.
+    After a power cut, files that were not written out are not."""
     try:
-        return bool(json.loads((place / MANIFEST).read_text()) == _listed(place))
-    except (OSError, ValueError):
+        told = json.loads((place / MANIFEST).read_text())
+        sizes = {path.name: path.stat().st_size for path in place.iterdir() if not path.name.startswith(".")}
+        if {name: size for name, (size, _) in told.items()} != sizes:
+            return False  # known without reading them
+        return all(_checksum(place / name) == checksum for name, (_, checksum) in told.items())
+    except (OSError, ValueError, TypeError, AttributeError):
         return False
 
 

@@ -141,20 +141,19 @@ class _Building:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         index = new_index(self.tantivy, place, self.trigrams)
-        writer = index.writer(heap_size=self.heap, num_threads=1)
-        rows, last = 0, ""
-        for documents in batches:
-            if rows:
-                writer.add_json(last)
-            else:
-                documents[0] = _marked(documents[0])
-            # The last row of a part is known when no more come.
-            last = documents.pop() if documents else ""
-            rows += len(documents) + 1
-            deque(map(writer.add_json, documents), maxlen=0)
-        writer.add_json(_marked(last))
-        writer.commit()
-        writer.wait_merging_threads()
+        with _writer(index, self.heap) as writer:
+            rows, last = 0, ""
+            for documents in batches:
+                if rows:
+                    writer.add_json(last)
+                else:
+                    documents[0] = _marked(documents[0])
+                # The last row of a part is known when no more come.
+                last = documents.pop() if documents else ""
+                rows += len(documents) + 1
+                deque(map(writer.add_json, documents), maxlen=0)
+            writer.add_json(_marked(last))
+            writer.commit()
         meta = json.loads((place / "meta.json").read_bytes())
         if [segment["max_doc"] for segment in meta["segments"]] != [rows]:
             raise _PartTooLarge
@@ -179,7 +178,9 @@ class _Building:
         return told
 
     def _all_words(self) -> pa.Table:
-        searcher = self.tantivy.Index.open(str(self.place)).searcher()
+        index = self.tantivy.Index.open(str(self.place))
+        index.config_reader("manual")
+        searcher = index.searcher()
         found = dict(searcher.terms_with_prefix(TEXT, ""))
         words = pa.array(found, pa.large_string()).cast(pa.large_binary())
         table = pa.table({"word": words, "rows": pa.array(found.values(), pa.int64())})
@@ -191,16 +192,32 @@ def new_index(tantivy: Any, place: Path, trigrams: bool) -> Any:
     schema = tantivy.SchemaBuilder()
     schema.add_text_field(TEXT, tokenizer_name="needlepoint", index_option="basic" if trigrams else "position")
     schema.add_text_field(MARK, tokenizer_name="raw", index_option="basic")
-    tantivy.Index(schema.build(), path=str(place))
+    tantivy.Index(schema.build(), path=str(place)).config_reader("manual")
     meta = json.loads((place / "meta.json").read_bytes())
     for field in meta["schema"]:
         field["options"]["indexing"]["fieldnorms"] = False
     (place / "meta.json").write_text(json.dumps(meta))
     index = tantivy.Index.open(str(place))
+    # Other readers load an index again when it changes, in a thread, and put a lock into the directory for that.
+    index.config_reader("manual")
     kinds = tantivy.Tokenizer
     tokenizer = kinds.ngram(3, 3, prefix_only=False) if trigrams else kinds.whitespace()
     index.register_tokenizer("needlepoint", tantivy.TextAnalyzerBuilder(tokenizer).build())
     return index
+
+
+@contextlib.contextmanager
+def _writer(index: Any, heap: int) -> Iterator[Any]:
+    """A writer whose threads have ended when it is left. After an error too: the exception keeps the writer alive, and
+    a thread that goes on writing makes removing the directory fail."""
+    writer = index.writer(heap_size=heap, num_threads=1)
+    try:
+        yield writer
+    except BaseException:
+        with contextlib.suppress(Exception):
+            writer.wait_merging_threads()
+        raise
+    writer.wait_merging_threads()
 
 
 def _marked(document: str) -> str:

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import mmap
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,15 @@ from needlepoint.indexes.text_payload import Description, described, unpack
 from needlepoint.indexes.text_query import Fuzzy, parse
 from needlepoint.indexes.text_search import NOWHERE, PER_HIT, PER_OPTION, PER_ROW_READ, Search, Sought, Vocabulary
 from needlepoint.indexes.words import letters_in_use, libraries_in_use
+from needlepoint.parquet.caches import ByteCache
 from needlepoint.predicate import TextMatch
 from needlepoint.stores.base import IndexDamaged
 
 MOST_OPEN = 64  # indexes of a process; each has a thread of tantivy that watches its directory
+# Files that were compared with their checksums so many seconds ago are opened without comparing them again.
+JUST_CHECKED = 1.0
+
+_SEARCHERS: ByteCache[tuple[Any, Any]] = ByteCache(MOST_OPEN)
 
 
 @functools.cache
@@ -63,7 +69,7 @@ class TextIndex:
         self._stored = stored
         self._lock = threading.Lock()
         self._tantivy = load_tantivy()
-        self._directory = stored.directory(unpack)
+        self._unpack()
         try:
             self.description: Description = described(self._directory)
             self.odd: RowNumbers = np.frombuffer((self._directory / "odd").read_bytes(), "<i8").astype(np.int64)
@@ -158,33 +164,47 @@ class TextIndex:
             searcher, schema = self._opened()
             # The same score for all spares scoring.
             query = self._tantivy.Query.const_score_query(sought.query(self._tantivy, schema), 1.0)
-            hits = searcher.search(query, limit=sought.most, count=False).hits
+            # Tantivy makes room for as many as it is asked for, before it looks.
+            hits = searcher.search(query, limit=max(1, min(sought.most, searcher.num_docs)), count=False).hits
             rows: RowNumbers = np.fromiter((hit[1].doc for hit in hits), np.int64, len(hits))
             if len(self._firsts) > 1:
                 rows += self._firsts[np.fromiter((hit[1].segment_ord for hit in hits), np.int64, len(hits))]
         rows.sort()
         return np.union1d(rows, self.odd) if len(self.odd) else rows
 
+    def _unpack(self) -> None:
+        """Find the files, each with every byte as it was written. The inode tells a directory from one that lay in its
+        place before: what is open of that one may be damaged."""
+        self._directory = self._stored.directory(unpack)
+        self._key = (str(self._directory), self._directory.stat().st_ino)
+        self._checked = time.monotonic()
+
     def _opened(self) -> tuple[Any, Any]:
         """Tantivy's searcher and schema."""
-        try:
-            return _open(str(self._directory), self.description.parts)
-        except IndexDamaged:
-            # Swept meanwhile, perhaps: unpacked again it lies where it lay.
-            with self._lock:
-                self._directory = self._stored.directory(unpack)
-            return _open(str(self._directory), self.description.parts)
+        held = _SEARCHERS.get(self._key)
+        if held is not None:
+            return held
+        with self._lock:
+            if time.monotonic() - self._checked > JUST_CHECKED:
+                self._unpack()
+            try:
+                found = _open(self._directory, self.description.parts)
+            except IndexDamaged:
+                # Swept meanwhile, perhaps: unpacked again it lies where it lay.
+                self._unpack()
+                found = _open(self._directory, self.description.parts)
+            _SEARCHERS.put(self._key, found, 1)
+        return found
 
 
 def _same_letters(description: Description) -> bool:
     return description.libraries == libraries_in_use() or description.letters == letters_in_use()
 
 
-@functools.lru_cache(maxsize=MOST_OPEN)
-def _open(directory: str, parts: tuple[int, ...]) -> tuple[Any, Any]:
+def _open(directory: Path, parts: tuple[int, ...]) -> tuple[Any, Any]:
     tantivy = load_tantivy()
     with tantivy_failures():
-        index = tantivy.Index.open(directory)
+        index = tantivy.Index.open(str(directory))
         index.config_reader("manual")
         searcher, schema = index.searcher(), index.schema
         marks = searcher.search(tantivy.Query.term_query(schema, MARK, "edge"), limit=2 * len(parts) + 2).hits
@@ -198,6 +218,7 @@ def _vocabulary(path: Path) -> Vocabulary:
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all().combine_chunks()
+    table.validate(full=True)  # offsets that point outside would end the process
     words, rows = table.column("word"), table.column("rows")
     if words.type != pa.large_binary() or rows.type != pa.int64() or words.null_count or rows.null_count:
         raise ValueError("its words are of another type")

@@ -28,11 +28,14 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
+from needlepoint.errors import NotIndexable
+from needlepoint.indexes.payload import ANY_SIZE
+from needlepoint.parquet.embedded import most_unpacked
 from needlepoint.stores.base import IndexDamaged
 
 MAGIC = b"NPTX"
 VERSION = 1
-DESCRIPTION = "description.json"
+DESCRIPTION, WORDS = "description.json", "words.arrow"
 _HEAD = struct.Struct("<4sIQI")
 
 # Level 1: postings are packed bits, of which higher levels save one hundredth more in five times the time.
@@ -55,40 +58,77 @@ class Description:
 
 
 def pack(description: Description, files: Mapping[str, bytes]) -> bytes:
+    """NotIndexable for what would be refused when it is unpacked."""
     frames = {name: _ZSTD.compress(content, asbytes=True) for name, content in sorted(files.items())}
     sizes = [[name, len(frame), len(files[name])] for name, frame in frames.items()]
     told = json.dumps({**asdict(description), "files": sizes}).encode()
     body = b"".join([struct.pack("<I", len(told)), told, *frames.values()])
+    unpacked = sum(map(len, files.values()))
+    if unpacked > most_unpacked(len(body), ANY_SIZE):
+        raise NotIndexable(f"{len(body):,} bytes of a text index would become {unpacked:,} when they are unpacked.")
     return _HEAD.pack(MAGIC, VERSION, xxhash.xxh3_64_intdigest(body), len(told)) + body[4:]
 
 
 def unpack(payload: bytes, directory: Path) -> None:
-    """Into an empty directory; IndexDamaged when the bytes are not a payload."""
+    """Into an empty directory; IndexDamaged when the bytes are not a payload, or would become too many."""
     try:
         told, files = _parsed(payload)
-    except (ValueError, KeyError, TypeError, struct.error, OSError, MemoryError, pa.ArrowException) as error:
+        for file in files:
+            content = file.content()
+            if file.name == WORDS:
+                _check_words(content)
+            (directory / file.name).write_bytes(content)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error, pa.ArrowException) as error:
         raise IndexDamaged(f"a text index is damaged: {error}.") from error
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
     (directory / DESCRIPTION).write_bytes(told)
 
 
-def _parsed(payload: bytes) -> tuple[bytes, dict[str, bytes]]:
+def _check_words(content: bytes) -> None:
+    """They are mapped and read as they are from now on: places in them that lie outside would end the process."""
+    try:
+        pa.ipc.open_file(pa.py_buffer(content)).read_all().validate(full=True)
+    except OSError as error:  # pyarrow's, not the disk's
+        raise ValueError(f"its words cannot be read: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A file as it is listed, not unpacked yet."""
+
+    name: str
+    frame: bytes
+    size: int
+
+    def content(self) -> bytes:
+        if not self.size:
+            return b""
+        try:
+            found: bytes = _ZSTD.decompress(self.frame, self.size, asbytes=True)
+        except OSError as error:  # pyarrow's, not the disk's
+            raise ValueError(f"{self.name} cannot be unpacked: {error}") from error
+        return found
+
+
+def _parsed(payload: bytes) -> tuple[bytes, list[_Packed]]:
     magic, version, checksum, length = _HEAD.unpack_from(payload)
     if magic != MAGIC or version != VERSION:
         raise ValueError("it does not begin as one")
     if xxhash.xxh3_64_intdigest(payload[_HEAD.size - 4 :]) != checksum:
         raise ValueError("its checksum differs")
     told = payload[_HEAD.size : _HEAD.size + length]
-    at, files = _HEAD.size + length, {}
+    at, files = _HEAD.size + length, []
     for name, packed, size in json.loads(told)["files"]:
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == DESCRIPTION or min(packed, size) < 0:
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == DESCRIPTION:
             raise ValueError("it lists a file that is none of its own")
-        frame = payload[at : at + packed]
-        files[name] = _ZSTD.decompress(frame, size, asbytes=True) if size else b""
+        if type(packed) is not int or type(size) is not int or min(packed, size) < 0:
+            raise ValueError("it lists a file of no size")
+        files.append(_Packed(name, payload[at : at + packed], size))
         at += packed
     if at != len(payload):
         raise ValueError("its length differs")
+    unpacked = sum(file.size for file in files)
+    if unpacked > most_unpacked(len(payload), ANY_SIZE):
+        raise ValueError(f"{len(payload):,} bytes would become {unpacked:,}")
     _described(told)
     return told, files
 

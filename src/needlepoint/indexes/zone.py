@@ -69,12 +69,30 @@ class ZoneMap:
     @classmethod
     def from_bytes(cls, data: bytes) -> ZoneMap:
         """What `to_bytes` wrote; CardCorrupt (a ValueError) when the bytes are something else."""
-        header, (group_rows, page_rows, group_flags, page_flags, *arrays), blobs = card_format.unpack(data)
-        low, high = _restored(header["kind"], arrays, blobs)
-        split = len(group_flags)
+        header, arrays, blobs = card_format.unpack(data)
+        try:
+            return cls._restored(header, arrays, blobs)
+        except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
+            raise card_format.CardCorrupt(f"the zone map cannot be read: {error}") from error
+
+    @classmethod
+    def _restored(cls, header: dict[str, Any], arrays: list[Int64Array], blobs: list[bytes]) -> ZoneMap:
+        group_rows, page_rows, group_flags, page_flags, *bounds = arrays
+        low, high = _restored(header["kind"], bounds, blobs)
+        split, count = len(group_flags), len(group_flags) + len(page_flags)
+        if {len(low), len(high)} != {count} or len(group_rows) != split + 1 or len(page_rows) != len(page_flags) + 1:
+            raise ValueError("groups or pages are not as many as they should be")
+        if (np.diff(group_rows) < 0).any() or (np.diff(page_rows) < 0).any() or group_rows[-1] != page_rows[-1]:
+            raise ValueError("rows are counted wrongly")
         ordered = header["ordered"]
         groups = _zone_of(low[:split], high[:split], group_flags, ordered[0])
-        return cls(group_rows, groups, page_rows, _zone_of(low[split:], high[split:], page_flags, ordered[1]))
+        pages = _zone_of(low[split:], high[split:], page_flags, ordered[1])
+        if pages.all_null.any():
+            # Earlier versions took pages without statistics for pages of NULLs. Where the row group has no statistics
+            # either, that is not believed.
+            told = (groups.known | groups.all_null)[np.searchsorted(group_rows, page_rows[:-1], side="right") - 1]
+            pages = replace(pages, all_null=pages.all_null & told)
+        return cls(group_rows, groups, page_rows, pages)
 
 
 def zone_maps(description: Description) -> dict[str, ZoneMap]:
@@ -100,7 +118,13 @@ def _group_zone(card: FileCard, leaf: int, decoder: _Decoder) -> Zone:
     rows = np.diff(card.row_group_rows)
     lows = [decoder.low_of(each) for each in statistics]
     highs = [decoder.high_of(each) for each in statistics]
-    return decoder.zone(lows, highs, all_null=nulls >= rows, no_null=nulls == 0)
+    all_null = nulls >= rows
+    for group in np.flatnonzero(all_null & (rows > 0)):
+        if lows[group] is not None or highs[group] is not None:
+            # No values, and bounds of them: neither is believed.
+            lows[group] = highs[group] = None
+            all_null[group] = False
+    return decoder.zone(lows, highs, all_null=all_null, no_null=nulls == 0)
 
 
 def _page_zone(description: Description, leaf: int, page_rows: Int64Array, decoder: _Decoder) -> Zone:
@@ -118,7 +142,7 @@ def _page_zone(description: Description, leaf: int, page_rows: Int64Array, decod
             highs += [None] * count
             continue
         lows += _unless_null(index.min_values, index)
-        highs += _unless_null(index.max_values, index)
+        highs += _unless_empty(_unless_null(index.max_values, index), card.statistics(leaf, group))
         all_null[here] = index.null_pages
         if index.null_counts is not None:
             no_null[here] = (index.null_counts == 0) & ~index.null_pages
@@ -127,6 +151,11 @@ def _page_zone(description: Description, leaf: int, page_rows: Int64Array, decod
 
 def _unless_null(values: Sequence[bytes], index: ColumnIndex) -> list[Raw]:
     return [None if null else value for value, null in zip(values, index.null_pages.tolist(), strict=True)]
+
+
+def _unless_empty(highs: Sequence[Raw], chunk: Statistics) -> list[Raw]:
+    """Only empty strings are not above the empty string. Where the chunk has none, it stands for a bound not known."""
+    return [None if high == b"" and chunk.min_value != b"" else high for high in highs]
 
 
 class _Decoder:

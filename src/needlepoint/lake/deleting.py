@@ -180,4 +180,4 @@ def _rewritten(lake: Lake, table: Table, found: Matches, staging: Path, number: 
     left = without_rows(source, file.identity, target, found.rows, page_rows or DEFAULT_PAGE_ROWS)
     finisher = lake.finisher(table.name)
     size = finisher(target) if finisher is not None else identify(target).size
-    return StagedFile(target, directory, size, left)
+    return StagedFile(target, directory, size, left, own=True)

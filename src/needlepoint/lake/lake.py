@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import threading
 import uuid
@@ -14,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from needlepoint import forks
 from needlepoint.errors import NotIndexable, SqlError, StoreError, UnknownName, UsageError
 from needlepoint.indexer.follow import Handled, follow
 from needlepoint.indexer.indexer import Elsewhere, Indexer, Progress, SyncReport, no_progress
@@ -27,7 +29,7 @@ from needlepoint.lake.deleting import Deleted
 from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
 from needlepoint.lake.sweeping import sweep, sweep_index_entries
 from needlepoint.lake.writing import refuse_of_others, refuse_removing
-from needlepoint.objects import is_url
+from needlepoint.objects import is_nameable, is_url
 from needlepoint.parquet.caches import ByteCache
 from needlepoint.parquet.retrofit import Retrofitted
 from needlepoint.query.advice import Advised
@@ -36,10 +38,12 @@ from needlepoint.query.explain import Report
 from needlepoint.query.file_indexes import FileIndexes
 from needlepoint.query.history import History
 from needlepoint.query.lookup import Lookup
+from needlepoint.query.parameters import check_text
 from needlepoint.query.parts import ReadPlan, plan_read
 from needlepoint.query.result import Result
-from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, ShowIndexes, parse
+from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, Explain, ShowIndexes, parse
 from needlepoint.query.verify import VerifyReport, verify
+from needlepoint.query.views import check_view
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
 from needlepoint.stores.packs import PackStore
@@ -47,7 +51,7 @@ from needlepoint.stores.place import claim, store_directory
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables import publishing
 from needlepoint.tables.compaction import Choice, Wish
-from needlepoint.tables.definitions import Batch, File, Index, check_name
+from needlepoint.tables.definitions import LONGEST_NAME, Batch, File, Index, Table, check_name
 from needlepoint.tables.queue import LocalQueue, Queue
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.staged import StagedFile
@@ -90,6 +94,7 @@ class Lake:
     def __init__(
         self, root: str | Path, *, create: bool = True, progress: Progress = no_progress, settings: Settings
     ) -> None:
+        forks.begin()
         self.root: Path | str = _root(root)
         self.store = store_directory(self.root, settings.store)
         # Another process that opens this lake may have another home.
@@ -107,12 +112,22 @@ class Lake:
         self._stores: dict[int, KeyStore] = {}
         self._lock = threading.Lock()
         self.unpacked = Unpacked(self.store / "unpacked", settings.unpacked_bytes)
-        file_indexes = FileIndexes(self._pack_store, self.unpacked, settings.index_bytes)
+        file_indexes = FileIndexes(self._pack_store, self.unpacked, settings.index_bytes, settings.payload_bytes)
         scratch = self.store / "scratch"
         self.indexer = Indexer(self.registry, self.key_store, self._pack_store, scratch, settings, progress)
         self.history = History(self.store, settings.history == "on")
         self.engine = Engine(self.registry, self.key_store, file_indexes, settings, self.history)
         self._lookup = Lookup(self.engine)
+        forks.own(self)
+
+    def abandon(self) -> None:
+        """In a child of the process that opened it: see forks.py."""
+        parts = ("registry", "queue", "unpacked", "indexer", "history", "engine", "_lookup")
+        for handle in (*(getattr(self, name) for name in parts), *self._stores.values()):
+            forks.leak(handle)
+        for name in parts:
+            setattr(self, name, forks.Abandoned())
+        self._stores, self._lock = {}, threading.Lock()
 
     def __enter__(self) -> Lake:
         return self
@@ -147,7 +162,13 @@ class Lake:
     def place(self, name: str, location: str | Path | None) -> str:
         if isinstance(location, str) and is_url(location):
             return _checked_url(location)
-        return f"{self.root}/{name}" if location is None else str(Path(location).expanduser().resolve())
+        place = f"{self.root}/{name}" if location is None else str(Path(location).expanduser().resolve())
+        if not is_url(place) and not is_nameable(place.removeprefix("/")):
+            raise UsageError(
+                f"{place!r} has a control character, or is not UTF-8: not every reader has a name for it.",
+                hint="Give the directory another name.",
+            )
+        return place
 
     def drop_table(self, name: str) -> None:
         """Forget a table and its indexes. Its files stay where they are; those that batches took out of it and that are
@@ -174,6 +195,16 @@ class Lake:
 
     # Indexes
 
+    def _free_name(self, table: Table, columns: tuple[str, ...], kind: str) -> str:
+        """One that no index has; that of the same index, which is refused for it, if there is one."""
+        taken = {index.name: index for index in self.registry.indexes()}
+        for number in itertools.count(1):
+            name = _index_name(table.name, "_".join(columns), kind, number)
+            other = taken.get(name)
+            if other is None or (other.table_id, other.columns, other.kind) == (table.id, columns, kind):
+                break
+        return name
+
     def create_index(
         self,
         table: str,
@@ -188,20 +219,23 @@ class Lake:
         """Declare an index and build it for the files there are; `build=False` leaves it to the next sync or event.
 
         With `embed`, what it knows of a file is put into the file itself, which every other reader goes on reading.
+        An interrupt leaves the index declared, with what was built; `build_index` or `sync` goes on.
         docs/indexes.md lists the kinds and their options.
         """
         columns = (column,) if isinstance(column, str) else tuple(column)
         found = declaring.check_index(self, table, columns, kind, embed, options)
-        chosen = name or _index_name(table, "_".join(columns), kind)
+        chosen = name or self._free_name(found, columns, kind)
         index = self.registry.create_index(found, chosen, columns, kind, embed=embed, options=options)
         if kind == "key":
             self.key_store(index).ingest([])  # an index without entries is there, and empty
         if build:
-            self.build_index(index.name)
+            for failure in (each for report in self.build_index(index.name) for each in report.failures):
+                _log.warning("%s", failure.reason)
         return index.name
 
     def build_index(self, name: str) -> list[SyncReport]:
-        """Build what an index lacks. One that cannot be made of some file is dropped, and NotIndexable says why."""
+        """Build what an index lacks. One that cannot be made of some file is dropped, and NotIndexable says why; files
+        that cannot be read are told in the reports."""
         index = self.registry.index(name)
         table = next(table for table in self.registry.tables() if table.id == index.table_id)
         reports = self.sync(table.name)
@@ -211,7 +245,6 @@ class Lake:
             if failure.index_id == index.id:
                 self.drop_index(name)
                 raise NotIndexable(failure.reason)
-            _log.warning("%s", failure.reason)
         return reports
 
     def build(self, table: str, index: str | None = None, *, pool: Pool | None = None) -> list[SyncReport]:
@@ -230,9 +263,9 @@ class Lake:
         any, without reading their data; or `from_data`, which embeds them anew too."""
         for each in self.indexes_of(table, index):
             self.indexer.begin_anew(each)
-        if from_data:
-            self.indexer.catch_up(self.registry.table(table), from_data=True)
-        return self.sync(table)
+        built, _ = self.indexer.catch_up(self.registry.table(table), from_data=True) if from_data else (0, ())
+        # What could not be built is tried once more, and told then.
+        return [SyncReport(table, indexed=built).then(report) for report in self.sync(table)]
 
     def indexes_of(self, table: str, name: str | None = None) -> list[Index]:
         """The indexes of a table, or the one of this name; UnknownName if there is none."""
@@ -447,7 +480,11 @@ class Lake:
     # Questions
 
     def sql(self, query: str, parameters: Mapping[str, Any] | None = None) -> Result:
-        """Any query DataFusion runs, with `$name` for parameters; and CREATE / DROP INDEX or VIEW, SHOW INDEXES."""
+        """Any query DataFusion runs, with `$name` for parameters; and CREATE / DROP INDEX or VIEW, SHOW INDEXES.
+
+        EXPLAIN and EXPLAIN ANALYZE give the lines of the report; EXPLAIN VERBOSE gives DataFusion's own plans.
+        """
+        check_text(query)
         match parse(query):
             case CreateIndex(table, columns, kind, name, options):
                 given = {key: value for key, value in options.items() if key != "embed"}
@@ -461,16 +498,29 @@ class Lake:
             case ShowIndexes(table):
                 return self._show_indexes(table)
             case CreateView(name, view):
-                self.engine.explain(view)
+                check_view(self.engine.explain, name, view)
                 self.registry.create_view(name, view)
                 return _answer("view", [name])
             case DropView(name):
                 self.registry.drop_view(name)
                 return _answer("dropped", [name])
+            case Explain(explained, analyze):
+                report = (
+                    self.engine.sql(explained, parameters).report if analyze else self.explain(explained, parameters)
+                )
+                return Result(pa.table({"plan": pa.array(str(report).split("\n"), pa.string())}), report)
         return self.engine.sql(query, parameters)
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
         """What a query would read and why, without reading it."""
+        check_text(query)
+        match parse(query):
+            case Explain(explained, analyze):
+                return self.engine.sql(explained, parameters).report if analyze else self.explain(explained, parameters)
+            case None:
+                pass
+            case _:
+                raise SqlError("only a query can be explained.", hint="CREATE, DROP and SHOW read no rows.")
         return self.engine.explain(query, parameters)
 
     def plan_read(self, table: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
@@ -546,9 +596,18 @@ def _opened(root: str, settings: Settings) -> Lake:
     return Lake(root, create=False, settings=settings)
 
 
-def _index_name(table: str, column: str, kind: str) -> str:
+forks.reset(_opened.cache_clear)
+
+
+def _index_name(table: str, column: str, kind: str, number: int) -> str:
+    """What an index is called without a name of its own; with a number where others have the same.
+
+    >>> _index_name("product", "Product Id", "key", 1), _index_name("product", "product.id", "key", 2)
+    ('product_product_id_key', 'product_product_id_key_2')
+    """
     plain = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in column.lower())
-    return f"{table}_{plain}_{kind}"[:63]
+    end = f"_{number}" if number > 1 else ""
+    return f"{table}_{plain}_{kind}"[: LONGEST_NAME - len(end)] + end
 
 
 def _answer(column: str, values: list[str]) -> Result:

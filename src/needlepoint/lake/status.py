@@ -32,7 +32,8 @@ class IndexStatus:
 @dataclass(frozen=True, slots=True)
 class TableStatus:
     """`indexed` files have everything that is declared; `unknown` ones lie in the directory, not in the registry.
-    `format` says who decides which files belong, and `version` is that of the log where one does."""
+    `format` says who decides which files belong, and `version` is that of the log where one does. `passed_over` are
+    files that no query reads: they have no footer yet, or no reader has a name for them."""
 
     name: str
     location: str
@@ -45,6 +46,7 @@ class TableStatus:
     indexes: tuple[IndexStatus, ...]
     format: str = "parquet"
     version: str = ""
+    passed_over: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ def table_status(lake: Lake, table: Table) -> TableStatus:
         indexes,
         table.format.partition("=")[0],
         snapshot.version,
+        len(snapshot.unfinished) + len(snapshot.unnamed),
     )
 
 

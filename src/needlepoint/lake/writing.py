@@ -39,7 +39,7 @@ def table_for(lake: Lake, name: str, staged: Sequence[StagedFile], staging: str)
     if name not in lake.registry.table_names():
         if not staged:
             raise UsageError(f"the first batch of table '{name}' is empty.", hint="It has no schema to go by.")
-        found = discover_table(staging, paths)
+        found = discover_table(staging, paths, skip_unfinished=False)
         # Another first batch may be quicker: then this one is a second.
         with contextlib.suppress(NameTaken):
             place = _own_place(lake, name)

@@ -7,6 +7,7 @@ local file and by an object store.
     cursor     an open object as a Python file
     ranges     many wanted ranges become few requests
     local      files
+    held       a version of a file that stays readable when it is replaced
     remote     objects in S3, through obstore: the only importer of it
     failures   what an object store refuses, in our words
     opening    a path or URL becomes one or the other
@@ -14,8 +15,9 @@ local file and by an object store.
     moving     to a final place, and out of it
 """
 
-from needlepoint.objects.base import Identity, OpenObject, is_url
+from needlepoint.objects.base import Identity, OpenObject, is_nameable, is_url
 from needlepoint.objects.cursor import Cursor
+from needlepoint.objects.held import HeldFile
 from needlepoint.objects.local import LocalFile
 from needlepoint.objects.moving import last_touched, move, remove, remove_directory, sync_file
 from needlepoint.objects.opening import as_source, concurrently, identify, identify_all, open_object
@@ -26,6 +28,7 @@ __all__ = [
     "LOCAL_GAP",
     "REMOTE_GAP",
     "Cursor",
+    "HeldFile",
     "Identity",
     "LocalFile",
     "OpenObject",
@@ -35,6 +38,7 @@ __all__ = [
     "concurrently",
     "identify",
     "identify_all",
+    "is_nameable",
     "is_url",
     "last_touched",
     "move",

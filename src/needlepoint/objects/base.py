@@ -2,34 +2,65 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol, Self
 
 from needlepoint.errors import FileChanged, NotParquet
 
+_UNREADABLE = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
-    """What tells one version of a file from the next: size and time, or where there is an ETag, size and ETag.
+    """What tells one version of a file from the next: size and times, or where there is an ETag, size and ETag.
 
     An object store gives its times in whole seconds, and other ones in a listing than for the object itself.
+
+    Whoever replaces a local file can keep its modification time (`rsync -t`, `cp -p`, `tar`), but neither choose the
+    time of the last change, `ctime_ns`, nor keep both that and the inode. 0 means that a number is not known, and an
+    unknown number says nothing. Both change where the content does not, too (chmod, a hard link, a restored backup):
+    `seems` compares without them.
     """
 
     size: int
     mtime_ns: int
     etag: str = ""
+    ctime_ns: int = 0
+    inode: int = 0
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Identity:
+        """Of a local file. SQLite keeps 63 bits of a number."""
+        return cls(status.st_size, status.st_mtime_ns, "", status.st_ctime_ns, status.st_ino & (1 << 63) - 1)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Identity):
             return NotImplemented
+        if self.etag or other.etag:
+            return self.size == other.size and self.etag == other.etag
         return (
-            self.size == other.size and self.etag == other.etag and (self.mtime_ns == other.mtime_ns or self.etag != "")
+            self.size == other.size
+            and self.mtime_ns == other.mtime_ns
+            and (self.ctime_ns == other.ctime_ns or not self.ctime_ns or not other.ctime_ns)
+            and (self.inode == other.inode or not self.inode or not other.inode)
         )
 
     def __hash__(self) -> int:
         return hash((self.size, self.etag or self.mtime_ns))
+
+    def seems(self, other: Identity) -> bool:
+        """Whether both can be of one content: nothing differs that a change of the content alone explains."""
+        return (
+            self.size == other.size and self.etag == other.etag and (self.mtime_ns == other.mtime_ns or self.etag != "")
+        )
+
+    def elsewhere(self) -> Identity:
+        """As another machine may see it: some shared file systems number inodes on each machine anew."""
+        return replace(self, inode=0) if self.inode else self
 
 
 class OpenObject(Protocol):
@@ -53,6 +84,10 @@ class OpenObject(Protocol):
     def check_unchanged(self, identity: Identity) -> None:
         """Raise FileChanged unless all that was read until now is of the version `identity` describes."""
 
+    def sample(self) -> str:
+        """A checksum of parts of a local file, which tells other content of the same size; empty for an object, whose
+        ETag tells. Not counted."""
+
     def close(self) -> None:
         """Closing twice does no harm."""
 
@@ -61,6 +96,16 @@ class OpenObject(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def is_nameable(path: str) -> bool:
+    """Whether all readers here have a name for a path: no part of it is empty, `.` or `..`, and it has no control
+    character and nothing that is not UTF-8.
+
+    >>> [is_nameable(path) for path in ("a/b.parquet", "a//b.parquet", "a/../b.parquet", "a\\nb.parquet")]
+    [True, False, False, False]
+    """
+    return _UNREADABLE.search(path) is None and not any(part in ("", ".", "..") for part in path.split("/"))
 
 
 def is_url(location: str) -> bool:

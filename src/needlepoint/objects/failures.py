@@ -5,12 +5,18 @@ The texts of its driver hold request bodies, key ids and signatures: no part of 
 
 from __future__ import annotations
 
+import errno
 import re
 
-from needlepoint.errors import ObjectStoreError
+from needlepoint.errors import FileError, ObjectStoreError
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d+)|\bstatus: (\d+)")
+
+# Of a text that can hold anything, such as values of a query, so much is looked at. A path is shorter.
+LONGEST_READ = 5000
+_LOCAL = re.compile(r"LocalFileSystem error: [^/]*(/.*?): ([^:]+?) \(os error (\d+)\)", re.DOTALL)
+_INVALID_PATH = re.compile(r'Path "(.*?)"(?:: Encountered illegal| contained empty)', re.DOTALL)
 
 _BY_OBJECT_STORE = re.compile(r"Object Store error|ObjectStore\(|Generic S3 error|Error performing [A-Z]+ ")
 # What the text says, what that means, what to do about it: the first that matches.
@@ -39,9 +45,29 @@ _MEANINGS = (
 )
 
 
+def local_failure(text: str) -> FileError | None:
+    """The error for what DataFusion says of a local file that it cannot open.
+
+    >>> print(local_failure("Generic LocalFileSystem error: Unable to open file /a: Too many open files (os error 24)"))
+    /a: it cannot be read: too many open files. Allow more open files: `ulimit -n 4096`.
+    """
+    found = _LOCAL.search(text[:LONGEST_READ])
+    if found is None:
+        return None
+    more = int(found[3]) in (errno.EMFILE, errno.ENFILE)
+    hint = "Allow more open files: `ulimit -n 4096`." if more else "Check its permissions, and the disk."
+    return FileError(found[1], f"it cannot be read: {found[2].lower()}", hint=hint)
+
+
 def is_by_object_store(text: str) -> bool:
     """Whether a text of DataFusion is about what an object store said."""
     return _BY_OBJECT_STORE.search(text) is not None
+
+
+def invalid_path(text: str) -> str:
+    """The path for which a driver has no name, if it says so."""
+    found = _INVALID_PATH.search(text[:LONGEST_READ])
+    return found[1] if found else ""
 
 
 def object_store_error(where: str, text: str) -> ObjectStoreError:
@@ -50,6 +76,10 @@ def object_store_error(where: str, text: str) -> ObjectStoreError:
     >>> print(object_store_error("s3://lake/a", "Generic S3 error: status code: 403 <Code>AccessDenied</Code>").message)
     s3://lake/a: access is refused (AccessDenied).
     """
+    if named := invalid_path(text):
+        shown = named.encode("unicode_escape").decode()
+        problem = f"the name '{shown}' has an empty part, `.`, `..` or a control character, and cannot be read"
+        return ObjectStoreError(where, problem, hint="Give it another name.")
     code = _CODE.search(text)
     status = _STATUS.search(text)
     detail = code[1] if code else f"status {status[1] or status[2]}" if status else ""

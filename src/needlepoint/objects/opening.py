@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from needlepoint import forks
 from needlepoint.objects.base import Identity, OpenObject, is_url
 from needlepoint.objects.cursor import Cursor
 from needlepoint.objects.local import LocalFile, identify_file
@@ -63,3 +64,6 @@ def concurrently(function: Callable[[Item], Made], items: Iterable[Item]) -> lis
 def _threads() -> ThreadPoolExecutor:
     """Apart from the threads of single requests, for which these wait."""
     return ThreadPoolExecutor(32, thread_name_prefix="needlepoint-object")
+
+
+forks.reset(_threads.cache_clear)

@@ -7,6 +7,7 @@ timeouts are the driver's.
 
 from __future__ import annotations
 
+import bisect
 import errno
 import functools
 import os
@@ -19,12 +20,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 import obstore
-from obstore.exceptions import BaseError, NotSupportedError, PreconditionError
+from obstore.exceptions import BaseError, InvalidPathError, NotSupportedError, PreconditionError
 from obstore.store import S3Store
 
+from needlepoint import forks
 from needlepoint.errors import NeedlepointError, UsageError
-from needlepoint.objects.base import Identity, OpenObject, changed, too_short
-from needlepoint.objects.failures import object_store_error
+from needlepoint.objects.base import Identity, OpenObject, changed, is_nameable, too_short
+from needlepoint.objects.failures import invalid_path, object_store_error
 from needlepoint.objects.ranges import REMOTE_GAP, Block, coalesce, cut, split
 
 if TYPE_CHECKING:
@@ -71,11 +73,23 @@ def split_url(url: str) -> tuple[str, str]:
 def checked_url(url: str) -> str:
     """The URL as tables keep it, without a slash at its end; UsageError when it is not one of an S3 bucket."""
     plain = url.rstrip("/")
+    _refuse_credentials(split_url(plain.partition("://")[2])[0])
     if not plain.startswith(SCHEME) or not split_url(plain)[0]:
         raise UsageError(f"'{url}' is no place for a lake or a table.", hint="Name a directory, or s3://bucket/prefix.")
-    if any(part in ("", ".", "..") for part in plain.removeprefix(SCHEME).split("/")):
-        raise UsageError(f"'{url}' has an empty or relative part.", hint="Name it as s3://bucket/prefix.")
+    if not is_nameable(plain.removeprefix(SCHEME)):
+        raise UsageError(
+            f"{url!r} has an empty or relative part, or a control character.", hint="Name it as s3://bucket/prefix."
+        )
     return plain
+
+
+def _refuse_credentials(bucket: str) -> None:
+    """UsageError, which shows nothing of it, when what stands in the place of a bucket is more than a name."""
+    if "@" in bucket or ":" in bucket:
+        raise UsageError(
+            "the URL holds credentials, which have no place there: it is stored and shown.",
+            hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and name it as s3://bucket/prefix.",
+        )
 
 
 def endpoint() -> tuple[str | None, bool]:
@@ -90,6 +104,7 @@ def endpoint() -> tuple[str | None, bool]:
 
 def store_of(bucket: str) -> S3Store:
     """The store of a bucket: the same one as long as the variables are the same."""
+    _refuse_credentials(bucket)
     return _store(bucket, tuple(map(os.environ.get, _VARIABLES)))
 
 
@@ -110,6 +125,9 @@ def _store(bucket: str, environment: tuple[str | None, ...]) -> S3Store:
 @functools.cache
 def _requests() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="needlepoint-request")
+
+
+forks.reset(_requests.cache_clear)
 
 
 def _identity(found: ObjectMeta) -> Identity:
@@ -133,16 +151,87 @@ def _refuse(url: str, error: Exception) -> NoReturn:
     raise object_store_error(url, str(error)) from None
 
 
-def list_objects(url: str) -> Iterator[tuple[str, Identity]]:
-    """Paths below `url`, relative to it, with their identities; `s3://b/a` holds nothing of `s3://b/ab`."""
+def list_objects(url: str, passed_over: list[str] | None = None) -> Iterator[tuple[str, Identity]]:
+    """Paths below `url`, relative to it, with their identities; `s3://b/a` holds nothing of `s3://b/ab`.
+
+    S3 has keys that no reader here has a name for (see `is_nameable`). They come into `passed_over`.
+    """
     bucket, prefix = split_url(url)
     start = len(prefix) + 1 if prefix else 0
+    last = ""
+    keys: list[str] | None = None
+    while True:
+        try:
+            pages = obstore.list(
+                store_of(bucket), f"{prefix}/" if prefix else None, offset=last or None, chunk_size=LIST_PAGE
+            )
+            for page in pages:
+                for found in page:
+                    last = found["path"]
+                    yield last[start:], _identity(found)
+            return
+        except InvalidPathError as error:
+            # The driver gives nothing of a page with such a key. Which keys there are is asked of another; of those in
+            # the page each is asked for, and behind it the listing goes on.
+            keys = _all_keys(url, error) if keys is None else keys
+            if (key := invalid_path(str(error))) not in keys:
+                bisect.insort(keys, key)  # pyarrow takes one that ends with two slashes for a directory
+            known, unnamed = _around(keys, last)
+            if passed_over is not None:
+                passed_over += [key[start:] for key in unnamed]
+            urls = [f"{SCHEME}{bucket}/{key}" for key in known]
+            for key, identity in zip(known, _requests().map(_identity_or_none, urls), strict=True):
+                if identity is not None:
+                    yield key[start:], identity
+            if not unnamed or not known or known[-1] < unnamed[-1]:
+                return  # no key is left
+            last = known[-1]
+        except (BaseError, OSError, ValueError) as error:
+            raise object_store_error(url, str(error)) from None
+
+
+def _around(keys: Sequence[str], last: str) -> tuple[list[str], list[str]]:
+    """Of sorted keys behind the `last` that was listed: those with a name up to the first behind the next that has
+    none; and those without a name before that.
+
+    >>> _around(["a", "b", "b//c", "b//d", "e", "f"], "a")
+    (['b', 'e'], ['b//c', 'b//d'])
+    """
+    known: list[str] = []
+    unnamed: list[str] = []
+    for key in keys:
+        if key <= last:
+            continue
+        if not is_nameable(key):
+            unnamed.append(key)
+        else:
+            known.append(key)
+            if unnamed:
+                break
+    return known, unnamed
+
+
+def _all_keys(url: str, error: Exception) -> list[str]:
+    """In the order of S3, with those that the driver has no name for. pyarrow tells no ETags, and is slower."""
+    from pyarrow import fs
+
+    address, _ = endpoint()
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     try:
-        for page in obstore.list(store_of(bucket), f"{prefix}/" if prefix else None, chunk_size=LIST_PAGE):
-            for found in page:
-                yield found["path"][start:], _identity(found)
-    except (BaseError, OSError, ValueError) as error:
+        store = fs.S3FileSystem(endpoint_override=address, region=region)
+        found = store.get_file_info(fs.FileSelector("/".join(filter(None, split_url(url))), recursive=True))
+    except (OSError, ValueError):
         raise object_store_error(url, str(error)) from None
+    keys = [each.path.partition("/")[2] for each in found if each.type == fs.FileType.File]
+    below = f"{split_url(url)[1]}/".removeprefix("/")
+    return sorted(key for key in keys if key.startswith(below))
+
+
+def _identity_or_none(url: str) -> Identity | None:
+    try:
+        return identify_object(url)
+    except FileNotFoundError:
+        return None
 
 
 class RemoteObject:
@@ -180,6 +269,9 @@ class RemoteObject:
         current = self.identity if self.identity.etag else identify_object(self.path)
         if current != identity:
             raise changed(self.path, identity, current)
+
+    def sample(self) -> str:
+        return ""
 
     def read(self, offset: int, length: int) -> bytes:
         return self.read_ranges([(offset, length)])[0]

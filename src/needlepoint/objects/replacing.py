@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from needlepoint import forks
 from needlepoint.errors import FileError
 from needlepoint.objects.base import Identity, OpenObject, changed, is_url
 from needlepoint.objects.local import LocalFile, identify_file
@@ -47,9 +48,13 @@ def open_to_replace(path: str, identity: Identity | None = None) -> Iterator[Ope
     Of several processes that replace one local file, each waits for the one before it, and sees what that one made.
     """
     with open_object(path, identity) if is_url(path) else _locked(path) as file:
-        if identity is not None and file.identity != identity:
-            raise changed(path, identity, file.identity)
-        yield file
+        locked = file.descriptor if isinstance(file, LocalFile) else -1
+        try:
+            if identity is not None and file.identity != identity:
+                raise changed(path, identity, file.identity)
+            yield file
+        finally:
+            forks.unlock(locked)
 
 
 def replace(file: OpenObject, pieces: Sequence[Piece]) -> Identity:
@@ -86,6 +91,7 @@ def _locked(path: str) -> LocalFile:
                 fcntl.flock(file.descriptor, fcntl.LOCK_EX)
             file.identity = file.current()
             if os.path.samestat(os.fstat(file.descriptor), os.stat(file.path)):  # noqa: PTH116
+                forks.lock(file.descriptor)
                 return file
         except BaseException:
             file.close()
@@ -124,7 +130,16 @@ def _replace_file(file: LocalFile, pieces: Sequence[Piece]) -> Identity:
         beside.unlink(missing_ok=True)
         raise
     _sync_directory(place.parent)
-    # Of what was written here, not of what lies there now: another writer may have replaced it already.
+    return _identity_in_place(place, made)
+
+
+def _identity_in_place(place: Path, made: os.stat_result) -> Identity:
+    """Of what was written here, not of what lies there now: another writer may have replaced it already. Renaming
+    changed the time of the last change."""
+    with contextlib.suppress(FileNotFoundError):
+        now = place.stat()
+        if os.path.samestat(now, made) and now.st_mtime_ns == made.st_mtime_ns:
+            return Identity.of(now)
     return Identity(made.st_size, made.st_mtime_ns)
 
 

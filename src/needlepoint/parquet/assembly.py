@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from needlepoint.parquet import thrift
+from needlepoint.parquet import int96, thrift
 from needlepoint.parquet.thrift import I64, LIST, STRUCT, Struct, Writer, zigzag
 
 MAGIC = b"PAR1"
@@ -78,7 +78,7 @@ def arrow_schema(frame: Frame) -> pa.Schema:
 
     Arrow's own serialisation would not do: it renames the parts of a map.
     """
-    with pq.ParquetFile(pa.BufferReader(assemble(frame, []))) as empty:
+    with pq.ParquetFile(pa.BufferReader(assemble(frame, [])), coerce_int96_timestamp_unit=int96.UNIT) as empty:
         return empty.schema_arrow
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from needlepoint.errors import NotParquet
 from needlepoint.objects import Identity, OpenObject, open_object
-from needlepoint.parquet import assembly, card, page_headers
+from needlepoint.parquet import assembly, card, page_headers, sound
 from needlepoint.parquet.card import ABSENT, ChunkTable, Field, FileCard, PageTable
 from needlepoint.parquet.embedded import Listed, embedded, fingerprint
 from needlepoint.parquet.footer import (
@@ -31,6 +31,7 @@ from needlepoint.parquet.page_index import (
     ColumnIndex,
     Int64Array,
     OffsetIndex,
+    agrees,
     decode_column_index,
     decode_offset_index,
     is_plausible,
@@ -49,12 +50,13 @@ _DICTIONARY_HEADER = 100  # bytes at most; as in parquet-cpp
 @dataclass(frozen=True, slots=True)
 class Description:
     """A card, for each of its chunks the bounds of its pages, None where the file gives none, the indexes that are
-    embedded in the file, and what tells its data from that of another."""
+    embedded in the file, what tells its data from that of another, and its sample (see `OpenObject`)."""
 
     card: FileCard
     page_bounds: tuple[ColumnIndex | None, ...]
     embedded: Listed
     fingerprint: str
+    sample: str = ""
 
 
 def build_card(path: str, identity: Identity | None = None) -> FileCard:
@@ -65,32 +67,24 @@ def build_card(path: str, identity: Identity | None = None) -> FileCard:
     return describe(path, identity).card
 
 
-def describe(path: str, identity: Identity | None = None) -> Description:
-    """All there is to know of the file at `path` without decoding values; errors as of `build_card`."""
-    with open_object(path, identity) as file:
+def describe(path: str, identity: Identity | None = None, *, opened: OpenObject | None = None) -> Description:
+    """All there is to know of the file at `path`, or of one that is `opened`, without decoding values; errors as of
+    `build_card`."""
+    with opened or open_object(path, identity) as file:
         metadata = read_footer(file)
         columns = leaves(metadata.schema)
         chunks = [group.columns[leaf] for leaf in range(len(columns)) for group in metadata.row_groups]
-        _check_places(file, chunks)
+        sound.check(file, metadata)
         ends = _ends(file, metadata, chunks)
         indexes = _offset_indexes(file, metadata, chunks)
         bounds = _column_indexes(file, chunks, indexes)
         _walk_headers(file, metadata, chunks, ends, indexes, bounds)
         _forget_bounds_of_unknown_order(metadata, chunks, bounds)
+        _forget_bounds_that_contradict(metadata, columns, chunks, indexes, bounds)
+        sample = file.sample()
         file.check_unchanged(file.identity)
         found = _card(file, metadata, columns, chunks, ends, indexes)
-        return Description(found, tuple(bounds), embedded(file, metadata), fingerprint(metadata))
-
-
-def _check_places(file: OpenObject, chunks: list[ColumnChunk]) -> None:
-    for chunk in chunks:
-        if chunk.file_path:
-            raise NotParquet(
-                file.path, f"column {'.'.join(chunk.path)} lies in another file, {chunk.file_path}",
-                hint="Name the data files themselves, not a summary of them.",
-            )  # fmt: skip
-        if chunk.start < 0 or chunk.total_compressed_size < 0 or chunk.end > file.size:
-            raise NotParquet(file.path, f"column {'.'.join(chunk.path)} lies outside the file", hint=_HINT)
+        return Description(found, tuple(bounds), embedded(file, metadata), fingerprint(metadata), sample)
 
 
 def _ends(file: OpenObject, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[int]:
@@ -193,6 +187,23 @@ def _forget_bounds_of_unknown_order(
         bounds[number] = None
 
 
+def _forget_bounds_that_contradict(
+    metadata: FileMetadata,
+    columns: tuple[Leaf, ...],
+    chunks: list[ColumnChunk],
+    indexes: list[OffsetIndex | None],
+    bounds: list[ColumnIndex | None],
+) -> None:
+    groups = metadata.row_groups
+    for number, (pages, index) in enumerate(zip(indexes, bounds, strict=True)):
+        if pages is None or index is None or columns[number // len(groups)].nested:
+            continue
+        rows = np.diff(pages.first_row_index, append=groups[number % len(groups)].num_rows)
+        nulls = _null_count(chunks[number])
+        if not agrees(index, rows, None if nulls == ABSENT else nulls):
+            bounds[number] = None
+
+
 def _read_places(file: OpenObject, places: list[tuple[int | None, int | None]]) -> Iterator[tuple[int, bytes]]:
     """The bytes at each place that lies in the file, with its number."""
     wanted: list[int] = []
@@ -285,7 +296,7 @@ def _pages(
         if index is None:
             data = np.array([chunk.data_page_offset])
             offsets.append(data)
-            sizes.append(ends[number] - data)
+            sizes.append(np.maximum(ends[number] - data, 0))
             rows.append(np.array([first_row]))
         else:
             offsets.append(index.offset)

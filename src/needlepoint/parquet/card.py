@@ -188,9 +188,45 @@ class FileCard:
         """The card that `to_bytes` wrote; CardCorrupt (a ValueError) when the bytes are not one."""
         header, arrays, blobs = card_format.unpack(data)
         try:
-            return _from_parts(header, arrays, blobs)
-        except (KeyError, TypeError, ValueError, IndexError, OSError, pa.ArrowException) as error:
+            card = _from_parts(header, arrays, blobs)
+            _check(card)
+            return card
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError, OSError,
+                pa.ArrowException) as error:  # fmt: skip
             raise CardCorrupt(f"the card cannot be read: {error}") from error
+
+
+def _check(card: FileCard) -> None:
+    """That a card describes places of its own file, and as many as it says; ValueError if not. Nothing that is read by
+    it is then larger than the file."""
+    groups, pages, starts, rows = card.num_row_groups, card.pages, card.page_starts, card.row_group_rows
+    chunks, size = len(card.leaves) * groups, card.identity.size
+    sizes = {len(getattr(card.chunks, name)) for name in _CHUNK_ARRAYS}
+    if groups < 0 or sizes != {chunks} or len(starts) != chunks + 1 or starts[0] != 0 or starts[-1] != len(pages.size):
+        raise ValueError("chunks and pages are not as many as they should be")
+    if rows[0] != 0 or rows[-1] != card.num_rows or (np.diff(rows) < 0).any() or (np.diff(starts) < 0).any():
+        raise ValueError("rows or pages are counted wrongly")
+    places = ((card.chunks.start, card.chunks.size), (card.chunks.start, card.chunks.dictionary_size),
+              (pages.offset, pages.size))  # fmt: skip
+    for offset, length in places:
+        if len(offset) and (min(offset.min(), length.min()) < 0 or max(offset.max(), length.max()) > size):
+            raise ValueError("a page lies outside the file")
+    if len(pages.first_row) and not 0 <= pages.first_row.min() <= pages.first_row.max() < card.num_rows:
+        raise ValueError("a page of other rows")
+    if card.chunks.codec.min(initial=0) < 0 or card.chunks.encodings.min(initial=0) < 0:
+        raise ValueError("a codec or an encoding that does not exist")
+    if [each.name for each in card.fields] != card.arrow_schema.names:
+        raise ValueError("columns of other names")
+    leaf = 0
+    for number, each in enumerate(card.fields):
+        own = card.leaves[leaf : each.last_leaf]
+        if each.first_leaf != leaf or each.last_leaf < leaf or any(found.field != number for found in own):
+            raise ValueError(f"column {each.name} has other leaves")
+        if not all(type(found.physical_type) is int and type(found.nested) is bool for found in own):
+            raise ValueError(f"column {each.name} is of no type")
+        leaf = each.last_leaf
+    if leaf != len(card.leaves):
+        raise ValueError("leaves of no column")
 
 
 _CHUNK_ARRAYS = tuple(ChunkTable.__dataclass_fields__)

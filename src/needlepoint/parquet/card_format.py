@@ -26,6 +26,8 @@ _LENGTH = struct.Struct("<I")
 _WIDTHS = ("<i1", "<i2", "<i4", "<i8")
 # Level 1 of zstd: half the size of the numbers at the speed of the disk.
 _CODEC_LEVEL = 1
+# What a card may grow to when it is decompressed; zstd makes 32 KB of a byte where all are equal.
+_ANY_SIZE, _MOST_GROWTH = 64 << 20, 1 << 10
 _UNREADABLE = (
     struct.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError, MemoryError, RecursionError,
 )  # fmt: skip
@@ -54,6 +56,11 @@ def unpacked_size(data: bytes) -> int:
     return size
 
 
+def _most(packed: int) -> int:
+    """What so many bytes may become. Numbers of a card that are all alike become little, and their names repeat."""
+    return _ANY_SIZE + _MOST_GROWTH * packed
+
+
 def unpack(data: bytes, most: int | None = None) -> tuple[dict[str, Any], list[Int64Array], list[bytes]]:
     """What `pack` was given; CardCorrupt for other bytes, and for those that decompressed would be more than `most`."""
     if len(data) < _PREFIX.size:
@@ -64,23 +71,14 @@ def unpack(data: bytes, most: int | None = None) -> tuple[dict[str, Any], list[I
         raise CardCorrupt(f"not a card of version {VERSION}: {data[:5]!r}")
     if zlib.crc32(body) != checksum:
         raise CardCorrupt("the checksum of the card does not match")
-    if most is not None and size > most:
+    if size > (_most(len(body)) if most is None else most):
         raise CardCorrupt(f"{len(data)} bytes that would become {size}")
     try:
         payload: bytes = pa.Codec("zstd").decompress(body, decompressed_size=size, asbytes=True)
         (length,) = _LENGTH.unpack_from(payload)
         header = json.loads(payload[4 : 4 + length])
         return _sections(header, payload, 4 + length)
-    except (
-        struct.error,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OSError,
-        MemoryError,
-        RecursionError,
-    ) as error:
+    except _UNREADABLE as error:
         raise CardCorrupt(f"the card cannot be read: {error}") from error
 
 

@@ -11,6 +11,8 @@ UNCOMPRESSED = 0
 # Hadoop and others, and only the decoder of whole files tells them apart.
 # Compressed pages announce their size; one that announces more is not taken apart here, and pyarrow may judge it.
 LARGEST_PAGE = 64 * 1024 * 1024
+# What compressed bytes can grow to: zstd makes 32 KB of one byte at most, where all are equal.
+MOST_GROWTH, ANY_GROWTH = 1 << 15, 1 << 20
 _NAMES = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 
 
@@ -32,8 +34,8 @@ def decompress(number: int, data: bytes, size: int) -> bytes:
         if number != UNCOMPRESSED:
             raise ValueError(f"codec {number} is not known")
         return data
-    if not 0 <= size <= LARGEST_PAGE:
-        raise ValueError(f"a page of {size} bytes")
+    if not 0 <= size <= min(LARGEST_PAGE, ANY_GROWTH + MOST_GROWTH * len(data)):
+        raise ValueError(f"a page of {size} bytes in {len(data)}")
     try:
         found: bytes = codec.decompress(data, decompressed_size=size, asbytes=True)
     except (pa.ArrowException, OSError) as error:

@@ -37,6 +37,7 @@ from needlepoint.parquet.embedded import (
     embedded,
     fingerprint,
     is_intact,
+    most_unpacked,
     read_payload,
 )
 from needlepoint.parquet.footer import FileMetadata, parse_footer, read_footer
@@ -192,7 +193,7 @@ def _packed(data: bytes) -> tuple[str, bytes]:
     # A list of values is read where it lies by those who know nothing of codecs.
     if len(data) >= _SMALL and not data.startswith(value_list.MAGIC):
         packed: bytes = pa.Codec("zstd").compress(data, asbytes=True)
-        if len(packed) < 0.9 * len(data):
+        if len(packed) < 0.9 * len(data) and len(data) <= most_unpacked(len(packed)):
             return "zstd", packed
     return "none", data
 

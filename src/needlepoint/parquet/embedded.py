@@ -37,6 +37,8 @@ PAYLOAD_MAGIC = b"NPX1"
 # Unpacked bytes of one payload; what claims more is no index of ours.
 LARGEST = (1 << 31) - 1
 _READ_AT_ONCE = 8 << 20
+# What bytes may grow to when they are unpacked: a little for all, then in proportion.
+_ANY_SIZE, _MOST_GROWTH = 1 << 20, 64
 _TEXTS, _NUMBERS = ("kind", "codec", "checksum", "fingerprint"), ("version", "offset", "length", "size")
 _HINT = "Embed the index again; the data of the file is not concerned."
 
@@ -164,6 +166,9 @@ def _bounds(known: Statistics) -> tuple[bytes | None, ...]:
 
 def read_payload(file: OpenObject, entry: Embedded) -> bytes:
     """What was embedded; PayloadDamaged when the file holds something else in its place."""
+    if entry.size > most_unpacked(entry.length):
+        problem = f"the embedded index {entry.name} claims {entry.size:,} bytes in {entry.length:,}"
+        raise PayloadDamaged(file.path, problem, hint=_HINT)
     stored = file.read(entry.offset, entry.length)
     if checksum(stored) != entry.checksum:
         raise PayloadDamaged(file.path, f"the embedded index {entry.name} does not match its checksum", hint=_HINT)
@@ -197,6 +202,16 @@ def _unpacked(path: str, entry: Embedded, data: bytes) -> bytes:
     if not left:
         raise PayloadDamaged(path, f"the embedded index {entry.name} is larger than it says", hint=_HINT)
     return b"".join(parts)
+
+
+def most_unpacked(packed: int, any_size: int = _ANY_SIZE) -> int:
+    """What so many bytes may become when they are unpacked. Those who write keep to it: a small file that claims large
+    sizes is refused before memory is taken for it.
+
+    >>> most_unpacked(25_000)
+    2648576
+    """
+    return min(LARGEST, any_size + _MOST_GROWTH * packed)
 
 
 def checksum(stored: bytes) -> str:

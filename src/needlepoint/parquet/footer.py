@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from needlepoint.errors import NotParquet
+from needlepoint.errors import NotParquet, Unfinished
 from needlepoint.objects import OpenObject
 from needlepoint.parquet import thrift
 from needlepoint.parquet.thrift import Struct, ThriftError
 
 # One request of this size holds the whole footer of most files, and often their page indexes.
 TAIL = 64 * 1024
+# Values of a footer take many times its bytes in memory; the largest that writers make have tens of megabytes.
+LARGEST_FOOTER = 512 * 1024 * 1024
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 _CORRUPT_HINT = "The file is truncated or corrupt; write it again."
+_UNFINISHED_HINT = "Whoever writes it has not finished, or died; write it again."
 _ENCRYPTED_HINT = "Encrypted files are not supported; write the table without encryption."
 
 OPTIONAL, REPEATED = 1, 2  # parquet.thrift, FieldRepetitionType
@@ -144,21 +147,19 @@ def read_footer(file: OpenObject) -> FileMetadata:
 def _footer_bytes(file: OpenObject) -> bytes:
     size = file.size
     if size < 12:
-        raise NotParquet(file.path, f"{size} bytes are too few for a Parquet file", hint=_CORRUPT_HINT)
+        raise Unfinished(file.path, f"{size} bytes are too few for a Parquet file", hint=_UNFINISHED_HINT)
     tail = file.read(max(0, size - TAIL), min(size, TAIL))
     magic = tail[-4:]
     if magic == ENCRYPTED_MAGIC:
         raise NotParquet(file.path, "the footer is encrypted", hint=_ENCRYPTED_HINT)
     if magic != MAGIC:
         if file.read(0, 4) in (MAGIC, ENCRYPTED_MAGIC):
-            raise NotParquet(
-                file.path,
-                "the file is truncated: it begins as Parquet and has no footer",
-                hint="Whoever writes it has not finished, or died; write it again.",
+            raise Unfinished(
+                file.path, "the file is truncated: it begins as Parquet and has no footer", hint=_UNFINISHED_HINT
             )
         raise NotParquet(file.path, "not a Parquet file", hint="A Parquet file begins and ends with PAR1.")
     length = int.from_bytes(tail[-8:-4], "little")
-    if length == 0 or length > size - 12:
+    if length == 0 or length > min(size - 12, LARGEST_FOOTER):
         raise NotParquet(file.path, f"the footer claims {length} bytes of a file of {size}", hint=_CORRUPT_HINT)
     if length + 8 <= len(tail):
         return tail[-8 - length : -8]

@@ -78,7 +78,8 @@ def parse_header(data: bytes, position: int = 0) -> PageHeader:
         # 6: of the repetition levels, 7: is_compressed, 8: statistics }
         inner = fields.struct(8)
         nulls, low, high = _bounds(inner.optional_struct(8))
-        nulls = inner.optional_integer(2) if nulls is None else nulls
+        counted = inner.optional_integer(2)
+        nulls = counted if nulls in (None, counted) else None  # counted twice, and not alike: not known
         definition, repetition, rows = inner.integer(5), inner.integer(6), inner.integer(3)
         if min(definition, repetition, rows) < 0 or definition + repetition > sizes[3]:
             raise ThriftError("levels longer than their page")

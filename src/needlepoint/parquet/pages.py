@@ -14,7 +14,16 @@ import pyarrow as pa
 from pyarrow._parquet import ParquetReader
 
 from needlepoint.errors import NotParquet
-from needlepoint.objects import LOCAL_GAP, REMOTE_GAP, coalesce, concurrently, is_url, open_object
+from needlepoint.objects import (
+    LOCAL_GAP,
+    REMOTE_GAP,
+    OpenObject,
+    coalesce,
+    concurrently,
+    is_url,
+    open_object,
+)
+from needlepoint.parquet import int96
 from needlepoint.parquet.assembly import AssembledChunk, Frame, assemble, count_values
 from needlepoint.parquet.caches import Caches
 from needlepoint.parquet.card import FileCard
@@ -23,6 +32,7 @@ from needlepoint.parquet.kept import Kept
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.parquet.plan import Choice, ColumnsPlan, FilePlan, LeafPlan, prepare
 from needlepoint.parquet.take import take
+from needlepoint.parquet.texts import NotText, check_texts, not_text
 from needlepoint.parquet.whole import read_whole
 
 _HINT = "The file is corrupt, or its page index is; write it again."
@@ -56,11 +66,16 @@ Read = tuple[pa.Table, ReadStats]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Rows of one file, by numbers that count from 0, ascend and do not repeat; `card` describes the file."""
+    """Rows of one file, by numbers that count from 0, ascend and do not repeat; `card` describes the file.
+    `held` opens a version that stays, whatever lies at the path."""
 
     path: str
     card: FileCard
     rows: Int64Array
+    held: Callable[[], OpenObject] | None = None
+
+    def open(self) -> OpenObject:
+        return open_object(self.path, self.card.identity) if self.held is None else self.held()
 
 
 def read_rows(
@@ -167,11 +182,13 @@ def _read_whole(wanted: Wanted, columns: tuple[str, ...], plan: ColumnsPlan, cau
 
     NotParquet, with the first reason, when it cannot either.
     """
-    with open_object(wanted.path) as file:
+    with open_object(wanted.path) if wanted.held is None else wanted.held() as file:
         file.check_unchanged(wanted.card.identity)
         try:
             arrays, row_groups = read_whole(file, wanted.card, columns, wanted.rows)
             table = _table(plan, columns, arrays)
+        except NotText as error:
+            raise not_text(wanted.path, error) from None
         except (pa.ArrowException, OSError, _Mismatch) as error:
             raise NotParquet(wanted.path, f"pages cannot be decoded: {cause}", hint=_HINT) from error
         file.check_unchanged(wanted.card.identity)
@@ -191,7 +208,7 @@ def _fetch(wanted: Wanted, columns: tuple[str, ...], caches: Caches | None) -> _
     kept = None if caches is None else Kept(caches, wanted.path, wanted.card.identity, len(wanted.rows))
     request = _Request(kept)
     parts = [request.add(file, wanted.rows) for file in prepare(wanted.card, columns).files]
-    with open_object(wanted.path, wanted.card.identity) as file:
+    with wanted.open() as file:
         file.check_unchanged(wanted.card.identity)
         found, cached = (file.read_ranges(request.ranges), 0) if kept is None else kept.read(file, request.ranges)
         file.check_unchanged(wanted.card.identity)
@@ -329,7 +346,9 @@ def _taken(column: Column, positions: Int64Array) -> pa.ChunkedArray:
 def _open(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]]) -> ParquetReader:
     reader = ParquetReader()
     data = assemble(frame, row_groups)
-    reader.open(pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True)
+    reader.open(
+        pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True, coerce_int96_timestamp_unit=int96.UNIT
+    )
     return reader
 
 
@@ -413,7 +432,12 @@ def _assembled(chunk: _ChunkPart, blocks: list[bytes]) -> AssembledChunk:
 
 def _table(plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray]) -> pa.Table:
     wanted = [arrays[name] for name in columns]
+    for number in plan.int96:
+        if pa.types.is_fixed_size_binary(wanted[number].type):
+            wanted[number] = int96.decoded(wanted[number], plan.schema.types[number])
     for name, expected, column in zip(columns, plan.schema.types, wanted, strict=True):
         if column.type != expected:
             raise _Mismatch(f"column {name} was read as {column.type}, not {expected}")
+    for number in plan.texts:
+        check_texts(columns[number], wanted[number])
     return pa.Table.from_arrays(wanted, schema=plan.schema)

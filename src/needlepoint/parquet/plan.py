@@ -22,8 +22,10 @@ from needlepoint.parquet import assembly, thrift
 from needlepoint.parquet.assembly import Frame
 from needlepoint.parquet.card import ARROW_SCHEMA, Field, FileCard
 from needlepoint.parquet.dictionaries import is_keepable
-from needlepoint.parquet.footer import OPTIONAL
+from needlepoint.parquet.footer import OPTIONAL, Leaf
+from needlepoint.parquet.int96 import FIXED_LENGTH, INT96, as_binary
 from needlepoint.parquet.page_index import Int64Array
+from needlepoint.parquet.texts import holds_text
 
 # Column sets a card keeps prepared.
 _PREPARED_LIMIT = 32
@@ -51,7 +53,8 @@ class LeafPlan:
             mask = int(self.card.chunks.encodings[index])
             encodings = [encoding for encoding in range(mask.bit_length()) if mask >> encoding & 1]
             codec = self.codec(row_group)
-            found = self.heads[row_group] = assembly.chunk_head(leaf.physical_type, encodings, leaf.path, codec)
+            physical = FIXED_LENGTH if is_int96(leaf) else leaf.physical_type
+            found = self.heads[row_group] = assembly.chunk_head(physical, encodings, leaf.path, codec)
         return found
 
     def alone(self) -> tuple[Frame, bool]:
@@ -158,6 +161,8 @@ class ColumnsPlan:
 
     files: tuple[FilePlan, ...]
     schema: pa.Schema
+    texts: tuple[int, ...]  # the places of columns that hold strings
+    int96: tuple[int, ...]  # and of those that are read as bytes
 
 
 def prepare(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
@@ -184,7 +189,14 @@ def _prepare(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
     )
     schema = pa.schema([card.arrow_schema.field(card.number_of(name)) for name in columns])
     schema = schema.with_metadata(card.arrow_schema.metadata)
-    return ColumnsPlan(files, schema)
+    texts = tuple(number for number, type in enumerate(schema.types) if holds_text(type))
+    stamps = tuple(number for number, name in enumerate(columns) if is_int96(card.leaves[card.find(name).first_leaf]))
+    return ColumnsPlan(files, schema, texts, stamps)
+
+
+def is_int96(leaf: Leaf) -> bool:
+    """Flat ones, which are read as bytes. pyarrow reads the others."""
+    return leaf.physical_type == INT96 and not leaf.nested
 
 
 def _plan_field(card: FileCard, each: Field) -> FieldPlan:
@@ -228,7 +240,7 @@ def _frame(card: FileCard, fields: list[Field]) -> Frame:
     origin = _arrow_origin(card, fields)
     return assembly.make_frame(
         card.version,
-        [each.raw for each in fields],
+        [as_binary(each.raw) if is_int96(card.leaves[each.first_leaf]) else each.raw for each in fields],
         sum(each.elements for each in fields),
         [] if origin is None else [(ARROW_SCHEMA, origin)],
         card.created_by,

@@ -24,8 +24,10 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.objects import Identity, as_source, identify, is_url, move
+from needlepoint.parquet import int96
 from needlepoint.parquet.card import ARROW_SCHEMA
 from needlepoint.parquet.embedded import INDEXES
+from needlepoint.parquet.sound import ensure_sound
 from needlepoint.parquet.value_list import FOOTER_KEY
 
 # Keys of a footer that describe the bytes of that one file.
@@ -36,7 +38,7 @@ BLOOM_BITS = 10.5  # of a filter for each value, at one wrong answer in a hundre
 ROW_GROUP_ROWS = 1 << 20
 
 # An integer of the width of its physical type is the same with its annotation and without.
-_PLAIN_INTEGER = re.compile(r"(int(32|64) .*) \(Int\(bitWidth=\2, isSigned=true\)\);")
+_PLAIN_INTEGER = re.compile(r"^(\s*\w+ int(32|64) .*) \(Int\(bitWidth=\2, isSigned=true\)\);$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Pages:
 
 def form_of(path: str, identity: Identity | None = None) -> Form:
     try:
+        ensure_sound(path, identity)
         with pq.ParquetFile(as_source(path, identity)) as opened:
             return _form(opened)
     except (pa.ArrowException, OSError) as error:
@@ -193,10 +196,16 @@ def read_unchanged(path: str, identity: Identity, columns: Sequence[str] | None 
 
 
 @contextmanager
-def opened(path: str, identity: Identity) -> Iterator[pq.ParquetFile]:
+def opened(path: str, identity: Identity, int96_unit: str = "ns") -> Iterator[pq.ParquetFile]:
+    """A file to be read. In nanoseconds, which hold all digits of an INT96, it is written again as it was; NotParquet
+    when some do not fit."""
     _check(path, identity)
     try:
-        with pq.ParquetFile(as_source(path, identity), pre_buffer=False, buffer_size=1 << 20) as file:
+        ensure_sound(path, identity)
+        with pq.ParquetFile(
+            as_source(path, identity), pre_buffer=False, buffer_size=1 << 20, coerce_int96_timestamp_unit=int96_unit
+        ) as file:
+            int96.check(path, identity, file.schema, unit=int96_unit)
             yield file
     except FileNotFoundError:
         raise FileChanged(path, "is gone") from None

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow._parquet import ParquetReader
 
 from needlepoint.objects import Cursor, OpenObject
+from needlepoint.parquet import int96
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.page_index import Int64Array
 from needlepoint.parquet.take import take
@@ -30,7 +31,11 @@ def read_whole(
     positions = rows + shift[np.searchsorted(groups, group_of_row)]
     fields = sorted((card.find(name) for name in dict.fromkeys(columns)), key=lambda each: each.first_leaf)
     reader = ParquetReader()
-    reader.open(pa.PythonFile(Cursor(file), mode="r"), pre_buffer=False, arrow_extensions_enabled=True)
+    reader.open(
+        pa.PythonFile(Cursor(file), mode="r"), pre_buffer=False, arrow_extensions_enabled=True,
+        coerce_int96_timestamp_unit=int96.UNIT,
+    )  # fmt: skip
+    int96.check(file.path, card.identity, reader.metadata.schema, columns)
     leaves = [leaf for each in fields for leaf in range(each.first_leaf, each.last_leaf)]
     # One thread: the file is read through Python.
     table = reader.read_row_groups(groups.tolist(), column_indices=leaves, use_threads=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -46,6 +47,7 @@ class Cards:
             return None
         if card.identity != file.identity:
             return None
+        card = replace(card, identity=file.identity)  # which says more: no card holds what a chmod changes
         self.cards.put(file.id, card, _card_bytes(card))
         return card
 
@@ -96,4 +98,4 @@ class SentCards:
 
     def get(self, file: File) -> FileCard | None:
         stored = self._stored.get(file.path)
-        return None if stored is None else FileCard.from_bytes(stored)
+        return None if stored is None else replace(FileCard.from_bytes(stored), identity=file.identity)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import datafusion
 from datafusion.catalog import CatalogProvider, SchemaProvider
 
+from needlepoint import forks
 from needlepoint.query import text_functions
 
 CATALOG, SCHEMA = "needle", "lake"
@@ -96,6 +97,7 @@ def make_context(
     """A context that is so careful. `known` is what scores are made with; it uses all cores unless `threads` says how
     many. With `subqueries_as_joins` scalar subqueries are inputs of nodes, so that a plan shows all that it reads.
     `without_rules` are rules of the optimizer that it does without."""
+    forks.begin()
     pushdown = care.pushdown
     settings = {
         "datafusion.catalog.information_schema": "true",

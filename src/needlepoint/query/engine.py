@@ -23,7 +23,6 @@ columns reach it behind `greatest(t, t)`.
 from __future__ import annotations
 
 import functools
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,11 +34,11 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
-from needlepoint.errors import FileChanged, SqlError
+from needlepoint.errors import FileChanged
 from needlepoint.indexes.text_statistics import WordIndex
 from needlepoint.parquet.caches import Caches
 from needlepoint.predicate import In, leaves
-from needlepoint.query import catalog, literals
+from needlepoint.query import catalog, footers, literals, nesting
 from needlepoint.query.cards import Cards
 from needlepoint.query.catalog import Care
 from needlepoint.query.explain import Report, TableReport
@@ -47,8 +46,10 @@ from needlepoint.query.failures import CannotSkip, clear_error, look_into
 from needlepoint.query.file_indexes import FileIndexes, words_of
 from needlepoint.query.gate import Costs, Native
 from needlepoint.query.history import History
+from needlepoint.query.holding import Tries, hold
 from needlepoint.query.native import NativeScans, metrics
 from needlepoint.query.page_reads import read_matching, read_pages
+from needlepoint.query.parameters import checked, for_datafusion
 from needlepoint.query.plan_facts import PlanFacts, has_subqueries, plan_facts
 from needlepoint.query.planning import Request, everything, requests
 from needlepoint.query.prepared import Prepared
@@ -61,21 +62,20 @@ from needlepoint.query.scoring import Contexts, Score, counted, scores
 from needlepoint.query.shortcut import Lookup, recognise
 from needlepoint.query.statements import quoted
 from needlepoint.query.steps import narrow
+from needlepoint.query.unreadable import unreadable
+from needlepoint.query.views import Broken, define, views_named, words
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
 from needlepoint.tables.definitions import Index
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.snapshots import Snapshot, Snapshots
 
-MOST_TRIES, PAUSE = 15, 0.02  # seconds
 WORTH_PARTS = 10 << 20  # bytes; DataFusion cuts no smaller files
 
-_WORDS = re.compile(r"\w+")
+_OWN_FILTERS = PlanFacts(own_filters=True)
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
 Answer = TypeVar("Answer")
-
-_READ_ONLY = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,10 @@ class Engine:
         self._settings = settings
         self.history = history
         Costs.of("", settings.costs)  # costs that cannot be read are refused at once
-        self.snapshots = Snapshots(registry, settings.refresh, settings.object_refresh)
+        self.snapshots = Snapshots(
+            registry, settings.refresh, settings.object_refresh, skip_unfinished=settings.unfinished == "skip"
+        )
+        self._tries = Tries(self.snapshots.forget, settings.store, registry.turns)
         self.cards = Cards(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
         self._natives = NativeScans()
@@ -153,6 +156,7 @@ class Engine:
 
         `use_indexes` can name the only index that is to be used, and then is, whatever a scan costs.
         """
+        parameters = checked(query, parameters)
 
         def run(*, plain: bool) -> Result:
             return self.retried(lambda first: self._run_once(query, parameters, use_indexes, plain, may_list=first))
@@ -163,21 +167,16 @@ class Engine:
             try:
                 return run(plain=True)
             except CannotSkip as error:
-                raise SqlError(str(error)) from error
+                raise unreadable(error, error.readings) from error
 
-    def retried(self, ask: Callable[[bool], Answer]) -> Answer:
-        """Ask again, of the files as they are then, when one changed; `ask` learns whether it is the first time."""
-        for attempt in range(MOST_TRIES - 1):
-            try:
-                return ask(attempt == 0)
-            except FileChanged:
-                self.snapshots.forget()
-                # While somebody embeds indexes, one file after the other changes: each next try waits a little longer.
-                time.sleep(attempt * PAUSE)
-        return ask(False)
+    def retried(self, ask: Callable[[bool], Answer], *, holding: bool = True) -> Answer:
+        """Ask again, of the files as they are then, when one changed; `ask` learns whether files may be listed. See
+        `query/holding.py`."""
+        return self._tries.run(ask, holding)
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
         """The report of a query that is planned but not run."""
+        parameters = checked(query, parameters)
         with clear_error(query, self._names()):
             lookup = None if parameters else self._recognised(query)
             planned = self._plan_lookup(lookup) if lookup is not None else self._plan(query, parameters)
@@ -227,7 +226,7 @@ class Engine:
         self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool | str = True, plain: bool = False
     ) -> _Planned:
         known = self._known()
-        views = _views_named(query, known)
+        views = views_named(query, known.views)
         prepared = {name: self.prepare(name) for name in _tables_named(query, views, known)}
         understood = self.understand(query, parameters, views, prepared)
         # DataFusion 55 takes a filter on a list for pushed down, and does not apply it in a file that lacks a column.
@@ -267,11 +266,14 @@ class Engine:
     ) -> Understood:
         """Plan a query against tables without files."""
         types = {name: found.types for name, found in prepared.items()}
-        with self._tables(self._context, [], stubs := {name: found.stub for name, found in prepared.items()}):
-            known: list[tuple[str, str]] = []
-            for name, text in views:
-                known.append((name, self._with_decimals(text, None, types)))
-                stubs[name] = datafusion.Table(self._frame(self._context, known[-1][1], None))
+        written: dict[str, str] = {}
+
+        def with_decimals(view: str) -> str:
+            written[view] = self._with_decimals(view, None, types)
+            return written[view]
+
+        stubs = {name: found.stub for name, found in prepared.items()}
+        with self._tables(self._context, views, stubs, with_decimals):
             query = self._with_decimals(query, parameters, types)
             frame = self._frame(self._context, query, parameters)
             plan = frame.optimized_logical_plan()
@@ -279,11 +281,18 @@ class Engine:
             asked, wanted = requests(plan, drawn, types), scores(plan, drawn, types)
             facts = plan_facts(plan)
             if has_subqueries(drawn):
-                shown = self._frame(self._shown, query, parameters).optimized_logical_plan()
-                facts |= plan_facts(shown) | PlanFacts(own_filters=True)
+                facts |= self._facts_of_subqueries(query, parameters)
             # The plan as it is written has types from before coercion: of a UNION, those of its first arm.
             schema = _without_views(self._context.create_dataframe_from_logical_plan(plan).schema())
-            return Understood(query, known, asked, schema, frame.logical_plan(), facts, wanted)
+            decided = [(name, written.get(view, view)) for name, view in views]
+            return Understood(query, decided, asked, schema, frame.logical_plan(), facts, wanted)
+
+    def _facts_of_subqueries(self, query: str, parameters: Mapping[str, Any] | None) -> PlanFacts:
+        """Facts of a query with scalar subqueries, which its plan does not show."""
+        try:
+            return plan_facts(self._frame(self._shown, query, parameters).optimized_logical_plan()) | _OWN_FILTERS
+        except Exception:  # not every subquery can be a join
+            return PlanFacts(joins=True, shared_names=True, own_filters=True)
 
     def _with_decimals(
         self, query: str, parameters: Mapping[str, Any] | None, tables: Mapping[str, Mapping[str, pa.DataType]]
@@ -364,6 +373,7 @@ class Engine:
         asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - opaque
         values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
         settle(reading, self.cards, Native(pushdown, asked, values), access)
+        hold(reading)
         return reading, question
 
     def _store_of(self, snapshot: Snapshot) -> Callable[[Index], KeyStore]:
@@ -403,19 +413,28 @@ class Engine:
 
     @contextmanager
     def _tables(
-        self, context: datafusion.SessionContext, views: list[tuple[str, str]], found: dict[str, datafusion.Table]
+        self,
+        context: datafusion.SessionContext,
+        views: list[tuple[str, str]],
+        found: dict[str, datafusion.Table],
+        written: Callable[[str], str] = lambda view: view,
     ) -> Iterator[None]:
-        """Inside, names in SQL mean these tables, and the views over them."""
+        """Inside, names in SQL mean these tables, and the views over them, whose queries are written so."""
         with catalog.tables(found):
             catalog.remember(found)
-            for name, query in views:
-                found[name] = datafusion.Table(self._frame(context, query, None))
-            yield
+            broken = Broken(self._names())
+            define(views, found, lambda query: self._frame(context, written(query), None), broken)
+            try:
+                yield
+            except Exception as failure:
+                if why := broken.error(failure):
+                    raise why from failure
+                raise
 
     def _frame(
         self, context: datafusion.SessionContext, query: str, parameters: Mapping[str, Any] | None
     ) -> datafusion.DataFrame:
-        return context.sql_with_options(query, _READ_ONLY, param_values=dict(parameters) if parameters else None)
+        return nesting.frame(context, query, for_datafusion(query, parameters))
 
     @contextmanager
     def _scoring(self, planned: _Planned) -> Iterator[None]:
@@ -483,26 +502,11 @@ class Engine:
         return self._names_known
 
 
-def _views_named(query: str, known: _Names) -> list[tuple[str, str]]:
-    """The views the query may name, and those that they are made of."""
-    needed: list[tuple[str, str]] = []
-    words = _words(query)
-    for name, text in reversed(known.views):  # a view names only views made before it
-        if name in words:
-            needed.insert(0, (name, text))
-            words |= _words(text)
-    return needed
-
-
-def _words(text: str) -> set[str]:
-    return {word.lower() for word in _WORDS.findall(text)}
-
-
 def _tables_named(query: str, views: list[tuple[str, str]], known: _Names) -> frozenset[str]:
     """Tables the query may name. DataFusion asks for them from inside its runtime, where it cannot be called again, so
     they are made ready before."""
-    words = _words(query).union(*(_words(view) for _, view in views))
-    return known.tables if words & _CATALOG_WORDS else known.tables & words
+    said = words(query).union(*(words(view) for _, view in views))
+    return known.tables if said & _CATALOG_WORDS else known.tables & said
 
 
 def _collected(frame: datafusion.DataFrame, planned: _Planned) -> list[pa.RecordBatch]:
@@ -518,14 +522,16 @@ def care_for(readings: Iterable[Reading], facts: PlanFacts = PlanFacts(), plain:
     """What it takes to answer a query right; `plain` is without filter pushdown, with which some files cannot be
     read."""
     readings = list(readings)
-    remote = any(reading.remote for reading in readings)
+    # What DataFusion remembers of a path can be of another version: of any object, of a local file that was replaced,
+    # and where an older version is held.
+    forgetful = any(reading.remote or reading.held for reading in readings) or footers.are_stale(readings)
     return Care(
-        statistics=not (remote or plain or any(map(_has_float, readings))),
+        statistics=not (forgetful or plain or any(map(_has_float, readings))),
         pushdown=not plain,
         own_filters=not facts.shared_names,
         equijoins=not facts.stacked_filters,
         leaves=not facts.joins,
-        footers=not remote,
+        footers=not forgetful,
         even=not any(map(_has_embedded, readings)),
     )
 

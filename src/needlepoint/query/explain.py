@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import groupby
 from typing import Any
+
+from needlepoint.printable import printable
+
+MOST_NAMED = 5  # of files that were passed over
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,8 @@ class FileAccess:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """`version` is that of a table of others.
+    """`version` is that of a table of others. Files that were passed over: `unfinished` ones have no footer, `unnamed`
+    ones paths that no reader has a name for.
 
     `requests` and `sifted_files` (whose predicate columns were read before the others) are those of page reads.
 
@@ -101,6 +106,8 @@ class TableReport:
     notes: tuple[str, ...]
     plan: tuple[FileAccess, ...]
     version: str = ""
+    unfinished: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
 
 
 @dataclass
@@ -135,7 +142,7 @@ class Report:
         if self.seconds:
             times = ", ".join(f"{name} {value * 1000:.2f} ms" for name, value in self.seconds.items())
             lines.append(f"time: {times}")
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 def _table_lines(table: TableReport, executed: bool) -> list[str]:
@@ -151,6 +158,12 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
     lines.append(f"  {_bar(table.bytes)} {'bytes':<10} {table.bytes}{'' if executed else ' at most'}{filters}")
     lines.append(f"  read: {_ways(table)}")
     lines += [f"  read whole: {note}" for note in table.notes]
+    if table.unfinished:
+        why = "without a footer, still being written or left by a writer that died"
+        lines.append(f"  passed over: {_passed_over(table.unfinished, why)}")
+    if table.unnamed:
+        why = "with an empty part, `.`, `..` or a control character in the path, for which readers have no name"
+        lines.append(f"  passed over: {_passed_over(table.unnamed, why)}")
     narrowing = [
         step for step in table.steps if step.rows_after < step.rows_before or step.files_after < step.files_before
     ]
@@ -171,6 +184,16 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
             f"    {more:,} more files are read, {skipped:,} are skipped" if more > 0 else f"    {skipped:,} files SKIP"
         )
     return lines
+
+
+def _passed_over(paths: Sequence[str], why: str) -> str:
+    """Why files are not part of the answer.
+
+    >>> _passed_over(["a.parquet", "b\\nc.parquet"], "of others")
+    '2 of others: a.parquet, b\\\\nc.parquet'
+    """
+    named = ", ".join(path.encode("unicode_escape").decode() for path in paths[:MOST_NAMED])
+    return f"{len(paths):,} {why}: {named}{', …' if len(paths) > MOST_NAMED else ''}"
 
 
 def _of_scans(table: TableReport) -> str:

@@ -4,34 +4,46 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
 from needlepoint.errors import NeedlepointError, NotParquet, SqlError, UnknownName
-from needlepoint.objects.failures import is_by_object_store, object_store_error
+from needlepoint.objects.failures import is_by_object_store, local_failure, object_store_error
 from needlepoint.parquet.build import build_card
-from needlepoint.query.page_reads import check_units
+from needlepoint.query.catalog import CATALOG, SCHEMA
+from needlepoint.query.page_reads import check_scanned_texts, check_units
 from needlepoint.query.reading import Reading
 from needlepoint.query.scan import check_present
 
-_MISSING_TABLE = re.compile(r"table '(?:[^']*?\.)?([^'.]+)' not found")
+_MISSING_TABLE = re.compile(r"\btable '([^\n]*?)' not found")
+_MISSING_FUNCTION = re.compile(r"table function '((?:read|scan)_\w+|\w+_scan)' not found")
+_OURS_PREFIX = f"{CATALOG}.{SCHEMA}."
+_LIKE_A_PATH = re.compile(r"[/*\\]|\.(?:parquet|parq)$", re.IGNORECASE)
 _MISSING_COLUMN = re.compile(r"No field named ([^\s]+?)\.?\s", re.DOTALL)
 _VALID_FIELDS = re.compile(r"Valid fields are (.*?)\.?$", re.DOTALL)
 _POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
 _NOISE = re.compile(
     r"^((DataFusion|External|SQL|Arrow|Parquet|Schema|Cast) error: |Error during planning: "
-    r"|This feature is not implemented: |Optimizer rule '\w+' failed caused by )+"
+    r"|This feature is not implemented: |Optimizer rule '\w+' failed caused by |\w+ caused by )+"
 )
 _NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
 # What one of our functions raised while DataFusion called it.
 _OURS = re.compile(r"""value: SqlError\(("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\), traceback: """)
+_NO_VALUE = re.compile(r"No value found for placeholder with name (\S+?)\.?(?:\s|$)")
+_PATH = re.compile(r"[^\s:,'\"]+")
 _LONGEST = 500
+_LONGEST_NAME = 200  # to be looked for in a query
 
 
 class CannotSkip(NeedlepointError):
     """DataFusion's reader cannot skip rows in some encodings (DELTA_BINARY_PACKED as DuckDB writes it), but it can
-    read them whole: the query is run again without filter pushdown."""
+    read them whole: the query is run again without filter pushdown. A file that fails then, too, is damaged."""
+
+    def __init__(self, text: str, readings: Sequence[Reading] = ()) -> None:
+        self.readings = readings
+        super().__init__(text)
 
 
 def look_into(failure: BaseException, readings: Iterable[Reading]) -> NoReturn:
@@ -43,13 +55,21 @@ def look_into(failure: BaseException, readings: Iterable[Reading]) -> NoReturn:
     if "Cannot cast" in text:
         for reading in readings:
             check_units(reading)
-    if "parquet" not in text.lower() or is_by_object_store(text) or not isinstance(failure, Exception):
+    if "UTF-8" in text:
+        for reading in readings:
+            check_scanned_texts(reading)
+    if not is_panic(failure) and ("parquet" not in text.lower() or is_by_object_store(text)):
         raise failure
     # DataFusion does not say which file it could not read. Our own reader does, and it is most often a new one.
     for reading in readings:
         for file in sorted(reading.scanned, key=lambda file: file.id is not None):
             build_card(reading.path(file))
-    raise CannotSkip(text) from failure
+    raise CannotSkip(text, readings) from failure
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether Rust code panicked. pyo3 raises that as a BaseException, of a class that cannot be imported."""
+    return type(error).__name__ == "PanicException"
 
 
 @contextmanager
@@ -60,37 +80,115 @@ def clear_error(query: str, tables: Callable[[], list[str]], *, above: int = 0) 
         yield
     except (NeedlepointError, KeyboardInterrupt, AssertionError):
         raise
-    except Exception as error:
+    except RecursionError as error:
+        raise SqlError("the query is too deeply nested.", hint="Ask in several queries.") from error
+    except BaseException as error:
+        if is_panic(error):
+            raise _panicked(error) from error
         if type(error) not in (ValueError, Exception):
             raise
+        if (local := local_failure(str(error))) is not None:
+            raise local from error
         if is_by_object_store(str(error)):
             # Without the cause: its text holds what nobody should see.
             raise object_store_error(_object(str(error)), str(error)) from None
         raise translate(str(error), query, tables(), above=above) from error
 
 
+def _panicked(error: BaseException) -> SqlError:
+    text = " ".join(str(error).split())
+    return SqlError(
+        f"DataFusion failed inside: {text[:_LONGEST]}.",
+        hint="Is a file damaged? `needle sync` and `needle verify` tell; else ask in another way.",
+    )
+
+
 def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> NeedlepointError:
     if found := _OURS.search(text):
         return SqlError(str(ast.literal_eval(found[1])))
-    if found := _MISSING_TABLE.search(text):
-        return UnknownName("table", found[1], tables, where=_place(query, found[1]))
+    if (name := missing_table(text)) is not None:
+        return _no_table(name, query, tables)
+    if found := _MISSING_FUNCTION.search(text):
+        return SqlError(
+            f"there is no function '{found[1]}': a query reads tables by name.", hint=_make_table("DIRECTORY")
+        )
     if found := _MISSING_COLUMN.search(text + " "):
         name = found[1].replace('"', "").split(".")[-1]
         valid = _VALID_FIELDS.search(text)
         known = {each.replace('"', "").split(".")[-1].strip() for each in valid[1].split(",")} if valid else set()
         exact = next((each for each in known if each.lower() == name.lower()), None)
         if exact is not None and exact != name:
+            if exact == exact.lower():  # in quotes, since SQL folds the rest
+                return SqlError(f"unknown column '{name}'{_place(query, name)}.", hint=f"Its name is {exact}.")
             return SqlError(f"column '{exact}' has capital letters.", hint=f'Write it in double quotes: "{exact}".')
         return UnknownName("column", name, known, where=_place(query, name))
+    if found := _NO_VALUE.search(text):
+        return _no_value(found[1])
     if found := _NOT_SUPPORTED.search(text):
         return SqlError(
             f"{found[1]} is not a query.",
-            hint="Tables are written by Spark or `needle ingest`; only indexes and views have CREATE and DROP.",
+            hint="Tables are written by Spark or `needle ingest`; only indexes and views have CREATE and DROP in SQL.",
+        )
+    if "RecursionLimitExceeded" in text:
+        return SqlError(
+            "the query has more than 50 levels of parentheses.", hint="Take some of them out of the others."
         )
     if "Parquet error" in text or "ParquetError" in text or "Corrupt footer" in text:
-        path = re.search(r"(/[^\s:,'\"]+\.parquet)", text)
-        return NotParquet(path[1] if path else "a file", _short(text), hint="Write it again or remove it, then sync.")
+        return NotParquet(_path(text) or "a file", _short(text), hint="Write it again or remove it, then sync.")
+    if "only supports a single SQL statement" in text:
+        return SqlError("there are several statements.", hint="Give them one by one.")
     return SqlError(_short(_with_position(text, above)))
+
+
+def missing_table(text: str) -> str | None:
+    """The table that a query names and that is not there, as far as it is none of another schema's.
+
+    >>> missing_table("Error during planning: table 'needle.lake.item' not found")
+    'item'
+    """
+    found = _MISSING_TABLE.search(text)
+    return None if found is None else found[1].removeprefix(_OURS_PREFIX).removeprefix(f"{CATALOG}.")
+
+
+def _no_table(name: str, query: str, tables: list[str]) -> NeedlepointError:
+    if re.search(r"\.(csv|tsv|json|jsonl)$", name):
+        hint = f"`needle ingest NAME {shlex.quote(name)}` writes its rows into a table; then query NAME."
+        return SqlError(f"'{name}' is a path, and no table.", hint=hint)
+    if _LIKE_A_PATH.search(name):
+        directory = re.split(r"[^/]*[*?\[]", name, maxsplit=1)[0] if re.search(r"[*?\[]", name) else name
+        if directory == name and not name.endswith("/"):
+            directory = name.rpartition("/")[0]
+        return SqlError(f"'{name}' is a path, and no table.", hint=_make_table(directory.rstrip("/") or "."))
+    last = name.rpartition(".")[2]
+    if last != name and last in tables:
+        return UnknownName(
+            "table", name, tables, where=_place(query, name), hint=f"Tables have no schema: write {last}."
+        )
+    return UnknownName("table", name, [each for each in tables if each != name], where=_place(query, name))
+
+
+def _make_table(directory: str) -> str:
+    shown = shlex.quote(directory)
+    return f"`needle create-table NAME {shown}` makes a table of the Parquet files in a directory; then query NAME."
+
+
+def _no_value(placeholder: str) -> SqlError:
+    name = placeholder.lstrip("$")
+    if name == "?":
+        return SqlError("parameters have names here.", hint='Write $name for ?, and give {"name": value}.')
+    return SqlError(
+        f"parameter ${name} has no value.", hint=f'Give it beside the query, as {{"{name}": 7}}, or write the value.'
+    )
+
+
+def _path(text: str) -> str | None:
+    """The first path of a Parquet file in a text, from its first slash on."""
+    for run in _PATH.finditer(text):
+        word = run[0]
+        first, end = word.find("/"), word.rfind(".parquet")
+        if 0 <= first < end - 1:
+            return word[first : end + len(".parquet")]
+    return None
 
 
 def _object(text: str) -> str:
@@ -102,7 +200,7 @@ def _short(text: str) -> str:
     line = _NOISE.sub("", " ".join(text.split()))
     line = re.sub(r'^ParserError\("(.*)"\)$', r"\1", line)
     line = line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
-    return line.rstrip(".") + "."
+    return line.rstrip(".") + ("" if line.rstrip(".").endswith("?") else ".")
 
 
 def _with_position(text: str, above: int) -> str:
@@ -111,6 +209,8 @@ def _with_position(text: str, above: int) -> str:
 
 def _place(query: str, name: str) -> str:
     """Line and column of the first place where a query names something."""
+    if len(name) > _LONGEST_NAME:
+        return ""
     found = re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", query, re.IGNORECASE)
     if found is None:
         return ""

@@ -8,7 +8,7 @@ from typing import cast
 
 import pyarrow as pa
 
-from needlepoint.errors import NeedlepointError
+from needlepoint.errors import NeedlepointError, StoreError
 from needlepoint.indexes.base import FileIndex
 from needlepoint.indexes.kinds import kind
 from needlepoint.indexes.stored import StoredPayload, Unpacked
@@ -21,9 +21,10 @@ from needlepoint.tables.definitions import File, Index, Place, Table
 
 
 class FileIndexes:
-    def __init__(self, packs: Callable[[Index], PackStore], unpacked: Unpacked, most_bytes: int) -> None:
+    def __init__(self, packs: Callable[[Index], PackStore], unpacked: Unpacked, most_bytes: int, largest: int) -> None:
         self._packs = packs
         self._unpacked = unpacked
+        self._largest = largest
         self.open: ByteCache[FileIndex] = ByteCache(most_bytes)
 
     def get(self, table: Table, types: Mapping[str, pa.DataType], index: Index, file: File, place: Place) -> FileIndex:
@@ -32,6 +33,11 @@ class FileIndexes:
         held = self.open.get(key)
         if held is not None:
             return held
+        if place.size > self._largest:
+            raise StoreError(
+                f"index '{index.name}' has a payload of {place.size:,} bytes for {file.path}.",
+                hint="NEEDLE_PAYLOAD_BYTES says how large one may be.",
+            )
         entry = Embedded(index.kind, index.columns, place.version, place.offset, place.length, place.codec, place.size,
                          place.checksum, "")  # fmt: skip
         path = str(self._packs(index).path(place.pack)) if place.pack else f"{table.location}/{file.path}"

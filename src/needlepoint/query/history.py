@@ -7,20 +7,22 @@ dies before loses them. Nothing here can make a query fail.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import TypeVar
 
-from needlepoint.errors import NeedlepointError
+from needlepoint.errors import NeedlepointError, StoreError
 from needlepoint.query import shapes
 from needlepoint.query.question import Question
 from needlepoint.query.reading import Reading
 from needlepoint.query.shapes import Shape
-from needlepoint.tables.database import Database
+from needlepoint.tables.database import Database, is_damaged
 
 FORMAT = 1
 FLUSH_SECONDS = 10.0
@@ -28,6 +30,8 @@ DAYS = 30
 MOST_SHAPES = 1000
 # What a scan read is asked of DataFusion, which takes a fraction of a millisecond; for so many of a shape, each time.
 COUNTED_SCANS = 4
+
+Result = TypeVar("Result")
 
 _DAY = 24 * 3600
 _log = logging.getLogger("needlepoint")
@@ -109,6 +113,7 @@ class History:
         self._used: dict[tuple[int, str], int] = {}
         self._flushed = time.monotonic()
         self._rows = 0
+        self._tidied = False
         self._complained = False
 
     def note(
@@ -188,8 +193,16 @@ class History:
             (day, table, shapes.written(shape), json.dumps(sorted(columns)), *astuple(tally.scaled()))
             for (table, shape, columns), tally in asked.items()
         ]
-        opened = self._database is None
-        with self._open().write() as connection:
+        self._mended(lambda database: self._write_rows(database, day, rows, used))
+
+    def _write_rows(
+        self,
+        database: Database,
+        day: int,
+        rows: Sequence[tuple[object, ...]],
+        used: Mapping[tuple[int, str], int],
+    ) -> None:
+        with database.write() as connection:
             added = ", ".join(f"{each.name} = {each.name} + excluded.{each.name}" for each in fields(Sums))
             marks = ", ".join("?" * (4 + len(fields(Sums))))
             connection.executemany(f"INSERT INTO asked VALUES ({marks}) ON CONFLICT DO UPDATE SET {added}", rows)
@@ -198,8 +211,8 @@ class History:
                 [(day, table, index, times) for (table, index), times in used.items()],
             )
             self._rows += len(rows)
-            if opened or self._rows > MOST_SHAPES:
-                self._rows = 0
+            if not self._tidied or self._rows > MOST_SHAPES:
+                self._tidied, self._rows = True, 0
                 for what in ("asked", "used"):
                     connection.execute(f"DELETE FROM {what} WHERE day <= ?", (day - DAYS,))
                 for (table,) in connection.execute("SELECT DISTINCT table_id FROM asked").fetchall():
@@ -216,6 +229,21 @@ class History:
             self._database = Database(self._path, _STATEMENTS, FORMAT, durable=False)
         return self._database
 
+    def _mended(self, work: Callable[[Database], Result]) -> Result:
+        """Do something with the database. One that is damaged is removed and begun anew: it may be lost."""
+        try:
+            return work(self._open())
+        except StoreError as error:
+            if not is_damaged(error):
+                raise
+            _log.warning("the history of queries is damaged, and begins anew: %s", error)
+            if self._database is not None:
+                self._database.close()
+                self._database = None
+            for path in (self._path, *(self._path.with_name(f"{self._path.name}-{end}") for end in ("wal", "shm"))):
+                path.unlink(missing_ok=True)
+            return work(self._open())
+
     def _complain(self, error: Exception) -> None:
         if not self._complained:
             self._complained = True
@@ -226,10 +254,13 @@ class History:
         sums = ", ".join(f"sum({each.name})" for each in fields(Sums))
         query = f"""SELECT shape, columns, {sums} FROM asked WHERE table_id = ?
                     GROUP BY shape, columns ORDER BY sum(times) DESC"""
-        found = self._read(query, table_id)
-        return [
-            Asked(shapes.read(shape), tuple(json.loads(columns)), Sums(*numbers)) for shape, columns, *numbers in found
-        ]
+        asked = []
+        for shape, columns, *numbers in self._read(query, table_id):
+            with contextlib.suppress(
+                ValueError, TypeError, KeyError, IndexError
+            ):  # changed bytes, or a later version's
+                asked.append(Asked(shapes.read(shape), tuple(json.loads(columns)), Sums(*numbers)))
+        return asked
 
     def used(self, table_id: int) -> list[Used]:
         query = "SELECT index_name, sum(times), min(day) FROM used WHERE table_id = ? GROUP BY index_name"
@@ -244,7 +275,7 @@ class History:
         self.flush()
         if self._database is None and not self._path.exists():
             return []
-        return self._open().read(query, table_id)
+        return self._mended(lambda database: database.read(query, table_id))
 
     def close(self) -> None:
         self.flush()

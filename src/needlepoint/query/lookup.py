@@ -115,7 +115,11 @@ def _values(table: Table, column: str, value: Any) -> pa.Array:
 
 def _fits(value: Any, type: pa.DataType) -> bool:
     """Whether Arrow takes the value as it is. It would cut off what the type has no room for, and find another value;
-    7.5 equals no integer."""
+    7.5 equals no integer, and 2 ** 70 none of 64 bits."""
+    if pa.types.is_integer(type) and isinstance(value, int):
+        signed = bool(pa.types.is_signed_integer(type))
+        bits: int = type.bit_width
+        return -(1 << (bits - 1)) * signed <= value < 1 << (bits - signed)
     if pa.types.is_integer(type) and isinstance(value, float | decimal.Decimal):
         return math.isfinite(value) and value == int(value)
     if isinstance(value, datetime.datetime):

@@ -8,7 +8,6 @@ condition on nothing but partition columns is decided without opening a file.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,20 +19,22 @@ import pyarrow.parquet as pq
 
 from needlepoint.access import Rows
 from needlepoint.errors import FileChanged, SqlError
+from needlepoint.parquet import int96
 from needlepoint.parquet.rewrite import opened
-from needlepoint.query import catalog
+from needlepoint.parquet.texts import check_file_texts
+from needlepoint.query import catalog, nesting
 from needlepoint.query.catalog import Care
 from needlepoint.query.engine import Engine
 from needlepoint.query.failures import clear_error
 from needlepoint.query.page_reads import completed
-from needlepoint.query.parts import LINES_ABOVE, conditional, understand, without_texts
+from needlepoint.query.parts import LINES_ABOVE, called, conditional, understand
 from needlepoint.query.reading import Reading
 from needlepoint.query.statements import quoted
 from needlepoint.tables.definitions import File, Table
 
 BATCH_ROWS = 1 << 18
 
-_CHANCE = re.compile(r"\b(?:random|uuid)\(\)")
+_CHANCES = {"random", "uuid"}
 
 Numbers = npt.NDArray[np.int64]
 
@@ -52,8 +53,9 @@ def find_matches(engine: Engine, name: str, where: str) -> tuple[Table, Iterator
     snapshot = prepared.snapshot
     counted = f"SELECT 1 FROM {quoted(name)}"
     understood = understand(engine, prepared, conditional(counted, where), where)
-    if chance := _CHANCE.search(without_texts(understood.written.display_indent(), where)):
-        raise SqlError(f"{chance[0]} is another value each time.", hint="Say which rows, so that it can be done again.")
+    if chances := sorted(called(understood) & _CHANCES):
+        hint = "Say which rows, so that it can be done again."
+        raise SqlError(f"{chances[0]}() is another value each time.", hint=hint)
     request = understood.asked.get(name)
     if request is None:  # it never holds
         return snapshot.table, iter(())
@@ -86,7 +88,7 @@ class _Condition:
         with clear_error(self.query, lambda: [self.table], above=LINES_ABOVE):
             frame = context.read_batches(numbered.combine_chunks().to_batches())
             with catalog.tables({self.table: datafusion.Table(frame)}):
-                found = context.sql(self.query).collect()
+                found = nesting.frame(context, self.query).collect()
         numbers = [batch.column(0).to_numpy(zero_copy_only=False) for batch in found]
         return np.sort(np.concatenate([np.empty(0, np.int64), *numbers]))
 
@@ -129,13 +131,14 @@ def _of_file(reading: Reading, file: File, possible: Rows | None, condition: _Co
     numbers = possible.numbers() if possible is not None else None
     parts: list[Numbers] = []
     first = 0
-    with opened(reading.path(file), file.identity) as source:
+    with opened(reading.path(file), file.identity, int96.UNIT) as source:
         columns = [name for name in wanted if name in source.schema_arrow.names]
         for group in range(source.metadata.num_row_groups):
             rows = source.metadata.row_group(group).num_rows
             if numbers is None or np.searchsorted(numbers, first) < np.searchsorted(numbers, first + rows):
                 start = first
                 for table in _tables(source, group, columns, rows):
+                    check_file_texts(reading.path(file), table)
                     whole = completed(reading, [(file, table.num_rows)], table)
                     parts.append(condition.holding(whole) + start)
                     start += table.num_rows

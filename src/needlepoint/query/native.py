@@ -5,7 +5,11 @@ the bytes the paths of a listing are a repeated field: a plan for a listing of n
 paths wanted are put in. Any schema works, and no file is opened to find it.
 
     LogicalPlanNode     1: ListingTableScanNode
-    ListingTableScanNode     2: repeated string paths     (datafusion.proto; a test pins both numbers)
+    ListingTableScanNode     2: repeated string paths     (datafusion.proto; a test pins these numbers)
+                             11: ParquetFormat
+    ParquetFormat            2: TableParquetOptions
+    TableParquetOptions      1: ParquetOptions
+    ParquetOptions           32: string coerce_int96
 """
 
 from __future__ import annotations
@@ -19,16 +23,20 @@ from urllib.parse import quote
 import datafusion
 import pyarrow as pa
 
+from needlepoint import forks
 from needlepoint.objects import is_url
+from needlepoint.parquet import int96
 
 _PLAIN = re.compile(r"[\w./=-]+", re.ASCII)  # nothing to quote, and most paths are like this
 _SCAN_TAG, _PATHS_TAG = b"\x0a", b"\x12"  # field 1 and field 2, both length-delimited
+_COERCE_TAGS = (b"\x82\x02", b"\x0a", b"\x12", b"\x5a")  # fields 32, 1, 2 and 11, from the inside out
 
 
 class NativeScans:
     """Makes scans; remembers the template of each schema."""
 
     def __init__(self) -> None:
+        forks.begin()
         self._context = datafusion.SessionContext()
         self._templates: dict[bytes, tuple[bytes, bytes]] = {}
         self._registered: dict[tuple[datafusion.SessionContext, str], object] = {}
@@ -85,12 +93,16 @@ class NativeScans:
         key = bytes(schema.serialize()) + repr(partitions).encode()
         with self._lock:
             if key not in self._templates:
+                # Of a list of files, too, DataFusion passes over those that are not named so, and says nothing; a
+                # version that is held has no such name.
+                named = ".parquet" if partitions else ""
                 self._context.register_listing_table(
-                    "template", "/nonexistent/", table_partition_cols=list(partitions), schema=schema
+                    "template", "/nonexistent/", list(partitions), file_extension=named, schema=schema
                 )
                 plan = self._context.table("template").logical_plan().to_bytes(self._context)
                 self._context.deregister_table("template")
-                self._templates[key] = _without_paths(plan)
+                scan, rest = _without_paths(plan)
+                self._templates[key] = scan + _coerced(int96.UNIT), rest
             return self._templates[key]
 
 
@@ -104,6 +116,15 @@ def _without_paths(plan: bytes) -> tuple[bytes, bytes]:
     if kept == body:
         raise RuntimeError("DataFusion writes a listing differently than this version of Needlepoint knows.")
     return kept, rest
+
+
+def _coerced(unit: str) -> bytes:
+    """The option that INT96 is read in a unit, as page reads do (parquet/int96.py). The setting of a context says
+    nothing to a listing. What comes twice in a message is merged, so this can follow the other options."""
+    found = unit.encode()
+    for tag in _COERCE_TAGS:
+        found = tag + _varint(len(found)) + found
+    return found
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, int]]:

@@ -17,13 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from needlepoint import forks
 from needlepoint.errors import FileChanged
 from needlepoint.objects import as_source
+from needlepoint.parquet import int96
+from needlepoint.parquet.build import describe
 from needlepoint.parquet.caches import Caches
+from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.pages import ReadStats, Wanted, foresee_rows, read_files
+from needlepoint.parquet.texts import check_file_texts, holds_text
 from needlepoint.query.cards import HasCards
 from needlepoint.query.gate import FILES_IN_A_THREAD, THREADS, by_pages
-from needlepoint.query.reading import Reading
+from needlepoint.query.reading import Held, Reading
 from needlepoint.query.sift import matching, sifting_columns
 from needlepoint.tables.definitions import File
 from needlepoint.tables.schemas import too_far, unit_of
@@ -41,7 +46,8 @@ def read_pages(reading: Reading, cards: HasCards, caches: Caches | None = None) 
     columns, files = reading.stored_columns(), reading.snapshot.files
     for position, rows in sorted(reading.plan.rows.items()):
         file = files[position]
-        card = cards.get(file)
+        held = reading.held.get(file.path)
+        card = cards.get(file) or _described(held)
         if card is None:
             raise FileChanged(reading.path(file), "lost its card")
         present = tuple(name for name in columns if card.has(name))
@@ -53,7 +59,7 @@ def read_pages(reading: Reading, cards: HasCards, caches: Caches | None = None) 
             # Looking first is another visit to the file.
             if saved < reading.costs.file + reading.costs.request:
                 first = ()
-        wanted = Wanted(reading.path(file), card, rows.numbers())
+        wanted = Wanted(reading.path(file), card, rows.numbers(), None if held is None else held.open)
         work.setdefault((first, present), []).append((file, wanted))
     tables: list[pa.Table] = []
     try:
@@ -63,6 +69,14 @@ def read_pages(reading: Reading, cards: HasCards, caches: Caches | None = None) 
     except FileNotFoundError as error:
         raise FileChanged(str(error.filename), "is gone") from None
     return pa.concat_tables(tables) if tables else None
+
+
+def _described(held: Held | None) -> FileCard | None:
+    """The card of a version that is held: the registry has only the newest."""
+    if held is None:
+        return None
+    opened = held.open()
+    return describe(opened.path, opened=opened).card
 
 
 def read_matching(
@@ -134,6 +148,9 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="needlepoint-read")
 
 
+forks.reset(_threads.cache_clear)
+
+
 def _counts(work: _Work, numbers: Sequence[int]) -> Counts:
     return [(work[number][0], len(work[number][1].rows)) for number in numbers]
 
@@ -185,11 +202,24 @@ def check_units(reading: Reading) -> None:
     mixed = reading.columns & reading.snapshot.table.mixed
     for file in reading.scanned if mixed else ():
         with contextlib.suppress(OSError, pa.ArrowException):  # one that cannot be read is not the one
-            opened = pq.ParquetFile(as_source(reading.path(file), file.identity))
+            opened = pq.ParquetFile(
+                as_source(reading.path(file), file.identity), coerce_int96_timestamp_unit=int96.UNIT
+            )
             present = [name for name in opened.schema_arrow.names if name in mixed]
             for batch in opened.iter_batches(columns=present):
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
                     _check_room(reading, file, name, pa.chunked_array([column]))
+
+
+def check_scanned_texts(reading: Reading) -> None:
+    """NotParquet names the file and the column whose strings DataFusion could not read as UTF-8, if one is."""
+    for file in reading.scanned:
+        with contextlib.suppress(OSError, pa.ArrowException):  # one that cannot be read is not the one
+            opened = pq.ParquetFile(as_source(reading.path(file), file.identity))
+            fields = [field for field in opened.schema_arrow if field.name in reading.columns]
+            present = [field.name for field in fields if holds_text(field.type)]
+            for batch in opened.iter_batches(columns=present) if present else ():
+                check_file_texts(reading.path(file), pa.Table.from_batches([batch]))
 
 
 def _as_type(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:

@@ -15,24 +15,28 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import datafusion
 import numpy as np
 import pyarrow as pa
 
+from needlepoint import forks
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, SqlError, UsageError
-from needlepoint.query import catalog
+from needlepoint.query import catalog, footers, nesting
 from needlepoint.query.cards import SentCards
 from needlepoint.query.catalog import Care
 from needlepoint.query.engine import Engine, Understood, care_for
 from needlepoint.query.failures import CannotSkip, clear_error, look_into
 from needlepoint.query.native import NativeScans
 from needlepoint.query.page_reads import read_pages
+from needlepoint.query.planning import parts_of
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.reading import FEW_ROWS, Reading
-from needlepoint.query.scan import FILES_WORTH_A_LISTING, arms, check_present, native_arm, page_arm
+from needlepoint.query.scan import FILES_WORTH_A_LISTING, arms, check_present, check_sound, native_arm, page_arm
 from needlepoint.query.statements import quoted
+from needlepoint.query.unreadable import unreadable
 from needlepoint.tables.definitions import File, Table
 
 # Beginning a task costs 35 ms or more; scanning so much takes a few times as long.
@@ -43,10 +47,11 @@ FILES_IN_A_PART = FILES_WORTH_A_LISTING
 # Of the query that `conditional` makes, above the condition itself.
 LINES_ABOVE = 1
 
-_TEXTS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+# A comment that does not end reaches to the end, as it does in SQL: to look for its end once is enough.
+_TEXTS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _SUBQUERY = re.compile(r"\(\s*(?:select|with|values|table)\b", re.IGNORECASE)
-# As DataFusion writes them.
-_CLOCK = re.compile(r"\b(?:now|current_date|current_time)\(\)")
+# As DataFusion names them.
+_CLOCKS, _FUNCTION = {"now", "current_date", "current_time"}, "ScalarFunction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class Part:
             with clear_error(self.query, lambda: [table.name]):
                 if not reading.remote:  # there the check costs requests, and the one after the scan tells all the same
                     check_present(reading)
+                check_sound(reading)
                 pages = read_pages(reading, SentCards(self.cards))
                 if pages is not None and pages.num_rows:
                     yield from self._matching(functools.partial(page_arm, reading, pages))
@@ -97,18 +103,34 @@ class Part:
                 look_into(error, [self.reading])
             except CannotSkip:
                 plain = replace(self.care, statistics=False, pushdown=False)
-        for batch in self._run(made, plain):
+        for batch in self._plainly(made, plain):
             known = min(seen, batch.num_rows)
             seen -= known
             if batch.num_rows > known:
                 yield batch.slice(known)
 
+    def _plainly(
+        self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame], care: Care
+    ) -> Iterator[pa.RecordBatch]:
+        """Once more; a file that cannot be read now is damaged."""
+        try:
+            yield from self._run(made, care)
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            try:
+                look_into(error, [self.reading])
+            except CannotSkip as failure:
+                raise unreadable(failure, failure.readings) from error
+
     def _run(
         self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame], care: Care
     ) -> Iterator[pa.RecordBatch]:
+        if footers.are_stale([self.reading]):
+            care = replace(care, footers=False, statistics=False)
         context = _context(care)
         with catalog.tables({self.reading.snapshot.table.name: datafusion.Table(made(context))}):
-            frame = context.sql(self.query)
+            frame = nesting.frame(context, self.query)
         for batch in frame.execute_stream():
             found = batch.to_pyarrow()
             if found.num_rows:
@@ -133,6 +155,10 @@ def _context(care: Care) -> datafusion.SessionContext:
 @functools.cache
 def _natives() -> NativeScans:
     return NativeScans()
+
+
+forks.reset(_context.cache_clear)
+forks.reset(_natives.cache_clear)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +193,8 @@ class ReadPlan:
 
 def plan_read(engine: Engine, name: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
     """Plan `SELECT columns FROM name WHERE where`; `where` is a condition of the table's own columns."""
-    return engine.retried(lambda _: _plan_once(engine, name, where, columns))
+    # Who reads a part has no use for what is open here.
+    return engine.retried(lambda _: _plan_once(engine, name, where, columns), holding=False)
 
 
 def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[str] | None) -> ReadPlan:
@@ -256,22 +283,30 @@ def _check_plan(understood: Understood, where: str | None) -> None:
         if len(below) != 1:
             break
         plan = below[0]
-    drawn = understood.written.display_indent()
     wanted = ["Projection", "TableScan"] if where is None else ["Projection", "Filter", "TableScan"]
-    if shape != wanted or "<subquery>" in drawn:
+    if shape != wanted or any(map(_is_subquery, _condition_parts(understood))):
         raise SqlError(f"'{where}' is more than a condition.", hint="Give what stands between WHERE and GROUP BY.")
     if understood.scores:
         raise SqlError("score compares with all texts, a condition sees one row.", hint="Ask for it with lake.sql.")
-    if clock := _CLOCK.search(without_texts(drawn, where or "")):
+    if clocks := sorted(called(understood) & _CLOCKS):
         # Each task would look at its own clock, and the plan was made by another.
-        raise SqlError(f"{clock[0]} is another time at every look.", hint="Write the time as a literal.")
+        raise SqlError(f"{clocks[0]}() is another time at every look.", hint="Write the time as a literal.")
 
 
-def without_texts(drawn: str, where: str) -> str:
-    """A plan as DataFusion draws it, without the texts of its condition, which may read like anything."""
-    for text in _TEXTS.findall(where):
-        drawn = drawn.replace('"' + text[1:-1].replace("''", "'") + '"', '""')
-    return drawn
+def called(understood: Understood) -> set[str]:
+    """The functions that the condition of a query calls, as it was written."""
+    return {part.rex_call_operator() for part in _condition_parts(understood) if part.variant_name() == _FUNCTION}
+
+
+def _condition_parts(understood: Understood) -> Iterator[Any]:
+    for below in understood.written.inputs():
+        node = below.to_variant()
+        if type(node).__name__ == "Filter":
+            yield from parts_of(node.predicate())
+
+
+def _is_subquery(part: Any) -> bool:
+    return part.variant_name() in ("ScalarSubquery", "InSubquery", "Exists", "SetComparison")
 
 
 def _cut(reading: Reading) -> Iterator[list[int]]:
@@ -296,7 +331,9 @@ def _cut(reading: Reading) -> Iterator[list[int]]:
 def _of_files(reading: Reading, positions: Sequence[int]) -> Reading:
     """The part of a reading that concerns the files at these positions."""
     snapshot, plan = reading.snapshot, reading.plan
-    files = tuple(snapshot.files[position] for position in positions)
+    files = tuple(
+        replace(file, identity=file.identity.elsewhere()) for file in (snapshot.files[at] for at in positions)
+    )
     numbers = {position: number for number, position in enumerate(positions)}
     own = AccessPlan(
         plan.states[np.array(positions)],

@@ -18,6 +18,10 @@ from dataclasses import dataclass
 
 from needlepoint.indexes.words import folds_alike
 
+# A pattern can be as long as a query. So much of it tells as many rows apart as all of it, in bounded time.
+MOST_PIECES, LONGEST_PIECE = 32, 1000
+LONGEST_PATTERN = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
@@ -34,7 +38,7 @@ class _Collector:
 
     def __init__(self, fold: bool) -> None:
         self._fold = fold
-        self._pieces: list[str] = []
+        self._pieces: list[list[str]] = []
         self._open = True
         self._starts = True
 
@@ -42,9 +46,9 @@ class _Collector:
         if self._fold and not folds_alike(letter):
             self.gap()
         elif self._open and self._pieces:
-            self._pieces[-1] += letter
+            self._pieces[-1].append(letter)
         else:
-            self._pieces.append(letter)
+            self._pieces.append([letter])
             self._open = True
 
     def gap(self) -> None:
@@ -57,14 +61,23 @@ class _Collector:
         """The text ends here, unless there was a gap."""
         if not self._pieces:
             return None
-        return Pieces(tuple(self._pieces), self._starts, self._open, self._fold)
+        return _bounded(list(map("".join, self._pieces)), self._starts, self._open, self._fold)
+
+
+def _bounded(texts: list[str], starts: bool, ends: bool, fold: bool = False) -> Pieces:
+    """Without what is too much of them. A beginning of a piece is in the text, too, but not at its end."""
+    kept = tuple(text[:LONGEST_PIECE] for text in texts[:MOST_PIECES])
+    return Pieces(kept, starts, ends and len(kept) == len(texts) and kept[-1] == texts[-1], fold)
 
 
 def of_like(pattern: str, fold: bool = False) -> Pieces | None:
     """`fold` for ILIKE. A backslash stands before a letter that means itself, and at the end for itself."""
     found = _Collector(fold)
     letters = iter(pattern)
-    for letter in letters:
+    for count, letter in enumerate(letters):
+        if count == LONGEST_PATTERN:
+            found.gap()
+            break
         if letter in "%_":
             found.gap()
         else:
@@ -74,7 +87,7 @@ def of_like(pattern: str, fold: bool = False) -> Pieces | None:
 
 def of_text(text: str, *, starts: bool = False, ends: bool = False) -> Pieces | None:
     """The text itself, somewhere or at an end."""
-    return Pieces((text,), starts, ends) if text else None
+    return _bounded([text], starts, ends) if text else None
 
 
 # Rust's syntax (docs.rs/regex). Classes within classes, and anything rarer, are not understood.
@@ -90,6 +103,8 @@ _LITERAL = re.compile(r"[^\\.+*?()|\[\]{}^$]", re.DOTALL)
 
 def of_regex(pattern: str, flags: str = "") -> Pieces | None:
     """What a regular expression asks wherever in a text it matches."""
+    if len(pattern) > LONGEST_PATTERN:
+        return None
     inline = _FLAGS.match(pattern)
     flags += inline[1] if inline else ""
     position = inline.end() if inline else 0
@@ -101,7 +116,7 @@ def of_regex(pattern: str, flags: str = "") -> Pieces | None:
     else:
         found.gap()
     while position < len(pattern):
-        if pattern[position:] == "$" and "m" not in flags:
+        if position == len(pattern) - 1 and pattern[position] == "$" and "m" not in flags:
             return found.done()
         letter = ""
         if literal := _ESCAPED.match(pattern, position) or _LITERAL.match(pattern, position):

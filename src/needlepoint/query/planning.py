@@ -36,6 +36,11 @@ from needlepoint.predicate import (
 from needlepoint.query import monotone, patterns
 from needlepoint.tables.schemas import ordinal
 
+# Deeper than this a predicate is not looked into: whoever walks the tree may do so by recursion.
+DEEPEST = 50
+# Of an OR of more conditions than this, only the values are kept that each of them asks for in one column.
+MOST_ALTERNATIVES = 64
+
 _SCAN_LINE = re.compile(r"^ *TableScan: (?:\w+\.)*(\w+)", re.MULTILINE)
 _SWAPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PREFIX = re.compile(r"[^%_\\]+%", re.DOTALL)
@@ -102,11 +107,26 @@ def _either(found: list[Request]) -> Request:
 
 
 def _scans(plan: Any) -> Iterator[Any]:
-    node = plan.to_variant()
-    if type(node).__name__ == "TableScan":
-        yield node
-    for child in plan.inputs():
-        yield from _scans(child)
+    waiting = [plan]
+    while waiting:
+        found = waiting.pop()
+        node = found.to_variant()
+        if type(node).__name__ == "TableScan":
+            yield node
+        waiting += reversed(found.inputs())
+
+
+def parts_of(expression: Any) -> Iterator[Any]:
+    """An expression and all that it is made of, however deep. Some kinds do not tell what they are made of."""
+    waiting = [expression]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        if found.variant_name() not in ("Column", "Literal"):
+            try:
+                waiting += reversed(found.rex_call_operands())
+            except Exception:
+                continue
 
 
 def _request(scan: Any, types: Types) -> Request:
@@ -120,7 +140,8 @@ def _request(scan: Any, types: Types) -> Request:
 
 def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:
     """Bounds say nothing about NaN, and NaN may lie on either side of a number; but not between two. So where an AND
-    bounds a float column on both sides, that is said too."""
+    bounds a float column on both sides, that is said too. An end that is NaN bounds nothing: `f BETWEEN 5 AND 'NaN'`
+    holds NaN itself."""
     match predicate:
         case Or(children):
             return Or(tuple(_with_float_ranges(child, types) for child in children))
@@ -128,11 +149,14 @@ def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:
             changed = tuple(_with_float_ranges(child, types) for child in children)
             lows, highs = dict[str, Ordinal](), dict[str, Ordinal]()
             for child in _flattened(children):
-                if isinstance(child, Compare) and pa.types.is_floating(types[child.column]):
-                    if child.operator in (">", ">="):
-                        lows[child.column] = max(child.value, lows.get(child.column, child.value))
-                    elif child.operator in ("<", "<="):
-                        highs[child.column] = min(child.value, highs.get(child.column, child.value))
+                if not isinstance(child, Compare) or not pa.types.is_floating(types[child.column]):
+                    continue
+                if child.value != child.value:  # NaN
+                    continue
+                if child.operator in (">", ">="):
+                    lows[child.column] = max(child.value, lows.get(child.column, child.value))
+                elif child.operator in ("<", "<="):
+                    highs[child.column] = min(child.value, highs.get(child.column, child.value))
             both = [Between(name, lows[name], highs[name]) for name in lows.keys() & highs.keys()]
             return And((*changed, *both))
     return predicate
@@ -171,27 +195,30 @@ class _Converter:
 
     def __call__(self, expression: Any) -> Predicate:
         self._note_columns(expression)
-        return self._convert(expression)
+        return self._convert(expression, 0)
 
     def _note_columns(self, expression: Any) -> None:
-        variant = expression.variant_name()
-        if variant == "Column":
-            name = expression.to_variant().name()
-            if name in self._types:
-                self._mentions[name] += 1
-        elif variant != "Literal":
-            try:
-                operands = expression.rex_call_operands()
-            except Exception:
-                self._mentions.update(list(self._types))  # whatever it names
-                return
-            for operand in operands:
-                self._note_columns(operand)
+        waiting = [expression]
+        while waiting:
+            found = waiting.pop()
+            variant = found.variant_name()
+            if variant == "Column":
+                name = found.to_variant().name()
+                if name in self._types:
+                    self._mentions[name] += 1
+            elif variant != "Literal":
+                try:
+                    waiting += found.rex_call_operands()
+                except Exception:
+                    self._mentions.update(list(self._types))  # whatever it names
+                    continue
 
-    def _convert(self, expression: Any) -> Predicate:
+    def _convert(self, expression: Any, depth: int) -> Predicate:
+        if depth > DEEPEST:
+            return Unknown()
         match expression.variant_name():
             case "BinaryExpr":
-                return self._binary(expression)
+                return self._binary(expression, depth)
             case "InList":
                 return self._in_list(expression)
             case "Like":
@@ -200,7 +227,7 @@ class _Converter:
                 return self._text_function(expression)
             case "Not":
                 harmless = self._harmless.copy()
-                child = self._convert(expression.rex_call_operands()[0])
+                child = self._convert(expression.rex_call_operands()[0], depth + 1)
                 self._harmless = harmless  # NOT f = 1 is TRUE for NaN
                 return Not(child)
             case "IsNull" | "IsNotNull" as kind:
@@ -209,7 +236,7 @@ class _Converter:
                     self._harmless[column] += 1
                     return IsNull(column) if kind == "IsNull" else IsNotNull(column)
             case "IsTrue":
-                return _or_false(self._convert(expression.rex_call_operands()[0]))
+                return _or_false(self._convert(expression.rex_call_operands()[0], depth + 1))
             case "Column":
                 column = self._column(expression)
                 if column is not None and pa.types.is_boolean(self._types[column]):
@@ -224,12 +251,12 @@ class _Converter:
         name = column_name(expression)
         return name if name in self._types else None
 
-    def _binary(self, expression: Any) -> Predicate:
+    def _binary(self, expression: Any, depth: int) -> Predicate:
         operator = expression.rex_call_operator()
-        left, right = expression.rex_call_operands()
         if operator in ("AND", "OR"):
-            both = (self._convert(left), self._convert(right))
-            return And(both) if operator == "AND" else _any_of(both)
+            children = [self._convert(term, depth + 1) for term in _terms(expression, operator)]
+            return And(tuple(children)) if operator == "AND" else any_of(children)
+        left, right = expression.rex_call_operands()
         if operator in _PATTERNED:
             return self._patterned(left, operator, right)
         if left.variant_name() == "Literal":
@@ -239,7 +266,7 @@ class _Converter:
         scalar = right.python_value()
         if operator == "IS NOT DISTINCT FROM":
             is_true = pa.types.is_boolean(scalar.type) and scalar.as_py() is True  # as CASE becomes it
-            return _or_false(self._convert(left) if is_true else self._compared(left, "=", scalar))
+            return _or_false(self._convert(left, depth + 1) if is_true else self._compared(left, "=", scalar))
         return self._compared(left, operator, scalar)
 
     def _compared(self, left: Any, operator: str, scalar: Any) -> Predicate:
@@ -271,7 +298,7 @@ class _Converter:
         name = "cast" if variant == "Cast" else left.rex_call_operator()
         if name == "strpos":
             return self._found_at(operands, operator, values)
-        fixed = [None if each.variant_name() != "Literal" else each.python_value().as_py() for each in operands]
+        fixed = [_plain_literal(each) for each in operands]
         place = 1 if name == "date_trunc" else 0
         column = self._column(operands[place]) if len(operands) > place else None
         if column is None or pa.types.is_floating(self._types[column]):
@@ -383,10 +410,19 @@ def _is_plain(value: Ordinal) -> bool:
     return value == value and value != 0
 
 
-def _text(expression: Any) -> str | None:
+def _plain_literal(expression: Any) -> str | int | None:
+    """A text or a number that stands in the query. Other values stay what they are: not each has a form in Python, as a
+    time in a zone that it does not know."""
     if expression.variant_name() != "Literal":
         return None
-    value = expression.python_value().as_py()
+    scalar = expression.python_value()
+    plain = pa.types.is_integer(scalar.type) or pa.types.is_string(scalar.type) or pa.types.is_string_view(scalar.type)
+    value: str | int | None = scalar.as_py() if plain or pa.types.is_large_string(scalar.type) else None
+    return value
+
+
+def _text(expression: Any) -> str | None:
+    value = _plain_literal(expression)
     return value if isinstance(value, str) else None
 
 
@@ -405,14 +441,65 @@ def _or_false(predicate: Predicate) -> Predicate:
     return And((predicate, Unknown()))
 
 
-def _any_of(both: tuple[Predicate, Predicate]) -> Predicate:
-    """The optimizer turns `x IN (1, 2, 3)` into ORs; here it is an IN again."""
-    match both:
-        case (Compare(left, "=", first), Compare(right, "=", second)) if left == right:
-            return In(left, (first, second))
-        case (In(left, values), Compare(right, "=", value)) if left == right:
-            return In(left, (*values, value))
-    return Or(both)
+def _terms(expression: Any, operator: str) -> list[Any]:
+    """What a chain of ANDs, or of ORs, connects, from the first to the last; DataFusion has two operands for each."""
+    found, waiting = [], [expression]
+    while waiting:
+        part = waiting.pop()
+        if part.variant_name() == "BinaryExpr" and part.rex_call_operator() == operator:
+            waiting += reversed(part.rex_call_operands())
+        else:
+            found.append(part)
+    return found
+
+
+def any_of(children: Iterable[Predicate]) -> Predicate:
+    """One OR, without ORs directly below it. The optimizer turns `x IN (1, 2, 3)` into ORs; here it is an IN again.
+
+    >>> any_of([Compare("x", "=", 1), IsNull("y"), Compare("x", "=", 2)])
+    Or(children=(In(column='x', values=(1, 2)), IsNull(column='y')))
+    """
+    flat: list[Predicate] = []
+    values: dict[str, dict[Ordinal, None]] = {}
+    for child in children:
+        for each in child.children if isinstance(child, Or) else (child,):
+            asked = _equal(each)
+            if asked is None:
+                flat.append(each)
+            else:
+                values.setdefault(asked[0], {}).update(dict.fromkeys(asked[1]))
+    equal: list[Predicate] = [
+        Compare(column, "=", *several) if len(several) == 1 else In(column, tuple(several))
+        for column, several in values.items()
+    ]
+    found = (*equal, *flat)
+    if len(found) > MOST_ALTERNATIVES:
+        return _values_of(found)
+    return found[0] if len(found) == 1 else Or(found)
+
+
+def _equal(predicate: Predicate) -> tuple[str, tuple[Ordinal, ...]] | None:
+    match predicate:
+        case Compare(column, "=", value) if value == value:  # NaN is another value each time
+            return column, (value,)
+        case In(column, values) if all(value == value for value in values):
+            return column, values
+    return None
+
+
+def _values_of(alternatives: Iterable[Predicate]) -> Predicate:
+    """What many alternatives have in common: `(id = 1 AND …) OR (id = 2 AND …)` asks for an id of 1 or 2. One question
+    to an index is worth more than one for each of them."""
+    common: dict[str, dict[Ordinal, None]] | None = None
+    for alternative in alternatives:
+        parts = _flattened([alternative])
+        asked = dict(each for part in parts if (each := _equal(part)) is not None)
+        if common is None:
+            common = {column: {} for column in asked}
+        common = {column: known for column, known in common.items() if column in asked}
+        for column, known in common.items():
+            known.update(dict.fromkeys(asked[column]))
+    return And((*(In(column, tuple(values)) for column, values in (common or {}).items()), Unknown()))
 
 
 def _same_type(column: pa.DataType, literal: pa.DataType) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from needlepoint.access import AccessPlan, Rows
-from needlepoint.objects import is_url
+from needlepoint.objects import Identity, OpenObject, is_url
 from needlepoint.parquet.card import FileCard
 from needlepoint.parquet.pages import ReadStats
 from needlepoint.predicate import Predicate
@@ -19,10 +20,26 @@ from needlepoint.tables.snapshots import Snapshot
 FEW_FILES, FEW_ROWS = 2, 1000
 
 
+class Held(Protocol):
+    """A version of a file that stays readable while the query runs."""
+
+    @property
+    def identity(self) -> Identity: ...
+
+    def open(self) -> OpenObject: ...
+
+    def source(self) -> str:
+        """A local path at which this version is found."""
+
+    def check(self) -> None:
+        """Raise FileChanged when it did not stay."""
+
+
 @dataclass(slots=True)
 class Reading:
     """What is to be read of one table, and afterwards what was. `opaque` columns DataFusion must not prune by; in those
-    of `zeros` every zero is to have the same sign."""
+    of `zeros` every zero is to have the same sign. `held` are versions of files, by path, that are read in the place of
+    what lies there; scans find them at `sources`."""
 
     snapshot: Snapshot
     columns: frozenset[str]
@@ -40,6 +57,8 @@ class Reading:
     listed: bool = False
     may_list: bool = True
     matched: int = 0  # rows read by page that were handed on
+    held: dict[str, Held] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def remote(self) -> bool:
@@ -47,6 +66,10 @@ class Reading:
 
     def path(self, file: File) -> str:
         return f"{self.snapshot.table.location}/{file.path}"
+
+    def source(self, file: File) -> str:
+        """Where DataFusion finds the version that is meant."""
+        return self.sources.get(file.path) or self.path(file)
 
     def stored_columns(self) -> list[str]:
         """The wanted columns that are in the files and not in their paths, in the table's order."""

@@ -51,6 +51,8 @@ def table_report(
         notes=_notes(reading, stats),
         plan=_drawn(reading, cards),
         version=reading.snapshot.version,
+        unfinished=reading.snapshot.unfinished,
+        unnamed=reading.snapshot.unnamed,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,12 +17,19 @@ if TYPE_CHECKING:
     import polars
 
 
+_OFFSET = re.compile(r"([+-]\d\d)(\d\d)?")
+
+
 class Result:
     """Rows, in the form you like, and the report of how they were found."""
 
     def __init__(self, table: pa.Table, report: Report) -> None:
-        self._table = table
+        self._found = table
         self.report = report
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        return _with_known_zones(self._found)
 
     def to_arrow(self) -> pa.Table:
         return self._table
@@ -48,7 +57,18 @@ class Result:
         return list(self._table.rename_columns(names).to_pylist())
 
     def __len__(self) -> int:
-        return int(self._table.num_rows)
+        return int(self._found.num_rows)
 
     def __repr__(self) -> str:
-        return f"Result({self._table.num_rows} rows: {', '.join(self._table.column_names)})"
+        return f"Result({self._found.num_rows} rows: {', '.join(self._found.column_names)})"
+
+
+def _with_known_zones(table: pa.Table) -> pa.Table:
+    """DataFusion writes offsets as +00 and -0330, too; Python and Arrow know +00:00 and -03:30."""
+    for number, type in enumerate(table.schema.types):
+        if pa.types.is_timestamp(type) and type.tz is not None and (offset := _OFFSET.fullmatch(type.tz)):
+            known = pa.timestamp(type.unit, f"{offset[1]}:{offset[2] or '00'}")
+            table = table.set_column(
+                number, table.schema.field(number).with_type(known), table.column(number).cast(known)
+            )
+    return table

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import datafusion
 import pyarrow as pa
 
-from needlepoint.errors import FileChanged
+from needlepoint.errors import FileChanged, Unfinished
 from needlepoint.objects import Identity, identify_all
+from needlepoint.parquet.sound import ensure_sound
 from needlepoint.query.native import NativeScans
 from needlepoint.query.reading import Reading
 from needlepoint.query.statements import quoted
@@ -87,9 +88,10 @@ def _native_arms(
         return
     if not reading.remote:  # there the check costs requests, and the one after the scan tells all the same
         check_present(reading)
+    check_sound(reading)
     groups = arms(reading)
     whole = len(reading.scanned) == len(reading.snapshot.files)
-    if len(groups) > MOST_ARMS and whole and reading.snapshot.listable and reading.may_list:
+    if len(groups) > MOST_ARMS and whole and reading.snapshot.listable and reading.may_list and not reading.held:
         reading.listed = True
         table = reading.snapshot.table
         columns = [(name, table.schema.field(name).type) for name in table.partitions]
@@ -120,7 +122,7 @@ def native_arm(
 ) -> datafusion.DataFrame:
     """The native scan of the files of one arm."""
     table = reading.snapshot.table
-    frame = natives.scan(context, table.data_schema, [reading.path(file) for file in files])
+    frame = natives.scan(context, table.data_schema, [reading.source(file) for file in files])
     if not table.partitions:
         return _selected(reading, frame, {}) if reading.opaque else frame
     fixed = reading.snapshot.partition_values(files[0])
@@ -167,17 +169,42 @@ def _null() -> datafusion.Expr:
 
 
 def check_present(reading: Reading) -> None:
-    """DataFusion passes over a missing file of a list in silence: called before a scan and after it."""
+    """DataFusion passes over missing and empty files of a list in silence: called before a scan and after it."""
     for file, now in zip(reading.scanned, _identities(reading), strict=True):
         if now != file.identity:
             raise FileChanged(reading.path(file), "changed or went away")
+        if not file.identity.size:
+            raise Unfinished(
+                reading.path(file), "the file is empty", hint="Its writer has not finished, or died; write it again."
+            )
+
+
+def check_sound(reading: Reading) -> None:
+    """DataFusion believes what a footer says, and may end the process over it: called before a scan. A file with a card
+    was looked at when the card was made."""
+    for file in reading.scanned:
+        if not file.has_card:
+            try:
+                ensure_sound(reading.path(file), file.identity)
+            except FileNotFoundError:
+                raise FileChanged(reading.path(file), "is gone") from None
 
 
 def _identities(reading: Reading) -> Sequence[Identity | None]:
-    """Of the files that are scanned, as they are now."""
-    wanted, known = len(reading.scanned), len(reading.snapshot.files)
+    """Of the files that are scanned, as they are now; those that are held are what they were."""
+    if not reading.held:
+        return _at_their_paths(reading, reading.scanned)
+    for held in reading.held.values():
+        held.check()
+    others = [file for file in reading.scanned if file.path not in reading.sources]
+    found = dict(zip([file.path for file in others], _at_their_paths(reading, others), strict=True))
+    return [found.get(file.path) if file.path in found else file.identity for file in reading.scanned]
+
+
+def _at_their_paths(reading: Reading, files: Sequence[File]) -> Sequence[Identity | None]:
+    wanted, known = len(files), len(reading.snapshot.files)
     own = not is_of_others(reading.snapshot.table.format)  # listings pass over names that a log may well have
     if reading.remote and own and wanted > max(FILES_WORTH_A_LISTING, known * SHARE_WORTH_A_LISTING):
         listed = list_files(reading.snapshot.table.location).files
-        return [listed.get(file.path) for file in reading.scanned]
-    return identify_all([reading.path(file) for file in reading.scanned])
+        return [listed.get(file.path) for file in files]
+    return identify_all([reading.path(file) for file in files])

@@ -74,6 +74,15 @@ def _inside_subqueries(drawn: str) -> Iterator[str]:
 
 
 def _scores(plan: Any, tables: Mapping[str, Mapping[str, pa.DataType]]) -> Iterator[Score]:
+    waiting = [plan]
+    while waiting:
+        found = waiting.pop()
+        yield from _scores_of(found, tables)
+        waiting += reversed(found.inputs())
+
+
+def _scores_of(plan: Any, tables: Mapping[str, Mapping[str, pa.DataType]]) -> Iterator[Score]:
+    """Of one node."""
     node = plan.to_variant()
     kind = type(node).__name__
     expressions = EXPRESSIONS.get(kind)
@@ -100,12 +109,12 @@ def _scores(plan: Any, tables: Mapping[str, Mapping[str, pa.DataType]]) -> Itera
                 hint="A score compares with all texts of a table: ask for it of a column as it is.",
             )
         yield Score(*origin, wanted)
-    for child in plan.inputs():
-        yield from _scores(child, tables)
 
 
 def _calls(expressions: Iterable[Any]) -> Iterator[Any]:
-    for expression in expressions:
+    waiting = [*expressions][::-1]
+    while waiting:
+        expression = waiting.pop()
         variant = expression.variant_name()
         if variant in ("Column", "Literal"):
             continue
@@ -113,12 +122,11 @@ def _calls(expressions: Iterable[Any]) -> Iterator[Any]:
             yield expression
             continue
         try:
-            operands = expression.rex_call_operands()
+            waiting += reversed(expression.rex_call_operands())
         except Exception:
             if _CALL in expression.canonical_name():
                 raise unseen("…") from None
             continue
-        yield from _calls(operands)
 
 
 def _origin(plans: Iterable[Any], relation: str | None, name: str) -> tuple[str, str] | None:

@@ -24,8 +24,9 @@ from needlepoint.query.planning import Request, Types
 
 _NUMBER, _TEXT = r"[0-9]{1,18}", r"'[^'\\]*'"
 _VALUES = rf"(?:=\s*({_NUMBER}|{_TEXT})|\bIN\s*\(\s*({_NUMBER}(?:\s*,\s*{_NUMBER})*|{_TEXT}(?:\s*,\s*{_TEXT})*)\s*\))"
+# Each run of spaces has one place in it to match: two in a row would be tried in all their lengths.
 _LOOKUP = re.compile(
-    rf"\s*SELECT\s+(\*|\w+(?:\s*,\s*\w+)*)\s+FROM\s+(\w+)\s+WHERE\s+(\w+)\s*{_VALUES}\s*;?\s*",
+    rf"\s*SELECT\s+(\*|\w+(?:\s*,\s*\w+)*)\s+FROM\s+(\w+)\s+WHERE\s+(\w+)\s*{_VALUES}\s*(?:;\s*)?",
     re.IGNORECASE | re.ASCII,
 )
 _ONE = re.compile(rf"{_NUMBER}|{_TEXT}")

@@ -1,4 +1,4 @@
-"""The statements beyond queries: indexes and views have CREATE, DROP and SHOW.
+"""The statements beyond queries: indexes and views have CREATE, DROP and SHOW; EXPLAIN gives our report.
 
 >>> parse("CREATE INDEX ON product USING key (product_id)")
 CreateIndex(table='product', columns=('product_id',), kind='key', name=None, options={})
@@ -6,6 +6,8 @@ CreateIndex(table='product', columns=('product_id',), kind='key', name=None, opt
 {'embed': True, 'tokenizer': 'trigram'}
 >>> parse("SHOW INDEXES")
 ShowIndexes()
+>>> parse("EXPLAIN ANALYZE SELECT 1")
+Explain(query='SELECT 1', analyze=True)
 >>> parse("SELECT 1") is None
 True
 """
@@ -19,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from needlepoint.errors import SqlError
+from needlepoint.query.refusals import refusal
 
 _WORD = r'(?:[A-Za-z_]\w*|"(?:[^"]|"")+")'
 _CREATE_INDEX = re.compile(
@@ -27,12 +30,15 @@ _CREATE_INDEX = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _OPTION = re.compile(
-    rf"\s*({_WORD})(?:\s*=\s*(true|false|'(?:[^']|'')*'|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?))?\s*(?:,|$)", re.IGNORECASE
+    rf"\s*({_WORD})(?:\s*=\s*(true|false|'(?:[^']|'')*'|-?\d{{1,40}}(?:\.\d{{1,40}})?(?:[eE][+-]?\d{{1,4}})?))?\s*(?:,|$)",
+    re.IGNORECASE,
 )
 _DROP_INDEX = re.compile(rf"DROP\s+INDEX\s+({_WORD})", re.IGNORECASE)
 _SHOW_INDEXES = re.compile(rf"SHOW\s+INDEXES(?:\s+(?:FROM|ON)\s+({_WORD}))?", re.IGNORECASE)
 _CREATE_VIEW = re.compile(rf"CREATE\s+VIEW\s+({_WORD})\s+AS\s+(.+)", re.IGNORECASE | re.DOTALL)
 _DROP_VIEW = re.compile(rf"DROP\s+VIEW\s+({_WORD})", re.IGNORECASE)
+# EXPLAIN VERBOSE and EXPLAIN FORMAT … are DataFusion's: its own plans.
+_EXPLAIN = re.compile(r"EXPLAIN\s+(ANALYZE\s+)?(?!VERBOSE\b|FORMAT\b|ANALYZE\b)(\S.*)", re.IGNORECASE | re.DOTALL)
 _STARTS = re.compile(r"(CREATE|DROP)\s+(INDEX|VIEW)\b|SHOW\s+INDEXES\b", re.IGNORECASE)
 
 
@@ -69,7 +75,13 @@ class DropView:
     name: str
 
 
-Statement = CreateIndex | DropIndex | ShowIndexes | CreateView | DropView
+@dataclass(frozen=True, slots=True)
+class Explain:
+    query: str
+    analyze: bool
+
+
+Statement = CreateIndex | DropIndex | ShowIndexes | CreateView | DropView | Explain
 
 _FORMS = {
     "INDEX": "CREATE INDEX [name] ON table USING kind (column, …) [WITH (option = value, …)], or DROP INDEX name",
@@ -78,10 +90,14 @@ _FORMS = {
 
 
 def parse(sql: str) -> Statement | None:
-    """The statement, or None when it is DataFusion's to understand."""
-    text = sql.strip().rstrip(";").rstrip()
+    """The statement, or None when it is DataFusion's to understand. SqlError for one that nothing here carries out."""
+    text = _without_comments_before(sql).rstrip().rstrip(";").rstrip()
     start = _STARTS.match(text)
     if start is None:
+        if found := _EXPLAIN.fullmatch(text):
+            return _explain(found[2], found[1] is not None)
+        if refused := refusal(text):
+            raise refused
         return None
     if found := _CREATE_INDEX.fullmatch(text):
         name, table, kind = (_unquoted(word) if word else None for word in found.groups()[:3])
@@ -99,16 +115,39 @@ def parse(sql: str) -> Statement | None:
     raise SqlError(f"'{' '.join(text.split())[:80]}' is not understood.", hint=f"The form is: {form}.")
 
 
+def _explain(query: str, analyze: bool) -> Explain:
+    if parse(query) is not None:
+        raise SqlError("only a query can be explained.", hint="The form is: EXPLAIN [ANALYZE] SELECT ….")
+    return Explain(query, analyze)
+
+
+def _without_comments_before(sql: str) -> str:
+    """Comments and blanks before a statement are no part of it."""
+    start = 0
+    while True:
+        while start < len(sql) and sql[start].isspace():
+            start += 1
+        if sql.startswith("--", start):
+            end = sql.find("\n", start)
+        elif sql.startswith("/*", start):
+            end = sql.find("*/", start + 2) + 1 or -1
+        else:
+            return sql[start:]
+        if end < 0:
+            return sql[start:]
+        start = end + 1
+
+
 def _options(text: str) -> dict[str, Any]:
     """`embed, tokenizer = 'trigram'`: an option without a value is true."""
     found: dict[str, Any] = {}
     position = 0
-    while text[position:].strip():
+    end = len(text.rstrip())
+    while position < end:
         option = _OPTION.match(text, position)
         if option is None:
-            raise SqlError(
-                f"'{text[position:].strip()[:40]}' is no option of an index.", hint="The form is: WITH (embed = true)."
-            )
+            shown = text[position:end].strip()[:40]
+            raise SqlError(f"'{shown}' is no option of an index.", hint="The form is: WITH (embed = true).")
         value = option[2]
         if value is not None and value.startswith("'"):
             found[_unquoted(option[1])] = value[1:-1].replace("''", "'")

@@ -14,8 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from needlepoint.errors import FileChanged
+from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.objects import as_source
+from needlepoint.parquet import int96
+from needlepoint.parquet.texts import check_file_texts
 from needlepoint.query.engine import Engine
 from needlepoint.query.statements import quoted
 from needlepoint.tables.definitions import Index, Table
@@ -99,14 +101,17 @@ def _sampled_rows(snapshot: Snapshot, index: Index, samples: int, chance: random
     for file in chosen:
         path = f"{snapshot.table.location}/{file.path}"
         try:
-            with pq.ParquetFile(as_source(path, file.identity)) as opened:
+            with pq.ParquetFile(as_source(path, file.identity), coerce_int96_timestamp_unit=int96.UNIT) as opened:
                 present = [name for name in index.columns if name in opened.schema_arrow.names]
                 groups = opened.metadata.num_row_groups
                 if len(present) < len(index.columns) or not groups:
                     continue
                 table = opened.read_row_group(chance.randrange(groups), columns=present)
+                check_file_texts(path, table)
         except FileNotFoundError:
             raise FileChanged(path, "is gone", hint="Run sync, then verify again.") from None
+        except (pa.ArrowException, OSError) as error:
+            raise NotParquet(path, f"columns {index.shown_columns} cannot be read: {error}") from error
         for _ in range(-(-samples // len(chosen)) if table.num_rows else 0):
             at = chance.randrange(table.num_rows)
             found = {name: _plain(table.column(name)[at], snapshot.table.schema.field(name).type) for name in present}

@@ -168,7 +168,7 @@ class _Rewrite:
         failed = {number: each for (number, _), each in zip(tasks, made, strict=True) if isinstance(each, FileChanged)}
         failed |= left
         staged = [
-            StagedFile(each.path, groups[number].directory, each.size, each.rows)
+            StagedFile(each.path, groups[number].directory, each.size, each.rows, own=True)
             for (number, _), each in zip(tasks, made, strict=True)
             if isinstance(each, Merged) and number not in failed and each.rows
         ]
@@ -239,7 +239,7 @@ class _Rewrite:
         return Merge(sources, target, self._pages, order, self._mark, finisher=self._finisher)
 
     def _source(self, file: File) -> Source:
-        return Source(f"{self._table.location}/{file.path}", file.identity)
+        return Source(f"{self._table.location}/{file.path}", file.identity.elsewhere())
 
 
 def _sample_rows(source: Source, group: Group) -> int:

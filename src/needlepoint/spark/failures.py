@@ -13,7 +13,7 @@ _LONGEST = 400
 
 _CONDITION = re.compile(r"^\[[A-Z_.]+\]\s*")
 _JAVA_CLASS = re.compile(r"^(?:[a-z_$][\w$]*\.)+[A-Z][\w$.]*:\s*")
-_SQL_STATE = re.compile(r"\s*SQLSTATE: \w+")
+_SQL_STATE = re.compile(r"\s?SQLSTATE: \w+")
 _UNREADABLE_FILE = re.compile(r"^\[FAILED_READ_FILE.*?while reading file (.+?)\.(?:\s|$)")
 _STARTUP_NOISE = re.compile(r"^\s*$|^\s+at |^\s*WARNING: |^Using Spark's default|^Setting |^To adjust |\b(WARN|INFO)\b")
 

@@ -21,7 +21,7 @@ from needlepoint.errors import UsageError
 from needlepoint.spark.failures import reason, translated
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
 _FORMATS = {
@@ -65,7 +65,7 @@ def read_source(
         # Without it Spark silently leaves out the files of subdirectories that are not named `column=value`.
         reader = reader.option("recursiveFileLookup", True)
     if schema is not None:
-        reader = reader.schema(schema)
+        reader = _with_schema(reader, schema)
     try:
         frame = reader.load([path] if remote else [_for_spark(root) for root in roots])
     except Exception as failure:
@@ -76,6 +76,17 @@ def read_source(
     if not frame.columns:
         raise UsageError(f"{path} holds no records.")
     return frame
+
+
+def _with_schema(reader: DataFrameReader, schema: str | StructType) -> DataFrameReader:
+    try:
+        return reader.schema(schema)
+    except Exception as failure:
+        shown = schema if isinstance(schema, str) else type(schema).__name__
+        raise UsageError(
+            f"'{' '.join(shown.split())[:80]}' is no schema: {reason(failure)}.",
+            hint="Name columns and types of Spark, as product_id BIGINT, upc STRING, price DECIMAL(10,2).",
+        ) from failure
 
 
 def _roots(path: str) -> list[Path]:

@@ -196,4 +196,4 @@ def _staged_file(root: str, relative: str, identity: Identity) -> StagedFile:
 
     path = f"{root}/{relative}"
     rows = pq.read_metadata(as_source(path, identity)).num_rows
-    return StagedFile(path, relative.rpartition("/")[0], identity.size, rows)
+    return StagedFile(path, relative.rpartition("/")[0], identity.size, rows, own=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import shutil
-import tempfile
 import threading
 import time
 from collections import deque
@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 import rocksdict
 
+from needlepoint import forks
 from needlepoint.errors import StoreError
 from needlepoint.stores.base import IN_ITS_RANGE, Entries, IndexDamaged, Locations
 
 _HINT = "Queries scan without it; sync builds it again."
+_HINT_BLOCK = "Queries scan without it; `needle rebuild` makes it anew."
 
 WRITE_CHUNK = 1 << 16
 LOCK_PATIENCE = 120.0
@@ -46,8 +48,14 @@ class RocksKeyStore:
         self._key_bytes = key_bytes
         self._lock = threading.Lock()
         self._reader: rocksdict.Rdict | None = None
-        self._secondary: tempfile.TemporaryDirectory[str] | None = None
+        self._secondary: forks.OwnDirectory | None = None
         self._seen: set[str] = set()
+        forks.own(self)
+
+    def abandon(self) -> None:
+        """In a child of the process that opened it: see forks.py."""
+        forks.leak(self._reader)
+        self._reader, self._lock = None, threading.Lock()
 
     # Writing
 
@@ -91,10 +99,14 @@ class RocksKeyStore:
                 if "lock" not in str(error).lower() or time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
+        process = os.getpid()
         try:
             yield database
         finally:
-            database.close()
+            if os.getpid() == process:
+                database.close()
+            else:
+                forks.leak(database)
 
     # Reading
 
@@ -135,7 +147,7 @@ class RocksKeyStore:
     def _open_secondary(self) -> None:
         if not self._directory.exists():
             raise IndexDamaged(f"the index in {self._directory} is gone.", hint=_HINT)
-        self._secondary = tempfile.TemporaryDirectory(prefix="needlepoint-", ignore_cleanup_errors=True)
+        self._secondary = forks.OwnDirectory()
         self._reader = self._open(rocksdict.AccessType.secondary(self._secondary.name))
         self._seen.clear()
 
@@ -144,7 +156,7 @@ class RocksKeyStore:
             self._reader.close()
             self._reader = None
         if self._secondary is not None:
-            self._secondary.cleanup()
+            self._secondary.remove()
             self._secondary = None
 
     def find(self, keys: Sequence[bytes], limit: int) -> Locations | None:
@@ -284,4 +296,6 @@ class RocksKeyStore:
         except Exception as error:
             text = " ".join(str(error).split())
             kind = IndexDamaged if "orrupt" in text or "No such file" in text or "MANIFEST" in text else StoreError
-            raise kind(f"the index in {self._directory} cannot be used: {text}.", hint=_HINT) from error
+            # Sync sees that runs are missing, not that a block inside one is damaged.
+            hint = _HINT_BLOCK if "orrupt" in text else _HINT
+            raise kind(f"the index in {self._directory} cannot be used: {text}.", hint=hint) from error

@@ -10,13 +10,14 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from needlepoint.errors import StoreError, TableChanged
 from needlepoint.objects import Identity
 from needlepoint.tables.database import Database
-from needlepoint.tables.definitions import Batch, File, Move, Removal, Table
+from needlepoint.tables.definitions import ALL, Batch, File, Move, Removal, Table
 
+IDENTITY = "size, mtime_ns, etag, ctime_ns, inode"  # the columns of an Identity, in its order
 _COLUMNS = "table_id, batch, state, staging, moves, removals, keep_until"
 _HINT = "Nothing was changed; do it again."
 
@@ -86,6 +87,10 @@ class Batches:
             )
             if cursor.rowcount == 1:
                 insert_files(connection, batch.table_id, files)
+                connection.executemany(
+                    "INSERT OR IGNORE INTO own SELECT id, ? FROM files WHERE table_id = ? AND path = ?",
+                    [(ALL, batch.table_id, move.target) for move in batch.moves if move.own],
+                )
                 removals = _current(connection, batch)
                 connection.executemany("DELETE FROM files WHERE id = ?", [(each.file_id,) for each in removals])
                 connection.execute(
@@ -133,11 +138,10 @@ class Batches:
 
 def insert_files(connection: sqlite3.Connection, table_id: int, files: Sequence[File]) -> None:
     for file in files:
-        identity = file.identity
         # A path that sync found first, mid-publish, is the same file: the batch's entry replaces it.
         cursor = connection.execute(
-            "INSERT OR REPLACE INTO files (table_id, path, size, mtime_ns, etag, rows) VALUES (?, ?, ?, ?, ?, ?)",
-            (table_id, file.path, identity.size, identity.mtime_ns, identity.etag, file.rows),
+            f"INSERT OR REPLACE INTO files (table_id, path, rows, {IDENTITY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (table_id, file.path, file.rows, *astuple(file.identity)),
         )
         if (cursor.lastrowid or 0) >= 1 << 32:
             raise StoreError("the registry has used all 2^32 file ids.", hint="Rebuild it: remove .needlepoint.")
@@ -155,7 +159,7 @@ def _current(connection: sqlite3.Connection, batch: Batch) -> tuple[Removal, ...
     and its id. TableChanged when one is not in the table any more."""
     found = []
     for each in batch.removals:
-        query = "SELECT size, mtime_ns, etag FROM files WHERE id = ? AND table_id = ?"
+        query = f"SELECT {IDENTITY} FROM files WHERE id = ? AND table_id = ?"
         row = connection.execute(query, (each.file_id, batch.table_id)).fetchone()
         if row is None:
             raise TableChanged(f"{each.path} changed or went away while it was being replaced.", hint=_HINT)
@@ -164,10 +168,11 @@ def _current(connection: sqlite3.Connection, batch: Batch) -> tuple[Removal, ...
 
 
 def _moves_text(moves: Sequence[Move]) -> str:
-    return json.dumps([[move.source, move.target, move.rows] for move in moves])
+    return json.dumps([[move.source, move.target, move.rows, move.own] for move in moves])
 
 
 def _removals_text(removals: Sequence[Removal]) -> str:
+    # Without what a chmod changes: no file that was taken out may come back by it.
     return json.dumps([[r.file_id, r.path, r.identity.size, r.identity.mtime_ns, r.identity.etag] for r in removals])
 
 

@@ -8,11 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from needlepoint.errors import StoreError
+from needlepoint import forks
+from needlepoint.errors import StoreError, UsageError
 
 Upgrade = Callable[[sqlite3.Connection], None]
+
+_HINT = "Check that its directory exists, is writable, has room, and that the file is intact."
 
 
 class Database:
@@ -30,9 +33,12 @@ class Database:
         upgrades: Mapping[int, Upgrade] | None = None,
         *,
         durable: bool = True,
+        hint: str = _HINT,
     ) -> None:
         self.path = path
+        self._hint = hint
         self._lock = threading.RLock()
+        self._closed = False
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
@@ -43,6 +49,13 @@ class Database:
             self._connection.execute("PRAGMA foreign_keys = ON")
             self._connection.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten
             self._create(statements, version, upgrades or {})
+        forks.own(self)
+
+    def abandon(self) -> None:
+        """In a child of the process that opened it: see forks.py. A thread that is not here may have the lock."""
+        forks.leak(self._connection)
+        self._connection = cast(sqlite3.Connection, forks.Abandoned())
+        self._lock = threading.RLock()
 
     def _use_write_ahead_log(self) -> None:
         # SQLite does not wait here while another process opens the same new database.
@@ -88,9 +101,13 @@ class Database:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
+            if self._closed:
+                raise UsageError(
+                    f"the lake of {self.path.parent} is closed.", hint="Open it again with needlepoint.open."
+                ) from None
             raise StoreError(
                 f"the store {self.path} cannot be used: {error}.",
-                hint="Check that its directory exists, is writable, has room, and that the file is intact.",
+                hint=self._hint,
             ) from error
 
     def read(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -131,7 +148,17 @@ class Database:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             self._connection.close()
+
+
+def is_damaged(error: StoreError) -> bool:
+    """Whether the file is no database, or one with bytes that are none of SQLite's."""
+    cause = error.__cause__
+    code = getattr(cause, "sqlite_errorcode", None)
+    if code is None:  # of the module, not of SQLite
+        return isinstance(cause, sqlite3.Error) and "decode" in str(cause)
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def statements_of(text: str) -> Iterator[str]:

@@ -10,7 +10,8 @@ import pyarrow as pa
 from needlepoint.errors import UnknownName, UsageError
 from needlepoint.objects import Identity
 
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+LONGEST_NAME = 63
+_NAME = re.compile(rf"[a-z_][a-z0-9_]{{0,{LONGEST_NAME - 1}}}")
 
 
 def check_name(what: str, name: str) -> str:
@@ -109,13 +110,19 @@ class File:
     problem: str | None = None
 
 
+# In the place of a checksum: every payload that is embedded in a file.
+ALL = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One file of a batch on its way from staging to its final place, relative to the table's location."""
+    """One file of a batch on its way from staging to its final place, relative to the table's location. `own` as of
+    staged.py."""
 
     source: str
     target: str
     rows: int
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -10,14 +11,18 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from needlepoint.errors import NotParquet, SchemaConflict
+from needlepoint.errors import FileChanged, NotParquet, SchemaConflict, Unfinished
 from needlepoint.objects import as_source, is_url
+from needlepoint.parquet import int96
 from needlepoint.parquet.build import build_card
+from needlepoint.parquet.sound import ensure_sound
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import Table
 from needlepoint.tables.schemas import differing, plain_schema, unify
 
 FileSchema: TypeAlias = pa.Schema | NotParquet
+
+TRIES_FOR_A_SCHEMA = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ def discover_schema(
 
     SchemaConflict when the files cannot be one table.
     """
-    columns = partitions.discover(paths, location)
+    columns = partitions.discover(paths, location, None if base is None else base.schema)
     names = tuple(name for name, _ in columns)
     if base is not None and names != base.partitions:
         raise SchemaConflict(
@@ -84,13 +89,32 @@ def read_schemas(
 
 def _schema(path: str, taken: Callable[[str, pa.Schema], pa.Schema]) -> FileSchema:
     try:
-        schema = pq.read_schema(as_source(path))
+        schema = _newest_schema(path)
+    except NotParquet as error:
+        return error
     except (pa.ArrowException, OSError) as error:
         return _why(path, error)
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
     if repeated:
         return NotParquet(path, f"has more than one column named {', '.join(sorted(repeated))}")
     return taken(path, schema)
+
+
+def _newest_schema(path: str) -> pa.Schema:
+    """An object that is replaced while it is read is read again, and no other one."""
+    for _ in range(TRIES_FOR_A_SCHEMA - 1):
+        with contextlib.suppress(FileChanged):
+            return _read_schema(path)
+    return _read_schema(path)
+
+
+def _read_schema(path: str) -> pa.Schema:
+    ensure_sound(path)  # before others see it
+    schema = pq.read_schema(as_source(path))
+    if "timestamp[ns" in str(schema):  # perhaps an INT96
+        with pq.ParquetFile(as_source(path), coerce_int96_timestamp_unit=int96.UNIT) as file:
+            schema = file.schema_arrow
+    return schema
 
 
 def _why(path: str, error: Exception) -> NotParquet:
@@ -106,9 +130,18 @@ def _why(path: str, error: Exception) -> NotParquet:
     return found
 
 
-def discover_table(location: str, paths: Sequence[str]) -> Discovered:
-    """For a new table every file counts: an unreadable one is an error."""
-    found = discover_schema(location, read_schemas(location, paths), paths)
+def unfinished_of(schemas: Mapping[str, FileSchema], known: Container[str]) -> frozenset[str]:
+    """The paths of files that may be passed over: those without a footer that the registry does not know."""
+    return frozenset(path for path, found in schemas.items() if isinstance(found, Unfinished) and path not in known)
+
+
+def discover_table(location: str, paths: Sequence[str], *, skip_unfinished: bool) -> Discovered:
+    """For a new table every file counts: an unreadable one is an error. So is an unfinished one, unless they are to be
+    passed over and others are there."""
+    schemas = read_schemas(location, paths)
+    finished = {path: found for path, found in schemas.items() if not isinstance(found, Unfinished)}
+    schemas = finished if skip_unfinished and finished else schemas
+    found = discover_schema(location, schemas, schemas)
     for error in found.unreadable:
         raise error
     return found

@@ -25,8 +25,9 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent
 from pyiceberg.table import StaticTable
 
-from needlepoint.errors import StoreError, Unsupported
+from needlepoint.errors import NotParquet, StoreError, Unsupported
 from needlepoint.objects import Identity, as_source, identify, is_url, open_object
+from needlepoint.parquet.sound import ensure_sound
 from needlepoint.tables.identities import identities
 from needlepoint.tables.logged import Logged, check_names, field_ids
 from needlepoint.tables.schemas import plain_schema
@@ -116,7 +117,7 @@ class IcebergLog:
             with os.scandir(directory) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):  # renamed meanwhile, as commits do
-                        found[entry.name] = Identity(entry.stat().st_size, entry.stat().st_mtime_ns)
+                        found[entry.name] = Identity.of(entry.stat())
         except OSError as error:
             raise self._unreadable(directory, error) from None
         return found
@@ -248,8 +249,9 @@ class IcebergLog:
     def _schema_of(self, path: str) -> pa.Schema | None:
         """None for what is no Parquet file, which every read says clearly."""
         try:
+            ensure_sound(f"{self._location}/{path}")
             return pq.read_schema(as_source(f"{self._location}/{path}"))
-        except (OSError, pa.ArrowException):
+        except (OSError, pa.ArrowException, NotParquet):
             return None
 
     def _gone(self, name: str) -> StoreError:

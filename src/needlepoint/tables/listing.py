@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from needlepoint.errors import StoreError
-from needlepoint.objects import Identity, is_url
+from needlepoint.objects import Identity, is_nameable, is_url
 
 DELTA_LOG, ICEBERG_LOG, METADATA = "_delta_log", "metadata", (".metadata.json", ".metadata.json.gz")
 
@@ -15,11 +15,13 @@ DELTA_LOG, ICEBERG_LOG, METADATA = "_delta_log", "metadata", (".metadata.json", 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """`complete` when no Parquet file was passed over, so that a reader that takes everything sees the same. `logs` are
-    paths of logs of Delta and Iceberg tables, to which not every file belongs that lies there."""
+    paths of logs of Delta and Iceberg tables, to which not every file belongs that lies there. `unnamed` are Parquet
+    files with paths that no reader has a name for: they were passed over."""
 
     files: Mapping[str, Identity]
     complete: bool
     logs: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
 
 
 def list_files(location: str) -> Listing:
@@ -31,13 +33,14 @@ def list_files(location: str) -> Listing:
         return _list_objects(location)
     files: dict[str, Identity] = {}
     logs: list[str] = []
+    unnamed: list[str] = []
     try:
-        complete = _walk(location, "", files, logs)
+        complete = _walk(location, "", files, logs, unnamed)
     except FileNotFoundError:
         complete = True
     except OSError as error:
         raise StoreError(f"{location} cannot be listed: {error}.", hint="Check its permissions.") from error
-    return Listing(files, complete, tuple(logs))
+    return Listing(files, complete and not unnamed, tuple(logs), tuple(unnamed))
 
 
 def _list_objects(location: str) -> Listing:
@@ -46,14 +49,16 @@ def _list_objects(location: str) -> Listing:
     files: dict[str, Identity] = {}
     complete = True
     logs = []
-    for path, identity in list_objects(location):
+    passed_over: list[str] = []
+    for path, identity in list_objects(location, passed_over):
         if belongs(path):
             files[path] = identity
         elif path.endswith(".parquet"):
             complete = False
         if is_of_log(path):
             logs.append(path)
-    return Listing(files, complete, tuple(logs))
+    unnamed = tuple(path for path in passed_over if path.endswith(".parquet"))
+    return Listing(files, complete and not passed_over, tuple(logs), unnamed)
 
 
 def is_of_log(path: str) -> bool:
@@ -74,8 +79,7 @@ def belongs(path: str) -> bool:
     """
     if not path.endswith(".parquet"):
         return False
-    # Nor where a part is empty: no reader has a name for such an object.
-    return not any(part.startswith(("_", ".")) or not part for part in path.split("/"))
+    return is_nameable(path) and not any(part.startswith(("_", ".")) for part in path.split("/"))
 
 
 def share_files(one: str, other: str) -> bool:
@@ -95,7 +99,7 @@ def _real(location: str) -> str:
     return (location if is_url(location) else os.path.realpath(location)).rstrip("/")
 
 
-def _walk(directory: str, prefix: str, files: dict[str, Identity], logs: list[str]) -> bool:
+def _walk(directory: str, prefix: str, files: dict[str, Identity], logs: list[str], unnamed: list[str]) -> bool:
     complete = True
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -104,13 +108,15 @@ def _walk(directory: str, prefix: str, files: dict[str, Identity], logs: list[st
                 if entry.name == DELTA_LOG:
                     logs.append(f"{prefix}{entry.name}/")
                 try:
-                    complete &= not private and _walk(entry.path, f"{prefix}{entry.name}/", files, logs)
+                    complete &= not private and _walk(entry.path, f"{prefix}{entry.name}/", files, logs, unnamed)
                 except FileNotFoundError:
                     continue  # the directory was removed while listing; the others are there
             elif entry.name.endswith(".parquet"):
                 complete &= not private
-                if not private:
+                if not private and is_nameable(f"{prefix}{entry.name}"):
                     _add(entry, prefix, files)
+                elif not private:
+                    unnamed.append(f"{prefix}{entry.name}")
             elif entry.name.endswith(METADATA) and is_of_log(f"{prefix}{entry.name}"):
                 logs.append(f"{prefix}{entry.name}")
             elif entry.is_symlink():
@@ -123,4 +129,4 @@ def _add(entry: os.DirEntry[str], prefix: str, files: dict[str, Identity]) -> No
         status = entry.stat()
     except FileNotFoundError:
         return  # deleted while listing
-    files[f"{prefix}{entry.name}"] = Identity(status.st_size, status.st_mtime_ns)
+    files[f"{prefix}{entry.name}"] = Identity.of(status)

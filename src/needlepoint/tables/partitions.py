@@ -35,8 +35,12 @@ def parse(path: str) -> Values:
     return tuple(found)
 
 
-def discover(paths: Iterable[str], location: str) -> tuple[tuple[str, pa.DataType], ...]:
-    """Names and types of the partition columns that all paths share: int64, date or string."""
+def discover(paths: Iterable[str], location: str, base: pa.Schema | None = None) -> tuple[tuple[str, pa.DataType], ...]:
+    """Names and types of the partition columns that all paths share: int64, date or string.
+
+    A column that `base` has keeps its type for as long as that holds all values, though another would do, too: it must
+    not change because files went.
+    """
     columns: tuple[str, ...] | None = None
     seen: list[set[str]] = []
     first = ""
@@ -44,6 +48,12 @@ def discover(paths: Iterable[str], location: str) -> tuple[tuple[str, pa.DataTyp
         values = parse(path)
         names = tuple(name for name, _ in values)
         if columns is None:
+            for name in names:
+                if names.count(name) > 1:
+                    raise SchemaConflict(
+                        f"{location}: {path} has more than one value of partition column '{name}'.",
+                        hint="Give each directory on the way to a file another column.",
+                    )
             columns, first, seen = names, path, [set() for _ in names]
         if names != columns:
             raise SchemaConflict(
@@ -54,15 +64,23 @@ def discover(paths: Iterable[str], location: str) -> tuple[tuple[str, pa.DataTyp
         for known, (_, value) in zip(seen, values, strict=True):
             if value is not None:
                 known.add(value)
-    return tuple((name, _infer(known)) for name, known in zip(columns or (), seen, strict=True))
+    types = {} if base is None else {field.name: field.type for field in base}
+    return tuple((name, _infer(known, types.get(name))) for name, known in zip(columns or (), seen, strict=True))
 
 
-def _infer(values: set[str]) -> pa.DataType:
-    if values and all(_INTEGER.fullmatch(value) for value in values):
-        return pa.int64()
-    if values and all(_to_date(value) is not None for value in values):
-        return pa.date32()
-    return pa.string()
+def _infer(values: set[str], before: pa.DataType | None) -> pa.DataType:
+    """
+    >>> [str(_infer({"1", "2"}, before)) for before in (None, pa.int64(), pa.string(), pa.date32())]
+    ['int64', 'int64', 'string', 'string']
+    """
+    if not values:
+        return before or pa.string()
+    found = pa.string()
+    if all(_INTEGER.fullmatch(value) for value in values):
+        found = pa.int64()
+    elif all(_to_date(value) is not None for value in values):
+        found = pa.date32()
+    return found if before is None or before == found else pa.string()
 
 
 def _to_date(value: str) -> datetime.date | None:

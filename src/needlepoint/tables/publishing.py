@@ -47,6 +47,7 @@ from needlepoint.tables.staged import StagedFile
 ORPHAN_AGE = 24 * 3600.0
 STAGE = "_stage"  # beside tables in a bucket; readers pass over names that begin so
 
+_NAMED = re.compile(r"part-\d{5,}-[0-9a-f]{32}\.parquet")
 # Table and attempt. Whatever else is called _stage in a bucket is not ours.
 _STAGED = re.compile(r"([a-z0-9_]+/[0-9a-f]{32})/")
 
@@ -320,9 +321,21 @@ def _moves(staged: Sequence[StagedFile]) -> tuple[Move, ...]:
     """Final names like no other: whoever repeats a move takes them from the registry."""
     unique = uuid.uuid4().hex
     return tuple(
-        Move(file.path, f"{file.relative}/part-{number:05d}-{unique}.parquet".lstrip("/"), file.rows)
+        Move(file.path, f"{file.relative}/part-{number:05d}-{unique}.parquet".lstrip("/"), file.rows, file.own)
         for number, file in enumerate(sorted(staged, key=lambda file: (file.relative, file.path)))
     )
+
+
+def is_named_here(path: str) -> bool:
+    """Whether a file has a name as `publish` gives them. Others can write such a name, too: this is for asking, not for
+    trusting.
+
+    >>> is_named_here("year=2024/part-00000-0123456789abcdef0123456789abcdef.parquet")
+    True
+    >>> is_named_here("part-00000-01234567-89ab-cdef-0123-456789abcdef-c000.snappy.parquet")
+    False
+    """
+    return _NAMED.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def _make_durable(staged: Sequence[StagedFile]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from needlepoint.tables.database import Database
 
 FORMAT = 1
 MOST_SHOWN = 1000
+LONGEST_LEASE = 3600.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,27 @@ CREATE INDEX waiting ON messages (visible_at) WHERE reason IS NULL;
 """
 
 
+_HINT = "Is it writable, with room left? If it is damaged, remove it and sync, which finds what its events name."
+
+
 class LocalQueue:
-    """The default queue: one SQLite database in the lake."""
+    """The default queue: one SQLite database in the lake. Opened when it is first used: queries need none of it, and
+    are not to fail where it is damaged. A lease lasts an hour at most: one that ends later was taken while the clock
+    was ahead, and has ended."""
 
     approximate = False
 
     def __init__(self, directory: Path) -> None:
-        self._database = Database(directory / "queue.db", _STATEMENTS, FORMAT)
+        self._path = directory / "queue.db"
+        self._lock = threading.Lock()
+        self._opened: Database | None = None
+
+    @property
+    def _database(self) -> Database:
+        with self._lock:
+            if self._opened is None:
+                self._opened = Database(self._path, _STATEMENTS, FORMAT, hint=_HINT)
+            return self._opened
 
     def put(self, body: str) -> None:
         with self._database.write() as connection:
@@ -79,9 +95,10 @@ class LocalQueue:
         with self._database.write() as connection:
             rows = connection.execute(
                 """UPDATE messages SET attempts = attempts + 1, visible_at = ? WHERE id IN (
-                       SELECT id FROM messages WHERE reason IS NULL AND visible_at <= ? ORDER BY id LIMIT ?)
+                       SELECT id FROM messages WHERE reason IS NULL AND (visible_at <= ? OR visible_at > ?)
+                       ORDER BY id LIMIT ?)
                    RETURNING id, body, attempts""",
-                (now + lease, now, limit),
+                (now + min(lease, LONGEST_LEASE), now, now + LONGEST_LEASE, limit),
             ).fetchall()
         return [Message(str(id), body, attempts) for id, body, attempts in sorted(rows)]
 
@@ -108,4 +125,6 @@ class LocalQueue:
         return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NOT NULL")[0][0])
 
     def close(self) -> None:
-        self._database.close()
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()

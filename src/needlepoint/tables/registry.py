@@ -21,7 +21,7 @@ import pyarrow as pa
 from needlepoint.errors import NameTaken, TableChanged, UnknownName, UsageError
 from needlepoint.objects import Identity, is_url
 from needlepoint.predicate import Bounds, Ordinal
-from needlepoint.tables.batches import Batches, insert_files, taken_out
+from needlepoint.tables.batches import IDENTITY, Batches, insert_files, taken_out
 from needlepoint.tables.database import Database
 from needlepoint.tables.definitions import File, Index, Place, Table, check_name
 from needlepoint.tables.listing import share_files
@@ -40,7 +40,8 @@ _TABLE = "id, name, location, schema, partitions, mixed, format"
 class FileArtifact:
     """What indexing found out about one file; committed as a whole. Bounds and zones are in the file's own units, so
     they stay right whatever becomes of the table. `places` are those of payloads, by index. `was` is what the file was
-    when it was found, and `identity` what it is: another one when something was embedded in it."""
+    when it was found, and `identity` what it is: another one when something was embedded in it. `own` are the checksums
+    of payloads that are in it and that were made of its rows here. `sample` tells what it holds (objects/base.py)."""
 
     file_id: int
     was: Identity
@@ -55,6 +56,8 @@ class FileArtifact:
     blooms: tuple[str, ...] = ()
     entries: Mapping[int, int] = field(default_factory=dict)
     places: Mapping[int, Place] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
+    sample: str = ""
 
     def without_positions(self) -> FileArtifact:
         """What is right of every version of the file, since all have the same rows: nothing that lies in it."""
@@ -249,7 +252,7 @@ class Registry:
         return table
 
     def views(self) -> list[tuple[str, str]]:
-        """Names and queries, in the order they were made: a view can name the views before it."""
+        """Names and queries, in the order they were made, which says nothing of who names whom."""
         return [(name, query) for name, query in self._database.read("SELECT name, query FROM views ORDER BY id")]
 
     def create_view(self, name: str, query: str) -> None:
@@ -331,7 +334,7 @@ class Registry:
         """All files of a table by path, or those of these ids that it has."""
         only = "" if ids is None else "AND id IN (SELECT value FROM json_each(?))"
         query = f"""
-            SELECT path, size, mtime_ns, etag, id, rows, row_groups, pages, blooms, problem,
+            SELECT path, {IDENTITY}, id, rows, row_groups, pages, blooms, problem,
                    EXISTS (SELECT 1 FROM cards WHERE file_id = files.id),
                    (SELECT group_concat(index_id) FROM indexed WHERE file_id = files.id)
             FROM files WHERE table_id = ? {only} ORDER BY path"""
@@ -339,7 +342,7 @@ class Registry:
         return [
             File(
                 path=path,
-                identity=Identity(size, mtime_ns, etag),
+                identity=Identity(size, mtime_ns, etag, ctime_ns, inode),
                 id=id,
                 rows=rows,
                 row_groups=row_groups,
@@ -349,8 +352,29 @@ class Registry:
                 blooms=frozenset(json.loads(blooms)) if blooms else frozenset(),
                 problem=problem,
             )
-            for path, size, mtime_ns, etag, id, rows, row_groups, pages, blooms, problem, has_card, indexed in found
-        ]
+            for (
+                path, size, mtime_ns, etag, ctime_ns, inode, id, rows, row_groups, pages, blooms, problem, has_card,
+                indexed,
+            ) in found
+        ]  # fmt: skip
+
+    def samples(self, ids: Sequence[int]) -> dict[int, str]:
+        """Of those files, by id, that have one."""
+        query = "SELECT id, sample FROM files WHERE sample <> '' AND id IN (SELECT value FROM json_each(?))"
+        return dict(self._database.read(query, json.dumps(list(ids))))
+
+    def recognise(self, files: Mapping[int, Identity], samples: Mapping[int, str] = MappingProxyType({})) -> None:
+        """Files, by id, have these identities now, and hold what they held; so far as nothing else was noted of them
+        meanwhile. Some have a sample now."""
+        with self._change() as connection:
+            connection.executemany(
+                """UPDATE files SET ctime_ns = ?, inode = ?, sample = CASE ? WHEN '' THEN sample ELSE ? END
+                   WHERE id = ? AND size = ? AND mtime_ns = ? AND etag = ''""",
+                [
+                    (now.ctime_ns, now.inode, samples.get(id, ""), samples.get(id, ""), id, now.size, now.mtime_ns)
+                    for id, now in files.items()
+                ],
+            )
 
     def paths(self, table: Table) -> list[str]:
         """Of all files of a table."""
@@ -405,6 +429,19 @@ class Registry:
         query = "SELECT file_id, pack, offset, length, codec, size, checksum, version FROM payloads WHERE index_id = ?"
         return {file_id: Place(*row) for file_id, *row in self._database.read(query, index.id)}
 
+    def embedded(self, file_ids: Sequence[int], *, own: bool = True) -> dict[int, frozenset[str]]:
+        """Checksums of payloads inside files, by file id, that queries use, and with `own` those that this lake's
+        writers put there. ALL stands for every one of the file."""
+        query = (
+            "SELECT file_id, checksum FROM payloads WHERE pack = '' AND file_id IN (SELECT value FROM json_each(?1))"
+        )
+        if own:
+            query += " UNION SELECT file_id, checksum FROM own WHERE file_id IN (SELECT value FROM json_each(?1))"
+        found: dict[int, set[str]] = {}
+        for file_id, checksum in self._database.read(query, json.dumps(list(file_ids))):
+            found.setdefault(file_id, set()).add(checksum)
+        return {file_id: frozenset(checksums) for file_id, checksums in found.items()}
+
     def packs(self) -> set[tuple[int, str]]:
         """Indexes and names of all packs that hold a payload."""
         return set(self._database.read("SELECT DISTINCT index_id, pack FROM payloads WHERE pack <> ''"))
@@ -442,7 +479,7 @@ class Registry:
                 [(count, file, index) for index, files in entries.items() for file, count in files.items()],
             )
             for artifact in artifacts:
-                query = "SELECT size, mtime_ns, etag FROM files WHERE id = ?"
+                query = f"SELECT {IDENTITY} FROM files WHERE id = ?"
                 found = connection.execute(query, (artifact.file_id,)).fetchone()
                 if found is None:
                     continue
@@ -470,12 +507,11 @@ class Registry:
 def _describe(connection: sqlite3.Connection, artifact: FileArtifact) -> None:
     identity = artifact.identity
     connection.execute(
-        """UPDATE files SET size = ?, mtime_ns = ?, etag = ?, rows = ?, row_groups = ?, pages = ?, blooms = ?,
-           problem = NULL WHERE id = ?""",
+        """UPDATE files SET size = ?, mtime_ns = ?, etag = ?, ctime_ns = ?, inode = ?, sample = ?, rows = ?,
+           row_groups = ?, pages = ?, blooms = ?, problem = NULL WHERE id = ?""",
         (
-            identity.size,
-            identity.mtime_ns,
-            identity.etag,
+            *astuple(identity),
+            artifact.sample,
             artifact.rows,
             artifact.row_groups,
             artifact.pages,
@@ -495,6 +531,9 @@ def _describe(connection: sqlite3.Connection, artifact: FileArtifact) -> None:
         [(artifact.file_id, column, zones, artifact.units.get(column)) for column, zones in artifact.zones.items()],
     )
     connection.execute("INSERT OR REPLACE INTO cards VALUES (?, ?)", (artifact.file_id, artifact.card))
+    connection.executemany(
+        "INSERT OR IGNORE INTO own VALUES (?, ?)", [(artifact.file_id, each) for each in artifact.own]
+    )
 
 
 def _cover(connection: sqlite3.Connection, artifact: FileArtifact) -> None:

@@ -9,6 +9,7 @@ row has the path of the old one.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow as pa
 from needlepoint.tables.database import statements_of
 from needlepoint.tables.schemas import unit_of
 
-FORMAT = 5
+FORMAT = 6
 
 _PAYLOADS = """
 CREATE TABLE payloads (
@@ -26,6 +27,13 @@ CREATE TABLE payloads (
     codec TEXT NOT NULL, size INTEGER NOT NULL, checksum TEXT NOT NULL, version INTEGER NOT NULL,
     PRIMARY KEY (index_id, file_id)) WITHOUT ROWID;
 CREATE INDEX payloads_by_file ON payloads (file_id)
+"""
+
+# Payloads inside files that this lake's own writers put there, by their checksums; '' stands for all of a file.
+_OWN = """
+CREATE TABLE own (
+    file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE, checksum TEXT NOT NULL,
+    PRIMARY KEY (file_id, checksum)) WITHOUT ROWID
 """
 
 CHANGES = """
@@ -65,6 +73,7 @@ CREATE TABLE files (
     table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE,
     path TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, etag TEXT NOT NULL,
     rows INTEGER, row_groups INTEGER, pages INTEGER, blooms TEXT, problem TEXT,
+    ctime_ns INTEGER NOT NULL DEFAULT 0, inode INTEGER NOT NULL DEFAULT 0, sample TEXT NOT NULL DEFAULT '',
     UNIQUE (table_id, path));
 CREATE TABLE cards (
     file_id INTEGER PRIMARY KEY REFERENCES files ON DELETE CASCADE, card BLOB NOT NULL);
@@ -92,6 +101,7 @@ CREATE TABLE batches (
     removals TEXT NOT NULL DEFAULT '[]', keep_until REAL NOT NULL DEFAULT 0,
     PRIMARY KEY (table_id, batch)) WITHOUT ROWID;
 {_PAYLOADS};
+{_OWN};
 {CHANGES}
 """
 
@@ -135,4 +145,33 @@ def _add_changes(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes}
+def _to_six(connection: sqlite3.Connection) -> None:
+    """What is believed of embedded payloads, how files are known again, and the unit of an INT96."""
+    _add_own(connection)
+    _add_samples(connection)
+    _mark_nanoseconds(connection)
+
+
+def _add_own(connection: sqlite3.Connection) -> None:
+    """In format 5 all embedded payloads were believed. Which of them the lake made is not known: those in use stay in
+    use, and what is built again is built from the data."""
+    connection.execute(_OWN)
+
+
+def _add_samples(connection: sqlite3.Connection) -> None:
+    """In format 5 a file was known by its size and the time of its modification. A sync notes the rest."""
+    for column in ("ctime_ns INTEGER NOT NULL DEFAULT 0", "inode INTEGER NOT NULL DEFAULT 0"):
+        connection.execute(f"ALTER TABLE files ADD COLUMN {column}")
+    connection.execute("ALTER TABLE files ADD COLUMN sample TEXT NOT NULL DEFAULT ''")
+
+
+def _mark_nanoseconds(connection: sqlite3.Connection) -> None:
+    """Up to format 5 an INT96 was nanoseconds, now it is microseconds: tables in nanoseconds may have files of both."""
+    for id, schema, mixed in connection.execute("SELECT id, schema, mixed FROM tables").fetchall():
+        columns = pa.ipc.read_schema(pa.py_buffer(schema))
+        finest = {each.name for each in columns if pa.types.is_timestamp(each.type) and each.type.unit == "ns"}
+        names = json.dumps(sorted(finest.union(json.loads(mixed))))
+        connection.execute("UPDATE tables SET mixed = ? WHERE id = ?", (names, id))
+
+
+UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes, 5: _to_six}

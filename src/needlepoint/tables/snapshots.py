@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from needlepoint.errors import StoreError
 from needlepoint.objects import Identity, is_url
-from needlepoint.tables import partitions
+from needlepoint.tables import doubts, partitions
 from needlepoint.tables.definitions import Batch, File, Index, Table
-from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas
+from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas, unfinished_of
 from needlepoint.tables.identities import those_there
 from needlepoint.tables.known_files import KnownFiles
 from needlepoint.tables.listing import Listing, list_files
@@ -41,7 +41,9 @@ class Snapshot:
     """`partitions` are the typed partition values of the files in each directory, or for a table of others in each of
     `groups`, by path. `listable` says that a reader that lists the directory by itself sees these files, no others, and
     reads their partition values as we do. `refined` are the columns that have a finer unit, or another type, than the
-    registry knows of: key indexes of them have other keys. `version` is that of the log, where there is one."""
+    registry knows of: key indexes of them have other keys. `version` is that of the log, where there is one. The paths
+    in `unfinished` are of files that were passed over, since they have no footer, in `unnamed` of those that no reader
+    has a name for."""
 
     table: Table
     files: tuple[File, ...]
@@ -52,6 +54,8 @@ class Snapshot:
     refined: frozenset[str] = frozenset()
     groups: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
+    unfinished: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
 
     def partition(self, file: File) -> str:
         """What files with the same partition values share."""
@@ -80,19 +84,24 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The files of a table now; `complete` as in Listing. `log` is what the log says, where there is one."""
+    """The files of a table now; `complete` and `unnamed` as in Listing. `log` is what the log says, where there is
+    one."""
 
     known: _Known
     files: tuple[File, ...]
     complete: bool
     log: Logged | None
+    unnamed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class _Held:
-    """A snapshot, what the log said then, and what the registry did, or says since with no difference to the table."""
+    """A snapshot, the files it was made of, whether who lists them sees the same, what the log said then, and what the
+    registry did, or says since with no difference to the table."""
 
     snapshot: Snapshot
+    files: tuple[File, ...]
+    listable: bool
     began: float
     fresh_until: float
     known: _Known
@@ -109,8 +118,15 @@ class Snapshots:
     """
 
     def __init__(
-        self, registry: Registry, refresh: float, object_refresh: float = 0, files: KnownFiles | None = None
+        self,
+        registry: Registry,
+        refresh: float,
+        object_refresh: float = 0,
+        files: KnownFiles | None = None,
+        *,
+        skip_unfinished: bool = False,
     ) -> None:
+        self._skip_unfinished = skip_unfinished
         self._registry = registry
         self._files = files or KnownFiles(registry)
         self._refresh = refresh
@@ -167,32 +183,40 @@ class Snapshots:
         fresh_until = began + self._serves_for(known.table.location, time.monotonic() - began)
         listable = seen.complete and _are_simple([file.path for file in files], known.table.partitions)
         held = self._snapshots.get(name)
-        before = None if held is None else held.snapshot
         same = held is not None and held.known.sequence == known.sequence and held.log is log
-        if same and before and (before.listable, before.files) == (listable, files):
-            snapshot = before  # the same object, so that what was prepared for it still serves
+        same = same and held is not None and held.snapshot.unnamed == seen.unnamed
+        if held is not None and same and (held.listable, held.files) == (listable, files):
+            snapshot = held.snapshot  # the same object, so that what was prepared for it still serves
         else:
-            table = self._with_unknown(known.table, files, log)
+            table, unfinished = self._with_unknown(known, files, log)
+            there = tuple(file for file in files if file.path not in unfinished) if unfinished else files
             snapshot = Snapshot(
                 table,
-                files,
+                there,
                 _usable(known.indexes, table),
                 known.sequence,
-                _partitions(table, files) if log is None else log.values,
-                listable,
+                _partitions(table, there) if log is None else log.values,
+                listable and not unfinished,
                 (refined if log is None else respelled)(known.table.schema, table.schema),
                 {} if log is None else log.groups,
                 "" if log is None else log.version,
+                tuple(sorted(unfinished)),
+                seen.unnamed,
             )
-        self._snapshots[name] = _Held(snapshot, began, fresh_until, known, log)
+        self._snapshots[name] = _Held(snapshot, files, listable, began, fresh_until, known, log)
         return snapshot
 
-    def _with_unknown(self, table: Table, files: tuple[File, ...], log: Logged | None) -> Table:
-        """Files that sync has not seen can have other columns and wider types; a query sees them all the same."""
+    def _with_unknown(
+        self, registered: _Known, files: tuple[File, ...], log: Logged | None
+    ) -> tuple[Table, frozenset[str]]:
+        """Files that sync has not seen can have other columns and wider types; a query sees them all the same. But for
+        those that are not finished, whose paths are returned. A file that the registry knows was finished once: without
+        a footer it is damaged. What a log names is finished, too."""
+        table = registered.table
         unsettled = [file for file in files if file.id is None] if log is None else log.unsettled(files, table)
         unknown = {(file.path, file.identity) for file in unsettled}
         if not unknown and log is None:
-            return table
+            return table, frozenset()
         # A log says what is taken of a file.
         known = self._schemas.get(table.id, {}) if self._logged.get(table.id) is log else {}
         fresh = [path for path, identity in unknown if (path, identity) not in known]
@@ -200,12 +224,15 @@ class Snapshots:
         known = {key: found[key[0]] if key[0] in found else known[key] for key in unknown}
         self._schemas[table.id], self._logged[table.id] = known, log
         schemas = {path: known[path, identity] for path, identity in sorted(unknown, key=str)}
-        paths = [file.path for file in files]
+        unfinished = frozenset[str]()
         if log is None:
+            if self._skip_unfinished:
+                unfinished = unfinished_of(schemas, registered.files)
+            paths = [file.path for file in files if file.path not in unfinished]
             seen = discover_schema(table.location, schemas, paths, base=table)
         else:
             seen = log.discover(schemas, base=table)
-        return replace(table, schema=seen.schema, partitions=seen.partitions, mixed=seen.mixed)
+        return replace(table, schema=seen.schema, partitions=seen.partitions, mixed=seen.mixed), unfinished
 
     def _look(self, name: str) -> Seen:
         known = self._newest(name)
@@ -218,13 +245,19 @@ class Snapshots:
                     f"{known.table.location}, the directory of table '{name}', is gone.",
                     hint="Is its disk mounted? Drop the table if it is no more.",
                 )
-            if (before.table.id, before.table.location) != (known.table.id, known.table.location):
+            if not _same_table(before, known):
                 continue  # another table has the name now
             # A log says all of one version; no batches come into its table.
             now = listing.files if known is before or log is not None else _caught_up(listing.files, before, known)
             files = _overlay(known, now)
+            changed = {file.path: file.identity for file in files if file.id is None and file.path in known.files}
+            if changed and doubts.settle(self._registry, known.table, known.files, changed):
+                before, known = known, self._newest(name)
+                if not _same_table(before, known):
+                    continue
+                files = _overlay(known, now if log is not None else _caught_up(now, before, known))
             complete = listing.complete and [*listing.files] == [file.path for file in files]
-            return Seen(known, files, complete, log)
+            return Seen(known, files, complete, log, listing.unnamed)
 
     def _newest(self, name: str) -> _Known:
         known = self._known.get(name)
@@ -248,6 +281,10 @@ class Snapshots:
             batches = self._registry.batches.unfinished(table)
             indexes = tuple(self._registry.indexes(table))
         return _Known(table, files, indexes, *on_their_way(batches, files.keys()), sequence)
+
+
+def _same_table(before: _Known, now: _Known) -> bool:
+    return (before.table.id, before.table.location) == (now.table.id, now.table.location)
 
 
 def _usable(indexes: tuple[Index, ...], table: Table) -> tuple[Index, ...]:

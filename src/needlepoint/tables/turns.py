@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from needlepoint import forks
 from needlepoint.errors import StoreError
 from needlepoint.tables.definitions import Table
 
@@ -44,6 +45,7 @@ class Turns:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._claims: dict[str, int] = {}
+        self._process = os.getpid()
 
     def claim(self, name: str) -> bool:
         """A directory of this name is in use until `release` or the end of this process. False when it was before."""
@@ -134,8 +136,10 @@ class Turns:
         return self._directory / f"of-{name}"
 
     def _give_back(self, path: Path, descriptor: int) -> None:
+        if os.getpid() != self._process:
+            return  # a child has let go of it already, and the file is the parent's
         path.unlink(missing_ok=True)
-        os.close(descriptor)
+        _close(descriptor)
 
     def _claimed(self, path: Path, wait: bool) -> int | None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -153,6 +157,7 @@ class Turns:
                 raise
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    forks.lock(descriptor)
                     return descriptor
             os.close(descriptor)  # who had it before removed the file
 
@@ -163,10 +168,17 @@ class Turns:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._directory / str(table.id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        forks.lock(descriptor)
         try:
             yield descriptor
         finally:
-            os.close(descriptor)
+            if os.getpid() == self._process:
+                _close(descriptor)
+
+
+def _close(descriptor: int) -> None:
+    forks.unlock(descriptor)
+    os.close(descriptor)
 
 
 @functools.cache

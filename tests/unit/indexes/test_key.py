@@ -119,3 +119,19 @@ def test_keys_are_what_they_were_in_the_first_version() -> None:
     }
     found = {name: [key.hex() for key in as_bytes(encode(array))] for name, array in arrays.items()}
     assert found == json.loads(GOLDEN.read_text())
+
+
+@given(st.lists(st.floats(), min_size=1), st.floats(), st.floats())
+def test_a_range_that_begins_or_ends_with_nan_holds_what_lies_in_it(
+    numbers: list[float], low: float, high: float
+) -> None:
+    """In the total order of IEEE 754, which is DataFusion's."""
+    ranges = range_of(low, high, pa.float64())
+    for number, key in zip(numbers, as_bytes(encode(pa.array(numbers))), strict=True):
+        if total(low) <= total(number) <= total(high):
+            assert any(first <= key <= last for first, last in ranges)
+
+
+def total(number: float) -> tuple[int, float]:
+    """-NaN, numbers, NaN; zeros of both signs are alike."""
+    return (int(math.copysign(1, number)), 0.0) if math.isnan(number) else (0, number)

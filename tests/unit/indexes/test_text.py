@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import random
 import shutil
 import sys
+import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import datafusion
@@ -20,7 +24,7 @@ from tests.unit.indexes.payloads import StoredBytes, text_source
 
 from needlepoint.errors import NotIndexable, UnknownName, UsageError
 from needlepoint.indexes import text_build, text_index
-from needlepoint.indexes.base import Condition
+from needlepoint.indexes.base import Condition, Source
 from needlepoint.indexes.text import TextKind
 from needlepoint.indexes.text_evaluation import evaluate
 from needlepoint.indexes.text_index import TextIndex
@@ -43,6 +47,20 @@ def opened(texts: Sequence[str | None] | pa.Array, place: Path, memory: int = 64
 def found(index: TextIndex, *conditions: Condition, seconds: float = 1e9) -> list[int] | None:
     rows = index.find(conditions, seconds).rows
     return None if rows is None else rows.numbers().tolist()
+
+
+def test_a_build_that_fails_leaves_nobody_writing(tmp_path: Path) -> None:
+    """A file that is deleted while it is read ends the build with that error, and its directory can be removed."""
+    texts = pa.array([f"word{number} and{number % 13}" for number in range(2000)])
+
+    def cut(source: Source) -> Iterator[pa.RecordBatch]:
+        yield from itertools.islice(source.batches(), 1)
+        raise FileNotFoundError("gone")
+
+    for _ in range(30):
+        with pytest.raises(FileNotFoundError, match="gone"), tempfile.TemporaryDirectory(dir=tmp_path) as place:
+            source = text_source(texts, Path(place))
+            KIND.build(replace(source, batches=functools.partial(cut, source)))
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
@@ -342,7 +360,7 @@ def test_unpacked_once_and_again_after_a_sweep(tmp_path: Path) -> None:
     stored = StoredBytes(built.payload, tmp_path / "cache")
     first, second = KIND.open(stored, [], {}), KIND.open(stored, [], {})
     assert stored.unpacked == 1
-    text_index._open.cache_clear()
+    text_index._SEARCHERS.clear()
     shutil.rmtree(tmp_path / "cache")
     assert found(first, Like("t", ("airy",))) == found(second, Like("t", ("cow",))) == [0]
     assert stored.unpacked == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 from pathlib import Path
@@ -14,10 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from needlepoint.indexes.zone import ZoneMap, zone_maps
+from needlepoint.objects import open_object
 from needlepoint.parquet import build
 from needlepoint.parquet.build import describe
 from needlepoint.parquet.card_format import CardCorrupt
-from needlepoint.predicate import Bounds, Compare, IsNull, Match, Zone, Zones, match
+from needlepoint.parquet.footer import read_footer
+from needlepoint.parquet.page_index import decode_column_index, encode_column_index
+from needlepoint.predicate import Bounds, Compare, IsNotNull, IsNull, Match, Zone, Zones, match
 
 DAY = datetime.date(2024, 1, 1)
 VALUES = {
@@ -132,3 +136,78 @@ def test_zones_of_nothing() -> None:
     empty = np.zeros(1, np.int64)
     zone_map = ZoneMap(empty, Zone.unknown(0), empty, Zone.unknown(0))
     assert len(ZoneMap.from_bytes(zone_map.to_bytes()).pages.known) == 0
+
+
+def tampered(path: Path, **changes: object) -> ZoneMap:
+    """The zone map of column c after its column index was changed, in place."""
+    data = bytearray(path.read_bytes())
+    with open_object(str(path)) as file:
+        (group,) = read_footer(file).row_groups
+    chunk = group.columns[0]
+    assert chunk.column_index_offset is not None and chunk.column_index_length is not None
+    place = slice(chunk.column_index_offset, chunk.column_index_offset + chunk.column_index_length)
+    index = encode_column_index(dataclasses.replace(decode_column_index(bytes(data[place])), **changes))  # type: ignore[arg-type]
+    data[place] = index.ljust(chunk.column_index_length, b"\0")  # pyarrow writes histograms of levels, too
+    path.write_bytes(data)
+    return zone_maps(describe(str(path)))["c"]
+
+
+@pytest.mark.parametrize(
+    ("null_pages", "null_counts"),
+    [
+        ([True, True, True], [-1, -1, -1]),  # as older writers do for pages without statistics
+        ([True, True, True], [10, 10, 10]),  # the chunk counts none
+        ([False, True, False], [0, 0, 0]),
+        ([False, True, False], [0, 10, 0]),
+        ([False, False, False], [0, 10, 0]),
+    ],
+)
+def test_pages_of_nulls_that_contradict_the_chunk_are_not_believed(
+    tmp_path: Path, null_pages: list[bool], null_counts: list[int]
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"c": range(30)}), path, max_rows_per_page=10, write_batch_size=10, write_page_index=True)
+    found = tampered(path, null_pages=np.array(null_pages), null_counts=np.array(null_counts))
+    assert len(found.pages.known) == 3
+    for zone in (found.pages, ZoneMap.from_bytes(found.to_bytes()).pages):
+        zones = Zones(3, {"c": zone})
+        assert (match(IsNotNull("c"), zones) != Match.NEVER).all()
+        assert (match(Compare("c", "<>", -1), zones) != Match.NEVER).all()
+
+
+def test_pages_of_nulls_are_known_where_all_counts_agree(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    column = pa.array([*range(10), *[None] * 10, *range(10)], pa.int64())
+    pq.write_table(pa.table({"c": column}), path, max_rows_per_page=10, write_batch_size=10, write_page_index=True)
+    found = zone_maps(describe(str(path)))["c"]
+    for zone in (found.pages, ZoneMap.from_bytes(found.to_bytes()).pages):
+        assert match(IsNotNull("c"), Zones(3, {"c": zone})).tolist() == [Match.ALWAYS, Match.NEVER, Match.ALWAYS]
+
+
+def test_a_stored_zone_map_of_pages_without_statistics_is_not_believed() -> None:
+    """Earlier versions stored such maps."""
+    rows, nothing = np.array([0, 10, 20]), Zone.unknown(2)
+    stored = ZoneMap(rows, nothing, rows, dataclasses.replace(nothing, all_null=np.array([True, True]))).to_bytes()
+    assert match(IsNotNull("c"), Zones(2, {"c": ZoneMap.from_bytes(stored).pages})).tolist() == [Match.MAYBE] * 2
+
+
+def test_an_empty_bound_is_none_where_the_chunk_has_no_empty_string(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    for texts, expected in ((["b", "c"], Match.MAYBE), (["", "c"], Match.NEVER)):
+        pq.write_table(pa.table({"c": texts}), path, max_rows_per_page=1, write_batch_size=1, write_page_index=True)
+        described = describe(str(path))
+        (index,) = described.page_bounds
+        assert index is not None
+        empty = dataclasses.replace(index, min_values=(b"", b"c"), max_values=(b"", b"c"))
+        found = zone_maps(dataclasses.replace(described, page_bounds=(empty,)))["c"]
+        assert match(Compare("c", "=", b"b"), Zones(2, {"c": found.pages}))[0] == expected
+
+
+def test_a_chunk_of_nulls_with_bounds_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"c": range(30)}), path)
+    described = describe(str(path))
+    chunks = dataclasses.replace(described.card.chunks, null_count=np.array([30]))
+    found = zone_maps(dataclasses.replace(described, card=dataclasses.replace(described.card, chunks=chunks)))["c"]
+    assert match(IsNotNull("c"), Zones(1, {"c": found.groups})).tolist() == [Match.MAYBE]
+    assert match(Compare("c", "=", 100), Zones(1, {"c": found.groups})).tolist() == [Match.MAYBE]

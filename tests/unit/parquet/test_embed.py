@@ -311,9 +311,28 @@ def test_a_bomb_is_limited_by_the_size_it_claims(path: Path) -> None:
     with pytest.raises(PayloadDamaged, match="larger than it says"):
         contents(path)
     assert pa.total_allocated_bytes() - before < 1 << 20
-    forge(path, b"NPX1" + b"not zstd at all", size=LARGEST)
+    forge(path, b"NPX1" + b"not zstd at all", size=1000)
     with pytest.raises(PayloadDamaged, match="cannot be unpacked"):
         contents(path)
+
+
+def test_a_small_payload_that_claims_much_is_refused_unread(path: Path) -> None:
+    embed(str(path), [KEY])
+    bomb = pa.Codec("zstd").compress(bytes(1 << 28), asbytes=True)
+    forge(path, b"NPX1" + bomb, size=1 << 28)
+    with pytest.raises(PayloadDamaged, match="claims 268,435,456 bytes in"):
+        contents(path)
+    forge(path, b"NPX1" + b"not zstd at all", size=LARGEST)
+    with pytest.raises(PayloadDamaged, match="claims 2,147,483,647 bytes in 19"):
+        contents(path)
+
+
+def test_what_packs_too_well_is_stored_as_it_is(path: Path) -> None:
+    """So that no payload is refused which was embedded here."""
+    zeros = Payload("key", ("id",), 1, bytes(4 << 20))
+    embed(str(path), [zeros])
+    assert listed(path).entries[0].codec == "none"
+    assert contents(path) == expected(zeros)
 
 
 def test_unknown_fields_of_the_footer_are_kept(path: Path) -> None:

@@ -238,9 +238,9 @@ def test_flipped_bytes_in_the_pages(lake: Lake, tmp_path: Path, name: str) -> No
         for start in random.choice(headers, 3):
             data[start + int(random.integers(0, 12))] ^= int(random.integers(1, 256))
         path.write_bytes(data)
-        described = describe(str(path))
-        assert described.card.page_starts[-1] >= len(described.card.chunks.codec)
         try:
+            described = describe(str(path))
+            assert described.card.page_starts[-1] >= len(described.card.chunks.codec)
             read_rows(str(path), described.card, described.card.arrow_schema.names, np.arange(0, 500, 31))
         except NotParquet as error:
             assert error.hint

@@ -5,7 +5,7 @@ import traceback
 import pytest
 
 from needlepoint.errors import ObjectStoreError
-from needlepoint.query.failures import clear_error
+from needlepoint.query.failures import clear_error, translate
 
 
 def test_an_object_store_that_fails_is_named_without_what_it_said() -> None:
@@ -20,3 +20,8 @@ def test_an_object_store_that_fails_is_named_without_what_it_said() -> None:
     assert caught.value.where == "https://s3/bucket/a.parquet"
     assert "credentials are not accepted" in str(caught.value)
     assert "AKIDEXAMPLE" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_too_many_parentheses_are_said_to_be_so() -> None:
+    said = "SQL error: RecursionLimitExceeded (current limit: 50)"
+    assert str(translate(said, "", [])).startswith("the query has more than 50 levels of parentheses.")

@@ -41,3 +41,19 @@ def test_exactly_the_named_files_are_scanned(tmp_path: Path, name: str) -> None:
     assert table.schema.types == SCHEMA.types
     assert sorted(table["id"].to_pylist()) == [0, 2]
     assert table["l"].null_count == 2
+
+
+def test_a_file_needs_no_suffix_to_be_scanned(tmp_path: Path) -> None:
+    """Of a list of files DataFusion would pass over this one in silence."""
+    pq.write_table(pa.table({"id": [5]}), tmp_path / "17")
+    frame = NativeScans().scan(datafusion.SessionContext(), SCHEMA, [str(tmp_path / "17")])
+    assert pa.table(frame.to_arrow_table())["id"].to_pylist() == [5]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_int96_is_read_as_microseconds(tmp_path: Path, stored: bool) -> None:
+    path = tmp_path / "a.parquet"
+    stamps = pa.array([253402300799_000_000, None], pa.timestamp("us"))  # the year 9999
+    pq.write_table(pa.table({"t": stamps}), path, use_deprecated_int96_timestamps=True, store_schema=stored)
+    frame = NativeScans().scan(datafusion.SessionContext(), pa.schema([("t", pa.timestamp("us"))]), [str(path)])
+    assert pa.table(frame.to_arrow_table())["t"].to_pylist() == stamps.to_pylist()

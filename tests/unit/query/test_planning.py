@@ -17,8 +17,9 @@ from needlepoint.predicate import (
     Predicate,
     StartsWith,
     Unknown,
+    leaves,
 )
-from needlepoint.query.planning import requests
+from needlepoint.query.planning import DEEPEST, requests
 
 DAY = 86_400_000_000
 
@@ -189,3 +190,38 @@ def test_a_hidden_scan_of_one_table_does_not_widen_another(context) -> None:
 )  # fmt: skip
 def test_float_columns_whose_nan_matters_are_noticed(context, where: str, opaque: set[str]) -> None:
     assert ask(context, f"SELECT id FROM t WHERE {where}")["t"].opaque == opaque
+
+
+def test_many_alternatives_ask_for_their_values(context) -> None:
+    pairs = " OR ".join(f"(id = {number} AND s = 'a{number % 7}' AND small > 3)" for number in range(300))
+    asked = ask(context, f"SELECT id FROM t WHERE {pairs}")["t"].predicate
+    (values,) = (set(leaf.values) for leaf in leaves(asked) if isinstance(leaf, In) and leaf.column == "id")
+    assert values == set(range(300))
+    assert not any(isinstance(leaf, Compare) and leaf.column == "id" for leaf in leaves(asked))
+    # One alternative that asks for no id at all: nothing can be said.
+    pairs = " OR ".join(f"(id = {number} AND s = 'a{number}')" for number in range(300))
+    assert not [*leaves(ask(context, f"SELECT id FROM t WHERE {pairs} OR f > 1")["t"].predicate)]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        " OR ".join(f"(id = {number} AND f > {number})" for number in range(500)),
+        "'x' = " + " || ".join(["s"] * 600),
+        "(id = 1)" + " IS TRUE" * 900,
+        " OR ".join(f"s LIKE '%a{number}%'" for number in range(600)),
+    ],
+    ids=["pairs", "texts", "truths", "patterns"],
+)
+def test_a_deep_condition_makes_a_shallow_predicate(context, where: str) -> None:
+    assert _depth(ask(context, f"SELECT id FROM t WHERE {where}")["t"].predicate) <= DEEPEST + 4
+
+
+def _depth(predicate: Predicate) -> int:
+    deepest, waiting = 0, [(predicate, 1)]
+    while waiting:
+        found, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        below = (found.child,) if isinstance(found, Not) else getattr(found, "children", ())
+        waiting += [(child, depth + 1) for child in below]
+    return deepest

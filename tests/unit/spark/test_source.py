@@ -50,6 +50,23 @@ def test_names_with_the_characters_of_patterns(spark: SparkSession, tmp_path: Pa
     assert rows(spark, tmp_path / "[a].parquet") == [(1,)]
 
 
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("id BIGIN, name STRING", 'Unsupported data type "BIGIN"'),
+        ("id BIGINT name STRING", "Syntax error at or near 'name'"),
+        ("id", "Syntax error"),
+        ("id DECIMAL(99,2)", "exceeds max precision 38"),
+        ("id BIGINT, id STRING", "id"),
+    ],
+)
+def test_a_schema_with_a_mistake(spark: SparkSession, tmp_path: Path, schema: str, words: str) -> None:
+    (tmp_path / "a.csv").write_text(CSV)
+    with pytest.raises(UsageError) as caught:
+        read_source(spark, str(tmp_path / "a.csv"), schema=schema)
+    assert words in str(caught.value)
+
+
 def test_json(spark: SparkSession, tmp_path: Path) -> None:
     texts = {
         "lines.json": '{"a":1}\n{"a":2}\n',

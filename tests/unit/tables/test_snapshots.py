@@ -215,3 +215,22 @@ def test_a_table_that_is_being_listed_keeps_no_other_waiting(lake, monkeypatch: 
     watched.current("product")
     watched.current("product")
     assert len(listed) == 2
+
+
+@pytest.mark.parametrize("keep", [0.0, 3600.0])
+def test_a_swap_while_files_are_recognised_shows_the_new_files(
+    lake, monkeypatch: pytest.MonkeyPatch, keep: float
+) -> None:
+    """Their mode was changed, which makes the look compare their content; meanwhile others take their place."""
+    lake.indexer.catch_up(lake.registry.table("product"))
+    for path in Path(lake.registry.table("product").location).rglob("*.parquet"):
+        path.chmod(0o600)
+    original = snapshots.doubts.settle
+
+    def settle(*arguments: object) -> bool:
+        recognised = original(*arguments)
+        publish(lake, 100, replacing=True, keep=keep)
+        return recognised
+
+    monkeypatch.setattr(snapshots.doubts, "settle", settle)
+    assert seen(lake) == (2, 20, 0)

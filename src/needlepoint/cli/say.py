@@ -1,0 +1,45 @@
+"""A line for the user, on stdout or stderr, as a terminal can show it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from needlepoint.printable import printable, printable_lines
+
+KEPT = "what was built is kept, and queries scan the rest."
+
+
+def say(text: str, *, err: bool = False) -> None:
+    click.echo(printable_lines(text), err=err)
+
+
+def one_line(text: object) -> str:
+    """A message that may have several lines, on one."""
+    return " ".join(str(text).split())
+
+
+@contextmanager
+def if_interrupted(tell: Callable[[], str]) -> Iterator[None]:
+    """An interrupt ends the command as ever, and the user learns what it leaves and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"interrupted: {tell()}", err=True)
+        raise
+
+
+class Warnings(logging.Handler):
+    """What the library warns of, a line each on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"warning: {printable(one_line(record.getMessage()))}", err=True)
+
+
+def show_warnings() -> None:
+    log = logging.getLogger("needlepoint")
+    if not any(isinstance(handler, Warnings) for handler in log.handlers):
+        log.addHandler(Warnings(logging.WARNING))

@@ -1,0 +1,30 @@
+"""Text from files and from users as a terminal can show it.
+
+Names of columns, values, paths and messages of other libraries can hold anything. Control characters (C0, C1 and DEL)
+move the cursor, set the title or worse; line and paragraph separators end a line; marks of direction make one text look
+like another. All are shown as escapes, and so is half of a surrogate pair, which has no UTF-8.
+"""
+
+from __future__ import annotations
+
+import re
+
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """
+    >>> printable("a\\x1b[2Jb\\u202ec\\n")
+    'a\\\\x1b[2Jb\\\\u202ec\\\\n'
+    """
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def printable_lines(text: str) -> str:
+    """The same, with the ends of lines as they are."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def json_safe(line: str) -> str:
+    """A line of JSON with escapes for all that is not printable; its meaning stays the same."""
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)

@@ -1,0 +1,90 @@
+"""Values that are given beside the SQL, checked in one place: what DataFusion would refuse in words of its own, or of
+the library that converts it."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from needlepoint.errors import SqlError
+
+Parameters = Mapping[str, pa.Scalar]
+
+_FORM = 'They are {"name": value}, and the query names them as $name.'
+_MOST_DIGITS = 76  # of a decimal
+_SIGNS = "$?:"
+_NOBODY: Parameters = {" ": pa.scalar(None)}
+_INT64, _UINT64 = range(-(1 << 63), 1 << 63), range(1 << 64)
+
+
+def checked(query: str, parameters: Mapping[str, Any] | None) -> Parameters | None:
+    """The parameters as values of Arrow; SqlError says which one is wrong."""
+    check_text(query)
+    if parameters is None:
+        return None
+    if not isinstance(parameters, Mapping):
+        raise SqlError(f"the parameters are {_kind(parameters)}.", hint=_FORM)
+    return {_name(name): _scalar(name, value) for name, value in parameters.items()}
+
+
+def for_datafusion(query: str, parameters: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What DataFusion is given. Without any parameters it plans a query that names some and fails when it runs. With
+    one that nobody can name it says at once which is missing."""
+    if parameters:
+        return dict(parameters)
+    return dict(_NOBODY) if any(sign in query for sign in _SIGNS) else None
+
+
+def check_text(query: str) -> None:
+    if not isinstance(query, str):
+        raise SqlError(f"the query is {_kind(query)}.", hint="It is a text.")
+    try:
+        query.encode()
+    except UnicodeEncodeError as error:
+        raise SqlError(f"the query is no valid text: {error}.", hint="A surrogate stands alone in it.") from None
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise SqlError(f"the name of a parameter is {name!r}, {_kind(name)}.", hint=f"A name is a text. {_FORM}")
+    if name.startswith("$"):
+        raise SqlError(f"a parameter is named '{name}'.", hint=f"Write '{name[1:]}': only the query has the $.")
+    return name
+
+
+def _scalar(name: str, value: Any) -> pa.Scalar:
+    if isinstance(value, pa.Scalar):
+        return value
+    try:
+        if isinstance(value, int) and value not in _INT64:
+            return _large(value)
+        return pa.scalar(value)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        why = " ".join(str(error).split())
+        raise SqlError(
+            f"parameter ${name} is {_kind(value)} that no type of SQL holds: {why}.",
+            hint="Give a text, a number, a date or time, bytes, true, false or None.",
+        ) from None
+
+
+def _large(value: int) -> pa.Scalar:
+    """As DataFusion types such a number where it stands in the SQL."""
+    if value in _UINT64:
+        return pa.scalar(value, pa.uint64())
+    digits = len(str(abs(value))) if abs(value) < 10**_MOST_DIGITS else _MOST_DIGITS + 1
+    if digits > _MOST_DIGITS:
+        raise OverflowError(f"numbers have at most {_MOST_DIGITS} digits")
+    type = pa.decimal128(38, 0) if digits <= 38 else pa.decimal256(_MOST_DIGITS, 0)
+    return pa.scalar(decimal.Decimal(value), type)
+
+
+def _kind(value: object) -> str:
+    """
+    >>> _kind([]), _kind(5)
+    ('a list', 'an int')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -1,0 +1,85 @@
+"""A page that is damaged is told with its file, however it is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.integration.test_cli import needle
+from tests.lakes import write
+
+import needlepoint
+from needlepoint import Lake
+from needlepoint.errors import NotParquet
+from needlepoint.spark.compact import compact
+
+
+def three_files(tmp_path: Path) -> Path:
+    """The path of the second."""
+    for number in range(3):
+        rows = range(number * 1000, number * 1000 + 1000)
+        table = pa.table({"id": rows, "title": [f"title {row * 7919 % 1000}" for row in rows]})
+        write(table, tmp_path / "item" / f"p{number}.parquet", compression="zstd")
+    return tmp_path / "item" / "p1.parquet"
+
+
+def damage(path: Path, how: str, *, keep_time: bool) -> None:
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    chunk = pq.read_metadata(path).row_group(0).column(1)
+    data = bytearray(path.read_bytes())
+    if how == "header":
+        data[chunk.data_page_offset : chunk.data_page_offset + 20] = b"\xff" * 20
+    else:
+        middle = chunk.data_page_offset + chunk.total_compressed_size // 2
+        for place in range(middle, middle + 200):
+            data[place] ^= 0xA5
+    path.write_bytes(data)
+    if keep_time:
+        os.utime(path, ns=times)
+
+
+WAYS: dict[str, Callable[[Lake], object]] = {
+    "page": lambda lake: [lake.sql(f"SELECT title FROM item WHERE id = {id}") for id in range(1000, 2000, 25)],
+    "get": lambda lake: lake.table("item").get(id=range(1000, 2000, 25)),
+    "scan": lambda lake: lake.sql("SELECT count(DISTINCT title) FROM item"),
+    "filter": lambda lake: lake.sql("SELECT count(*) FROM item WHERE title > 'title 5'"),
+    "order": lambda lake: lake.sql("SELECT * FROM item ORDER BY title LIMIT 3"),
+    "parts": lambda lake: [
+        list(part.batches()) for part in lake.plan_read("item", "title > 'title 5'", ["id", "title"]).parts
+    ],
+    "delete": lambda lake: lake.delete("item", "title > 'title 5'"),
+    "compact": lambda lake: compact(None, lake, "item"),
+}
+
+
+@pytest.mark.parametrize("keep_time", [True, False])
+@pytest.mark.parametrize("how", ["header", "bytes"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_damaged_page_is_told_with_its_file(tmp_path: Path, way: str, how: str, keep_time: bool) -> None:
+    path = three_files(tmp_path)
+    with needlepoint.open(tmp_path / "lake", refresh=0) as lake:
+        lake.create_table("item", tmp_path / "item")
+        lake.create_index("item", "id")
+        damage(path, how, keep_time=keep_time)
+        with pytest.raises(NotParquet) as caught:
+            WAYS[way](lake)
+        assert str(path) in str(caught.value)
+        # Columns and files that are not damaged answer as ever.
+        assert lake.sql("SELECT count(*) AS n, max(id) AS m FROM item").rows() == [{"n": 3000, "m": 2999}]
+        assert lake.sql("SELECT title FROM item WHERE id = 5").rows() == [{"title": f"title {5 * 7919 % 1000}"}]
+
+
+def test_create_index_tells_of_the_file_once(tmp_path: Path) -> None:
+    path = three_files(tmp_path)
+    root = tmp_path / "lake"
+    assert needle("create-table", "item", str(tmp_path / "item"), lake=root).exit_code == 0
+    damage(path, "header", keep_time=True)
+    done = needle("create-index", "item", "title", lake=root)
+    assert done.exit_code == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {path}: column 'title' cannot be read: ")
+    assert done.stdout.startswith("index item_title_key: 2,000 entries of 2 files")

@@ -1,0 +1,86 @@
+"""Bytes that change in a lake's store, other than in its registry, change no answer and end no process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.damage_driver import CONDITIONS
+from tests.lakes import write
+
+import needlepoint
+
+DRIVER = Path(__file__).parents[1] / "damage_driver.py"
+
+
+@pytest.fixture(scope="module")
+def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with an index of every kind, all of them asked, and an event waiting; its store is kept in `pristine`."""
+    root = tmp_path_factory.mktemp("damaged") / "lake"
+
+    def add(number: int) -> None:
+        ids = range(number * 1000, number * 1000 + 1000)
+        titles = [f"{'goat' if id % 400 == 17 else 'dairy cow'} {id}" for id in ids]
+        columns = {
+            "id": ids,
+            "code": [f"C{id:06d}" for id in ids],
+            "brand": ["rare" if id == 1234 else f"b{id % 5}" for id in ids],
+            "title": titles,
+            "note": titles,
+        }
+        write(pa.table(columns), root / f"item/f{number}.parquet")
+
+    add(0)
+    with needlepoint.open(root, refresh=0) as lake:
+        lake.create_table("item")
+        lake.create_index("item", "id", name="ids")
+        lake.create_index("item", "code", name="codes")
+        lake.create_index("item", "brand", kind="distinct", name="brands")
+        lake.create_index("item", "code", kind="bloom", name="filters")
+        lake.create_index("item", "title", kind="text", name="titles", embed=True)
+        lake.create_index("item", "note", kind="text", name="grams", tokenizer="trigram")
+        add(1)
+        lake.sync()  # each has two runs, or packs
+        for name, conditions in CONDITIONS.items():
+            for condition in conditions:
+                assert (
+                    lake.engine.sql(f"SELECT id FROM item WHERE {condition}", use_indexes=name).to_arrow() is not None
+                )
+        assert lake.sql("SELECT id FROM item WHERE id = 77").rows()  # noted in the history
+        lake.queue.put(json.dumps({"version": 1, "table": "item", "batch": "b", "added": [], "removed": []}))
+    shutil.copytree(root / ".needlepoint", root.parent / "pristine")
+    return root
+
+
+def damage(root: Path, seed: int, times: int, only: str = "") -> list[str]:
+    """The lines of the driver, which must come to its end."""
+    command = [sys.executable, str(DRIVER), str(root), str(root.parent / "pristine"), str(seed), str(times), only]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ}, timeout=600)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, (done.returncode, lines[-2:], done.stderr[-2000:])
+    assert lines[-1] == "done"
+    return lines
+
+
+def wrong(lines: list[str]) -> list[str]:
+    """What was wrong, each with what was damaged."""
+    found, last = [], ""
+    for line in lines:
+        if line.startswith("WRONG"):
+            found.append(f"{last} -> {line}")
+        else:
+            last = line
+    return found
+
+
+@pytest.mark.parametrize(("only", "times"), [("unpacked/", 12), ("indexes/", 16), ("queue.db", 5), ("history.db", 5)])
+def test_changed_bytes_change_no_answer(lake_root: Path, only: str, times: int) -> None:
+    lines = damage(lake_root, seed=1, times=times, only=only)
+    assert len(lines) > times
+    assert wrong(lines) == []

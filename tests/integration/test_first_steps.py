@@ -1,0 +1,322 @@
+"""What a new user tries, and what is said when it is not the way."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.integration.test_cli import ROWS, console_script, lake, needle, refused, run, write_items
+from tests.lakes import products, staged
+
+import needlepoint
+from needlepoint.cli.needle import _show
+from needlepoint.errors import UsageError
+
+__all__ = ["lake"]  # a fixture
+
+
+# EXPLAIN
+
+
+def test_explain_in_sql_gives_our_report(lake: Path) -> None:
+    query = "SELECT title FROM item WHERE id = 1234"
+    shown = needle("sql", f"EXPLAIN {query}", lake=lake).stdout
+    assert shown == needle("explain", query, lake=lake).stdout
+    assert "index item_id_key (key): used" in shown
+    ran = needle("sql", f"EXPLAIN ANALYZE {query};", lake=lake).stdout
+    assert "index item_id_key (key): used" in ran and "time: plan " in ran
+    assert needle("explain", f"EXPLAIN {query}", lake=lake).stdout == shown
+
+
+def test_explain_in_sql_is_rows_in_python_and_other_formats(lake: Path) -> None:
+    query = "EXPLAIN SELECT title FROM item WHERE id = $a"
+    with needlepoint.open(lake) as opened:
+        result = opened.sql(query, {"a": 1234})
+        assert result.to_arrow().column_names == ["plan"]
+        assert "\n".join(row["plan"] for row in result.rows()) == str(result.report)
+        assert not result.report.executed
+        assert opened.sql(query.replace("EXPLAIN", "EXPLAIN ANALYZE"), {"a": 1234}).report.executed
+    rows = json.loads(needle("sql", "--format", "json", "EXPLAIN SELECT 1", lake=lake).stdout)
+    assert rows == [{"plan": "no table is read"}]
+
+
+def test_explain_verbose_is_the_engine_s_own(lake: Path) -> None:
+    assert "physical_plan" in needle("sql", "EXPLAIN VERBOSE SELECT title FROM item", lake=lake).stdout
+
+
+# Tables by path, and SQL that writes
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("SELECT * FROM 'x/y/*.parquet'", ["'x/y/*.parquet' is a path", "`needle create-table NAME x/y`"]),
+        ("SELECT * FROM 'x/y/year=*/*.parquet'", ["`needle create-table NAME x/y`"]),
+        ('SELECT * FROM "x/a.parquet"', ["`needle create-table NAME x`"]),
+        ("SELECT * FROM 'a b/c.parquet'", ["`needle create-table NAME 'a b'`"]),
+        ("SELECT * FROM 's3://bucket/x/'", ["`needle create-table NAME s3://bucket/x`"]),
+        ("SELECT * FROM 'feed.csv'", ["`needle ingest NAME feed.csv`"]),
+        ("SELECT * FROM read_parquet('x/*.parquet')", ["`needle create-table NAME DIRECTORY`"]),
+        ("SELECT * FROM main.item", ["unknown table 'main.item'", "write item"]),
+        ("DELETE FROM item WHERE id = 5", ["`needle delete item --where CONDITION`"]),
+        ("DROP TABLE item", ["`needle drop-table item`"]),
+        ("INSERT INTO item VALUES (1)", ["`needle ingest item SOURCE`"]),
+        ("UPDATE item SET id = 5", ["`needle delete item --where CONDITION`"]),
+        ("SELECT 1; SELECT 2", ["several statements"]),
+        ('SELECT "Title" FROM item', ["unknown column 'Title' at line 1, column 9. Its name is title."]),
+    ],
+)
+def test_sql_that_is_not_for_here_says_what_is(lake: Path, query: str, words: list[str]) -> None:
+    refused(needle("sql", query, lake=lake), *words)
+    refused(needle("explain", query, lake=lake), *words)
+
+
+# A file or a pattern where a directory is meant
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for number in range(3):
+        write_items(tmp_path / "data" / f"part-{number}.parquet", number * 10, 10)
+    return tmp_path / "data"
+
+
+def test_create_table_of_one_file_names_the_directory(data: Path, tmp_path: Path) -> None:
+    file = data / "part-0.parquet"
+    words = (f"{file} is one file", f"`needle create-table item {data}`")
+    refused(needle("create-table", "item", str(file), lake=tmp_path / "lake"), *words)
+    assert needle("create-table", "item", str(data), lake=tmp_path / "lake").exit_code == 0
+
+
+@pytest.mark.parametrize("pattern", ["*.parquet", "part-?.parquet", "**/*.parquet"])
+def test_create_table_of_a_pattern_that_means_the_directory(data: Path, tmp_path: Path, pattern: str) -> None:
+    done = needle("create-table", "item", f"{data}/{pattern}", lake=tmp_path / "lake")
+    assert done.stdout == "table item: 3 files, 30 rows\n"
+    with needlepoint.open(tmp_path / "lake") as opened:
+        assert opened.registry.table("item").location == str(data)
+
+
+def test_create_table_of_a_pattern_of_partitions(tmp_path: Path) -> None:
+    for year in (2023, 2024):
+        write_items(tmp_path / "data" / f"year={year}" / "a.parquet", year, 10)
+    done = needle("create-table", "item", f"{tmp_path}/data/year=*/*.parquet", lake=tmp_path / "lake")
+    assert done.stdout == "table item: 2 files, 20 rows, partitioned by year\n"
+
+
+def test_create_table_of_some_files_of_a_directory(data: Path, tmp_path: Path) -> None:
+    words = (f"2 of 3 Parquet files in {data}", f"`needle create-table item {data}` takes all")
+    root = tmp_path / "lake"
+    refused(needle("create-table", "item", f"{data}/part-[01].parquet", lake=root), *words)
+    some = [str(data / f"part-{number}.parquet") for number in range(2)]
+    refused(needle("create-table", "item", *some, lake=root), *words)
+    refused(needle("create-table", "item", f"{data}/nope*.parquet", lake=root), "no Parquet file like that")
+    refused(
+        needle("create-table", "item", "s3://bucket/x/*.parquet", lake=root), "`needle create-table item s3://bucket/x`"
+    )
+
+
+def test_create_table_of_a_pattern_that_the_shell_expanded(data: Path, tmp_path: Path) -> None:
+    every = sorted(map(str, data.iterdir()))
+    assert needle("create-table", "item", *every, lake=tmp_path / "lake").stdout == "table item: 3 files, 30 rows\n"
+    assert needle("create-table", "two", "one", "two", lake=tmp_path / "lake").exit_code == 2
+
+
+def test_a_directory_named_like_a_file_is_a_directory(tmp_path: Path) -> None:
+    write_items(tmp_path / "item.parquet" / "a[1].parquet", 0, 10)
+    assert needle("create-table", "item", str(tmp_path / "item.parquet"), lake=tmp_path / "lake").exit_code == 0
+
+
+# Questions before something is deleted
+
+
+def rows(root: Path) -> int:
+    return int(
+        json.loads(needle("sql", "--format", "json", "SELECT count(*) AS n FROM item", lake=root).stdout)[0]["n"]
+    )
+
+
+def test_delete_without_a_terminal_says_so(lake: Path) -> None:
+    command = ("delete", "item", "--where", "id = 5")
+    done = needle(*command, lake=lake)
+    assert done.exit_code == 1 and "1 row" in done.stdout
+    assert done.stderr.startswith("error: there is no terminal to ask on") and "--yes" in done.stderr
+    process = run("--lake", str(lake), *command, stdin=subprocess.DEVNULL)
+    assert process.returncode == 1 and b"--yes" in process.stderr
+    assert rows(lake) == ROWS
+    assert needle(*command, lake=lake, stdin="n\n").exit_code == 1
+    assert rows(lake) == ROWS
+    assert needle(*command, lake=lake, stdin="y\n").exit_code == 0
+    assert rows(lake) == ROWS - 1
+
+
+def test_compact_asks_before_it_replaces_files_of_others(lake: Path, tmp_path: Path) -> None:
+    write_items(tmp_path / "data" / "item" / "shop=0" / "more.parquet", 3000, 10)
+    files = sorted((tmp_path / "data").rglob("*.parquet"))
+    done = needle("compact", "item", lake=lake)
+    assert done.exit_code == 1 and "--yes" in done.stderr
+    assert "2 files not written by Needlepoint would be deleted afterwards: shop=0/more.parquet" in done.stdout
+    assert needle("compact", "item", lake=lake, stdin="no\n").exit_code == 1
+    assert sorted((tmp_path / "data").rglob("*.parquet")) == files
+    assert needle("compact", "item", lake=lake, stdin="y\n").exit_code == 0
+    assert len(list((tmp_path / "data").rglob("*.parquet"))) == 3
+    assert rows(lake) == ROWS + 10
+
+
+def test_compact_does_not_ask_about_its_own_files(tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    with needlepoint.open(root) as opened:
+        for number in range(3):
+            staging = opened.staging("item")
+            opened.publish("item", staged(staging, {"a.parquet": products(number * 10, 10)}), staging)
+    assert needle("compact", "item", lake=root).stdout.startswith("item: 3 files became 1")
+    assert rows(root) == 30
+
+
+# Indexes
+
+
+@pytest.mark.parametrize("option", [(), ("--from-data",)])
+def test_rebuild_says_how_much_it_built(lake: Path, option: tuple[str, ...]) -> None:
+    assert needle("rebuild", "item", *option, lake=lake).stdout.startswith("item: 3 files indexed again in ")
+    assert needle("verify", lake=lake).exit_code == 0
+
+
+def test_verify_says_once_what_one_index_lacks(lake: Path) -> None:
+    """Two indexes that pretend to know all files and have no entry of them."""
+    assert needle("create-index", "item", "title", "--no-build", lake=lake).exit_code == 0
+    assert needle("drop-index", "item_id_key", lake=lake).exit_code == 0
+    assert needle("create-index", "item", "id", "--name", "other", "--no-build", lake=lake).exit_code == 0
+    with sqlite3.connect(lake / ".needlepoint" / "registry.db") as connection:
+        connection.execute("INSERT INTO indexed SELECT files.id, indexes.id, 1000 FROM files, indexes")
+        connection.execute("UPDATE sequence SET value = value + 1")
+    connection.close()
+    done = needle("verify", lake=lake)
+    assert done.exit_code == 1 and "40 questions to 2 indexes" in done.stdout
+    first, second, hint = done.stderr.splitlines()
+    assert first.startswith(
+        "error: index item_title_key (key): 20 of 20 answers differ from a scan's: 0 rows for title = "
+    )
+    assert second.startswith("error: index other (key): 20 of 20 answers differ") and "a scan finds 1" in second
+    assert "`needle rebuild item --from-data`" in hint
+    assert len(json.loads(needle("verify", "--format", "json", lake=lake).stdout)[0]["checks"]) == 40
+    assert needle("rebuild", "item", "--from-data", lake=lake).exit_code == 0
+    assert needle("verify", lake=lake).exit_code == 0
+
+
+# Files that are written
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "arrow", "parquet"])
+def test_output_that_does_not_fit_leaves_nothing(lake: Path, tmp_path: Path, format: str) -> None:
+    """A limit on the size of files stands for a full disk."""
+    directory = tmp_path / "out"
+    directory.mkdir()
+    target = directory / f"x.{format}"
+    query = (
+        "SELECT id, sha512(title || repeat('x', id)) AS h FROM item"
+        + " UNION ALL SELECT id, sha512(title) FROM item" * 8
+    )
+    command = ("--lake", str(lake), "sql", "--output", str(target), query)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+    for content in (None, b"what was there"):
+        if content is not None:
+            target.write_bytes(content)
+        failed = run(*command, preexec_fn=limit)
+        assert failed.returncode == 1 and b"cannot be written: File too large" in failed.stderr, failed.stderr
+        assert [path.name for path in directory.iterdir()] == ([] if content is None else [target.name])
+        assert content is None or target.read_bytes() == content
+    target.chmod(0o640)
+    assert run(*command).returncode == 0
+    assert target.stat().st_size > 400_000 and target.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in directory.iterdir()] == [target.name]
+
+
+def test_output_into_a_device_or_through_a_link(lake: Path, tmp_path: Path) -> None:
+    command = ("sql", "SELECT id FROM item", "--format", "csv", "--output")
+    assert needle(*command, "/dev/null", lake=lake).exit_code == 0
+    assert Path("/dev/null").is_char_device()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
+    assert needle(*command, str(tmp_path / "link.csv"), lake=lake).exit_code == 0
+    assert (tmp_path / "link.csv").is_symlink() and (tmp_path / "real.csv").read_text().count("\n") == ROWS + 1
+
+
+# Interrupts
+
+
+def test_an_interrupted_create_index_says_what_it_leaves(lake: Path) -> None:
+    command = [*console_script(), "--lake", str(lake), "create-index", "item", "title", "--kind", "distinct", "--embed"]
+    with needlepoint.open(lake) as opened:
+        # Embedding waits for whoever takes files out of the table.
+        with opened.registry.turns.of_remover(opened.registry.table("item")):
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            while len(opened.registry.indexes()) < 2 and process.poll() is None:
+                time.sleep(0.05)
+            time.sleep(1.0)
+            process.send_signal(signal.SIGINT)
+            out, problems = process.communicate(timeout=60)
+        assert (process.returncode, out) == (130, "")
+        (line,) = problems.splitlines()
+        assert line.startswith("interrupted: index item_title_distinct is declared, and has 0 of 3 files;")
+        assert "`needle index build item`" in line and "`needle drop-index item_title_distinct`" in line
+    assert needle("index", "build", "item", lake=lake).stdout.startswith("item: 3 files indexed in ")
+    assert needle("drop-index", "item_title_distinct", lake=lake).exit_code == 0
+
+
+# In Python
+
+
+def test_a_closed_lake_says_so(lake: Path) -> None:
+    opened = needlepoint.open(lake)
+    table = opened.table("item")
+    assert len(opened.sql("SELECT id FROM item WHERE id = 7")) == len(table.get(id=7)) == 1
+    opened.close()
+    opened.close()
+    asked: list[Callable[[], object]] = [
+        lambda: opened.sql("SELECT id FROM item WHERE id = 7"),
+        lambda: opened.sql("SELECT count(*) FROM item"),
+        lambda: opened.explain("SELECT 1 FROM item"),
+        lambda: table.get(id=7),
+        lambda: opened.table("item"),
+        lambda: opened.tables(),
+        lambda: opened.sync(),
+        lambda: opened.status(),
+        lambda: opened.create_index("item", "title"),
+        lambda: opened.delete("item", "id = 7"),
+        lambda: opened.staging("item"),
+        lambda: list(opened.follow_events(once=True)),
+        lambda: opened.advise("item"),
+        lambda: opened.verify("item"),
+        lambda: opened.sweep(),
+    ]
+    for ask in asked:
+        with pytest.raises(UsageError, match=r"is closed\. Open it again with needlepoint\.open\."):
+            ask()
+    with needlepoint.open(lake) as again:
+        assert len(again.sql("SELECT id FROM item WHERE id = 7")) == 1
+
+
+# Memory
+
+
+def test_a_limit_that_may_abort_the_process_is_told_before(lake: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+    limited = run("--lake", str(lake), "status", preexec_fn=limit)
+    assert b"warning: address space is limited to 1,024 MiB (ulimit -v)" in limited.stderr
+    assert b"warning" not in run("--lake", str(lake), "status").stderr
+
+
+def test_too_little_memory_is_an_error_and_no_accident(capsys: pytest.CaptureFixture[str]) -> None:
+    _show(MemoryError("Unable to allocate 24.4 MiB"), debug=False)
+    assert capsys.readouterr().err.startswith("error: there is not enough memory: Unable to allocate 24.4 MiB.")

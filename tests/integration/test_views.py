@@ -1,0 +1,88 @@
+"""Views over tables and over each other, made and dropped in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.lakes import write
+
+import needlepoint
+from needlepoint import Lake
+from needlepoint.errors import SqlError, UsageError
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    write(pa.table({"id": range(100), "a": range(100), "b": range(100)}), tmp_path / "item" / "a.parquet")
+    with needlepoint.open(tmp_path / "lake") as opened:
+        opened.create_table("item", tmp_path / "item")
+        yield opened
+
+
+def count(lake: Lake, view: str) -> int:
+    return int(lake.sql(f"SELECT count(*) AS n FROM {view}").rows()[0]["n"])
+
+
+def test_a_view_that_is_made_again_serves_those_over_it(lake: Lake) -> None:
+    lake.sql("CREATE VIEW a AS SELECT id FROM item WHERE id < 10")
+    lake.sql("CREATE VIEW b AS SELECT id FROM a WHERE id < 5")
+    lake.sql("CREATE VIEW c AS SELECT b.id FROM b JOIN a ON a.id = b.id")
+    lake.sql("DROP VIEW a")
+    for view in ("b", "c"):
+        with pytest.raises(UsageError, match="view 'b' cannot be used: unknown table 'a'"):
+            lake.sql(f"SELECT * FROM {view}")
+    lake.sql("CREATE VIEW a AS SELECT id FROM item WHERE id < 3")
+    assert (count(lake, "a"), count(lake, "b"), count(lake, "c")) == (3, 3, 3)
+    assert lake.explain("SELECT * FROM c").tables[0].table == "item"
+
+
+def test_views_that_would_name_themselves_are_refused(lake: Lake) -> None:
+    lake.sql("CREATE VIEW a AS SELECT id FROM item")
+    lake.sql("CREATE VIEW b AS SELECT id FROM a")
+    lake.sql("CREATE VIEW c AS SELECT id FROM b")
+    lake.sql("DROP VIEW a")
+    for query in ("SELECT id FROM c", "SELECT id FROM a", "SELECT x.id FROM item x JOIN b ON x.id = b.id"):
+        with pytest.raises(SqlError, match="view 'a' would be made of itself"):
+            lake.sql(f"CREATE VIEW a AS {query}")
+
+
+def test_views_that_two_processes_made_of_each_other(lake: Lake) -> None:
+    lake.registry.create_view("a", "SELECT id FROM b")
+    lake.registry.create_view("b", "SELECT id FROM a")
+    for view in ("a", "b"):
+        with pytest.raises(SqlError, match=r"views a, b are made of each other.*DROP VIEW"):
+            lake.sql(f"SELECT * FROM {view}")
+    assert count(lake, "item") == 100
+    lake.sql("DROP VIEW b")
+    lake.sql("CREATE VIEW b AS SELECT id FROM item")
+    assert count(lake, "a") == 100
+
+
+def test_a_view_named_like_a_column_of_another_is_not_named_by_it(lake: Lake) -> None:
+    """View a has a column b, view b a column a: neither is made of the other."""
+    lake.sql("CREATE VIEW b AS SELECT a FROM item WHERE id < 7")
+    lake.sql("CREATE VIEW a AS SELECT b FROM item WHERE id < 4")
+    assert (count(lake, "a"), count(lake, "b")) == (4, 7)
+    assert lake.sql("SELECT count(*) AS n FROM a JOIN b ON a.b = b.a").rows() == [{"n": 4}]
+
+
+def test_a_broken_view_is_told_only_where_it_is_used(lake: Lake, tmp_path: Path) -> None:
+    write(pa.table({"x": range(3)}), tmp_path / "other" / "a.parquet")
+    lake.create_table("other", tmp_path / "other")
+    lake.sql("CREATE VIEW b AS SELECT x FROM other")
+    lake.drop_table("other")
+    assert lake.sql("SELECT b FROM item WHERE id = 5").rows() == [{"b": 5}]
+    with pytest.raises(UsageError, match="view 'b' cannot be used: unknown table 'other'"):
+        lake.sql("SELECT * FROM b")
+
+
+def test_a_view_over_many_views_costs_one_plan_each(lake: Lake) -> None:
+    """In any order of creation."""
+    lake.registry.create_view("v9", "SELECT id FROM v8")
+    for number in range(8, 0, -1):
+        lake.registry.create_view(f"v{number}", f"SELECT id FROM v{number - 1}")
+    lake.registry.create_view("v0", "SELECT id FROM item WHERE id = 5")
+    assert lake.sql("SELECT * FROM v9").rows() == [{"id": 5}]

@@ -1,0 +1,133 @@
+"""Unpacked payloads are the bytes that were unpacked, whatever happened to them since."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.unit.indexes.payloads import text_source
+
+from needlepoint.errors import StoreError
+from needlepoint.indexes import text_index
+from needlepoint.indexes.stored import MANIFEST, StoredPayload, Unpacked
+from needlepoint.indexes.text import TextKind
+from needlepoint.parquet.embed import Payload, place
+from needlepoint.predicate import Like
+
+CONTENT = {"words": b"dairy cow" * 50, "empty": b"", "rows": bytes(range(256))}
+
+
+def fill(directory: Path) -> None:
+    for name, content in CONTENT.items():
+        (directory / name).write_bytes(content)
+
+
+def held(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir() if not path.name.startswith(".")}
+
+
+def flip(path: Path, at: int = 100) -> None:
+    """Change a byte in place; size, time and inode stay."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 0x10]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_what_is_whole_is_not_unpacked_again(tmp_path: Path) -> None:
+    first = Unpacked(tmp_path, 1 << 30).get("c", fill)
+    inode = first.stat().st_ino
+
+    def refuse(directory: Path) -> None:
+        raise AssertionError(f"{directory} is unpacked again")
+
+    again = Unpacked(tmp_path, 1 << 30).get("c", refuse)
+    assert (again, again.stat().st_ino, held(again)) == (first, inode, CONTENT)
+
+
+@pytest.mark.parametrize("name", ["words", "rows", MANIFEST])
+def test_a_changed_byte_is_noticed(tmp_path: Path, name: str) -> None:
+    flip(Unpacked(tmp_path, 1 << 30).get("c", fill) / name, at=40)
+    place = Unpacked(tmp_path, 1 << 30).get("c", fill)
+    assert held(place) == CONTENT
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]  # the damaged copy is gone
+
+
+@pytest.mark.parametrize("how", ["no manifest", "missing", "more", "empty", "a file"])
+def test_what_is_half_unpacked_is_made_again(tmp_path: Path, how: str) -> None:
+    place = Unpacked(tmp_path, 1 << 30).get("c", fill)
+    if how == "no manifest":
+        (place / MANIFEST).unlink()
+    elif how == "missing":
+        (place / "rows").unlink()
+    elif how == "more":
+        (place / "other").write_bytes(b"")
+    elif how == "empty":
+        (place / MANIFEST).write_bytes(b"")
+    else:
+        for path in place.iterdir():
+            path.unlink()
+        place.rmdir()
+        place.write_bytes(b"not a directory")
+    assert held(Unpacked(tmp_path, 1 << 30).get("c", fill)) == CONTENT
+
+
+def test_several_unpack_and_mend_at_once(tmp_path: Path) -> None:
+    """Each has its own cache, as processes do; copies are damaged, moved away and swept under their hands."""
+    problems: list[str] = []
+
+    def ask(number: int) -> None:
+        cache = Unpacked(tmp_path, 1 << 30)
+        for turn in range(60):
+            try:
+                found = cache.get("c", fill)
+            except StoreError as error:
+                problems.append(str(error))
+                return
+            if number == 0 and turn % 3 == 0:
+                try:
+                    (found / MANIFEST).write_bytes(b"{}")
+                except OSError:
+                    continue
+            elif number == 1 and turn % 7 == 0:
+                cache.sweep(frozenset(), just_used=0.0)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert held(Unpacked(tmp_path, 1 << 30).get("c", fill)) == CONTENT
+
+
+def test_a_text_index_that_is_opened_again_is_checked_again(tmp_path: Path) -> None:
+    """In a process that had it open before, too: what is mapped of the damaged files is not used any more."""
+    texts = pa.array([f"{'goat' if row % 50 == 7 else 'cow'} {row}" for row in range(500)])
+    kind = TextKind()
+    built = kind.build(text_source(texts, tmp_path / "scratch"))
+    (entry,), (data,) = place([Payload("text", ("t",), kind.version, built.payload)], 0, "")
+    (tmp_path / "p.pack").write_bytes(data)
+    stored = StoredPayload(str(tmp_path / "p.pack"), None, entry, Unpacked(tmp_path / "unpacked", 1 << 30))
+
+    def goats() -> list[int]:
+        rows = kind.open(stored, [], {}).find([Like("t", ("goat",))], 1e9).rows
+        return [] if rows is None else rows.numbers().tolist()
+
+    expected = goats()
+    assert expected == list(range(7, 500, 50))
+    (directory,) = (tmp_path / "unpacked").iterdir()
+    for path in sorted(directory.iterdir()):
+        if not path.name.startswith(".") and path.stat().st_size:
+            (tmp_path / "unpacked" / directory.name / path.name).rename(tmp_path / "kept")
+            (tmp_path / "unpacked" / directory.name / path.name).write_bytes((tmp_path / "kept").read_bytes())
+            flip(path, at=path.stat().st_size // 2)
+            assert goats() == expected, path.name
+            text_index._SEARCHERS.clear()
+            assert goats() == expected, path.name
