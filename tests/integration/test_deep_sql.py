@@ -15,6 +15,7 @@ import pytest
 
 import needlepoint
 from needlepoint.errors import NeedlepointError, SqlError
+from needlepoint.query.engine import MOST_VIEWS
 
 ROWS = 1000
 
@@ -70,6 +71,20 @@ def test_a_long_condition_is_read_in_parts_and_deleted_by(root: Path) -> None:
         plan = lake.plan_read("t", where=where, columns=["id"])
         assert sum(batch.num_rows for part in plan.parts for batch in part.batches()) == 500
         assert lake.delete("t", where=where, dry_run=True).rows == 500
+
+
+def test_views_over_views_end_somewhere(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2, 3]}), tmp_path / "a.parquet")
+    with needlepoint.open(tmp_path / "lake") as lake:
+        lake.create_table("t", str(tmp_path))
+        lake.sql("CREATE VIEW v0 AS SELECT id FROM t WHERE id > 1")
+        for number in range(1, MOST_VIEWS):
+            lake.engine._registry.create_view(f"v{number}", f"SELECT id FROM v{number - 1}")
+        last = f"v{MOST_VIEWS - 1}"
+        assert lake.sql(f"SELECT id FROM {last} ORDER BY id").rows() == [{"id": 2}, {"id": 3}]
+        lake.engine._registry.create_view("one_more", f"SELECT id FROM {last}")
+        with pytest.raises(SqlError, match=f"may be of {MOST_VIEWS}"):
+            lake.sql("SELECT id FROM one_more")
 
 
 # A generator of texts
@@ -139,7 +154,7 @@ def _run(root: str, first: int, last: int) -> None:
 
 def test_no_text_ends_the_process(root: Path) -> None:
     first = int(os.environ.get("NEEDLE_DEEP_SEED", "0"))
-    last = first + int(os.environ.get("NEEDLE_DEEP_COUNT", "60"))
+    last = first + int(os.environ.get("NEEDLE_DEEP_COUNT", "40"))
     done = subprocess.run(
         [sys.executable, __file__, str(root), str(first), str(last)], capture_output=True, text=True, timeout=580
     )
