@@ -80,6 +80,9 @@ class Queries:
         if form < 0.03:
             relation = self._from()
             where = self._where(relation.columns)
+            if " USING " in str(relation.source) or " NATURAL " in str(relation.source):
+                # The merged columns of an outer join are those of one side to DataFusion.
+                return self._finished(common, self._selected(self._items(relation.columns), relation, where))
             return _query(common, node("rows", "SELECT * FROM {}{}", relation.source, where), NOTHING)
         if form < 0.12:
             return self._set_operation(common)

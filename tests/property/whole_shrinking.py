@@ -232,7 +232,8 @@ def script(finding: Finding, title: str) -> str:
 _TAIL = """for _ in range(10):
     try:
         table = lake.sql(query, {parameters!r}).to_arrow()
-        found = list(zip(*(column.to_pylist() for column in table.columns)))
+        values = [["NaN" if each != each else each for each in column.to_pylist()] for column in table.columns]
+        found = list(zip(*values))
     except BaseException as error:
         found = [f"{{type(error).__name__}}: {{error}}"]
     ok = repr(sorted(found, key={key})) == repr(sorted(expected, key={key}))
