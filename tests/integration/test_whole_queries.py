@@ -149,6 +149,9 @@ def joined(world: World) -> World:
         "SELECT x.i, y.p FROM u x LEFT JOIN v y USING (i) WHERE y.p IS NULL OR y.p = 'a'",
         """SELECT c2 FROM u t0 FULL JOIN (SELECT t2.i AS c0, count(*) AS c1, count(DISTINCT t2.s) AS c2 FROM u t2
            GROUP BY t2.i) t1 ON t0.i = t1.c1 AND t1.c0 >= t1.c2 FULL JOIN v t4 ON TRUE""",
+        # A table of which nothing is left must let no filter in either.
+        """SELECT t0.c1 FROM (SELECT count(*) AS c1, CAST(sum(i) AS BIGINT) AS c2 FROM u) t0 LEFT JOIN (SELECT s AS c2
+           FROM u) t2 ON TRUE RIGHT JOIN (SELECT i AS c2 FROM v WHERE p = 'c') t4 ON t0.c2 = t4.c2 WHERE t2.c2 = 'x'""",
         "SELECT rank() OVER (ORDER BY y.s, y.p) AS r FROM (SELECT min(i) AS m FROM u) x JOIN v y ON x.m = y.i",
     ],
 )
@@ -188,6 +191,9 @@ def test_every_decimal_literal(money: World) -> None:
         "d + 0.1 = 1.22",
         "d * 1.1 > 2.0",
         "d / 3.0 > 0.5",
+        "d = 0.57 AND coalesce(f, 0.5) = 0.57",
+        "d < 0.6 AND f IN (-1.25, 1, 0.57, CAST('nan' AS DOUBLE))",
+        "d < 0.6 AND f NOT IN (1.0, CAST('inf' AS DOUBLE), 0.25)",
         "-d = 0.57",
         "coalesce(d, 0.5) = 0.29",
         "CASE WHEN f > 0.5 THEN d ELSE 0.57 END = 0.57",
@@ -232,6 +238,7 @@ def unordered(world: World) -> World:
         "SELECT id FROM t ORDER BY f DESC NULLS LAST, id LIMIT 3 OFFSET 1",
         "SELECT count(*) AS n FROM t WHERE f > (SELECT 5000.0)",
         "SELECT max(f) AS m FROM t",
+        "SELECT DISTINCT f FROM (SELECT f FROM t WHERE id = 1000 UNION ALL SELECT f FROM t) ORDER BY f DESC LIMIT 3",
         "SELECT x.id FROM t x JOIN t y ON x.f = y.f AND y.id >= 1000 WHERE x.id >= 1000 AND y.id = 1000",
         "SELECT count(*) AS n FROM z WHERE f = 0.0",
         "SELECT count(*) AS n FROM z WHERE f = -0.0",

@@ -67,6 +67,7 @@ class Care:
     """What DataFusion may do, where the answer stays right.
 
     statistics    not with floats: it loses NaN, which statistics leave out
+    top_groups    not with floats: where it keeps only the first groups, each NaN is one of its own
     pushdown      not with files that it can read only whole, and not with filters on nested columns
     own_filters   not where a join's inputs share a name: it takes a filter for that of the wrong column (plan_facts.py)
     equijoins     not where filters are stacked over such joins: a join without keys lets no filter pass
@@ -79,6 +80,7 @@ class Care:
     """
 
     statistics: bool = True
+    top_groups: bool = True
     pushdown: bool = True
     own_filters: bool = True
     equijoins: bool = True
@@ -105,6 +107,7 @@ def make_context(
         "datafusion.execution.parquet.pushdown_filters": str(pushdown).lower(),
         "datafusion.execution.parquet.reorder_filters": str(pushdown).lower(),
         "datafusion.execution.parquet.enable_page_index": str(pushdown).lower(),
+        "datafusion.optimizer.enable_topk_aggregation": str(care.top_groups).lower(),
         # One by one: the setting for all three would set the third again.
         "datafusion.optimizer.enable_topk_dynamic_filter_pushdown": str(pushdown and care.own_filters).lower(),
         "datafusion.optimizer.enable_join_dynamic_filter_pushdown": str(pushdown and care.own_filters).lower(),

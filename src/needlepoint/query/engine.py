@@ -51,7 +51,7 @@ from needlepoint.query.native import NativeScans, metrics
 from needlepoint.query.page_reads import read_matching, read_pages
 from needlepoint.query.parameters import checked, for_datafusion
 from needlepoint.query.plan_facts import PlanFacts, has_subqueries, plan_facts
-from needlepoint.query.planning import Request, everything, requests
+from needlepoint.query.planning import Request, everything, misleads, requests
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.question import Question
 from needlepoint.query.reading import Reading, settle
@@ -234,7 +234,7 @@ class Engine:
         plain = plain or any(request.nested for request in understood.asked.values())
         readings, questions = {}, {}
         for name, request in understood.asked.items():
-            hidden = floats(prepared[name].types, request.columns) if understood.facts.own_filters else ()
+            hidden = prepared[name].misleading & request.columns if understood.facts.own_filters else ()
             readings[name], questions[name] = self.narrow(
                 prepared[name], request.hiding(hidden), use_indexes, pushdown=not plain
             )
@@ -410,11 +410,11 @@ class Engine:
     # Read and run
 
     def _read(self, reading: Reading, planned: _Planned) -> datafusion.Table:
-        if not reading.plan.kept():
+        barrier = not planned.care.own_filters
+        if not reading.plan.kept() and not barrier:
             return planned.prepared[reading.snapshot.table.name].empty
         pages = read_pages(reading, self.cards, self.caches)
         reading.matched = 0 if pages is None else pages.num_rows
-        barrier = not planned.care.own_filters
         return datafusion.Table(as_frame(reading, pages, self._natives, planned.context, barrier))
 
     @contextmanager
@@ -531,8 +531,10 @@ def care_for(readings: Iterable[Reading], facts: PlanFacts = PlanFacts(), plain:
     # What DataFusion remembers of a path can be of another version: of any object, of a local file that was replaced,
     # and where an older version is held.
     forgetful = any(reading.remote or reading.held for reading in readings) or footers.are_stale(readings)
+    misleading = any(map(_misleads, readings))
     return Care(
-        statistics=not (forgetful or plain or any(map(_has_float, readings))),
+        statistics=not (forgetful or plain or misleading),
+        top_groups=not misleading,
         pushdown=not plain,
         own_filters=not facts.shared_names,
         equijoins=not facts.stacked_filters,
@@ -542,20 +544,15 @@ def care_for(readings: Iterable[Reading], facts: PlanFacts = PlanFacts(), plain:
     )
 
 
-def floats(types: Mapping[str, pa.DataType], columns: Iterable[str]) -> list[str]:
-    """The float columns among these."""
-    return [name for name in columns if pa.types.is_floating(types[name])]
-
-
 def _has_embedded(reading: Reading) -> bool:
     """Whether files that are large enough to be scanned by several cores hold indexes, too."""
     embedded = any(index.embed for index in reading.snapshot.indexes)
     return embedded and any(file.identity.size > WORTH_PARTS for file in reading.scanned)
 
 
-def _has_float(reading: Reading) -> bool:
+def _misleads(reading: Reading) -> bool:
     schema = reading.snapshot.table.schema
-    return bool(floats({name: schema.field(name).type for name in reading.columns}, reading.columns))
+    return any(misleads(schema.field(name).type) for name in reading.columns)
 
 
 def _without_views(schema: pa.Schema) -> pa.Schema:

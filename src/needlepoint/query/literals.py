@@ -7,7 +7,7 @@ plan decides, by its casts of floats to decimals and of decimals to floats:
 
     every literal a float     has none: done, and the query stays as it is
     every literal a decimal   has none: done
-    else                      literals become floats again, one list after the other, where that takes a cast away
+    else                      literals change sides, one list after the other, where that takes a cast away
 
 Numbers in scientific notation are floats, and so are operands of a division, whose result is a float in DuckDB, too.
 
@@ -107,19 +107,32 @@ def resolved(
     """The query with the literals that must be decimals, of at least this scale. `frame` plans a query in the context,
     which is without the rules IN_THE_WAY."""
     found = literals(query)
-    if not found or not _mixed(context, frame(query)):
+
+    def mixed(chosen: Sequence[Literal]) -> int:
+        return _mixed(context, frame(with_decimals(query, chosen)))
+
+    if not found or not (floats := mixed([])):
         return query
-    chosen: Sequence[Literal] = found
-    mixed = _mixed(context, frame(with_decimals(query, chosen)))
+    chosen, left = _better(found, mixed(found), found, mixed)
+    if left:
+        others, fewer = _better([], floats, found, mixed)
+        chosen = others if fewer < left else chosen
+    return with_decimals(query, chosen, scale)
+
+
+def _better(
+    chosen: Sequence[Literal], casts: int, found: Sequence[Literal], mixed: Callable[[Sequence[Literal]], int]
+) -> tuple[Sequence[Literal], int]:
+    """What is left when literals change sides, one list after the other, where that takes casts away."""
     for _, some in itertools.groupby(found, key=lambda each: each.group):
-        if not mixed:
+        if not casts:
             break
         group = set(some)
-        others = [each for each in chosen if each not in group]
-        fewer = _mixed(context, frame(with_decimals(query, others)))
-        if fewer < mixed:
-            chosen, mixed = others, fewer
-    return with_decimals(query, chosen, scale)
+        others = [each for each in found if (each in chosen) != (each in group)]
+        fewer = mixed(others)
+        if fewer < casts:
+            chosen, casts = others, fewer
+    return chosen, casts
 
 
 def _mixed(context: datafusion.SessionContext, frame: datafusion.DataFrame) -> int:

@@ -41,6 +41,8 @@ DEEPEST = 50
 # Of an OR of more conditions than this, only the values are kept that each of them asks for in one column.
 MOST_ALTERNATIVES = 64
 
+MOST_DIGITS_OF_INT64 = 18
+
 _SCAN_LINE = re.compile(r"^ *TableScan: (?:\w+\.)*(\w+)", re.MULTILINE)
 _SWAPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PREFIX = re.compile(r"[^%_\\]+%", re.DOTALL)
@@ -52,9 +54,9 @@ _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 class Request:
     """What one query needs of one table, over all the places where it scans it.
 
-    `opaque` are the float columns whose predicates depend on where NaN stands in the order or on the sign of zero, and
-    `zeros` has those of them in which DataFusion would tell -0.0 from 0.0, with the one it looks for; `nested` says
-    that some predicate is about a list, struct or map.
+    `opaque` are the columns that DataFusion must not prune by: wide decimals, and floats whose predicates depend on
+    where NaN stands in the order or on the sign of zero. `zeros` has those in which DataFusion would tell -0.0 from 0.0,
+    with the one it looks for. `nested` says that some predicate is about a list, struct or map.
     """
 
     columns: frozenset[str]
@@ -185,12 +187,13 @@ class _Converter:
 
     @property
     def opaque(self) -> frozenset[str]:
-        """Float columns, except where all that is asked of them is equality with a number other than zero, or NULL. A
-        bloom filter tells -0.0 from 0.0."""
+        """Columns whose statistics mislead, but for float columns of which all that is asked is equality with a number
+        other than zero, or NULL. A bloom filter tells -0.0 from 0.0."""
         return frozenset(
             name
             for name, mentions in self._mentions.items()
-            if pa.types.is_floating(self._types[name]) and mentions > self._harmless[name]
+            if misleads(self._types[name])
+            and (mentions > self._harmless[name] or pa.types.is_decimal(self._types[name]))
         )
 
     def __call__(self, expression: Any) -> Predicate:
@@ -398,6 +401,12 @@ class _Converter:
     def _text_column(self, expression: Any) -> str | None:
         column = self._column(expression)
         return column if column is not None and pa.types.is_string(self._types[column]) else None
+
+
+def misleads(type: pa.DataType) -> bool:
+    """Whether DataFusion 55 loses rows by the statistics of a column: they leave NaN out, and those that old writers
+    made of decimals as bytes are in the order of bytes without a sign."""
+    return bool(pa.types.is_floating(type) or (pa.types.is_decimal(type) and type.precision > MOST_DIGITS_OF_INT64))
 
 
 def column_name(expression: Any) -> str | None:

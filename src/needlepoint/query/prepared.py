@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from needlepoint.indexes.text_evaluation import Statistics
 from needlepoint.predicate import Bounds, Zone, Zones
+from needlepoint.query.planning import misleads
 from needlepoint.tables.definitions import File, Index, Place
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.schemas import ordinal
@@ -36,6 +37,11 @@ class Prepared:
     def types(self) -> Mapping[str, pa.DataType]:
         """Of all columns."""
         return {field.name: field.type for field in self.snapshot.table.schema}
+
+    @cached_property
+    def misleading(self) -> frozenset[str]:
+        """Columns by whose statistics DataFusion loses rows."""
+        return frozenset(name for name, type in self.types.items() if misleads(type))
 
     @cached_property
     def positions(self) -> Mapping[int, int]:
