@@ -52,7 +52,7 @@ UNSCANNABLE = {
 }
 # Files of which a scan by DataFusion 55 loses rows: it believes the deprecated bounds of decimals, which older versions
 # of parquet-mr ordered by signed bytes. Our own bounds leave them out.
-LOST_BY_SCANS = ("fixed_length_decimal.parquet", "fixed_length_decimal_legacy.parquet")
+LOST_BY_SCANS = ("fixed_length_decimal_legacy.parquet",)
 # pyarrow reads the year 290000 of Spark wrong (int96_from_spark.md has the right number).
 CORRECTED = {"int96_from_spark.parquet": {-7188624036226874385: 9089380393200000000}}
 # Files that are refused here, with our reason: libraries disagree about their rows.

@@ -55,8 +55,8 @@ class Request:
     """What one query needs of one table, over all the places where it scans it.
 
     `opaque` are the columns that DataFusion must not prune by: wide decimals, and floats whose predicates depend on
-    where NaN stands in the order or on the sign of zero. `zeros` has those in which DataFusion would tell -0.0 from 0.0,
-    with the one it looks for. `nested` says that some predicate is about a list, struct or map.
+    where NaN stands in the order or on the sign of zero. `zeros` has those in which DataFusion would tell -0.0 from
+    0.0, with the one it looks for. `nested` says that some predicate is about a list, struct or map.
     """
 
     columns: frozenset[str]
