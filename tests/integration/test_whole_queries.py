@@ -254,6 +254,19 @@ def test_nan_and_zeros(unordered: World, query: str, access: str) -> None:
     unordered.check(query)
 
 
+def test_greatest_text_of_files_of_different_types(world: World) -> None:
+    first, second = pa.table({"s": pa.array(["b"])}), pa.table({"s": pa.array(["yes"], pa.large_string())})
+    for path, rows in (("0.parquet", first), ("1.parquet", second)):
+        world.root.joinpath("c").mkdir(exist_ok=True)
+        pq.write_table(rows, world.root / "c" / path)
+    world.lake.create_table("c")
+    assert world.lake.sql("SELECT max(s) AS a, min(s) AS b FROM c").rows() == [{"a": "yes", "b": "b"}]
+
+
+def test_literals_in_the_condition_of_an_aggregate(money: World) -> None:
+    money.check("SELECT count(*) FILTER (WHERE d = 0.57) AS n, count(*) FILTER (WHERE f > 0.57) AS m FROM t")
+
+
 def test_two_aggregates(world: World) -> None:
     """DataFusion made the filter `k > NULL OR m > 7` of a file that has no k."""
     first, second = pa.table({"k": ints([None]), "m": ints([7])}), pa.table({"k": ints([1, 2]), "m": ints([7, 7])})

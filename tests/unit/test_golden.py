@@ -158,3 +158,16 @@ def test_a_registry_of_another_format_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StoreError, match="version"):
         Registry(tmp_path, tmp_path)
+
+
+def test_registry_with_samples(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / "registry-6.db", tmp_path / "registry.db")
+    registry = Registry(tmp_path, tmp_path)
+    (table,) = registry.tables()
+    (file,) = registry.files(table)
+    assert (file.id, file.path, file.identity) == (1, "a.parquet", Identity(10, 11, ctime_ns=12, inode=13))
+    assert (file.identity.ctime_ns, file.identity.inode) == (12, 13)
+    assert registry.samples([1]) == {1: "s1"}
+    assert registry.embedded([1]) == {1: frozenset({"abc"})}
+    assert dict(registry.bounds(table, "id")) == {1: Bounds(0, 9, 0, 10)}
+    registry.close()

@@ -533,7 +533,7 @@ def care_for(readings: Iterable[Reading], facts: PlanFacts = PlanFacts(), plain:
     forgetful = any(reading.remote or reading.held for reading in readings) or footers.are_stale(readings)
     misleading = any(map(_misleads, readings))
     return Care(
-        statistics=not (forgetful or plain or misleading),
+        statistics=not (forgetful or plain or misleading or (facts.extremes and any(map(_has_texts, readings)))),
         top_groups=not misleading,
         pushdown=not plain,
         own_filters=not facts.shared_names,
@@ -548,6 +548,13 @@ def _has_embedded(reading: Reading) -> bool:
     """Whether files that are large enough to be scanned by several cores hold indexes, too."""
     embedded = any(index.embed for index in reading.snapshot.indexes)
     return embedded and any(file.identity.size > WORTH_PARTS for file in reading.scanned)
+
+
+def _has_texts(reading: Reading) -> bool:
+    """DataFusion cannot compare statistics of texts where files have them as different types, and takes the first."""
+    schema = reading.snapshot.table.schema
+    types = [schema.field(name).type for name in reading.columns]
+    return any(pa.types.is_string(type) or pa.types.is_binary(type) for type in types)
 
 
 def _misleads(reading: Reading) -> bool:

@@ -28,12 +28,14 @@ class PlanFacts:
     shared_names      the inputs of a join share the name of a column
     stacked_filters   a filter stands over such a join, and another one over a join or an aggregate below it
     own_filters       DataFusion makes filters while it runs
+    extremes          it may take the least or greatest value of a whole table from statistics
     """
 
     joins: bool = False
     shared_names: bool = False
     stacked_filters: bool = False
     own_filters: bool = False
+    extremes: bool = False
 
     def __or__(self, other: PlanFacts) -> PlanFacts:
         return PlanFacts(
@@ -41,24 +43,26 @@ class PlanFacts:
             self.shared_names or other.shared_names,
             self.stacked_filters or other.stacked_filters,
             self.own_filters or other.own_filters,
+            self.extremes or other.extremes,
         )
 
 
 def plan_facts(plan: Any) -> PlanFacts:
     """The facts of an optimized plan. Scalar subqueries are not among the inputs of a node: see `has_subqueries`."""
-    joins = shared = stacked = own = False
+    joins = shared = stacked = own = extremes = False
     waiting = [(plan, False)]
     while waiting:
         node, filtered = waiting.pop()
         kind, inputs = _kind(node), node.inputs()
         own = own or kind in _FILTERING
+        extremes = extremes or (kind == "Aggregate" and _has_extremes(node.to_variant()))
         if kind == "Join":
             joins = True
             if _share_a_name(inputs):
                 shared = True
                 stacked = stacked or (filtered and any(map(_has_upper_filter, inputs)))
         waiting += [(each, filtered or kind == "Filter") for each in inputs]
-    return PlanFacts(joins, shared, stacked, own)
+    return PlanFacts(joins, shared, stacked, own, extremes)
 
 
 def has_subqueries(drawn: str) -> bool:
@@ -87,6 +91,11 @@ EXPRESSIONS: Mapping[str, Callable[[Any], Iterable[Any]]] = {
 
 def _kind(plan: Any) -> str:
     return type(plan.to_variant()).__name__
+
+
+def _has_extremes(aggregate: Any) -> bool:
+    names = [each.canonical_name() for each in aggregate.aggregate_exprs()]
+    return not aggregate.group_by_exprs() and any(name.startswith(("min(", "max(")) for name in names)
 
 
 def _share_a_name(inputs: list[Any]) -> bool:
