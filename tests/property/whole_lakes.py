@@ -41,7 +41,7 @@ POOLS: dict[str, tuple[Any, ...]] = {
     "int": (0, 1, 2, 3, 4, 5, 7, 2**40),
     "text": ("", "a", "ab", "yes", "no", "Rome", "it's", "Zoë", "common prefix 12", "common prefix 13", "b"),
     "dec": tuple(map(decimal.Decimal, ("8.64", "4.11", "0.07", "1.10", "0.29", "-3.30", "5.00", "1001.15", "0.00"))),
-    "real": (math.nan, 0.5, 1.0, -1.25, 5.0, math.inf, -math.inf, 3.0, 1e10),
+    "real": (math.nan, 0.5, 1.0, -1.25, 5.0, math.inf, -math.inf, 3.0, 1e6),
     "zero": (math.nan, 0.0, -0.0, 0.5, 1.0, -1.25, 3.0, 4.0, 5.0, 6.0),
     "time": tuple(_FIRST + at for at in (0, 1, DAY, DAY - 1, DAY // 2, 40 * DAY, 400 * DAY)),
     "date": (datetime.date(2023, 12, 31), *(datetime.date(2024, 1, day) for day in (1, 2, 3, 9))),
