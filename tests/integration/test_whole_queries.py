@@ -245,6 +245,8 @@ def unordered(world: World) -> World:
         "SELECT count(*) AS n FROM z WHERE f IN (0.0, 3, 4, 5, 6)",
         "SELECT count(*) AS n FROM z WHERE f NOT IN (-0.0, 3, 4, 5, 6)",
         "SELECT count(*) AS n FROM z WHERE f IN (0, 3) OR f IN (4, 5, 6)",
+        "SELECT x.id FROM z x FULL JOIN z y ON x.id = y.id WHERE y.f NOT IN (-1.25, -0.0, 3.0, 4.0) OR y.id < x.f",
+        "SELECT count(*) AS n FROM (SELECT f AS g, id FROM z LIMIT 300) WHERE g IN (-0.0, 3, 4, 5, 6)",
     ],
 )
 @pytest.mark.parametrize("access", ["auto", "pages", "scan"])
@@ -252,6 +254,14 @@ def test_nan_and_zeros(unordered: World, query: str, access: str) -> None:
     unordered.lake.close()
     unordered.lake = needlepoint.open(unordered.root, access=access)
     unordered.check(query)
+
+
+@pytest.mark.parametrize("zero", ["0.0", "-0.0"])
+def test_both_zeros_are_read_elsewhere_and_deleted(unordered: World, zero: str) -> None:
+    where = f"f IN ({zero}, 3, 4, 5, 6)"
+    plan = unordered.lake.plan_read("z", where=where)
+    assert sum(batch.num_rows for part in plan.parts for batch in part.batches()) == 200
+    assert unordered.lake.delete("z", where).rows == 200
 
 
 def test_greatest_text_of_files_of_different_types(world: World) -> None:

@@ -50,7 +50,7 @@ from needlepoint.query.holding import Tries, hold
 from needlepoint.query.native import NativeScans, metrics
 from needlepoint.query.page_reads import read_matching, read_pages
 from needlepoint.query.parameters import checked, for_datafusion
-from needlepoint.query.plan_facts import PlanFacts, has_subqueries, plan_facts
+from needlepoint.query.plan_facts import PlanFacts, Zeros, has_subqueries, listed_zeros, plan_facts
 from needlepoint.query.planning import Request, everything, misleads, requests
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.question import Question
@@ -99,6 +99,7 @@ class Understood:
     schema: pa.Schema
     written: datafusion.LogicalPlan
     facts: PlanFacts
+    zeros: Zeros
     scores: tuple[Score, ...]
 
 
@@ -234,10 +235,10 @@ class Engine:
         plain = plain or any(request.nested for request in understood.asked.values())
         readings, questions = {}, {}
         for name, request in understood.asked.items():
-            hidden = prepared[name].misleading & request.columns if understood.facts.own_filters else ()
-            readings[name], questions[name] = self.narrow(
-                prepared[name], request.hiding(hidden), use_indexes, pushdown=not plain
-            )
+            found = prepared[name]
+            hidden = found.misleading & request.columns if understood.facts.own_filters else ()
+            asked = request.hiding(hidden, found.zeros(understood.zeros))
+            readings[name], questions[name] = self.narrow(found, asked, use_indexes, pushdown=not plain)
         # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
         unscanned = [
             self.narrow(found, everything(found.types), use_indexes=False)[0]
@@ -287,7 +288,8 @@ class Engine:
             # The plan as it is written has types from before coercion: of a UNION, those of its first arm.
             schema = _without_views(self._context.create_dataframe_from_logical_plan(plan).schema())
             decided = [(name, written.get(view, view)) for name, view in views]
-            return Understood(query, decided, asked, schema, frame.logical_plan(), facts, wanted)
+            zeros = tuple(listed_zeros(plan))
+            return Understood(query, decided, asked, schema, frame.logical_plan(), facts, zeros, wanted)
 
     def _facts_of_subqueries(self, query: str, parameters: Mapping[str, Any] | None) -> PlanFacts:
         """Facts of a query with scalar subqueries, which its plan does not show."""

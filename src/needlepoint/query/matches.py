@@ -8,13 +8,14 @@ condition on nothing but partition columns is decided without opening a file.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import datafusion
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from needlepoint.access import Rows
@@ -62,7 +63,7 @@ def find_matches(engine: Engine, name: str, where: str) -> tuple[Table, Iterator
     reading, _ = engine.narrow(prepared, request)
     row = _free_name(snapshot.table)
     query = f"SELECT {quoted(row)} FROM {quoted(name)}" + understood.query.removeprefix(counted)
-    condition = _Condition(name, query, row)
+    condition = _Condition(name, query, row, prepared.zeros(understood.zeros))
     if not reading.stored_columns():
         return snapshot.table, _by_partition(reading, condition)
     return snapshot.table, _by_file(reading, condition)
@@ -80,9 +81,13 @@ class _Condition:
     table: str
     query: str
     row: str
+    zeros: Mapping[str, float]
 
     def holding(self, rows: pa.Table) -> Numbers:
         """The numbers of the rows, counted from 0, for which the condition is TRUE."""
+        for column in self.zeros.keys() & set(rows.column_names):
+            zeros = _with_zeros(rows.column(column), self.zeros[column])
+            rows = rows.set_column(rows.column_names.index(column), column, zeros)
         numbered = rows.append_column(self.row, pa.array(np.arange(rows.num_rows)))
         context = _context()
         with clear_error(self.query, lambda: [self.table], above=LINES_ABOVE):
@@ -91,6 +96,11 @@ class _Condition:
                 found = nesting.frame(context, self.query).collect()
         numbers = [batch.column(0).to_numpy(zero_copy_only=False) for batch in found]
         return np.sort(np.concatenate([np.empty(0, np.int64), *numbers]))
+
+
+def _with_zeros(numbers: pa.ChunkedArray, zero: float) -> pa.ChunkedArray:
+    """The same numbers, in which every zero is this one (see plan_facts.listed_zeros)."""
+    return pc.if_else(pc.equal(numbers, 0.0), pa.scalar(zero, numbers.type), numbers)
 
 
 @functools.cache

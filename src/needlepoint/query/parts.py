@@ -31,7 +31,7 @@ from needlepoint.query.engine import Engine, Understood, care_for
 from needlepoint.query.failures import CannotSkip, clear_error, look_into
 from needlepoint.query.native import NativeScans
 from needlepoint.query.page_reads import read_pages
-from needlepoint.query.planning import parts_of
+from needlepoint.query.plan_facts import parts_of
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.reading import FEW_ROWS, Reading
 from needlepoint.query.scan import FILES_WORTH_A_LISTING, arms, check_present, check_sound, native_arm, page_arm
@@ -206,6 +206,7 @@ def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[s
     parts: list[Part] = []
     paged = scanned = rows = 0
     if (request := understood.asked.get(name)) is not None:
+        request = request.hiding((), prepared.zeros(understood.zeros))
         reading, _ = engine.narrow(prepared, request, pushdown=not request.nested)
         care = care_for([reading], plain=request.nested)
         for positions in _cut(reading):

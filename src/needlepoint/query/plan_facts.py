@@ -13,9 +13,12 @@ Filters that DataFusion makes for itself (of ORDER BY with LIMIT, of joins, of m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 # Nodes after which DataFusion filters the scans below by what it has seen so far.
 _FILTERING = {"Sort", "Aggregate", "Distinct", "WindowExpr", "Join"}
@@ -68,6 +71,47 @@ def plan_facts(plan: Any) -> PlanFacts:
 def has_subqueries(drawn: str) -> bool:
     """Whether the text of a plan shows scalar subqueries. A literal with this text only makes queries too careful."""
     return "<subquery>" in drawn
+
+
+Zeros = Sequence[tuple[frozenset[str], float]]
+
+
+def listed_zeros(plan: Any) -> Iterator[tuple[frozenset[str], float]]:
+    """The zeros in lists that columns are compared with, and the names of the columns. DataFusion 55 looks lists of
+    four and more values up by their bits, which tell -0.0 from 0.0."""
+    for _, node in nodes(plan):
+        for expression in EXPRESSIONS.get(type(node).__name__, lambda _: ())(node):
+            for part in parts_of(expression):
+                if part.variant_name() == "InList":
+                    left, *items = part.rex_call_operands()
+                    zeros = [value for value in map(_float, items) if value == 0]
+                    if zeros:
+                        names = frozenset(each.to_variant().name() for each in parts_of(left) if _is_column(each))
+                        yield names, max(zeros, key=lambda zero: math.copysign(1, zero))
+
+
+def _float(expression: Any) -> float | None:
+    if expression.variant_name() != "Literal":
+        return None
+    scalar = expression.python_value()
+    return scalar.as_py() if pa.types.is_floating(scalar.type) else None
+
+
+def _is_column(expression: Any) -> bool:
+    return bool(expression.variant_name() == "Column")
+
+
+def parts_of(expression: Any) -> Iterator[Any]:
+    """An expression and all that it is made of, however deep. Some kinds do not tell what they are made of."""
+    waiting = [expression]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        if found.variant_name() not in ("Column", "Literal"):
+            try:
+                waiting += reversed(found.rex_call_operands())
+            except Exception:
+                continue
 
 
 def nodes(plan: Any) -> Iterator[tuple[Any, Any]]:

@@ -6,7 +6,6 @@ table scans, on both sides of joins, into CTEs, views and UNION arms; here they 
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -65,9 +64,10 @@ class Request:
     nested: bool = False
     zeros: Mapping[str, float] = field(default_factory=dict)
 
-    def hiding(self, columns: Iterable[str]) -> Request:
-        """The request of a query in which DataFusion must prune by none of these columns."""
-        return replace(self, opaque=self.opaque | frozenset(columns))
+    def hiding(self, columns: Iterable[str], zeros: Mapping[str, float]) -> Request:
+        """The request of a query in which DataFusion must prune by none of these columns, and looks for these zeros."""
+        known = {name: zero for name, zero in zeros.items() if name in self.columns}
+        return replace(self, opaque=self.opaque.union(columns, known), zeros=known)
 
 
 Types = Mapping[str, pa.DataType]
@@ -103,9 +103,8 @@ def _either(found: list[Request]) -> Request:
         return found[0]
     columns = frozenset[str]().union(*(request.columns for request in found))
     opaque = frozenset[str]().union(*(request.opaque for request in found))
-    zeros = {column: zero for request in found for column, zero in request.zeros.items()}
     nested = any(request.nested for request in found)
-    return Request(columns, Or(tuple(request.predicate for request in found)), opaque, nested, zeros)
+    return Request(columns, Or(tuple(request.predicate for request in found)), opaque, nested)
 
 
 def _scans(plan: Any) -> Iterator[Any]:
@@ -118,26 +117,13 @@ def _scans(plan: Any) -> Iterator[Any]:
         waiting += reversed(found.inputs())
 
 
-def parts_of(expression: Any) -> Iterator[Any]:
-    """An expression and all that it is made of, however deep. Some kinds do not tell what they are made of."""
-    waiting = [expression]
-    while waiting:
-        found = waiting.pop()
-        yield found
-        if found.variant_name() not in ("Column", "Literal"):
-            try:
-                waiting += reversed(found.rex_call_operands())
-            except Exception:
-                continue
-
-
 def _request(scan: Any, types: Types) -> Request:
     columns = frozenset(name for _, name in scan.projection() if name in types)
     # Filters that the scan applies by itself can name columns beyond the projection.
     convert = _Converter(types)
     predicate = _with_float_ranges(And(tuple(convert(expression) for expression in scan.filters())), types)
     nested = any(pa.types.is_nested(types[name]) for name in convert.columns)
-    return Request(columns | convert.columns, predicate, convert.opaque, nested, convert.zeros)
+    return Request(columns | convert.columns, predicate, convert.opaque, nested)
 
 
 def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:
@@ -179,7 +165,6 @@ class _Converter:
         self._types = types
         self._mentions = Counter[str]()
         self._harmless = Counter[str]()
-        self.zeros: dict[str, float] = {}
 
     @property
     def columns(self) -> frozenset[str]:
@@ -345,10 +330,6 @@ class _Converter:
             several = tuple(sorted(values))
             return Unknown() if negated or len(several) < 2 else self._function(left, scalars[0].type, "IN", several)
         found = In(column, tuple(sorted(values)))
-        if 0 in values and pa.types.is_floating(self._types[column]):
-            # DataFusion 55 looks lists up by their bits.
-            plus = any(math.copysign(1, scalar.as_py()) > 0 for scalar in scalars if scalar.as_py() == 0)
-            self.zeros[column] = 0.0 if plus else -0.0
         if negated:
             return Not(found)
         self._harmless[column] += all(map(_is_plain, values))

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from needlepoint.indexes.text_evaluation import Statistics
 from needlepoint.predicate import Bounds, Zone, Zones
+from needlepoint.query.plan_facts import Zeros
 from needlepoint.query.planning import misleads
 from needlepoint.tables.definitions import File, Index, Place
 from needlepoint.tables.registry import Registry
@@ -42,6 +43,16 @@ class Prepared:
     def misleading(self) -> frozenset[str]:
         """Columns by whose statistics DataFusion loses rows."""
         return frozenset(name for name, type in self.types.items() if misleads(type))
+
+    def zeros(self, listed: Zeros) -> dict[str, float]:
+        """Float columns that are compared with lists with a zero, and that zero; all of them where it is not known which
+        are."""
+        floats = [name for name, type in self.types.items() if pa.types.is_floating(type)]
+        found: dict[str, float] = {}
+        for names, zero in listed:
+            concerned = [name for name in floats if name in names or not names]
+            found |= dict.fromkeys(concerned or floats, zero)
+        return found
 
     @cached_property
     def positions(self) -> Mapping[int, int]:
