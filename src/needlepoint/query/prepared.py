@@ -45,8 +45,8 @@ class Prepared:
         return frozenset(name for name, type in self.types.items() if misleads(type))
 
     def zeros(self, listed: Zeros) -> dict[str, float]:
-        """Float columns that are compared with lists with a zero, and that zero; all of them where it is not known which
-        are."""
+        """Float columns that are compared with lists with a zero, and that zero; all of them where it is not known
+        which."""
         floats = [name for name, type in self.types.items() if pa.types.is_floating(type)]
         found: dict[str, float] = {}
         for names, zero in listed:
