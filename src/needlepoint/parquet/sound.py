@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from needlepoint.errors import NotParquet
-from needlepoint.objects import Identity, OpenObject, is_url, open_object
+from needlepoint.objects import Identity, OpenObject, identify, is_url, open_object
 from needlepoint.parquet import page_headers
 from needlepoint.parquet.codecs import ANY_GROWTH, MOST_GROWTH
 from needlepoint.parquet.footer import ColumnChunk, FileMetadata, SchemaElement, read_footer
@@ -200,7 +200,8 @@ _remembered = _Remembered()
 def ensure_sound(path: str, identity: Identity | None = None) -> None:
     """NotParquet for a file that must not be given to other readers. A version of a file is looked at once in a
     process: with an `identity` that is known nothing is read the second time. FileNotFoundError when it is gone."""
-    if identity is not None and (path, identity) in _remembered:
+    # Objects are read on condition of their ETag; a local file may be another one by now.
+    if identity is not None and (path, identity) in _remembered and (is_url(path) or identify(path) == identity):
         _remembered.recall((path, identity))
         return
     with open_object(path, identity) as file:
