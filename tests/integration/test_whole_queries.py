@@ -15,6 +15,7 @@ import pytest
 
 import needlepoint
 from needlepoint import Lake
+from needlepoint.query.literals import literals
 
 NAN = float("nan")
 
@@ -87,6 +88,14 @@ def partitioned(world: World) -> World:
 def test_order_of_partition_columns(partitioned: World, query: str) -> None:
     for _ in range(20):  # wrong rows came in most runs, not in all
         partitioned.check(query, ordered=True)
+
+
+def test_order_of_constants_in_a_union(partitioned: World) -> None:
+    parts = " UNION ALL ".join(f"SELECT '{name}' AS k, id FROM t WHERE p = 'a'" for name in "xyz")
+    filtered = " UNION ALL ".join(f"SELECT id % 3 AS k, id FROM t WHERE id % 3 = {number}" for number in range(3))
+    for _ in range(10):
+        partitioned.check(f"SELECT k, id FROM ({parts}) ORDER BY k DESC, id LIMIT 3", ordered=True)
+        partitioned.check(f"SELECT k, id FROM ({filtered}) ORDER BY k DESC, id LIMIT 3", ordered=True)
 
 
 def test_more_partitions_than_arms(world: World) -> None:
@@ -205,12 +214,43 @@ def test_every_decimal_literal(money: World) -> None:
         "id > 597.5",
         "d > 1.5e0",
         "round(d, 1) = 0.6",
+        "d IN (SELECT d FROM (SELECT d, count(*) OVER (PARTITION BY d = 0.57) AS n FROM t) AS w WHERE n = 1)",
+        """f > 0.25 AND id IN (SELECT id FROM (SELECT id, sum(CASE WHEN f > 0.0 THEN 1 ELSE 0 END)
+           OVER (PARTITION BY id) AS n FROM t WHERE d <> 0.57) AS w WHERE n = 1)""",
         "d = 0.57 -- not 0.58",
         "d = 0.57 /* 'not 0.58 */ OR '0.58' = 'x'",
     ],
 )
 def test_literals_with_a_decimal_point(money: World, condition: str) -> None:
     money.check(f"SELECT id FROM t WHERE {condition}\nORDER BY id", ordered=True)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT d > 1.5 AS x, f > 1.5 AS y, count(*) AS n FROM t GROUP BY d > 1.5, f > 1.5",
+        "SELECT d = 0.57 AS k, count(*) AS n FROM t WHERE f BETWEEN 0.0 AND 1.5 GROUP BY d = 0.57",
+        "SELECT count(*) FILTER (WHERE f IN (0.0, 7)) AS n FROM t",
+    ],
+)
+def test_groups_of_literals_with_a_decimal_point(money: World, query: str) -> None:
+    money.check(query)
+
+
+def test_literals_that_are_compared_alike_are_decided_together(money: World) -> None:
+    pairs = " OR ".join(f"(d = {number}.57 AND f = {number}.57)" for number in range(120))
+    query = f"SELECT count(*) AS n FROM t WHERE {pairs}"
+    assert {each.group for each in literals(query)} == {("d", "="), ("f", "=")}
+    money.check(query)
+
+
+@pytest.mark.parametrize("condition", ["d = $x", "d IN ($x, $y)", "d < $x", "d >= $x AND f > $y", "f = $x"])
+def test_float_parameters_beside_decimals(money: World, condition: str) -> None:
+    values = {"x": 0.57, "y": -1.13}
+    query = f"SELECT id FROM t WHERE {condition} ORDER BY id"
+    named = {name: value for name, value in values.items() if f"${name}" in query}
+    expected = [row[0] for row in money.duck.execute(query, named).fetchall()]
+    assert [row["id"] for row in money.lake.sql(query, named).rows()] == expected
 
 
 def test_decimal_literals_of_views_reads_and_deletes(money: World) -> None:
@@ -246,6 +286,8 @@ def unordered(world: World) -> World:
         "SELECT count(*) AS n FROM z WHERE f NOT IN (-0.0, 3, 4, 5, 6)",
         "SELECT count(*) AS n FROM z WHERE f IN (0, 3) OR f IN (4, 5, 6)",
         "SELECT x.id FROM z x FULL JOIN z y ON x.id = y.id WHERE y.f NOT IN (-1.25, -0.0, 3.0, 4.0) OR y.id < x.f",
+        "SELECT (SELECT count(*) FROM z WHERE f IN (0.0, 3, 4, 5)) AS n",
+        "SELECT count(*) AS n FROM z WHERE -f IN (1.0, 3, 4, 5)",
         "SELECT count(*) AS n FROM (SELECT f AS g, id FROM z LIMIT 300) WHERE g IN (-0.0, 3, 4, 5, 6)",
     ],
 )

@@ -11,8 +11,9 @@ UNCOMPRESSED = 0
 # Hadoop and others, and only the decoder of whole files tells them apart.
 # Compressed pages announce their size; one that announces more is not taken apart here, and pyarrow may judge it.
 LARGEST_PAGE = 64 * 1024 * 1024
-# What compressed bytes can grow to: zstd makes 32 KB of one byte at most, where all are equal.
-MOST_GROWTH, ANY_GROWTH = 1 << 15, 1 << 20
+# What compressed bytes may grow to. zstd makes 32 KB of one byte at most, where all are equal; brotli has no such
+# limit, so that a few bytes may become as many as a page has at most.
+MOST_GROWTH, ANY_GROWTH = 1 << 15, LARGEST_PAGE
 _NAMES = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 
 

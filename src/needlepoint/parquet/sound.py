@@ -32,7 +32,8 @@ FIXED_LENGTH = 7
 ANY_CHUNK_VALUES, VALUES_IN_A_BYTE = 1 << 20, 512
 MOST_PAGE_VALUES = 1 << 27  # of a page that claims more than its bytes let expect
 # Bytes of one value of fixed length: readers make room for a batch of thousands.
-LONGEST_VALUE = 1 << 16
+LONGEST_VALUE = 1 << 20
+ANY_CHUNK_GROWTH = 4 * ANY_GROWTH  # bytes that a chunk may become however small it is
 LEVELS = 100  # of a schema; deeper ones exhaust the stack of readers that call themselves
 _DICTIONARY_HEADER = 100  # bytes that old writers left out of the size of a chunk (PARQUET-816)
 _HEADER = 512  # bytes that hold the header of most pages
@@ -114,7 +115,7 @@ def _check_chunk(file: OpenObject, chunk: ColumnChunk) -> None:
 
 
 def _grows_too_much(size: int, compressed: int) -> bool:
-    return size > ANY_GROWTH + MOST_GROWTH * compressed
+    return size > ANY_CHUNK_GROWTH + MOST_GROWTH * compressed
 
 
 def _is_doubtful(values: int, size: int) -> bool:

@@ -71,6 +71,7 @@ class Care:
     pushdown      not with files that it can read only whole, and not with filters on nested columns
     own_filters   not where a join's inputs share a name: it takes a filter for that of the wrong column (plan_facts.py)
     equijoins     not where filters are stacked over such joins: a join without keys lets no filter pass
+    sorted_parts  not with unions: it drops a column that is constant in each part from the keys of ORDER BY with LIMIT
     leaves        not with joins: of a struct's field in a filter it makes a projection with the same name twice
     footers       not of objects: it takes a remembered one for that of any object of the same path, size and second
 
@@ -84,6 +85,7 @@ class Care:
     pushdown: bool = True
     own_filters: bool = True
     equijoins: bool = True
+    sorted_parts: bool = True
     leaves: bool = True
     footers: bool = True
     even: bool = True
@@ -108,6 +110,7 @@ def make_context(
         "datafusion.execution.parquet.reorder_filters": str(pushdown).lower(),
         "datafusion.execution.parquet.enable_page_index": str(pushdown).lower(),
         "datafusion.optimizer.enable_topk_aggregation": str(care.top_groups).lower(),
+        "datafusion.optimizer.repartition_sorts": str(care.sorted_parts).lower(),
         # One by one: the setting for all three would set the third again.
         "datafusion.optimizer.enable_topk_dynamic_filter_pushdown": str(pushdown and care.own_filters).lower(),
         "datafusion.optimizer.enable_join_dynamic_filter_pushdown": str(pushdown and care.own_filters).lower(),

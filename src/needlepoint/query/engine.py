@@ -283,20 +283,22 @@ class Engine:
             drawn = plan.display_indent()
             asked, wanted = requests(plan, drawn, types), scores(plan, drawn, types)
             facts = plan_facts(plan)
+            zeros = [*listed_zeros(plan)]
             if has_subqueries(drawn):
-                facts |= self._facts_of_subqueries(query, parameters)
+                shown = self._with_subqueries(query, parameters)
+                facts = PlanFacts.careful() if shown is None else facts | plan_facts(shown) | _OWN_FILTERS
+                zeros += () if shown is None else listed_zeros(shown)
             # The plan as it is written has types from before coercion: of a UNION, those of its first arm.
             schema = _without_views(self._context.create_dataframe_from_logical_plan(plan).schema())
             decided = [(name, written.get(view, view)) for name, view in views]
-            zeros = tuple(listed_zeros(plan))
             return Understood(query, decided, asked, schema, frame.logical_plan(), facts, zeros, wanted)
 
-    def _facts_of_subqueries(self, query: str, parameters: Mapping[str, Any] | None) -> PlanFacts:
-        """Facts of a query with scalar subqueries, which its plan does not show."""
+    def _with_subqueries(self, query: str, parameters: Mapping[str, Any] | None) -> datafusion.LogicalPlan | None:
+        """The plan of a query in which scalar subqueries are joins, if they can be."""
         try:
-            return plan_facts(self._frame(self._shown, query, parameters).optimized_logical_plan()) | _OWN_FILTERS
-        except Exception:  # not every subquery can be a join
-            return PlanFacts(joins=True, shared_names=True, own_filters=True)
+            return self._frame(self._shown, query, parameters).optimized_logical_plan()
+        except Exception:
+            return None
 
     def _with_decimals(
         self,
@@ -309,7 +311,15 @@ class Engine:
         if not any(pa.types.is_decimal(type) for types in tables.values() for type in types.values()):
             return query
 
-        return literals.resolved(query, self._coerced, lambda text: self._frame(self._coerced, text, parameters), scale)
+        columns = {name: type for types in tables.values() for name, type in types.items()}
+        return literals.resolved(
+            query,
+            self._coerced,
+            lambda text: self._frame(self._coerced, text, parameters),
+            parameters=parameters,
+            types=columns,
+            scale=scale,
+        )
 
     def _recognised(self, query: str) -> Lookup | None:
         """The lookup a query is, if DataFusion agrees. It is asked once for each choice of columns: a word that looks
@@ -541,6 +551,7 @@ def care_for(readings: Iterable[Reading], facts: PlanFacts = PlanFacts(), plain:
         own_filters=not facts.shared_names,
         equijoins=not facts.stacked_filters,
         leaves=not facts.joins,
+        sorted_parts=not facts.unions,
         footers=not forgetful,
         even=not any(map(_has_embedded, readings)),
     )

@@ -72,6 +72,8 @@ def look_into(failure: BaseException, readings: Iterable[Reading]) -> NoReturn:
     if "UTF-8" in text:
         for reading in readings:
             check_scanned_texts(reading)
+    if is_fault(text):  # which shows the plan, with all its files
+        raise _fault(text) from failure
     if not is_panic(failure) and ("parquet" not in text.lower() or is_by_object_store(text)):
         raise failure
     # DataFusion does not say which file it could not read. Our own reader does, and it is most often a new one.
@@ -79,6 +81,10 @@ def look_into(failure: BaseException, readings: Iterable[Reading]) -> NoReturn:
         for file in sorted(reading.scanned, key=lambda file: file.id is not None):
             build_card(reading.path(file))
     raise CannotSkip(text, readings) from failure
+
+
+def is_fault(text: str) -> bool:
+    return any(fault in text for fault in _FAULTS)
 
 
 def is_panic(error: BaseException) -> bool:
@@ -119,7 +125,7 @@ def _fault(text: str) -> EngineFault:
 def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> NeedlepointError:
     if found := _OURS.search(text):
         return SqlError(str(ast.literal_eval(found[1])))
-    if any(fault in text for fault in _FAULTS):
+    if is_fault(text):
         return _fault(text)
     if (name := missing_table(text)) is not None:
         return _no_table(name, query, tables)

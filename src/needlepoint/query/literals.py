@@ -7,7 +7,7 @@ plan decides, by its casts of floats to decimals and of decimals to floats:
 
     every literal a float     has none: done, and the query stays as it is
     every literal a decimal   has none: done
-    else                      literals change sides, one list after the other, where that takes a cast away
+    else                      literals change sides, those compared alike together, where that takes a cast away
 
 Numbers in scientific notation are floats, and so are operands of a division, whose result is a float in DuckDB, too.
 
@@ -20,8 +20,9 @@ Numbers in scientific notation are floats, and so are operands of a division, wh
 from __future__ import annotations
 
 import itertools
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,38 +49,76 @@ _TOKENS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-# The condition of an aggregate is not among its operands: there casts are told by the types of floats as decimals.
-_HIDDEN = " FILTER (WHERE "
-_CASTS = re.compile(r"CAST\(Float(?:32|64)\(| AS Decimal128\((?:30, 15|14, 7)\)| AS Float64\)")
+# The condition of an aggregate and all of a window are not among their operands: their texts tell.
+_FLOAT_AS_DECIMAL = re.compile(r"CAST\(Float(?:32|64)\([^()]*\) AS Decimal")
+_COLUMN_CAST = re.compile(r'CAST\((?:[^\s()"]+\.)?"?([^\s().",]+)"? AS (Decimal|Float)')
+_OPERATORS = {"IN", "NOT", "BETWEEN", "AND", "OR", "IS", "DISTINCT", "FROM", "THEN", "ELSE", "WHEN"}
+_HIDING = (" FILTER (WHERE ", " BETWEEN UNBOUNDED PRECEDING ")
+# So many groups of literals are tried one by one.
+MOST_GROUPS = 32
+
+Types = Mapping[str, pa.DataType]
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number with a decimal point and no exponent. Those of one list have the same group."""
+    """A number with a decimal point and no exponent, or a parameter that is a float. Those of one list, and those that
+    are compared with the same column in the same way, have the same group."""
 
     start: int
     end: int
     text: str
-    group: int
+    group: tuple[str, ...]
 
 
-def literals(query: str) -> list[Literal]:
+def literals(query: str, parameters: Mapping[str, Any] | None = None) -> list[Literal]:
     """The literals of a query that can be decimals: up to 38 digits, and not beside a division. None of a query whose
     texts may end elsewhere than they seem to: it has nested comments, or texts between dollar signs."""
-    if "." not in query:
+    given = {f"${name}": text for name, value in (parameters or {}).items() if (text := _float_text(value))}
+    if "." not in query and not given:
         return []
-    found: list[Literal] = []
     tokens = [each for each in _TOKENS.finditer(query) if not _is_comment(each[0])]
     if any(each["strange"] for each in tokens):
         return []
-    group = 0
-    for before, each, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
-        if each["number"] is None or "." not in each[0] or each["exponent"] or not _is_decimal(each[0]):
-            group += each[0] != ","
-            continue
-        if not any(other is not None and other[0] == "/" for other in (before, after)):
-            found.append(Literal(each.start(), each.end(), each[0], group))
+    found: list[Literal] = []
+    words = [each[0] for each in tokens]
+    for place, (each, word) in enumerate(zip(tokens, words, strict=True)):
+        number = given.get(word) or (word if each["number"] and "." in word and not each["exponent"] else "")
+        if _is_decimal(number.removeprefix("-")) and "/" not in words[max(place - 1, 0) : place + 2]:
+            found.append(Literal(each.start(), each.end(), number, _group(words, place)))
     return found
+
+
+def _float_text(value: Any) -> str:
+    """The digits of a float as it is written, if it has an end and no exponent."""
+    plain = value.as_py() if isinstance(value, pa.Scalar) else value
+    text = repr(plain) if isinstance(plain, float) else ""
+    return text if _is_decimal(text.removeprefix("-")) else ""
+
+
+def _group(words: Sequence[str], place: int) -> tuple[str, ...]:
+    """What stands before a literal, or before the list or the BETWEEN that it is in: a column and an operator.
+
+    >>> _group("t . d IN ( 0.5 , 0.7".split(), 7)
+    ('t', '.', 'd', 'in', '(')
+    """
+    while place > 1 and _goes_on(words[place - 2], words[place - 1]):
+        place -= 1 if words[place - 1] == "-" else 2
+    start = place - 1
+    while start > max(place - 6, 0) and (not words[start][0].isalpha() or words[start].upper() in _OPERATORS):
+        start -= 1
+    if start > 1 and words[start - 1] == ".":
+        start -= 2
+    return tuple(word.lower() for word in words[max(start, 0) : place])
+
+
+def _goes_on(before: str, last: str) -> bool:
+    """Whether a list or a BETWEEN goes on after these words."""
+    return last in (",", "-") or (last.upper() == "AND" and _is_value(before))
+
+
+def _is_value(word: str) -> bool:
+    return word[:1].isdigit() or word[:1] in ".$"
 
 
 def _is_comment(token: str) -> bool:
@@ -97,7 +136,7 @@ def with_decimals(query: str, chosen: Iterable[Literal], scale: int = 0) -> str:
     pieces: list[str] = []
     position = 0
     for each in chosen:
-        whole, _, fraction = each.text.partition(".")
+        whole, _, fraction = each.text.removeprefix("-").partition(".")
         before = len(whole.lstrip("0"))
         after = max(len(fraction), min(scale, MOST_DIGITS - before))
         pieces += [query[position : each.start], f"CAST('{each.text}' AS DECIMAL({max(before + after, 1)}, {after}))"]
@@ -106,40 +145,52 @@ def with_decimals(query: str, chosen: Iterable[Literal], scale: int = 0) -> str:
 
 
 def resolved(
-    query: str, context: datafusion.SessionContext, frame: Callable[[str], datafusion.DataFrame], scale: int = 0
+    query: str,
+    context: datafusion.SessionContext,
+    frame: Callable[[str], datafusion.DataFrame],
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    types: Types,
+    scale: int = 0,
 ) -> str:
     """The query with the literals that must be decimals, of at least this scale. `frame` plans a query in the context,
-    which is without the rules IN_THE_WAY."""
-    found = literals(query)
+    which is without the rules IN_THE_WAY; `types` are those of all columns, by name."""
+    found = literals(query, parameters)
 
-    def mixed(chosen: Sequence[Literal]) -> int:
-        return _mixed(context, frame(with_decimals(query, chosen)))
+    def mixed(chosen: Sequence[Literal]) -> float:
+        try:
+            return _mixed(context, frame(with_decimals(query, chosen)), types)
+        except Exception:  # GROUP BY has the literal in one form, and SELECT in the other
+            if not chosen:
+                raise
+            return math.inf
 
     if not found or not (floats := mixed([])):
         return query
     chosen, left = _better(found, mixed(found), found, mixed)
     if left:
         others, fewer = _better([], floats, found, mixed)
-        chosen = others if fewer < left else chosen
+        chosen = others if fewer <= left else chosen
     return with_decimals(query, chosen, scale)
 
 
 def _better(
-    chosen: Sequence[Literal], casts: int, found: Sequence[Literal], mixed: Callable[[Sequence[Literal]], int]
-) -> tuple[Sequence[Literal], int]:
-    """What is left when literals change sides, one list after the other, where that takes casts away."""
-    for _, some in itertools.groupby(found, key=lambda each: each.group):
+    chosen: Sequence[Literal], casts: float, found: Sequence[Literal], mixed: Callable[[Sequence[Literal]], float]
+) -> tuple[Sequence[Literal], float]:
+    """What is left when literals change sides, one group after the other, where that takes casts away."""
+    groups = dict.fromkeys(each.group for each in found)
+    for group in itertools.islice(groups, MOST_GROUPS):
         if not casts:
             break
-        group = set(some)
-        others = [each for each in found if (each in chosen) != (each in group)]
+        kept = set(chosen)
+        others = [each for each in found if (each in kept) != (each.group == group)]
         fewer = mixed(others)
         if fewer < casts:
             chosen, casts = others, fewer
     return chosen, casts
 
 
-def _mixed(context: datafusion.SessionContext, frame: datafusion.DataFrame) -> int:
+def _mixed(context: datafusion.SessionContext, frame: datafusion.DataFrame, types: Types) -> int:
     """How many casts of floats to decimals and of decimals to floats a query has."""
     found = 0
     for plan, node in nodes(frame.optimized_logical_plan()):
@@ -147,9 +198,22 @@ def _mixed(context: datafusion.SessionContext, frame: datafusion.DataFrame) -> i
         for expression in EXPRESSIONS.get(type(node).__name__, lambda _: ())(node):
             for target, operand in _cast_operands(expression):
                 found += any(_is_cast_from(operand, each, context, target) for each in (*below, plan))
-            if _HIDDEN in (text := expression.canonical_name()):
-                found += len(_CASTS.findall(text))
+            text = expression.canonical_name()
+            if any(sign in text for sign in _HIDING):
+                found += _mixed_in_text(text, types)
     return found
+
+
+def _mixed_in_text(text: str, types: Types) -> int:
+    casts = _COLUMN_CAST.findall(text)
+    return len(_FLOAT_AS_DECIMAL.findall(text)) + sum(
+        _goes(types.get(column, pa.null()), target) for column, target in casts
+    )
+
+
+def _goes(type: pa.DataType, target: str) -> bool:
+    """Whether a cast to the target makes a decimal of a float, or the other way round."""
+    return bool(pa.types.is_floating(type) if target == "Decimal" else pa.types.is_decimal(type))
 
 
 def _is_cast_from(expression: Any, plan: Any, context: datafusion.SessionContext, target: str) -> bool:
@@ -157,11 +221,11 @@ def _is_cast_from(expression: Any, plan: Any, context: datafusion.SessionContext
     frame = context.create_dataframe_from_logical_plan(plan)
     try:
         type = frame.select(datafusion.Expr(expression)).schema().field(0).type
-    except TypeError:
+    except TypeError:  # a fault of ours
         raise
     except Exception:  # some of its columns are those of another input
         return False
-    return bool(pa.types.is_floating(type) if target == "Decimal" else pa.types.is_decimal(type))
+    return _goes(type, target)
 
 
 def _cast_operands(expression: Any) -> Iterator[tuple[str, Any]]:

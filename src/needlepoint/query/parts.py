@@ -28,7 +28,7 @@ from needlepoint.query import catalog, footers, nesting
 from needlepoint.query.cards import SentCards
 from needlepoint.query.catalog import Care
 from needlepoint.query.engine import Engine, Understood, care_for
-from needlepoint.query.failures import CannotSkip, clear_error, look_into
+from needlepoint.query.failures import CannotSkip, EngineFault, clear_error, look_into
 from needlepoint.query.native import NativeScans
 from needlepoint.query.page_reads import read_pages
 from needlepoint.query.plan_facts import parts_of
@@ -101,7 +101,7 @@ class Part:
         except BaseException as error:  # DataFusion's panics are no Exceptions
             try:
                 look_into(error, [self.reading])
-            except CannotSkip:
+            except (CannotSkip, EngineFault):
                 plain = replace(self.care, statistics=False, pushdown=False)
         for batch in self._plainly(made, plain):
             known = min(seen, batch.num_rows)

@@ -21,6 +21,9 @@ from typing import Any
 import pyarrow as pa
 
 # Nodes after which DataFusion filters the scans below by what it has seen so far.
+# Nodes whose columns have the names that they have below, or the plan tells by itself which have not.
+_KEEPS_NAMES = {"Filter", "Projection", "Join", "SubqueryAlias", "Sort", "Limit", "TableScan"}
+_ANY = "*"
 _FILTERING = {"Sort", "Aggregate", "Distinct", "WindowExpr", "Join"}
 
 
@@ -29,9 +32,10 @@ class PlanFacts:
     """
     joins             the plan has a join
     shared_names      the inputs of a join share the name of a column
-    stacked_filters   a filter stands over such a join, and another one over a join or an aggregate below it
+    stacked_filters   a filter on such a name stands over such a join, and another one over more than a scan below it
     own_filters       DataFusion makes filters while it runs
     extremes          it may take the least or greatest value of a whole table from statistics
+    unions            the plan has a union, whose parts may each have a constant of their own
     """
 
     joins: bool = False
@@ -39,6 +43,12 @@ class PlanFacts:
     stacked_filters: bool = False
     own_filters: bool = False
     extremes: bool = False
+    unions: bool = False
+
+    @classmethod
+    def careful(cls) -> PlanFacts:
+        """Of a plan that cannot be seen. Its filters are not taken for stacked, which costs most and is rare."""
+        return cls(joins=True, shared_names=True, own_filters=True, extremes=True, unions=True)
 
     def __or__(self, other: PlanFacts) -> PlanFacts:
         return PlanFacts(
@@ -47,25 +57,38 @@ class PlanFacts:
             self.stacked_filters or other.stacked_filters,
             self.own_filters or other.own_filters,
             self.extremes or other.extremes,
+            self.unions or other.unions,
         )
 
 
 def plan_facts(plan: Any) -> PlanFacts:
     """The facts of an optimized plan. Scalar subqueries are not among the inputs of a node: see `has_subqueries`."""
-    joins = shared = stacked = own = extremes = False
-    waiting = [(plan, False)]
+    joins = shared = stacked = own = extremes = unions = False
+    waiting: list[tuple[Any, frozenset[str]]] = [(plan, frozenset())]
     while waiting:
         node, filtered = waiting.pop()
         kind, inputs = _kind(node), node.inputs()
         own = own or kind in _FILTERING
+        unions = unions or kind == "Union"
         extremes = extremes or (kind == "Aggregate" and _has_extremes(node.to_variant()))
         if kind == "Join":
             joins = True
-            if _share_a_name(inputs):
+            if twice := _shared_names(inputs):
                 shared = True
-                stacked = stacked or (filtered and any(map(_has_upper_filter, inputs)))
-        waiting += [(each, filtered or kind == "Filter") for each in inputs]
-    return PlanFacts(joins, shared, stacked, own, extremes)
+                hit = _ANY in filtered or not filtered.isdisjoint(twice)
+                stacked = stacked or (hit and any(map(_has_upper_filter, inputs)))
+        filtered = _filtered_below(node, kind, filtered)
+        waiting += [(each, filtered) for each in inputs]
+    return PlanFacts(joins, shared, stacked, own, extremes, unions)
+
+
+def _filtered_below(node: Any, kind: str, filtered: frozenset[str]) -> frozenset[str]:
+    """The names of the columns that filters above the inputs of a node are about; any, where names may change."""
+    if kind == "Filter":
+        predicate = node.to_variant().predicate()
+        return filtered | {each.to_variant().name() for each in parts_of(predicate) if each.variant_name() == "Column"}
+    renames = kind == "Projection" and any(each.variant_name() != "Column" for each in node.to_variant().projections())
+    return frozenset([_ANY]) if filtered and (renames or kind not in _KEEPS_NAMES) else filtered
 
 
 def has_subqueries(drawn: str) -> bool:
@@ -73,10 +96,10 @@ def has_subqueries(drawn: str) -> bool:
     return "<subquery>" in drawn
 
 
-Zeros = Sequence[tuple[frozenset[str], float]]
+Zeros = Sequence[tuple[str, float]]
 
 
-def listed_zeros(plan: Any) -> Iterator[tuple[frozenset[str], float]]:
+def listed_zeros(plan: Any) -> Iterator[tuple[str, float]]:
     """The zeros in lists that columns are compared with, and the names of the columns. DataFusion 55 looks lists of
     four and more values up by their bits, which tell -0.0 from 0.0."""
     for _, node in nodes(plan):
@@ -84,10 +107,11 @@ def listed_zeros(plan: Any) -> Iterator[tuple[frozenset[str], float]]:
             for part in parts_of(expression):
                 if part.variant_name() == "InList":
                     left, *items = part.rex_call_operands()
+                    while left.variant_name() == "Cast":
+                        (left,) = left.rex_call_operands()
                     zeros = [value for value in map(_float, items) if value == 0]
-                    if zeros:
-                        names = frozenset(each.to_variant().name() for each in parts_of(left) if _is_column(each))
-                        yield names, max(zeros, key=lambda zero: math.copysign(1, zero))
+                    if zeros and left.variant_name() == "Column":
+                        yield left.to_variant().name(), max(zeros, key=lambda zero: math.copysign(1, zero))
 
 
 def _float(expression: Any) -> float | None:
@@ -95,10 +119,6 @@ def _float(expression: Any) -> float | None:
         return None
     scalar = expression.python_value()
     return scalar.as_py() if pa.types.is_floating(scalar.type) else None
-
-
-def _is_column(expression: Any) -> bool:
-    return bool(expression.variant_name() == "Column")
 
 
 def parts_of(expression: Any) -> Iterator[Any]:
@@ -130,6 +150,7 @@ EXPRESSIONS: Mapping[str, Callable[[Any], Iterable[Any]]] = {
     "Aggregate": lambda node: [*node.group_by_exprs(), *node.aggregate_exprs()],
     "Join": lambda node: [each for pair in node.on() for each in pair] + [each for each in [node.filter()] if each],
     "TableScan": lambda node: node.filters(),
+    "WindowExpr": lambda node: node.get_window_expr(),
 }
 
 
@@ -142,14 +163,14 @@ def _has_extremes(aggregate: Any) -> bool:
     return not aggregate.group_by_exprs() and any(name.startswith(("min(", "max(")) for name in names)
 
 
-def _share_a_name(inputs: list[Any]) -> bool:
+def _shared_names(inputs: list[Any]) -> set[str]:
     seen: set[str] = set()
+    shared: set[str] = set()
     for each in inputs:
         names = _names(each)
-        if seen & names:
-            return True
+        shared |= seen & names
         seen |= names
-    return False
+    return shared
 
 
 def _names(plan: Any) -> set[str]:

@@ -45,13 +45,12 @@ class Prepared:
         return frozenset(name for name, type in self.types.items() if misleads(type))
 
     def zeros(self, listed: Zeros) -> dict[str, float]:
-        """Float columns that are compared with lists with a zero, and that zero; all of them where it is not known
-        which."""
+        """Float columns that are compared with lists with a zero, and that zero; all of them where a list is of a
+        column that has another name in the table."""
         floats = [name for name, type in self.types.items() if pa.types.is_floating(type)]
         found: dict[str, float] = {}
-        for names, zero in listed:
-            concerned = [name for name in floats if name in names or not names]
-            found |= dict.fromkeys(concerned or floats, zero)
+        for name, zero in listed:
+            found |= {name: zero} if name in floats else dict.fromkeys(() if name in self.types else floats, zero)
         return found
 
     @cached_property
