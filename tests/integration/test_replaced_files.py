@@ -239,6 +239,7 @@ def test_files_of_an_older_registry_are_noted_by_a_sync(root: Path) -> None:
     with sqlite3.connect(root / "lake/.needlepoint/registry.db") as connection:
         for column in ("ctime_ns", "inode", "sample"):
             connection.execute(f"ALTER TABLE files DROP COLUMN {column}")
+        connection.execute("DROP TABLE own")
         connection.execute("PRAGMA user_version = 5")
     connection.close()
     with needlepoint.open(root / "lake") as lake:
@@ -261,3 +262,24 @@ def test_a_look_at_single_files_tells_touched_from_replaced(root: Path) -> None:
         replaced = lake.indexer.look("t", ["a.parquet"])
         assert (replaced.changed, replaced.indexed, replaced.failures) == (1, 1, ())
         check_new(lake)
+
+
+def test_a_large_file_with_another_inode_is_another_file(tmp_path: Path) -> None:
+    """Replaced by rename, with one value changed where no sample is taken."""
+    (tmp_path / "t").mkdir()
+    path, new = tmp_path / "t" / "a.parquet", tmp_path / "new"
+    plain = {"compression": "none", "use_dictionary": False, "store_schema": False}
+    pq.write_table(pa.table({"id": range(0, 2_800_000, 7)}), path, **plain)
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "id")
+    for row in range(200_000, 203_000, 500):
+        changed = list(range(0, 2_800_000, 7))
+        changed[row] += 3
+        pq.write_table(pa.table({"id": changed}), new, **plain)
+        status = path.stat()
+        os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert new.stat().st_size == status.st_size > 1 << 20
+        new.replace(path)
+        with needlepoint.open(tmp_path) as lake:
+            assert ids(lake, f"id = {changed[row]}") == [changed[row]]

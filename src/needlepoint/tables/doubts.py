@@ -2,7 +2,8 @@
 
 Size and modification time are the same; the inode or the time of the last change is not. Either the file was replaced
 and its modification time kept, or its content is what it was: after a chmod, a hard link, a restored backup. A sample
-of the content tells (`LocalFile.sample`): it takes a millisecond or two, and indexing the file again much longer.
+of the content tells (`LocalFile.sample`): it takes a millisecond or two, and indexing the file again much longer. A
+sample of a large file is not all of it. So where a large file has another inode, it is another file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from needlepoint.errors import NeedlepointError, StoreError
 from needlepoint.objects import Identity, is_url, open_object
+from needlepoint.objects.local import SAMPLED_WHOLE
 from needlepoint.tables.definitions import File, Table
 from needlepoint.tables.registry import Registry
 
@@ -32,7 +34,7 @@ def settle(registry: Registry, table: Table, known: Mapping[str, File], now: Map
         file = known.get(path)
         if file is None or file.id is None or identity is None or file.identity == identity:
             continue
-        if file.identity.seems(identity):
+        if file.identity.seems(identity) and (identity.size <= SAMPLED_WHOLE or _same_inode(file.identity, identity)):
             doubtful[file.id] = (path, identity)
     if not doubtful:
         return False
@@ -47,6 +49,10 @@ def settle(registry: Registry, table: Table, known: Mapping[str, File], now: Map
         registry.recognise(recognised)
         return True
     return False
+
+
+def _same_inode(known: Identity, now: Identity) -> bool:
+    return 0 in (known.inode, now.inode) or known.inode == now.inode
 
 
 def note_unsampled(registry: Registry, table: Table, known: Iterable[File]) -> None:
