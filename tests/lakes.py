@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,3 +62,11 @@ def removals(lake: Lake, table: str) -> list[Callable[[], object]]:
         lambda: lake.expire(table, "product_id", 2022),
         lambda: compact(None, lake, table),
     ]
+
+
+def as_format_5(connection: sqlite3.Connection) -> None:
+    """Take out of a registry what format 5 did not have."""
+    for column in ("ctime_ns", "inode", "sample"):
+        connection.execute(f"ALTER TABLE files DROP COLUMN {column}")
+    connection.execute("DROP TABLE own")
+    connection.execute("PRAGMA user_version = 5")

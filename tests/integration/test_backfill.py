@@ -80,7 +80,8 @@ def summary(lake: Lake) -> list[tuple[str, int, int]]:
 
 def assert_like_a_local_build(lake: Lake, tmp_path: Path, *, embed: bool = False) -> None:
     with make_lake(tmp_path / "local", embed=embed) as local:
-        local.sync()
+        (report,) = local.sync()
+        assert report.failures == ()
         assert summary(lake) == summary(local)
         assert all(entries and files == FILES + 2 for _, files, entries in summary(lake))
         for where in QUESTIONS:

@@ -209,7 +209,9 @@ def test_a_damaged_payload_costs_time_only(tmp_path: Path, embed: bool) -> None:
         assert same(lake, "brand = 'rare'") == 1
         report = lake.explain("SELECT id FROM item WHERE brand = 'rare'")
         assert not use(report, "distinct").used
-        assert "cannot be read" in use(report, "distinct").why
+        # A file that holds it is another file by now, whatever its modification time says.
+        reason = "indexed as it is now" if embed else "cannot be read"
+        assert reason in use(report, "distinct").why
         assert lake.verify("item", samples=5).differences == ()
         lake.rebuild("item")
         assert use(lake.explain("SELECT id FROM item WHERE brand = 'rare'"), "distinct").used

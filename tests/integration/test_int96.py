@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.lakes import as_format_5
 
 import needlepoint
 from needlepoint import NotParquet
@@ -204,7 +205,7 @@ def test_a_table_that_took_it_for_nanoseconds(tmp_path: Path, kind: str) -> None
     finer.unlink()
     with sqlite3.connect(tmp_path / ".needlepoint" / "registry.db") as connection:
         connection.execute("UPDATE tables SET mixed = '[]'")
-        connection.execute("PRAGMA user_version = 5")
+        as_format_5(connection)
     connection.close()
     for way in WAYS:
         with needlepoint.open(tmp_path, access=way) as lake:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.lakes import as_format_5, products, staged
 
 import needlepoint
 
@@ -197,8 +198,6 @@ def test_what_leaves_the_content_alone_is_no_matter_to_a_running_process(root: P
 
 def test_a_file_that_nothing_indexed_yet_can_be_touched(root: Path) -> None:
     """Between its publishing and its indexing somebody sets its mode."""
-    from tests.lakes import products, staged
-
     with needlepoint.open(root / "lake") as lake:
         staging = lake.staging("p")
         lake.publish("p", staged(staging, {"x.parquet": products(0, 10)}), staging)
@@ -237,10 +236,7 @@ def test_a_large_file_is_sampled(tmp_path: Path) -> None:
 
 def test_files_of_an_older_registry_are_noted_by_a_sync(root: Path) -> None:
     with sqlite3.connect(root / "lake/.needlepoint/registry.db") as connection:
-        for column in ("ctime_ns", "inode", "sample"):
-            connection.execute(f"ALTER TABLE files DROP COLUMN {column}")
-        connection.execute("DROP TABLE own")
-        connection.execute("PRAGMA user_version = 5")
+        as_format_5(connection)
     connection.close()
     with needlepoint.open(root / "lake") as lake:
         assert ids(lake, "id = 155") == [155]

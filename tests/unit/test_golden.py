@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.lakes import as_format_5
 
 from needlepoint.errors import StoreError
 from needlepoint.indexes.zone import ZoneMap
@@ -132,10 +133,8 @@ def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
             connection.execute(f"ALTER TABLE batches DROP COLUMN {name}")
         for name in ("columns", "embed", "options"):
             connection.execute(f"ALTER TABLE indexes DROP COLUMN {name}")
-        for name in ("ctime_ns", "inode", "sample"):
-            connection.execute(f"ALTER TABLE files DROP COLUMN {name}")
+        as_format_5(connection)
         connection.execute("DROP TABLE payloads")
-        connection.execute("DROP TABLE own")
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {name}")
         connection.execute("DROP TABLE changes")

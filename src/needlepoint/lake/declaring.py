@@ -51,7 +51,7 @@ def directory_of(name: str, place: str) -> str:
     """The directory that a pattern means, if all Parquet files in it match. A table has all files of its directory,
     also those that come later; so a single file is refused: nobody who names one asks for its neighbours."""
     if is_url(place):
-        if "*" in place:
+        if "*" in place and place.lower().endswith(".parquet"):  # else it is a key that has such letters
             raise _is_a_pattern(place, f"`needle create-table {name} {_before_pattern(place)}`")
         return place
     if os.path.lexists(place) or not glob.has_magic(place):
