@@ -15,6 +15,8 @@ import pytest
 from tests.lakes import as_format_5, products, staged
 
 import needlepoint
+from needlepoint.objects import local
+from needlepoint.tables import doubts
 
 OLD, NEW = range(100, 200), range(500, 600)
 
@@ -219,8 +221,7 @@ def test_an_embedded_index_is_taken_out_of_a_touched_file(root: Path) -> None:
         assert ids(lake, "id = 155") == [155]
 
 
-def test_a_large_file_is_sampled(tmp_path: Path) -> None:
-    """Some of its bytes are, from everywhere in it."""
+def test_all_bytes_of_a_file_count(tmp_path: Path) -> None:
     from needlepoint.objects import LocalFile
 
     path = tmp_path / "a"
@@ -260,8 +261,11 @@ def test_a_look_at_single_files_tells_touched_from_replaced(root: Path) -> None:
         check_new(lake)
 
 
-def test_a_large_file_with_another_inode_is_another_file(tmp_path: Path) -> None:
-    """Replaced by rename, with one value changed where no sample is taken."""
+@pytest.mark.parametrize("most", [64 << 20, 1 << 20])
+def test_one_value_in_a_file_that_was_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """By rename, which may give it the inode that a file had before, and with and without a checksum."""
+    for module in (local, doubts):
+        monkeypatch.setattr(module, "MOST_SUMMED", most)
     (tmp_path / "t").mkdir()
     path, new = tmp_path / "t" / "a.parquet", tmp_path / "new"
     plain = {"compression": "none", "use_dictionary": False, "store_schema": False}
@@ -269,7 +273,7 @@ def test_a_large_file_with_another_inode_is_another_file(tmp_path: Path) -> None
     with needlepoint.open(tmp_path) as lake:
         lake.create_table("t")
         lake.create_index("t", "id")
-    for row in range(200_000, 203_000, 500):
+    for row in range(200_000, 201_000, 250):
         changed = list(range(0, 2_800_000, 7))
         changed[row] += 3
         pq.write_table(pa.table({"id": changed}), new, **plain)

@@ -83,7 +83,7 @@ def test_errors_show_escapes(lake: Path, arguments: list[str]) -> None:
 
 
 def test_a_file_that_is_bad_is_named_with_escapes(lake: Path, tmp_path: Path) -> None:
-    (tmp_path / "item" / "p\u202eq=0" / "b\x9b2J.parquet").write_text("no Parquet")
+    (tmp_path / "item" / "p\u202eq=0" / "b\x9b2J.parquet").write_text("no Parquet at all")
     assert "b\\x9b2J.parquet" in shown(needle("sync", lake=lake), 1)
 
 

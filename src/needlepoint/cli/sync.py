@@ -36,10 +36,10 @@ def command(table: str | None) -> None:
             f"{report.indexed:,} indexed"
         )
         for path in report.unfinished:
-            click.echo(f"{report.table}: {path} has no footer: still being written, or left by a writer that died")
+            say(f"{report.table}: {path} has no footer: still being written, or left by a writer that died")
         for path in report.unnamed:
             shown = path.encode("unicode_escape").decode()
-            click.echo(f"{report.table}: {shown} has a path that cannot be read: give it another name")
+            say(f"{report.table}: {shown} has a path that cannot be read: give it another name")
     if not reports:
         say("there are no tables yet; `needle create-table` or `needle ingest` makes one")
     exit_with_failures(reports)

@@ -1,9 +1,9 @@
 """Files that seem to be those the registry knows, and of which the file system says that something changed.
 
 Size and modification time are the same; the inode or the time of the last change is not. Either the file was replaced
-and its modification time kept, or its content is what it was: after a chmod, a hard link, a restored backup. A sample
-of the content tells (`LocalFile.sample`): it takes a millisecond or two, and indexing the file again much longer. A
-sample of a large file is not all of it. So where a large file has another inode, it is another file.
+and its modification time kept, or its content is what it was: after a chmod, a hard link, a restored backup. A checksum
+of the content tells (`LocalFile.sample`): it takes some milliseconds, and indexing the file again much longer. A file
+of which none is taken, since it is too large, counts as changed. The inode alone does not tell: it is given again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from needlepoint.errors import NeedlepointError, StoreError
 from needlepoint.objects import Identity, is_url, open_object
-from needlepoint.objects.local import SAMPLED_WHOLE
+from needlepoint.objects.local import MOST_SUMMED
 from needlepoint.tables.definitions import File, Table
 from needlepoint.tables.registry import Registry
 
@@ -34,7 +34,7 @@ def settle(registry: Registry, table: Table, known: Mapping[str, File], now: Map
         file = known.get(path)
         if file is None or file.id is None or identity is None or file.identity == identity:
             continue
-        if file.identity.seems(identity) and (identity.size <= SAMPLED_WHOLE or _same_inode(file.identity, identity)):
+        if file.identity.seems(identity) and identity.size <= MOST_SUMMED:
             doubtful[file.id] = (path, identity)
     if not doubtful:
         return False
@@ -49,10 +49,6 @@ def settle(registry: Registry, table: Table, known: Mapping[str, File], now: Map
         registry.recognise(recognised)
         return True
     return False
-
-
-def _same_inode(known: Identity, now: Identity) -> bool:
-    return 0 in (known.inode, now.inode) or known.inode == now.inode
 
 
 def note_unsampled(registry: Registry, table: Table, known: Iterable[File]) -> None:
