@@ -11,7 +11,7 @@ def test_every_way_was_taken() -> None:
         pytest.skip("the other properties did not run")
     print(dict(TAKEN))
     assert TAKEN["indexes used"] > TAKEN["queries"] / 5
-    assert TAKEN["page reads"] > TAKEN["queries"] / 10
+    assert TAKEN["page reads"] > TAKEN["queries"] / 20
     assert TAKEN["native scans"] > TAKEN["queries"] / 10
     assert TAKEN["files skipped"] > TAKEN["queries"] / 5
     # How often the others come varies: what Hypothesis makes depends on which modules are loaded, too.
