@@ -14,8 +14,9 @@ Filters that DataFusion makes for itself (of ORDER BY with LIMIT, of joins, of m
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -51,14 +52,7 @@ class PlanFacts:
         return cls(joins=True, shared_names=True, own_filters=True, extremes=True, unions=True)
 
     def __or__(self, other: PlanFacts) -> PlanFacts:
-        return PlanFacts(
-            self.joins or other.joins,
-            self.shared_names or other.shared_names,
-            self.stacked_filters or other.stacked_filters,
-            self.own_filters or other.own_filters,
-            self.extremes or other.extremes,
-            self.unions or other.unions,
-        )
+        return PlanFacts(*map(operator.or_, astuple(self), astuple(other)))
 
 
 def plan_facts(plan: Any) -> PlanFacts:
