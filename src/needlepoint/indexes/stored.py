@@ -107,9 +107,12 @@ class Unpacked:
             found.append((used, size, place))
         held, now = sum(size for _, size, _ in found), time.time()
         for used, size, place in sorted(found):
-            left_over = place.name.startswith(".") and used < now - 3600
-            unwanted = held > self._limit or (wanted is not None and place.name not in wanted)
-            if left_over or (unwanted and used <= now - just_used):
+            if place.name.startswith("."):
+                goes = used < now - 3600  # a younger one is being made by another process
+            else:
+                goes = held > self._limit or (wanted is not None and place.name not in wanted)
+                goes = goes and used <= now - just_used
+            if goes:
                 shutil.rmtree(place, ignore_errors=True)
                 held, freed = held - size, freed + size
         return freed

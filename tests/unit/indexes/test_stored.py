@@ -78,6 +78,20 @@ def test_what_is_half_unpacked_is_made_again(tmp_path: Path, how: str) -> None:
     assert held(Unpacked(tmp_path, 1 << 30).get("c", fill)) == CONTENT
 
 
+def test_a_sweep_leaves_what_another_process_is_making(tmp_path: Path) -> None:
+    """With a limit of no bytes and nothing wanted, all that is complete goes; a copy in the making stays."""
+
+    def fill_while_swept(directory: Path) -> None:
+        (directory / "words").write_bytes(CONTENT["words"])
+        Unpacked(tmp_path, 0).sweep(frozenset(), just_used=-1.0)
+        fill(directory)
+
+    made = Unpacked(tmp_path, 1 << 30).get("c", fill_while_swept)
+    assert held(made) == CONTENT
+    Unpacked(tmp_path, 0).sweep(frozenset(), just_used=-1.0)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_several_unpack_and_mend_at_once(tmp_path: Path) -> None:
     """Each has its own cache, as processes do; copies are damaged, moved away and swept under their hands."""
     problems: list[str] = []
