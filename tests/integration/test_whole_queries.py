@@ -15,6 +15,7 @@ import pytest
 
 import needlepoint
 from needlepoint import Lake
+from needlepoint.errors import SqlError
 from needlepoint.query.literals import literals
 
 NAN = float("nan")
@@ -231,6 +232,10 @@ def test_literals_with_a_decimal_point(money: World, condition: str) -> None:
         "SELECT d > 1.5 AS x, f > 1.5 AS y, count(*) AS n FROM t GROUP BY d > 1.5, f > 1.5",
         "SELECT d = 0.57 AS k, count(*) AS n FROM t WHERE f BETWEEN 0.0 AND 1.5 GROUP BY d = 0.57",
         "SELECT count(*) FILTER (WHERE f IN (0.0, 7)) AS n FROM t",
+        # Results of a CASE are decided together, and by what they meet.
+        "SELECT CASE WHEN d > 1.05 THEN 2.5 ELSE 8.64 END AS c FROM t UNION ALL SELECT d FROM t",
+        """SELECT CASE WHEN d > 1.05 THEN 2.5 WHEN d > 0.5 THEN -0.57 ELSE 8.64 END + d AS c FROM t
+           WHERE CASE WHEN f > 0.5 THEN 2.5 ELSE 0.25 END > CAST('1.0' AS DOUBLE)""",
     ],
 )
 def test_groups_of_literals_with_a_decimal_point(money: World, query: str) -> None:
@@ -366,3 +371,51 @@ def test_statistics_that_datafusion_cannot_estimate_by(world: World, query: str)
     stamps = pa.array([first + datetime.timedelta(hours=7 * row) for row in range(200)], pa.timestamp("us"))
     world.table("t", {"f.parquet": pa.table({"id": ints(list(range(200))), "ts": stamps})}, row_group_size=50)
     world.check(query)
+
+
+@pytest.fixture
+def nullable(world: World) -> World:
+    world.table("b", {"f.parquet": pa.table({"id": ints([1, 3, 4]), "p": ints([7, 7, 8]), "z": ["x", "x", "y"]})})
+    world.table("c", {"f.parquet": pa.table({"n": ints([0, 1, 2, 3, 4]), "s": ["a", "b", "c", "d", "e"]})})
+    world.table("none", {"f.parquet": pa.table({"id": ints([])})})
+    return world
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT c.s FROM c LEFT JOIN b ON b.id = c.n AND b.p = 7 ORDER BY b.p NULLS LAST, c.s",
+        "SELECT c.s, b.z FROM c LEFT JOIN b ON b.id = c.n AND b.p = 7 ORDER BY b.p NULLS LAST, c.s LIMIT 2 OFFSET 1",
+        "SELECT c.s, b.z FROM b RIGHT JOIN c ON b.id = c.n AND b.p = 7 ORDER BY b.p NULLS LAST, c.s OFFSET 1",
+        "SELECT c.s || '!' AS t, p FROM c LEFT JOIN (SELECT id, 7 AS p FROM b) AS b ON b.id = c.n ORDER BY p, t",
+        "SELECT * FROM c FULL JOIN (SELECT id, TRUE AS flag FROM b) AS b ON n = id - 1 ORDER BY flag, s, id",
+        "SELECT c.s, t.m FROM c LEFT JOIN (SELECT max(id) AS m FROM b) AS t ON t.m = c.n ORDER BY m NULLS LAST, s",
+        "SELECT c.s, t.m FROM c FULL JOIN (SELECT count(*) AS m FROM none) AS t ON t.m = c.n ORDER BY m NULLS LAST, s",
+        "SELECT DISTINCT b.p, c.s FROM c LEFT JOIN b ON b.id = c.n AND b.p = 7 ORDER BY b.p NULLS LAST, c.s DESC",
+        """SELECT z AS "b.z", count(*) AS n FROM c LEFT JOIN b ON b.id = c.n AND z = 'x' GROUP BY z ORDER BY n, z""",
+        "SELECT p, z, count(*) AS n FROM b WHERE p = 7 GROUP BY CUBE (p, z) ORDER BY p DESC NULLS LAST, z LIMIT 3",
+        "SELECT m, count(*) AS n FROM (SELECT min(p) AS m FROM b) GROUP BY ROLLUP (m) ORDER BY m DESC NULLS FIRST, n",
+    ],
+)
+def test_order_of_what_is_constant_or_null(nullable: World, query: str) -> None:
+    """DataFusion drops keys of ORDER BY that are constant below an outer join or a ROLLUP."""
+    nullable.check(query, ordered=True)
+
+
+def test_a_window_over_columns_that_are_equal(world: World) -> None:
+    """DataFusion made a plan that it refused: SanityCheckPlan."""
+    rows = pa.table({"id": ints([11, 12, 11]), "g": pa.array([0.5, 1.5, -1.0])})
+    world.table("b", {"p=11/0.parquet": rows, "p=12/0.parquet": rows})
+    window = "lead(p) OVER (ORDER BY g NULLS LAST, p NULLS FIRST, id)"
+    world.check(f"SELECT id, CAST({window} AS BIGINT) AS c FROM b WHERE p = id")
+
+
+def test_not_in_over_stacked_filters_is_refused(world: World) -> None:
+    """The nested loops that stacked filters need would take NULL for a value that is not in the list."""
+    world.table("a", {"f.parquet": pa.table({"id": ints([0]), "u": ints([5])})})
+    world.table("b", {"f.parquet": pa.table({"id": ints([0])})})
+    world.table("c", {"f.parquet": pa.table({"k": ints([]), "u": ints([])})})
+    rows = "b AS x FULL JOIN c AS y ON TRUE WHERE x.id = (SELECT count(*) FROM a AS z WHERE z.id = y.k)"
+    with pytest.raises(SqlError, match="NOT EXISTS"):
+        world.lake.sql(f"SELECT y.k FROM {rows} AND y.k IS NULL AND y.u NOT IN (SELECT u FROM a)")
+    world.check(f"SELECT y.k FROM {rows} AND y.k IS NULL AND NOT EXISTS (SELECT 1 FROM a WHERE a.u = y.u)")

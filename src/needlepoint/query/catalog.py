@@ -69,7 +69,10 @@ class Care:
     statistics    not with floats: it loses NaN, which statistics leave out
     top_groups    not with floats: where it keeps only the first groups, each NaN is one of its own
     pushdown      not with files that it can read only whole, and not with filters on nested columns
-    own_filters   not where a join's inputs share a name: it takes a filter for that of the wrong column (plan_facts.py)
+    moves         not after a failure inside it: sorted parts of a union may lose an order that a condition implies;
+                  always with joins: what the logical plan does not move, the physical one moves by name
+    own_filters   not where a join's inputs share a name: it takes a filter for that of the wrong column
+                  (plan_facts.py); tables then stand behind a barrier (scan.py)
     equijoins     not where filters are stacked over such joins: a join without keys lets no filter pass
     sorted_parts  not with unions: it drops a column that is constant in each part from the keys of ORDER BY with LIMIT
     leaves        not with joins: of a struct's field in a filter it makes a projection with the same name twice
@@ -83,6 +86,7 @@ class Care:
     statistics: bool = True
     top_groups: bool = True
     pushdown: bool = True
+    moves: bool = True
     own_filters: bool = True
     equijoins: bool = True
     sorted_parts: bool = True
@@ -125,7 +129,10 @@ def make_context(
     context = datafusion.SessionContext(config)
     context.register_catalog_provider(CATALOG, _Catalog())
     text_functions.register(context, known or text_functions.Known())
-    for rule in (*without_rules, *(() if care.equijoins else ("extract_equijoin_predicate",))):
+    removed = [*without_rules]
+    removed += [] if care.equijoins else ["extract_equijoin_predicate"]
+    removed += [] if care.moves else ["push_down_filter"]
+    for rule in removed:
         if not context.remove_optimizer_rule(rule):
             raise RuntimeError(f"DataFusion has no rule '{rule}', which this version of Needlepoint does without.")
     # A directory listing would otherwise be remembered for ever.

@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, TypeVar
 
 import datafusion
@@ -55,11 +56,13 @@ from needlepoint.query.planning import Request, everything, misleads, requests
 from needlepoint.query.prepared import Prepared
 from needlepoint.query.question import Question
 from needlepoint.query.reading import Reading, settle
+from needlepoint.query.refusals import refuse_not_in
 from needlepoint.query.reporting import table_report
 from needlepoint.query.result import Result
 from needlepoint.query.scan import as_frame, check_present, empty_batch
 from needlepoint.query.scoring import Contexts, Score, counted, scores
 from needlepoint.query.shortcut import Lookup, recognise
+from needlepoint.query.sorted_apart import sorted_apart
 from needlepoint.query.statements import quoted
 from needlepoint.query.steps import narrow
 from needlepoint.query.unreadable import unreadable
@@ -76,6 +79,15 @@ _OWN_FILTERS = PlanFacts(own_filters=True)
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
 Answer = TypeVar("Answer")
+
+
+class Attempt(Enum):
+    """How a query is run: as DataFusion does it best; with files that it reads whole, since it cannot skip rows in some
+    of them; and with as little of its optimizer as it takes, after a failure inside it."""
+
+    FIRST = "first"
+    WHOLE = "whole"
+    PLAIN = "plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,7 @@ class _Planned:
     context: datafusion.SessionContext
     views: list[tuple[str, str]]
     scores: tuple[Score, ...] = ()
+    outer_constants: bool = False
 
 
 class Engine:
@@ -159,15 +172,20 @@ class Engine:
         """
         parameters = checked(query, parameters)
 
-        def run(*, plain: bool) -> Result:
-            return self.retried(lambda first: self._run_once(query, parameters, use_indexes, plain, may_list=first))
+        def run(attempt: Attempt) -> Result:
+            return self.retried(lambda first: self._run_once(query, parameters, use_indexes, attempt, may_list=first))
 
         try:
-            return run(plain=False)
-        except (CannotSkip, EngineFault):
-            pass  # DataFusion may read the files, or manage the query, when it does less
+            try:
+                return run(Attempt.FIRST)
+            except CannotSkip:
+                return run(Attempt.WHOLE)
+        except EngineFault:
+            pass
+        except CannotSkip as error:
+            raise unreadable(error, error.readings) from error
         try:
-            return run(plain=True)
+            return run(Attempt.PLAIN)
         except CannotSkip as error:
             raise unreadable(error, error.readings) from error
 
@@ -189,18 +207,18 @@ class Engine:
         query: str,
         parameters: Mapping[str, Any] | None,
         use_indexes: bool | str,
-        plain: bool,
+        attempt: Attempt,
         may_list: bool,
     ) -> Result:
         with clear_error(query, self._names()):
             started = time.perf_counter()
             lookup = None if parameters else self._recognised(query)
             if lookup is not None:
-                planned = self._plan_lookup(lookup, use_indexes, plain)
+                planned = self._plan_lookup(lookup, use_indexes, attempt)
                 if lookup.values is not None and not planned.readings[lookup.table].scanned:
                     return self._run_lookup(lookup, planned, started, use_indexes is True)
             else:
-                planned = self._plan(query, parameters, use_indexes, plain)
+                planned = self._plan(query, parameters, use_indexes, attempt)
             for reading in planned.readings.values():
                 reading.may_list = may_list
             decided = time.perf_counter()
@@ -212,6 +230,8 @@ class Engine:
                 read = time.perf_counter()
                 with self._tables(planned.context, planned.views, ready):
                     frame = self._frame(planned.context, planned.query, parameters)
+                    if planned.outer_constants:
+                        frame = sorted_apart(planned.context, frame)
                     batches = _collected(frame, planned)
             self._check_files(planned.readings)
             table = _conformed(batches, planned.schema)
@@ -225,27 +245,35 @@ class Engine:
     # Plan
 
     def _plan(
-        self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool | str = True, plain: bool = False
+        self,
+        query: str,
+        parameters: Mapping[str, Any] | None,
+        use_indexes: bool | str = True,
+        attempt: Attempt = Attempt.FIRST,
     ) -> _Planned:
         known = self._known()
         views = views_named(query, known.views)
         prepared = {name: self.prepare(name) for name in _tables_named(query, views, known)}
-        understood = self.understand(query, parameters, views, prepared, scale=literals.WIDE_SCALE if plain else 0)
+        scale = literals.WIDE_SCALE if attempt is Attempt.PLAIN else 0
+        understood = self.understand(query, parameters, views, prepared, scale)
+        if understood.facts.stacked_filters:
+            refuse_not_in([query, *(view for _, view in views)])
         # DataFusion 55 takes a filter on a list for pushed down, and does not apply it in a file that lacks a column.
-        plain = plain or any(request.nested for request in understood.asked.values())
+        if attempt is Attempt.FIRST and any(request.nested for request in understood.asked.values()):
+            attempt = Attempt.WHOLE
         readings, questions = {}, {}
         for name, request in understood.asked.items():
             found = prepared[name]
             hidden = found.misleading & request.columns if understood.facts.own_filters else ()
             asked = request.hiding(hidden, found.zeros(understood.zeros))
-            readings[name], questions[name] = self.narrow(found, asked, use_indexes, pushdown=not plain)
+            readings[name], questions[name] = self.narrow(found, asked, use_indexes, pushdown=attempt is Attempt.FIRST)
         # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
         unscanned = [
             self.narrow(found, everything(found.types), use_indexes=False)[0]
             for name, found in prepared.items()
             if name not in understood.asked
         ]
-        care = care_for(readings.values(), understood.facts, plain)
+        care = care_for(readings.values(), understood.facts, attempt)
         return _Planned(
             understood.query,
             prepared,
@@ -257,6 +285,7 @@ class Engine:
             self._contexts(care),
             understood.views,
             understood.scores,
+            understood.facts.outer_constants,
         )
 
     def understand(
@@ -347,10 +376,12 @@ class Engine:
         report = Report(lambda: self._reports(planned, None), executed=True, seconds=seconds)
         return Result(rows.select(lookup.schema.names), report)
 
-    def _plan_lookup(self, lookup: Lookup, use_indexes: bool | str = True, plain: bool = False) -> _Planned:
+    def _plan_lookup(
+        self, lookup: Lookup, use_indexes: bool | str = True, attempt: Attempt = Attempt.FIRST
+    ) -> _Planned:
         found, name = self.prepare(lookup.table), lookup.table
-        reading, question = self.narrow(found, lookup.request, use_indexes, pushdown=not plain)
-        care = care_for([reading], plain=plain)
+        reading, question = self.narrow(found, lookup.request, use_indexes, pushdown=attempt is Attempt.FIRST)
+        care = care_for([reading], attempt=attempt)
         context = self._contexts(care)
         return _Planned(
             lookup.text, {name: found}, {name: reading}, {name: question}, [], lookup.schema, care, context, []
@@ -536,10 +567,14 @@ def _collected(frame: datafusion.DataFrame, planned: _Planned) -> list[pa.Record
         look_into(error, planned.readings.values())
 
 
-def care_for(readings: Iterable[Reading], facts: PlanFacts = PlanFacts(), plain: bool = False) -> Care:  # noqa: B008
-    """What it takes to answer a query right; `plain` is without filter pushdown, with which some files cannot be
-    read."""
+def care_for(
+    readings: Iterable[Reading],
+    facts: PlanFacts = PlanFacts(),  # noqa: B008
+    attempt: Attempt = Attempt.FIRST,
+) -> Care:
+    """What it takes to answer a query right."""
     readings = list(readings)
+    plain = attempt is not Attempt.FIRST
     # What DataFusion remembers of a path can be of another version: of any object, of a local file that was replaced,
     # and where an older version is held.
     forgetful = any(reading.remote or reading.held for reading in readings) or footers.are_stale(readings)
@@ -548,10 +583,11 @@ def care_for(readings: Iterable[Reading], facts: PlanFacts = PlanFacts(), plain:
         statistics=not (forgetful or plain or misleading or (facts.extremes and any(map(_has_texts, readings)))),
         top_groups=not misleading,
         pushdown=not plain,
-        own_filters=not facts.shared_names,
+        moves=attempt is not Attempt.PLAIN or facts.joins,
+        own_filters=attempt is not Attempt.PLAIN and not facts.shared_names,
         equijoins=not facts.stacked_filters,
         leaves=not facts.joins,
-        sorted_parts=not facts.unions,
+        sorted_parts=not (facts.unions or facts.outer_constants),
         footers=not forgetful,
         even=not any(map(_has_embedded, readings)),
     )
@@ -586,5 +622,5 @@ def _conformed(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     batches = [batch if isinstance(batch, pa.RecordBatch) else batch.to_pyarrow() for batch in batches]
     if not batches:
         return schema.empty_table()
-    table = pa.Table.from_batches(batches)
+    table = pa.Table.from_batches(batches).rename_columns(schema.names)
     return table if table.schema.types == schema.types else table.cast(schema)

@@ -62,8 +62,8 @@ Types = Mapping[str, pa.DataType]
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number with a decimal point and no exponent, or a parameter that is a float. Those of one list, and those that
-    are compared with the same column in the same way, have the same group."""
+    """A number with a decimal point and no exponent, or a parameter that is a float. Those of one list, the results of
+    one CASE, and those that are compared with the same column in the same way, have the same group."""
 
     start: int
     end: int
@@ -82,10 +82,31 @@ def literals(query: str, parameters: Mapping[str, Any] | None = None) -> list[Li
         return []
     found: list[Literal] = []
     words = [each[0] for each in tokens]
+    cases = _cases(words)
     for place, (each, word) in enumerate(zip(tokens, words, strict=True)):
         number = given.get(word) or (word if each["number"] and "." in word and not each["exponent"] else "")
         if _is_decimal(number.removeprefix("-")) and "/" not in words[max(place - 1, 0) : place + 2]:
-            found.append(Literal(each.start(), each.end(), number, _group(words, place)))
+            found.append(Literal(each.start(), each.end(), number, cases.get(place) or _group(words, place)))
+    return found
+
+
+def _cases(words: Sequence[str]) -> dict[int, tuple[str, ...]]:
+    """The values that are results of a CASE, which have one type: one group for each CASE.
+
+    >>> _cases("CASE WHEN d > 1.05 THEN 2.5 ELSE - 8.64 END".split())
+    {6: ('case', '0'), 9: ('case', '0')}
+    """
+    found: dict[int, tuple[str, ...]] = {}
+    open_cases: list[int] = []
+    for place, word in enumerate(map(str.upper, words)):
+        if word == "CASE":
+            open_cases.append(place)
+        elif word == "END" and open_cases:
+            open_cases.pop()
+        elif word in ("THEN", "ELSE") and open_cases:
+            value = place + 1 + (words[place + 1 : place + 2] == ["-"])
+            if words[value + 1 : value + 2] and words[value + 1].upper() in ("WHEN", "ELSE", "END"):
+                found[value] = ("case", str(open_cases[-1]))
     return found
 
 

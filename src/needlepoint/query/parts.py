@@ -27,7 +27,7 @@ from needlepoint.errors import FileChanged, SqlError, UsageError
 from needlepoint.query import catalog, footers, nesting
 from needlepoint.query.cards import SentCards
 from needlepoint.query.catalog import Care
-from needlepoint.query.engine import Engine, Understood, care_for
+from needlepoint.query.engine import Attempt, Engine, Understood, care_for
 from needlepoint.query.failures import CannotSkip, EngineFault, clear_error, look_into
 from needlepoint.query.native import NativeScans
 from needlepoint.query.page_reads import read_pages
@@ -208,7 +208,7 @@ def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[s
     if (request := understood.asked.get(name)) is not None:
         request = request.hiding((), prepared.zeros(understood.zeros))
         reading, _ = engine.narrow(prepared, request, pushdown=not request.nested)
-        care = care_for([reading], plain=request.nested)
+        care = care_for([reading], attempt=Attempt.WHOLE if request.nested else Attempt.FIRST)
         for positions in _cut(reading):
             own = _of_files(reading, positions)
             cards = {file.path: _stored_card(prepared, file) for file in own.paged}

@@ -21,10 +21,10 @@ from typing import Any
 
 import pyarrow as pa
 
-# Nodes after which DataFusion filters the scans below by what it has seen so far.
 # Nodes whose columns have the names that they have below, or the plan tells by itself which have not.
 _KEEPS_NAMES = {"Filter", "Projection", "Join", "SubqueryAlias", "Sort", "Limit", "TableScan"}
 _ANY = "*"
+# Nodes after which DataFusion filters the scans below by what it has seen so far.
 _FILTERING = {"Sort", "Aggregate", "Distinct", "WindowExpr", "Join"}
 
 
@@ -37,6 +37,7 @@ class PlanFacts:
     own_filters       DataFusion makes filters while it runs
     extremes          it may take the least or greatest value of a whole table from statistics
     unions            the plan has a union, whose parts may each have a constant of their own
+    outer_constants   an outer join or grouping sets may fill columns with NULL that are constant below
     """
 
     joins: bool = False
@@ -45,11 +46,12 @@ class PlanFacts:
     own_filters: bool = False
     extremes: bool = False
     unions: bool = False
+    outer_constants: bool = False
 
     @classmethod
     def careful(cls) -> PlanFacts:
         """Of a plan that cannot be seen. Its filters are not taken for stacked, which costs most and is rare."""
-        return cls(joins=True, shared_names=True, own_filters=True, extremes=True, unions=True)
+        return cls(joins=True, shared_names=True, own_filters=True, extremes=True, unions=True, outer_constants=True)
 
     def __or__(self, other: PlanFacts) -> PlanFacts:
         return PlanFacts(*map(operator.or_, astuple(self), astuple(other)))
@@ -57,23 +59,27 @@ class PlanFacts:
 
 def plan_facts(plan: Any) -> PlanFacts:
     """The facts of an optimized plan. Scalar subqueries are not among the inputs of a node: see `has_subqueries`."""
-    joins = shared = stacked = own = extremes = unions = False
+    joins = shared = stacked = own = extremes = unions = constants = False
     waiting: list[tuple[Any, frozenset[str]]] = [(plan, frozenset())]
     while waiting:
         node, filtered = waiting.pop()
         kind, inputs = _kind(node), node.inputs()
         own = own or kind in _FILTERING
         unions = unions or kind == "Union"
-        extremes = extremes or (kind == "Aggregate" and _has_extremes(node.to_variant()))
+        if kind == "Aggregate":
+            aggregate = node.to_variant()
+            extremes = extremes or _has_extremes(aggregate)
+            constants = constants or (_has_grouping_sets(aggregate) and _may_have_constants(inputs[0]))
         if kind == "Join":
             joins = True
+            constants = constants or any(map(_may_have_constants, _nullable(node)))
             if twice := _shared_names(inputs):
                 shared = True
                 hit = _ANY in filtered or not filtered.isdisjoint(twice)
                 stacked = stacked or (hit and any(map(_has_upper_filter, inputs)))
         filtered = _filtered_below(node, kind, filtered)
         waiting += [(each, filtered) for each in inputs]
-    return PlanFacts(joins, shared, stacked, own, extremes, unions)
+    return PlanFacts(joins, shared, stacked, own, extremes, unions, constants)
 
 
 def _filtered_below(node: Any, kind: str, filtered: frozenset[str]) -> frozenset[str]:
@@ -150,6 +156,36 @@ EXPRESSIONS: Mapping[str, Callable[[Any], Iterable[Any]]] = {
 
 def _kind(plan: Any) -> str:
     return type(plan.to_variant()).__name__
+
+
+def _nullable(join: Any) -> Iterator[Any]:
+    """The inputs of a join whose columns it may fill with NULL."""
+    kind, (left, right) = str(join.to_variant().join_type()), join.inputs()
+    if kind in ("Right", "Full"):
+        yield left
+    if kind in ("Left", "Full"):
+        yield right
+
+
+def _may_have_constants(plan: Any) -> bool:
+    """Whether a condition, a literal or an aggregate of a whole table may fix a column to one value."""
+    for _, node in nodes(plan):
+        kind = type(node).__name__
+        if kind == "Filter" or (kind == "TableScan" and node.filters()):
+            return True
+        if kind == "Aggregate" and not node.group_by_exprs():
+            return True
+        if kind == "Projection" and not all(map(_has_column, node.projections())):
+            return True
+    return False
+
+
+def _has_grouping_sets(aggregate: Any) -> bool:
+    return any(each.variant_name() == "GroupingSet" for each in aggregate.group_by_exprs())
+
+
+def _has_column(expression: Any) -> bool:
+    return any(part.variant_name() == "Column" for part in parts_of(expression))
 
 
 def _has_extremes(aggregate: Any) -> bool:

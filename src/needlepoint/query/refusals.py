@@ -9,6 +9,7 @@ True
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from needlepoint.errors import SqlError
 
@@ -39,6 +40,7 @@ _HINTS = {
     "SET": "Settings are given to needlepoint.open; docs/settings.md lists them.",
     "RESET": "Settings are given to needlepoint.open; docs/settings.md lists them.",
 }
+_NOT_IN = re.compile(r"\bNOT\s+IN\s*\(\s*(?:SELECT|WITH|VALUES)\b", re.IGNORECASE)
 _FIRST = re.compile(r"[A-Za-z]+")
 _TABLE = re.compile(r"(CREATE|DROP)\s+(?:EXTERNAL\s+|TEMPORARY\s+|TEMP\s+|OR\s+REPLACE\s+)*TABLE\b", re.IGNORECASE)
 
@@ -54,3 +56,13 @@ def refusal(text: str) -> SqlError | None:
     named = _TABLES[word].match(text) if word in _TABLES else None
     hint = _HINTS[word].replace("{table}", named[1] if named else "TABLE")
     return SqlError(f"{word} is not done by SQL.", hint=hint)
+
+
+def refuse_not_in(texts: Iterable[str]) -> None:
+    """Raise if a query with stacked filters (plan_facts.py) has NOT IN with a subquery. The joins that such filters
+    need forget that NOT IN is never TRUE beside a NULL."""
+    if any(map(_NOT_IN.search, texts)):
+        raise SqlError(
+            "NOT IN (SELECT …) cannot be combined with filters over several joins that share names of columns.",
+            hint="Write NOT EXISTS (SELECT … WHERE …), or rename the columns in subqueries.",
+        )
