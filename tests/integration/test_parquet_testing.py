@@ -50,9 +50,6 @@ UNSCANNABLE = {
     "dict-page-offset-zero.parquet": "Expected list element type of I64 but got I16",
     "nation.dict-malformed.parquet": "Invalid page header",
 }
-# Files of which a scan by DataFusion 55 loses rows: it believes the deprecated bounds of decimals, which older versions
-# of parquet-mr ordered by signed bytes. Our own bounds leave them out.
-LOST_BY_SCANS = ("fixed_length_decimal_legacy.parquet",)
 # pyarrow reads the year 290000 of Spark wrong (int96_from_spark.md has the right number).
 CORRECTED = {"int96_from_spark.parquet": {-7188624036226874385: 9089380393200000000}}
 # Files that are refused here, with our reason: libraries disagree about their rows.
@@ -146,8 +143,6 @@ def test_every_way_gives_the_rows_of_pyarrow(name: str, tmp_path: Path) -> None:
                 except SqlError as error:
                     assert UNSCANNABLE[Path(name).name] in str(error)
                     continue
-                if found != answer and Path(name).name in LOST_BY_SCANS:
-                    pytest.xfail("DataFusion believes deprecated bounds of decimals")
                 assert found == answer, (access, kind, query)
 
 

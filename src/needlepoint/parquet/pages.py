@@ -155,7 +155,7 @@ class _Begun:
     def finish(self) -> Read:
         plan = prepare(self.wanted[0].card, self.columns)
         if self.stats is NOTHING_READ:
-            return plan.schema.empty_table(), NOTHING_READ
+            return pa.Table.from_batches([], plan.schema), NOTHING_READ
         failed = self.failed
         if failed is None:
             try:

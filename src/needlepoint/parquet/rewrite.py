@@ -67,7 +67,7 @@ class Form:
         made = io.BytesIO()
         try:
             with pq.ParquetWriter(made, self.schema, **self.types) as writer:
-                writer.write_table(taken(self.schema.empty_table(), np.empty(0, np.int64)))
+                writer.write_table(taken(pa.Table.from_batches([], self.schema), np.empty(0, np.int64)))
             again = pq.ParquetFile(io.BytesIO(made.getvalue()))
         except (pa.ArrowException, ValueError) as error:
             return " ".join(str(error).split())

@@ -25,8 +25,9 @@ def check_name(what: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A location of Parquet files. `schema` ends with the Hive partition columns. `mixed` are the timestamps and times
-    that some files have in another unit or zone. `format` tells who decides which files belong: for `parquet` all that
+    """A location of Parquet files. `schema` ends with the Hive partition columns. `mixed` are the columns
+    that DataFusion must not filter by itself: timestamps and times that some files have in another unit or zone, and
+    decimals with bounds in a wrong order. `format` tells who decides which files belong: for `parquet` all that
     lie there do."""
 
     id: int

@@ -18,7 +18,7 @@ from needlepoint.parquet.build import build_card
 from needlepoint.parquet.sound import ensure_sound
 from needlepoint.tables import partitions
 from needlepoint.tables.definitions import Table
-from needlepoint.tables.schemas import differing, plain_schema, unify
+from needlepoint.tables.schemas import differing, misordered, plain_schema, unify, with_misordered
 
 FileSchema: TypeAlias = pa.Schema | NotParquet
 
@@ -62,6 +62,7 @@ def discover_schema(
         if isinstance(found, NotParquet):
             unreadable.append(found)
             continue
+        mixed |= misordered(found)
         data = pa.schema([field for field in found if field.name not in names])
         if schema is None:
             schema, first = data, path
@@ -97,7 +98,7 @@ def _schema(path: str, taken: Callable[[str, pa.Schema], pa.Schema]) -> FileSche
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
     if repeated:
         return NotParquet(path, f"has more than one column named {', '.join(sorted(repeated))}")
-    return taken(path, schema)
+    return taken(path, schema).with_metadata(schema.metadata)
 
 
 def _newest_schema(path: str) -> pa.Schema:
@@ -110,11 +111,12 @@ def _newest_schema(path: str) -> pa.Schema:
 
 def _read_schema(path: str) -> pa.Schema:
     ensure_sound(path)  # before others see it
-    schema = pq.read_schema(as_source(path))
+    metadata = pq.read_metadata(as_source(path))
+    schema = metadata.schema.to_arrow_schema()
     if "timestamp[ns" in str(schema):  # perhaps an INT96
         with pq.ParquetFile(as_source(path), coerce_int96_timestamp_unit=int96.UNIT) as file:
             schema = file.schema_arrow
-    return schema
+    return with_misordered(schema, metadata)
 
 
 def _why(path: str, error: Exception) -> NotParquet:

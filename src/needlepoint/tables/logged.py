@@ -12,7 +12,7 @@ from needlepoint.errors import NotParquet, Unsupported
 from needlepoint.objects import Identity
 from needlepoint.tables.definitions import File, Table
 from needlepoint.tables.discovery import Discovered, FileSchema
-from needlepoint.tables.schemas import differing, plain, plain_schema, respelled, unify, unit_of, wider
+from needlepoint.tables.schemas import differing, misordered, plain, plain_schema, respelled, unify, unit_of, wider
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -66,7 +66,9 @@ class Logged:
         for path, found in new.items():
             if isinstance(found, NotParquet):
                 unreadable.append(found)
-            elif not found.equals(data):
+                continue
+            mixed |= misordered(found)
+            if not found.equals(data):
                 unified = unify(data, "the log", found, path)
                 mixed |= differing(data, unified) | differing(found, unified)
                 data = unified

@@ -7,14 +7,20 @@ cannot be read as one type is a conflict, and the error names both files.
 from __future__ import annotations
 
 import decimal
+import json
+import re
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from needlepoint.errors import SchemaConflict
 from needlepoint.predicate import Ordinal
 
 PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+_OLD_WRITER = re.compile(r"parquet-mr(?! version (?:1\.\d\d|[2-9]|\d\d))")
+_MISORDERED = b"needlepoint.misordered"
 
 
 def plain(type: pa.DataType) -> pa.DataType:
@@ -120,6 +126,27 @@ def differing(schema: pa.Schema, unified: pa.Schema) -> frozenset[str]:
         for field in schema
         if unit_of(field.type) is not None and not unified.field(field.name).type.equals(field.type)
     )
+
+
+def with_misordered(schema: pa.Schema, metadata: pq.FileMetaData) -> pa.Schema:
+    """The schema of a file, whose metadata tells the decimals that parquet-mr before 1.10 stored as bytes: their bounds
+    are in the order of single bytes and not of numbers, and DataFusion 55 believes them."""
+    if not _OLD_WRITER.match(metadata.created_by or ""):
+        return schema.with_metadata(None)
+    columns = [metadata.schema.column(at) for at in range(metadata.num_columns)]
+    names = [
+        column.path
+        for column in columns
+        if column.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+        and column.path in schema.names
+        and pa.types.is_decimal(schema.field(column.path).type)
+    ]
+    return schema.with_metadata({_MISORDERED: json.dumps(names)})
+
+
+def misordered(schema: pa.Schema) -> frozenset[str]:
+    """The columns of a file of which `with_misordered` says so."""
+    return frozenset(json.loads((schema.metadata or {}).get(_MISORDERED, b"[]")))
 
 
 def refined(schema: pa.Schema, unified: pa.Schema) -> frozenset[str]:

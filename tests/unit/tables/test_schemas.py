@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from needlepoint.errors import SchemaConflict
-from needlepoint.tables.schemas import differing, refined, unify
+from needlepoint.tables.schemas import differing, misordered, refined, unify, with_misordered
 
 FINER = [
     (pa.timestamp("ms"), pa.timestamp("us")),
@@ -50,3 +52,23 @@ REFUSED = [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.time64("us"), pa.da
 def test_what_cannot_be_compared_is_refused(left: pa.DataType, right: pa.DataType) -> None:
     with pytest.raises(SchemaConflict, match=r"'t' is .* in a\.parquet but .* in b\.parquet"):
         unified(left, right)
+
+
+@pytest.mark.parametrize(
+    ("writer", "found"),
+    [
+        ("parquet-mr version 1.8.2", {"d"}),
+        ("parquet-mr", {"d"}),
+        ("parquet-mr version 1.10.1", set()),
+        ("parquet-mr version 2.0.0", set()),
+        ("parquet-cpp-arrow", set()),
+    ],
+)
+def test_decimals_of_old_writers_are_known(tmp_path: Path, writer: str, found: set[str]) -> None:
+    rows = pa.table({"d": pa.array([1], pa.decimal128(12, 2)), "i": pa.array([1], pa.int64())})
+    pq.write_table(rows, tmp_path / "f.parquet")
+    data = (tmp_path / "f.parquet").read_bytes()
+    own = pq.read_metadata(tmp_path / "f.parquet").created_by.encode()
+    (tmp_path / "f.parquet").write_bytes(data.replace(own, writer.encode().ljust(len(own))))
+    metadata = pq.read_metadata(tmp_path / "f.parquet")
+    assert misordered(with_misordered(rows.schema, metadata)) == found
