@@ -232,6 +232,8 @@ def test_literals_with_a_decimal_point(money: World, condition: str) -> None:
         "SELECT d > 1.5 AS x, f > 1.5 AS y, count(*) AS n FROM t GROUP BY d > 1.5, f > 1.5",
         "SELECT d = 0.57 AS k, count(*) AS n FROM t WHERE f BETWEEN 0.0 AND 1.5 GROUP BY d = 0.57",
         "SELECT count(*) FILTER (WHERE f IN (0.0, 7)) AS n FROM t",
+        """SELECT t.id FROM t JOIN (SELECT f, count(DISTINCT f) AS n FROM t GROUP BY f ORDER BY f, n LIMIT 0) AS w
+           ON t.f IN (CAST('inf' AS DOUBLE), 3.0) FULL JOIN t AS x ON TRUE WHERE x.d IN (0.57)""",
         # Results of a CASE are decided together, and by what they meet.
         "SELECT CASE WHEN d > 1.05 THEN 2.5 ELSE 8.64 END AS c FROM t UNION ALL SELECT d FROM t",
         """SELECT CASE WHEN d > 1.05 THEN 2.5 WHEN d > 0.5 THEN -0.57 ELSE 8.64 END + d AS c FROM t

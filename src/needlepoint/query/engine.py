@@ -345,10 +345,20 @@ class Engine:
             query,
             self._coerced,
             lambda text: self._frame(self._coerced, text, parameters),
+            plans=lambda text: self._plans(text, parameters),
             parameters=parameters,
             types=columns,
             scale=scale,
         )
+
+    def _plans(self, query: str, parameters: Mapping[str, Any] | None) -> bool:
+        """Whether a query can be planned. Where a decimal meets a literal of infinity that the plan for the literals
+        does not show, since it is of no use there, it cannot."""
+        try:
+            self._frame(self._context, query, parameters).optimized_logical_plan()
+        except Exception:
+            return False
+        return True
 
     def _recognised(self, query: str) -> Lookup | None:
         """The lookup a query is, if DataFusion agrees. It is asked once for each choice of columns: a word that looks

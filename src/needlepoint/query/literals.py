@@ -170,12 +170,14 @@ def resolved(
     context: datafusion.SessionContext,
     frame: Callable[[str], datafusion.DataFrame],
     *,
+    plans: Callable[[str], bool],
     parameters: Mapping[str, Any] | None = None,
     types: Types,
     scale: int = 0,
 ) -> str:
     """The query with the literals that must be decimals, of at least this scale. `frame` plans a query in the context,
-    which is without the rules IN_THE_WAY; `types` are those of all columns, by name."""
+    which is without the rules IN_THE_WAY; `plans` tells whether a query can be planned with them; `types` are those of
+    all columns, by name."""
     found = literals(query, parameters)
 
     def mixed(chosen: Sequence[Literal]) -> float:
@@ -189,7 +191,7 @@ def resolved(
     if not found or not (floats := mixed([])):
         return query
     chosen, left = _better(found, mixed(found), found, mixed)
-    if left:
+    if left or not plans(with_decimals(query, chosen, scale)):
         others, fewer = _better([], floats, found, mixed)
         chosen = others if fewer <= left else chosen
     return with_decimals(query, chosen, scale)
