@@ -209,8 +209,10 @@ def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
             assert process.poll() is None
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        assert process.communicate(timeout=120) == (b"", b"")
-    assert process.returncode == 130
+        out, said = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, b"")
+    assert said.startswith(b"interrupted: ")
+    assert said.count(b"\n") == 1
     (report,) = needlepoint.open(tmp_path / "lake").build("product")
     assert report.failures == ()
 

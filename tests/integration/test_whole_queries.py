@@ -99,6 +99,25 @@ def test_order_of_constants_in_a_union(partitioned: World) -> None:
         partitioned.check(f"SELECT k, id FROM ({filtered}) ORDER BY k DESC, id LIMIT 3", ordered=True)
 
 
+@pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN"])
+def test_a_partition_column_that_equals_another(world: World, join: str) -> None:
+    """Of an arm's `p = id AND id = 4`, with p = 4, DataFusion made FALSE."""
+    world.table("a", {f"p={p}/0.parquet": pa.table({"id": ints([p, 4])}) for p in (3, 4, 5)})
+    rows = f"a AS x {join} a AS y ON x.id = y.id WHERE y.id = y.p AND x.id = 4"
+    world.check(f"SELECT count(*) AS n FROM {rows.replace('y.p', 'CAST(y.p AS BIGINT)')}")
+    assert world.lake.sql(f"SELECT count(*) AS n FROM {rows}").rows() == [{"n": 8}]
+
+
+@pytest.mark.parametrize(
+    "condition", ["id BETWEEN 3 AND 7 AND id > p", "id = 4 AND p = id", "id > 3 AND p <= id", "id IN (3, 4) AND id = p"]
+)
+def test_a_partition_column_compared_with_another(world: World, condition: str) -> None:
+    world.table("a", {f"p={p}/0.parquet": pa.table({"id": ints([p, 4, 7])}) for p in (3, 4, 5)})
+    world.check(f"SELECT id FROM a WHERE {condition.replace('p', 'CAST(p AS BIGINT)')}")
+    expected = world.duck.execute(f"SELECT id FROM a WHERE {condition.replace('p', 'CAST(p AS BIGINT)')}").fetchall()
+    assert len(world.lake.sql(f"SELECT id, p FROM a WHERE {condition}")) == len(expected)
+
+
 def test_more_partitions_than_arms(world: World) -> None:
     world.table("t", {f"p=x{p:02}/f.parquet": pa.table({"id": ints([99 - p, p])}) for p in range(24)})
     for _ in range(10):

@@ -39,6 +39,8 @@ ROW_GROUP_ROWS = 1 << 20
 
 # An integer of the width of its physical type is the same with its annotation and without.
 _PLAIN_INTEGER = re.compile(r"^(\s*\w+ int(32|64) .*) \(Int\(bitWidth=\2, isSigned=true\)\);$")
+# Polars stores decimals in 16 bytes, and pyarrow in as few as their digits take.
+_DECIMAL_WIDTH = re.compile(r"fixed_len_byte_array\(\d+\)(?=.*\(Decimal\()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ def _form(opened: pq.ParquetFile) -> Form:
 def _drawn(opened: pq.ParquetFile) -> str:
     # The first two lines are an address in memory and the name of the root, which differs by writer.
     lines = str(opened.schema).splitlines()[2:]
+    lines = [_DECIMAL_WIDTH.sub("fixed_len_byte_array", line) for line in lines]
     return "\n".join(_PLAIN_INTEGER.sub(r"\1;", line) for line in lines)
 
 

@@ -428,7 +428,8 @@ class Engine:
         if use_indexes:
             plan = narrow(plan, question)
         opaque = request.opaque | (request.columns & snapshot.table.mixed)
-        reading = Reading(snapshot, request.columns, request.predicate, plan, costs, opaque, request.zeros)
+        constants = request.together.isdisjoint(snapshot.table.partitions)
+        reading = Reading(snapshot, request.columns, request.predicate, plan, costs, opaque, request.zeros, constants)
         asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - opaque
         values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
         settle(reading, self.cards, Native(pushdown, asked, values), access)

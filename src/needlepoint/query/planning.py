@@ -33,6 +33,7 @@ from needlepoint.predicate import (
     Unknown,
 )
 from needlepoint.query import monotone, patterns
+from needlepoint.query.plan_facts import parts_of
 from needlepoint.tables.schemas import ordinal
 
 # Deeper than this a predicate is not looked into: whoever walks the tree may do so by recursion.
@@ -55,7 +56,8 @@ class Request:
 
     `opaque` are the columns that DataFusion must not prune by: wide decimals, and floats whose predicates depend on
     where NaN stands in the order or on the sign of zero. `zeros` has those in which DataFusion would tell -0.0 from
-    0.0, with the one it looks for. `nested` says that some predicate is about a list, struct or map.
+    0.0, with the one it looks for. `nested` says that some predicate is about a list, struct or map. `together` are the
+    columns that stand in one condition with another one.
     """
 
     columns: frozenset[str]
@@ -63,6 +65,7 @@ class Request:
     opaque: frozenset[str] = frozenset()
     nested: bool = False
     zeros: Mapping[str, float] = field(default_factory=dict)
+    together: frozenset[str] = frozenset()
 
     def hiding(self, columns: Iterable[str], zeros: Mapping[str, float]) -> Request:
         """The request of a query in which DataFusion must prune by none of these columns, and looks for these zeros."""
@@ -104,7 +107,8 @@ def _either(found: list[Request]) -> Request:
     columns = frozenset[str]().union(*(request.columns for request in found))
     opaque = frozenset[str]().union(*(request.opaque for request in found))
     nested = any(request.nested for request in found)
-    return Request(columns, Or(tuple(request.predicate for request in found)), opaque, nested)
+    together = frozenset[str]().union(*(request.together for request in found))
+    return Request(columns, Or(tuple(request.predicate for request in found)), opaque, nested, together=together)
 
 
 def _scans(plan: Any) -> Iterator[Any]:
@@ -123,7 +127,17 @@ def _request(scan: Any, types: Types) -> Request:
     convert = _Converter(types)
     predicate = _with_float_ranges(And(tuple(convert(expression) for expression in scan.filters())), types)
     nested = any(pa.types.is_nested(types[name]) for name in convert.columns)
-    return Request(columns | convert.columns, predicate, convert.opaque, nested)
+    return Request(
+        columns | convert.columns, predicate, convert.opaque, nested, together=_together(scan.filters(), types)
+    )
+
+
+def _together(conditions: Iterable[Any], types: Types) -> frozenset[str]:
+    found: set[str] = set()
+    for condition in conditions:
+        names = {part.to_variant().name() for part in parts_of(condition) if part.variant_name() == "Column"}
+        found |= names if len(names) > 1 else set()
+    return frozenset(found) & types.keys()
 
 
 def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:

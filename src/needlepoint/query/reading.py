@@ -39,7 +39,8 @@ class Held(Protocol):
 class Reading:
     """What is to be read of one table, and afterwards what was. `opaque` columns DataFusion must not prune by; in those
     of `zeros` every zero is to have the same sign. `held` are versions of files, by path, that are read in the place of
-    what lies there; scans find them at `sources`."""
+    what lies there; scans find them at `sources`. Without `constants`, DataFusion does not learn that partition columns
+    are constant in a file (scan.py)."""
 
     snapshot: Snapshot
     columns: frozenset[str]
@@ -48,6 +49,7 @@ class Reading:
     costs: Costs
     opaque: frozenset[str] = frozenset()
     zeros: Mapping[str, float] = field(default_factory=dict)
+    constants: bool = True
     stats: list[ReadStats] = field(default_factory=list)
     scanned: list[File] = field(default_factory=list)
     paged: list[File] = field(default_factory=list)

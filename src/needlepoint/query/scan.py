@@ -120,12 +120,21 @@ def arms(reading: Reading) -> list[list[File]]:
 def native_arm(
     reading: Reading, files: Sequence[File], natives: NativeScans, context: datafusion.SessionContext
 ) -> datafusion.DataFrame:
-    """The native scan of the files of one arm."""
+    """The native scan of the files of one arm, beside the values of its partition.
+
+    They are literals, unless a condition compares them with another column. Of `p = id AND id = 4` DataFusion 55 makes
+    `4 = id AND id = 4`, and takes that for FALSE; of `id >= 4 AND id > p` it forgets the second part. Then they are the
+    columns of one row, which the arm is joined with.
+    """
     table = reading.snapshot.table
     frame = natives.scan(context, table.data_schema, [reading.source(file) for file in files])
     if not table.partitions:
         return _selected(reading, frame, {}) if reading.opaque else frame
     fixed = reading.snapshot.partition_values(files[0])
+    if not reading.constants:
+        values = {name: pa.array([fixed[name].as_py()], table.schema.field(name).type) for name in table.partitions}
+        one = context.read_batches([pa.RecordBatch.from_pydict(values)])
+        return _selected(reading, one.join_on(frame), {})
     return _selected(
         reading, frame, {name: fixed[name] if name in reading.columns else None for name in table.partitions}
     )
