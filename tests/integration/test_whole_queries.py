@@ -440,3 +440,9 @@ def test_not_in_over_stacked_filters_is_refused(world: World) -> None:
     with pytest.raises(SqlError, match="NOT EXISTS"):
         world.lake.sql(f"SELECT y.k FROM {rows} AND y.k IS NULL AND y.u NOT IN (SELECT u FROM a)")
     world.check(f"SELECT y.k FROM {rows} AND y.k IS NULL AND NOT EXISTS (SELECT 1 FROM a WHERE a.u = y.u)")
+
+
+def test_an_aggregate_of_an_aggregate_without_rows(world: World) -> None:
+    """DataFusion took the exact count of no rows for the result, and failed by its name."""
+    world.table("a", {"f.parquet": pa.table({"id": ints([2]), "n": ints([2])})})
+    world.check("SELECT count(*) FILTER (WHERE c >= 4) AS n FROM (SELECT count(*) AS c FROM a WHERE n IS NULL) AS t")
