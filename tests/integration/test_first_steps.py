@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import resource
 import signal
@@ -11,13 +12,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.integration.test_cli import ROWS, console_script, lake, needle, refused, run, write_items
 from tests.lakes import products, staged
 
 import needlepoint
 from needlepoint.cli.needle import _show
-from needlepoint.errors import UsageError
+from needlepoint.errors import NotParquet, UsageError
 
 __all__ = ["lake"]  # a fixture
 
@@ -320,3 +324,34 @@ def test_a_limit_that_may_abort_the_process_is_told_before(lake: Path) -> None:
 def test_too_little_memory_is_an_error_and_no_accident(capsys: pytest.CaptureFixture[str]) -> None:
     _show(MemoryError("Unable to allocate 24.4 MiB"), debug=False)
     assert capsys.readouterr().err.startswith("error: there is not enough memory: Unable to allocate 24.4 MiB.")
+
+
+def test_a_naive_datetime_is_in_the_zone_of_its_column(tmp_path: Path) -> None:
+    stamps = [datetime.datetime(2024, 3, 30, hour) for hour in (17, 18)]  # of UTC
+    (tmp_path / "z").mkdir()
+    pq.write_table(
+        pa.table({"id": [1, 2], "ts": pa.array(stamps, pa.timestamp("us", "Europe/Berlin"))}), tmp_path / "z/a.parquet"
+    )
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("z")
+        for indexed in (False, True):
+            if indexed:
+                lake.create_index("z", "ts")
+            by_sql = lake.sql("SELECT id FROM z WHERE ts = $ts", {"ts": stamps[1]}).rows()
+            assert by_sql == lake.table("z").get(ts=stamps[1], columns=["id"]).rows() == [{"id": 1}]
+
+
+def test_intervals_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    duckdb.sql(f"COPY (SELECT i, INTERVAL (i) DAY AS iv FROM range(9) r(i)) TO '{tmp_path}/t/a.parquet'")
+    with needlepoint.open(tmp_path) as lake, pytest.raises(NotParquet, match="column 'iv' is an INTERVAL"):
+        lake.create_table("t")
+
+
+def test_get_without_a_column(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "t/a.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        with pytest.raises(UsageError, match="names no column"):
+            lake.table("t").get(13)  # type: ignore[arg-type]

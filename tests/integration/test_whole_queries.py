@@ -446,3 +446,23 @@ def test_an_aggregate_of_an_aggregate_without_rows(world: World) -> None:
     """DataFusion took the exact count of no rows for the result, and failed by its name."""
     world.table("a", {"f.parquet": pa.table({"id": ints([2]), "n": ints([2])})})
     world.check("SELECT count(*) FILTER (WHERE c >= 4) AS n FROM (SELECT count(*) AS c FROM a WHERE n IS NULL) AS t")
+
+
+@pytest.mark.parametrize("table", ["t", "u"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT addr['city'] AS c FROM {}",
+        "SELECT max(addr['zip']) AS c FROM {}",
+        "SELECT addr['city'] AS c, count(*) AS n FROM {} GROUP BY addr['city']",
+        "SELECT addr['city'] AS c, f FROM {} WHERE f > 0.1",
+        "SELECT f, addr['zip'] AS z FROM {} WHERE addr['zip'] = 3",
+        "SELECT x.f, y.addr['zip'] AS z FROM {0} AS x JOIN {0} AS y ON x.addr['zip'] = y.id + 2",
+    ],
+)
+def test_fields_of_structs(world: World, table: str, query: str) -> None:
+    """With partitions, DataFusion made a projection with one name twice."""
+    rows = pa.table({"id": ints([1, 2]), "f": [0.5, 1.5], "addr": [{"city": "x", "zip": 3}, {"city": None, "zip": 4}]})
+    world.table("t", {"p=1/a.parquet": rows, "p=2/a.parquet": rows})
+    world.table("u", {"a.parquet": rows})
+    world.check(query.format(table))

@@ -85,6 +85,8 @@ class LakeTable:
         Keys can also be given as a mapping, for columns whose names are not Python names. `in_order` gives the rows in
         the order of the first key's values; else they come as they are found.
         """
+        if not isinstance(keys, Mapping | None):
+            raise UsageError(f"get({keys!r}) names no column.", hint="For example get(product_id=384209819).")
         return self._lake.lookup(self.name, {**(keys or {}), **named}, columns, in_order)
 
 

@@ -75,7 +75,7 @@ class Care:
                   (plan_facts.py); tables then stand behind a barrier (scan.py)
     equijoins     not where filters are stacked over such joins: a join without keys lets no filter pass
     sorted_parts  not with unions: it drops a column that is constant in each part from the keys of ORDER BY with LIMIT
-    leaves        not with joins: of a struct's field in a filter it makes a projection with the same name twice
+    leaves        not with joins and projections: of a struct's field it makes a projection with the same name twice
     footers       not of objects: it takes a remembered one for that of any object of the same path, size and second
 
     And for an answer to be quick:

@@ -597,7 +597,7 @@ def care_for(
         moves=attempt is not Attempt.PLAIN or facts.joins,
         own_filters=attempt is not Attempt.PLAIN and not facts.shared_names,
         equijoins=not facts.stacked_filters,
-        leaves=not facts.joins,
+        leaves=not facts.joins and all(map(_is_bare_scan, readings)),
         sorted_parts=not (facts.unions or facts.outer_constants),
         footers=not forgetful,
         even=not any(map(_has_embedded, readings)),
@@ -608,6 +608,11 @@ def _has_embedded(reading: Reading) -> bool:
     """Whether files that are large enough to be scanned by several cores hold indexes, too."""
     embedded = any(index.embed for index in reading.snapshot.indexes)
     return embedded and any(file.identity.size > WORTH_PARTS for file in reading.scanned)
+
+
+def _is_bare_scan(reading: Reading) -> bool:
+    """Whether DataFusion sees the files as they are, without a projection of ours over them."""
+    return not (reading.snapshot.table.partitions or reading.opaque or reading.paged)
 
 
 def _has_texts(reading: Reading) -> bool:

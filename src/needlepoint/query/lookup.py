@@ -105,12 +105,22 @@ def _values(table: Table, column: str, value: Any) -> pa.Array:
     else:
         several = list(value)
     several = [each.item() if isinstance(each, np.generic) else each for each in several]
+    if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+        several = [_in_zone(each, field.type.tz) for each in several]
     try:
         return pa.array([each for each in several if each is not None and _fits(each, field.type)], field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UsageError(
             f"{value!r} is not a value of column '{column}', which is {field.type}.", hint=str(error)
         ) from None
+
+
+def _in_zone(value: Any, zone: str) -> Any:
+    """A clock time without a zone is one of the column's zone, as in SQL. Arrow would take it for one of UTC."""
+    if not isinstance(value, datetime.datetime) or value.tzinfo is not None:
+        return value
+    local = pa.scalar(value, pa.timestamp("us"))
+    return pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="earliest").as_py()
 
 
 def _fits(value: Any, type: pa.DataType) -> bool:

@@ -33,7 +33,7 @@ def table_report(
     return TableReport(
         table=reading.snapshot.table.name,
         files=Level(len(scanned) + len(reading.paged), len(files)),
-        row_groups=_level(sum(each.row_groups for each in stats), scanned, files, "row_groups"),
+        row_groups=_level(_row_groups(reading, cards), scanned, files, "row_groups"),
         pages=_level(sum(each.pages for each in stats), scanned, files, "pages"),
         rows=Level(rows_read(reading) + rows_scanned, _total(files, "rows")),
         bytes=Level(sum(each.bytes_read for each in stats) + bytes_scanned, sum(file.identity.size for file in files)),
@@ -54,6 +54,16 @@ def table_report(
         unfinished=reading.snapshot.unfinished,
         unnamed=reading.snapshot.unnamed,
     )
+
+
+def _row_groups(reading: Reading, cards: Cards) -> int:
+    """The row groups that pages are read of. A file whose predicate is evaluated first is read in two turns."""
+    files, count = reading.snapshot.files, 0
+    for at, rows in reading.plan.rows.items():
+        card = cards.get(files[at])
+        groups = [rows] if card is None else rows.split(card.row_group_rows[1:])
+        count += sum(group.count > 0 for group in groups)
+    return count
 
 
 def _total(files: Sequence[File], what: str) -> int | None:

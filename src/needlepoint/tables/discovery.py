@@ -112,11 +112,24 @@ def _newest_schema(path: str) -> pa.Schema:
 def _read_schema(path: str) -> pa.Schema:
     ensure_sound(path)  # before others see it
     metadata = pq.read_metadata(as_source(path))
+    _refuse_intervals(path, metadata)
     schema = metadata.schema.to_arrow_schema()
     if "timestamp[ns" in str(schema):  # perhaps an INT96
         with pq.ParquetFile(as_source(path), coerce_int96_timestamp_unit=int96.UNIT) as file:
             schema = file.schema_arrow
     return with_misordered(schema, metadata)
+
+
+def _refuse_intervals(path: str, metadata: pq.FileMetaData) -> None:
+    """pyarrow has 12 bytes for them, and DataFusion a type that pyarrow lacks: scans fail where page reads do not."""
+    for at in range(metadata.num_columns):
+        column = metadata.schema.column(at)
+        if column.converted_type == "INTERVAL":
+            raise NotParquet(
+                path,
+                f"column '{column.path}' is an INTERVAL, which is not supported",
+                hint="Write it as a number, such as seconds, or leave it out.",
+            )
 
 
 def _why(path: str, error: Exception) -> NotParquet:
