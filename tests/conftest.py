@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from _pytest.nodeid import coerce_node_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +30,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         group = "properties" if file.startswith("tests/property") else file
         if "spark" in getattr(item, "fixturenames", ()):
             group = "spark"
-        item.add_marker(pytest.mark.xdist_group(group))
+        if hasattr(item.config, "workerinput"):
+            # pytest-xdist 3.8 appends the group to an attribute that pytest 9.2 does not read any more.
+            item._id = coerce_node_id(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(trylast=True)

@@ -253,6 +253,7 @@ def test_literals_with_a_decimal_point(money: World, condition: str) -> None:
         "SELECT count(*) FILTER (WHERE f IN (0.0, 7)) AS n FROM t",
         """SELECT t.id FROM t JOIN (SELECT f, count(DISTINCT f) AS n FROM t GROUP BY f ORDER BY f, n LIMIT 0) AS w
            ON t.f IN (CAST('inf' AS DOUBLE), 3.0) FULL JOIN t AS x ON TRUE WHERE x.d IN (0.57)""",
+        "SELECT coalesce(t.d, 4.11) AS c FROM t WHERE nullif(t.f, 1.0) >= CAST('4.0' AS DOUBLE)",
         # Results of a CASE are decided together, and by what they meet.
         "SELECT CASE WHEN d > 1.05 THEN 2.5 ELSE 8.64 END AS c FROM t UNION ALL SELECT d FROM t",
         """SELECT CASE WHEN d > 1.05 THEN 2.5 WHEN d > 0.5 THEN -0.57 ELSE 8.64 END + d AS c FROM t

@@ -122,6 +122,8 @@ def _group(words: Sequence[str], place: int) -> tuple[str, ...]:
 
     >>> _group("t . d IN ( 0.5 , 0.7".split(), 7)
     ('t', '.', 'd', 'in', '(')
+    >>> _group("coalesce ( t . d , 0.7".split(), 6)
+    ('t', '.', 'd', ',')
     """
     while place > 1 and _goes_on(words[place - 2], words[place - 1]):
         place -= 1 if words[place - 1] == "-" else 2
@@ -135,7 +137,7 @@ def _group(words: Sequence[str], place: int) -> tuple[str, ...]:
 
 def _goes_on(before: str, last: str) -> bool:
     """Whether a list or a BETWEEN goes on after these words."""
-    return last in (",", "-") or (last.upper() == "AND" and _is_value(before))
+    return last == "-" or (last.upper() in (",", "AND") and _is_value(before))
 
 
 def _is_value(word: str) -> bool:
