@@ -355,3 +355,28 @@ def test_get_without_a_column(tmp_path: Path) -> None:
         lake.create_table("t")
         with pytest.raises(UsageError, match="names no column"):
             lake.table("t").get(13)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ('SELECT * FROM t WHERE status = "new"', "A text is written in single quotes: 'new'"),
+        ("SELECT nope.x FROM t", "unknown table or alias 'nope' at line 1, column 8. There is: t"),
+        ("SELECT t.x FROM t", "unknown column 'x' at line 1, column 10. There is: id, status"),
+        ("CREATE OR REPLACE VIEW v AS SELECT 1", "after DROP VIEW name, where there is one"),
+    ],
+)
+def test_names_that_are_not_there(tmp_path: Path, query: str, said: str) -> None:
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"id": [1], "status": ["new"]}), tmp_path / "t/a.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        with pytest.raises(UsageError) as caught:
+            lake.sql(query)
+        assert said in str(caught.value)
+
+
+def test_a_file_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text("print()")
+    with needlepoint.open(tmp_path) as lake, pytest.raises(UsageError, match="is one file"):
+        lake.create_table("job", tmp_path / "job.py")

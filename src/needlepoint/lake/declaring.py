@@ -55,7 +55,7 @@ def directory_of(name: str, place: str) -> str:
             raise _is_a_pattern(place, f"`needle create-table {name} {_before_pattern(place)}`")
         return place
     if os.path.lexists(place) or not glob.has_magic(place):
-        if Path(place).is_file() and place.endswith(".parquet"):
+        if Path(place).is_file():
             raise _is_a_file(name, place)
         return place
     directory = _before_pattern(place)

@@ -134,15 +134,18 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
             f"there is no function '{found[1]}': a query reads tables by name.", hint=_make_table("DIRECTORY")
         )
     if found := _MISSING_COLUMN.search(text + " "):
-        name = found[1].replace('"', "").split(".")[-1]
+        before, _, name = found[1].replace('"', "").rpartition(".")
         valid = _VALID_FIELDS.search(text)
         known = {each.replace('"', "").split(".")[-1].strip() for each in valid[1].split(",")} if valid else set()
+        if before and (others := _tables_of(valid[1] if valid else "")) and before not in others:
+            return UnknownName("table or alias", before, others, where=_place(query, before))
         exact = next((each for each in known if each.lower() == name.lower()), None)
         if exact is not None and exact != name:
             if exact == exact.lower():  # in quotes, since SQL folds the rest
                 return SqlError(f"unknown column '{name}'{_place(query, name)}.", hint=f"Its name is {exact}.")
             return SqlError(f"column '{exact}' has capital letters.", hint=f'Write it in double quotes: "{exact}".')
-        return UnknownName("column", name, known, where=_place(query, name))
+        hint = f"A text is written in single quotes: '{name}'." if f'"{name}"' in query else ""
+        return UnknownName("column", name, known, where=_place(query, name), hint=hint)
     if found := _NO_VALUE.search(text):
         return _no_value(found[1])
     if found := _NOT_SUPPORTED.search(text):
@@ -159,6 +162,15 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
     if "only supports a single SQL statement" in text:
         return SqlError("there are several statements.", hint="Give them one by one.")
     return SqlError(_short(_with_position(text, above)))
+
+
+def _tables_of(fields: str) -> set[str]:
+    """
+    >>> sorted(_tables_of('item.id, x."B c", n'))
+    ['item', 'x']
+    """
+    names = [each.strip().replace('"', "").rpartition(".")[0] for each in fields.split(",")]
+    return {name.rpartition(".")[2] for name in names if name}
 
 
 def missing_table(text: str) -> str | None:

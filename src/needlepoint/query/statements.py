@@ -39,7 +39,7 @@ _CREATE_VIEW = re.compile(rf"CREATE\s+VIEW\s+({_WORD})\s+AS\s+(.+)", re.IGNORECA
 _DROP_VIEW = re.compile(rf"DROP\s+VIEW\s+({_WORD})", re.IGNORECASE)
 # EXPLAIN VERBOSE and EXPLAIN FORMAT … are DataFusion's: its own plans.
 _EXPLAIN = re.compile(r"EXPLAIN\s+(ANALYZE\s+)?(?!VERBOSE\b|FORMAT\b|ANALYZE\b)(\S.*)", re.IGNORECASE | re.DOTALL)
-_STARTS = re.compile(r"(CREATE|DROP)\s+(INDEX|VIEW)\b|SHOW\s+INDEXES\b", re.IGNORECASE)
+_STARTS = re.compile(r"(CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?(INDEX|VIEW)\b|SHOW\s+INDEXES\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ Statement = CreateIndex | DropIndex | ShowIndexes | CreateView | DropView | Expl
 
 _FORMS = {
     "INDEX": "CREATE INDEX [name] ON table USING kind (column, …) [WITH (option = value, …)], or DROP INDEX name",
-    "VIEW": "CREATE VIEW name AS SELECT …, or DROP VIEW name",
+    "VIEW": "CREATE VIEW name AS SELECT … (after DROP VIEW name, where there is one), or DROP VIEW name",
 }
 
 
