@@ -341,6 +341,21 @@ def test_a_naive_datetime_is_in_the_zone_of_its_column(tmp_path: Path) -> None:
             assert by_sql == lake.table("z").get(ts=stamps[1], columns=["id"]).rows() == [{"id": 1}]
 
 
+def test_datetimes_that_a_column_cannot_have(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    stamps = pa.array([1, 0], pa.timestamp("ns", "Europe/Berlin"))
+    (tmp_path / "z").mkdir()
+    pq.write_table(pa.table({"id": [1, 2], "ts": stamps}), tmp_path / "z/a.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("z")
+        table = lake.table("z")
+        assert table.get(ts=pd.Timestamp("1970-01-01 01:00:00.000000001"), columns=["id"]).rows() == [{"id": 1}]
+        assert table.get(ts=pd.NaT).rows() == []
+        for value in (datetime.datetime.min, datetime.datetime(2024, 10, 27, 2, 30)):  # that clock time comes twice
+            with pytest.raises(UsageError, match="is not a value of column 'ts'"):
+                table.get(ts=value)
+
+
 def test_intervals_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     duckdb.sql(f"COPY (SELECT i, INTERVAL (i) DAY AS iv FROM range(9) r(i)) TO '{tmp_path}/t/a.parquet'")

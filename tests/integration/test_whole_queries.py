@@ -108,6 +108,12 @@ def test_a_partition_column_that_equals_another(world: World, join: str) -> None
     assert world.lake.sql(f"SELECT count(*) AS n FROM {rows}").rows() == [{"n": 8}]
 
 
+def test_a_partition_column_compared_in_a_scalar_subquery(world: World) -> None:
+    world.table("a", {f"p={p}/0.parquet": pa.table({"id": ints([p, 4, 7])}) for p in (3, 4, 5)})
+    (row,) = world.lake.sql("SELECT (SELECT count(*) FROM a WHERE p = id AND id = 4) AS n").rows()
+    assert row == {"n": 2}
+
+
 @pytest.mark.parametrize(
     "condition", ["id BETWEEN 3 AND 7 AND id > p", "id = 4 AND p = id", "id > 3 AND p <= id", "id IN (3, 4) AND id = p"]
 )
@@ -415,6 +421,11 @@ def nullable(world: World) -> World:
         "SELECT c.s, t.m FROM c FULL JOIN (SELECT count(*) AS m FROM none) AS t ON t.m = c.n ORDER BY m NULLS LAST, s",
         "SELECT DISTINCT b.p, c.s FROM c LEFT JOIN b ON b.id = c.n AND b.p = 7 ORDER BY b.p NULLS LAST, c.s DESC",
         """SELECT z AS "b.z", count(*) AS n FROM c LEFT JOIN b ON b.id = c.n AND z = 'x' GROUP BY z ORDER BY n, z""",
+        "SELECT s FROM c LEFT JOIN b ON b.id = c.n AND b.p = 7 ORDER BY b.p, s LIMIT 1 + 2 OFFSET CAST(1 AS BIGINT)",
+        "SELECT s FROM c LEFT JOIN b ON b.id = c.n AND b.p = 7 ORDER BY b.p, s LIMIT NULL",
+        "SELECT s FROM c LEFT JOIN (SELECT id, count(*) OVER () AS k FROM b) AS v ON id = n ORDER BY k, s",
+        "SELECT s, k FROM c LEFT JOIN (VALUES (1)) AS v(k) ON k = n ORDER BY k, s",
+        """SELECT "X.y".s FROM (SELECT s, p FROM c LEFT JOIN b ON id = n AND p = 7) AS "X.y" ORDER BY "X.y".p, s""",
         "SELECT p, z, count(*) AS n FROM b WHERE p = 7 GROUP BY CUBE (p, z) ORDER BY p DESC NULLS LAST, z LIMIT 3",
         "SELECT m, count(*) AS n FROM (SELECT min(p) AS m FROM b) GROUP BY ROLLUP (m) ORDER BY m DESC NULLS FIRST, n",
     ],
@@ -438,9 +449,13 @@ def test_not_in_over_stacked_filters_is_refused(world: World) -> None:
     world.table("b", {"f.parquet": pa.table({"id": ints([0])})})
     world.table("c", {"f.parquet": pa.table({"k": ints([]), "u": ints([])})})
     rows = "b AS x FULL JOIN c AS y ON TRUE WHERE x.id = (SELECT count(*) FROM a AS z WHERE z.id = y.k)"
-    with pytest.raises(SqlError, match="NOT EXISTS"):
-        world.lake.sql(f"SELECT y.k FROM {rows} AND y.k IS NULL AND y.u NOT IN (SELECT u FROM a)")
-    world.check(f"SELECT y.k FROM {rows} AND y.k IS NULL AND NOT EXISTS (SELECT 1 FROM a WHERE a.u = y.u)")
+    listed = "(SELECT u FROM a)"
+    for negated in (f"y.u NOT IN {listed}", f"NOT (y.u IN {listed})", f"y.u NOT /**/ IN ({listed})"):
+        with pytest.raises(SqlError, match="NOT EXISTS"):
+            world.lake.sql(f"SELECT y.k FROM {rows} AND y.k IS NULL AND {negated}")
+    world.check(
+        f"SELECT y.k FROM {rows} AND y.k IS NULL AND NOT EXISTS (SELECT 1 FROM a WHERE a.u = y.u) AND 'in (' <> 'x'"
+    )
 
 
 def test_an_aggregate_of_an_aggregate_without_rows(world: World) -> None:

@@ -256,7 +256,7 @@ class Engine:
         prepared = {name: self.prepare(name) for name in _tables_named(query, views, known)}
         scale = literals.WIDE_SCALE if attempt is Attempt.PLAIN else 0
         understood = self.understand(query, parameters, views, prepared, scale)
-        if understood.facts.stacked_filters:
+        if understood.facts.stacked_filters and understood.facts.anti_joins:
             refuse_not_in([query, *(view for _, view in views)])
         # DataFusion 55 takes a filter on a list for pushed down, and does not apply it in a file that lacks a column.
         if attempt is Attempt.FIRST and any(request.nested for request in understood.asked.values()):

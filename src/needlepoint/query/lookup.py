@@ -105,22 +105,27 @@ def _values(table: Table, column: str, value: Any) -> pa.Array:
     else:
         several = list(value)
     several = [each.item() if isinstance(each, np.generic) else each for each in several]
-    if pa.types.is_timestamp(field.type) and field.type.tz is not None:
-        several = [_in_zone(each, field.type.tz) for each in several]
     try:
-        return pa.array([each for each in several if each is not None and _fits(each, field.type)], field.type)
+        fitting = [each for each in several if each is not None and not _is_no_time(each)]
+        fitting = [_in_zone(each, field.type) for each in fitting if _fits(each, field.type)]
+        return pa.array(fitting, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UsageError(
             f"{value!r} is not a value of column '{column}', which is {field.type}.", hint=str(error)
         ) from None
 
 
-def _in_zone(value: Any, zone: str) -> Any:
+def _is_no_time(value: Any) -> bool:
+    """pandas' NaT, which equals nothing, as NULL does."""
+    return isinstance(value, datetime.datetime) and bool(value != value)
+
+
+def _in_zone(value: Any, type: pa.DataType) -> Any:
     """A clock time without a zone is one of the column's zone, as in SQL. Arrow would take it for one of UTC."""
-    if not isinstance(value, datetime.datetime) or value.tzinfo is not None:
+    zoned = pa.types.is_timestamp(type) and type.tz is not None
+    if not zoned or not isinstance(value, datetime.datetime) or value.tzinfo is not None:
         return value
-    local = pa.scalar(value, pa.timestamp("us"))
-    return pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="earliest").as_py()
+    return pc.assume_timezone(pa.scalar(value, pa.timestamp(type.unit)), type.tz)
 
 
 def _fits(value: Any, type: pa.DataType) -> bool:

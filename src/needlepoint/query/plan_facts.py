@@ -24,6 +24,7 @@ import pyarrow as pa
 # Nodes whose columns have the names that they have below, or the plan tells by itself which have not.
 _KEEPS_NAMES = {"Filter", "Projection", "Join", "SubqueryAlias", "Sort", "Limit", "TableScan"}
 _ANY = "*"
+_FIXES_NOTHING = {"SubqueryAlias", "Join", "Sort", "Limit", "Distinct", "Union"}
 # Nodes after which DataFusion filters the scans below by what it has seen so far.
 _FILTERING = {"Sort", "Aggregate", "Distinct", "WindowExpr", "Join"}
 
@@ -38,6 +39,7 @@ class PlanFacts:
     extremes          it may take the least or greatest value of a whole table from statistics
     unions            the plan has a union, whose parts may each have a constant of their own
     outer_constants   an outer join or grouping sets may fill columns with NULL that are constant below
+    anti_joins        the plan has an anti join, of NOT EXISTS or NOT IN
     """
 
     joins: bool = False
@@ -47,6 +49,7 @@ class PlanFacts:
     extremes: bool = False
     unions: bool = False
     outer_constants: bool = False
+    anti_joins: bool = False
 
     @classmethod
     def careful(cls) -> PlanFacts:
@@ -59,7 +62,7 @@ class PlanFacts:
 
 def plan_facts(plan: Any) -> PlanFacts:
     """The facts of an optimized plan. Scalar subqueries are not among the inputs of a node: see `has_subqueries`."""
-    joins = shared = stacked = own = extremes = unions = constants = False
+    joins = shared = stacked = own = extremes = unions = constants = anti = False
     waiting: list[tuple[Any, frozenset[str]]] = [(plan, frozenset())]
     while waiting:
         node, filtered = waiting.pop()
@@ -72,6 +75,7 @@ def plan_facts(plan: Any) -> PlanFacts:
             constants = constants or (_has_grouping_sets(aggregate) and _may_have_constants(inputs[0]))
         if kind == "Join":
             joins = True
+            anti = anti or str(node.to_variant().join_type()).endswith("Anti")
             constants = constants or any(map(_may_have_constants, _nullable(node)))
             if twice := _shared_names(inputs):
                 shared = True
@@ -79,7 +83,7 @@ def plan_facts(plan: Any) -> PlanFacts:
                 stacked = stacked or (hit and any(map(_has_upper_filter, inputs)))
         filtered = _filtered_below(node, kind, filtered)
         waiting += [(each, filtered) for each in inputs]
-    return PlanFacts(joins, shared, stacked, own, extremes, unions, constants)
+    return PlanFacts(joins, shared, stacked, own, extremes, unions, constants, anti)
 
 
 def _filtered_below(node: Any, kind: str, filtered: frozenset[str]) -> frozenset[str]:
@@ -168,16 +172,20 @@ def _nullable(join: Any) -> Iterator[Any]:
 
 
 def _may_have_constants(plan: Any) -> bool:
-    """Whether a condition, a literal or an aggregate of a whole table may fix a column to one value."""
-    for _, node in nodes(plan):
-        kind = type(node).__name__
-        if kind == "Filter" or (kind == "TableScan" and node.filters()):
-            return True
-        if kind == "Aggregate" and not node.group_by_exprs():
-            return True
-        if kind == "Projection" and not all(map(_has_column, node.projections())):
-            return True
-    return False
+    """Whether a condition, a literal, a window or an aggregate of a whole table may fix a column to one value."""
+    return not all(_fixes_nothing(node) for _, node in nodes(plan))
+
+
+def _fixes_nothing(node: Any) -> bool:
+    match type(node).__name__:
+        case "TableScan":
+            return not node.filters()
+        case "Aggregate":
+            return bool(node.group_by_exprs())
+        case "Projection":
+            return all(map(_has_column, node.projections()))
+        case kind:
+            return kind in _FIXES_NOTHING
 
 
 def _has_grouping_sets(aggregate: Any) -> bool:

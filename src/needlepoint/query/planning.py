@@ -97,8 +97,9 @@ def requests(plan: Any, drawn_plan: str, tables: Mapping[str, Types]) -> dict[st
 
 
 def everything(columns: Iterable[str]) -> Request:
-    """All columns of all rows."""
-    return Request(frozenset(columns), Constant(True))
+    """All columns of all rows, in whatever conditions."""
+    names = frozenset(columns)
+    return Request(names, Constant(True), together=names)
 
 
 def _either(found: list[Request]) -> Request:

@@ -40,7 +40,8 @@ _HINTS = {
     "SET": "Settings are given to needlepoint.open; docs/settings.md lists them.",
     "RESET": "Settings are given to needlepoint.open; docs/settings.md lists them.",
 }
-_NOT_IN = re.compile(r"\bNOT\s+IN\s*\(\s*(?:SELECT|WITH|VALUES)\b", re.IGNORECASE)
+_ASIDE = re.compile(r"'[^']*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_IN = re.compile(r"\bIN\s*\(", re.IGNORECASE)
 _FIRST = re.compile(r"[A-Za-z]+")
 _TABLE = re.compile(r"(CREATE|DROP)\s+(?:EXTERNAL\s+|TEMPORARY\s+|TEMP\s+|OR\s+REPLACE\s+)*TABLE\b", re.IGNORECASE)
 
@@ -59,9 +60,9 @@ def refusal(text: str) -> SqlError | None:
 
 
 def refuse_not_in(texts: Iterable[str]) -> None:
-    """Raise if a query with stacked filters (plan_facts.py) has NOT IN with a subquery. The joins that such filters
-    need forget that NOT IN is never TRUE beside a NULL."""
-    if any(map(_NOT_IN.search, texts)):
+    """Raise if a query with stacked filters (plan_facts.py) and an anti join seems to have it of NOT IN, and not of NOT
+    EXISTS. The joins that such filters need forget that NOT IN is never TRUE beside a NULL."""
+    if any(_IN.search(_ASIDE.sub(" ", text)) for text in texts):
         raise SqlError(
             "NOT IN (SELECT …) cannot be combined with filters over several joins that share names of columns.",
             hint="Write NOT EXISTS (SELECT … WHERE …), or rename the columns in subqueries.",

@@ -41,7 +41,7 @@ def sorted_apart(context: datafusion.SessionContext, frame: datafusion.DataFrame
     names = _peeled(rows, "Distinct")[1].to_variant().schema().field_names()
     chosen = names if shown is None else [each.canonical_name() for each in shown.projections()]
     whole = context.create_dataframe_from_logical_plan(rows)
-    columns = [_column(name, field) for name, field in zip(names, whole.schema().names, strict=True)]
+    columns = [_column(whole, name, field) for name, field in zip(names, whole.schema().names, strict=True)]
     if not set(chosen) <= set(names) or any(each is None for each in columns):
         return frame
     keys = [datafusion.Expr(each.expr()) for each in sort.sort_exprs()]
@@ -56,7 +56,7 @@ def sorted_apart(context: datafusion.SessionContext, frame: datafusion.DataFrame
     ]
     found = wide.union(none).sort(*order)
     if limit is not None:
-        skip, count = _number(limit.skip(), 0), _number(limit.fetch(), _ALL)
+        skip, count = _number(context, limit.skip(), 0), _number(context, limit.fetch(), _ALL)
         found = found.limit(min(count, _ALL - skip), skip)
     return found.select(*(datafusion.col(f"c{names.index(name)}") for name in chosen))
 
@@ -67,13 +67,30 @@ def _peeled(plan: Any, kind: str) -> tuple[Any, Any]:
     return (node, plan.inputs()[0]) if type(node).__name__ == kind else (None, plan)
 
 
-def _number(literal: Any, otherwise: int) -> int:
-    return otherwise if literal is None else int(literal.python_value().as_py())
+def _number(context: datafusion.SessionContext, expression: Any, otherwise: int) -> int:
+    """The value of a constant expression; `otherwise` if there is none, or if it is NULL."""
+    if expression is None:
+        return otherwise
+    one = context.read_batches([pa.RecordBatch.from_pydict({"one": [1]})])
+    (value,) = one.select(datafusion.Expr(expression).alias("n")).to_arrow_table().column("n").to_pylist()
+    return otherwise if value is None else int(value)
 
 
-def _column(name: str, field: str) -> datafusion.Expr | None:
-    """A column by the name that it has in a plan, such as `t.id`."""
+def _column(frame: datafusion.DataFrame, name: str, field: str) -> datafusion.Expr | None:
+    """A column of a frame by the name that it has in a plan, such as `t.id`; None if that cannot be told."""
     table = name.removesuffix(field).removesuffix(".")
     if not table:
         return datafusion.col(quoted(field))
-    return None if "." in table else datafusion.col(f"{quoted(table)}.{quoted(field)}")
+    for written in (quoted(table), ".".join(map(quoted, table.split(".")))):  # an alias can have dots, too
+        column = datafusion.col(f"{written}.{quoted(field)}")
+        if "." not in table or _is_in(frame, column):
+            return column
+    return None
+
+
+def _is_in(frame: datafusion.DataFrame, column: datafusion.Expr) -> bool:
+    try:
+        frame.select(column)
+    except Exception:
+        return False
+    return True
