@@ -1,4 +1,4 @@
-"""What page reads and native scans cost here: the constants of the cost gate (needlepoint/query/gate.py).
+"""What page reads and native scans cost here: the constants of the cost gate (needlepoint/query/scan/cost_model.py).
 
     python benchmarks/calibrate.py > costs.json          then NEEDLE_COSTS=costs.json
 
@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import needlepoint
 from needlepoint.access import Rows
 from needlepoint.parquet import build_card, read_rows
-from needlepoint.query.gate import Costs, by_pages
+from needlepoint.query.scan.cost_model import Costs, by_pages
 
 ROUNDS = 9
 COLUMNS = ["id", "x", "title", "price"]
@@ -125,7 +125,7 @@ def key_cost(root: Path) -> float:
         name = lake.create_index("t", "id")
         index = lake.registry.index(name)
         store = lake.key_store(index)
-        from needlepoint.query.key_lookup import _key_list
+        from needlepoint.query.pruning.key_step import _key_list
 
         chance = np.random.default_rng(2)
         keys = _key_list(chance.integers(0, 2_000_000, 1_000).tolist(), pa.int64())

@@ -24,8 +24,8 @@ from quick import report
 import needlepoint
 from needlepoint.indexer.build import FileTask, Task, build
 from needlepoint.predicate import Bounds
-from needlepoint.tables.definitions import File
 from needlepoint.tables.listing import list_files
+from needlepoint.tables.model import File
 
 ROUNDS = 9
 ROWS_OF_A_FILE = 1_000_000

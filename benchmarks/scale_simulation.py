@@ -29,12 +29,12 @@ from quick import report
 
 import needlepoint
 from needlepoint.indexer.build import FileTask, Task, build
-from needlepoint.indexes.key import encode
+from needlepoint.indexes.key.kind import encode
 from needlepoint.objects import Identity
-from needlepoint.parquet.card import FileCard
+from needlepoint.parquet.card.card import FileCard
 from needlepoint.predicate import Bounds
 from needlepoint.stores.base import IN_ITS_RANGE, KeyStore
-from needlepoint.tables.definitions import File
+from needlepoint.tables.model import File
 
 ROWS_OF_THE_MODEL = 100_000  # of the real file that all are cloned from: 400 pages of each column
 FILES_OF_A_DIRECTORY = 100

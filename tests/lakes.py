@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from needlepoint import Lake
 from needlepoint.spark.compact import compact
-from needlepoint.tables.staged import StagedFile
+from needlepoint.tables.staged_file import StagedFile
 
 
 def products(first: int, count: int, *, seed: int = 0) -> pa.Table:

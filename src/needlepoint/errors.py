@@ -9,7 +9,7 @@
     │   ├── Unsupported         a table of others uses what would be read wrong here
     │   ├── TableChanged        files of a table changed while others were made of them
     │   ├── SqlError            the SQL does not parse, plan or run
-    │   └── BadEvent            a message that is no event (tables/events.py)
+    │   └── BadEvent            a message that is no event (queues/events.py)
     ├── FileError               one Parquet file is the trouble; `path` names it
     │   ├── NotParquet          not a Parquet file, truncated or corrupt
     │   │   └── Unfinished      it has no footer (yet): somebody is writing it, or died

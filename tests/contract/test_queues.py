@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.buckets import Server, aws_server
 
-from needlepoint.tables.queue import LocalQueue, Queue
-from needlepoint.tables.sqs_queue import SqsQueue
+from needlepoint.queues.queue import LocalQueue, Queue
+from needlepoint.queues.sqs import SqsQueue
 
 queues = {
     "local": lambda directory, server: LocalQueue(directory),

@@ -33,10 +33,10 @@ from tests.fuzz.mutations import Mutated
 import needlepoint
 from needlepoint import Lake, NeedlepointError
 from needlepoint.objects import open_object
-from needlepoint.parquet import embed as embedding
-from needlepoint.parquet.anatomy import inspect, inspect_pages
-from needlepoint.parquet.embedded import read_payload
-from needlepoint.parquet.footer import read_footer
+from needlepoint.parquet.format.footer import read_footer
+from needlepoint.parquet.inspect.anatomy import inspect, inspect_pages
+from needlepoint.parquet.write import embed as embedding
+from needlepoint.parquet.write.embedded import read_payload
 from needlepoint.spark.compact import compact
 
 MORE_MEMORY = 5 << 30  # than a process has that asked all queries of files as they should be

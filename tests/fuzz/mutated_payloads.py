@@ -13,8 +13,8 @@ import pyarrow as pa
 import xxhash
 from tests.fuzz.mutations import NUMBERS
 
-_CARD = struct.Struct("<4sBIQ")  # parquet/card_format.py
-_TEXT = struct.Struct("<4sIQI")  # indexes/text_payload.py
+_CARD = struct.Struct("<4sBIQ")  # parquet/card/array_container.py
+_TEXT = struct.Struct("<4sIQI")  # indexes/text/payload.py
 _ZSTD = pa.Codec("zstd")
 
 

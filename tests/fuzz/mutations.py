@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from tests.fuzz.thrift_places import BINARY, LIST, Place, binary, encoded, exchanged, integer, places
 
-from needlepoint.parquet.footer import ColumnChunk, FileMetadata, parse_footer
-from needlepoint.parquet.page_headers import parse_header
-from needlepoint.parquet.thrift import ThriftError
+from needlepoint.parquet.format.footer import ColumnChunk, FileMetadata, parse_footer
+from needlepoint.parquet.format.page_headers import parse_header
+from needlepoint.parquet.format.thrift import ThriftError
 
 LARGE = (2**15, 2**20, 2**31 - 1, 2**31, 2**32, 2**37, 2**38, 2**40, 2**62, 2**63 - 1)
 NUMBERS = (*LARGE, 0, 1, -1, 2, 3, 7, 64, 100, 255, -(2**31), -(2**63), 4)

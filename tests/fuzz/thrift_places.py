@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from needlepoint.parquet.thrift import varint, zigzag
+from needlepoint.parquet.format.thrift import varint, zigzag
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 _INTEGERS = (I16, I32, I64)

@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from tests.lakes import product_lake, products, write
 
 import needlepoint
+from needlepoint.advisor import advice, history
+from needlepoint.advisor.advice import Advice
 from needlepoint.cli import main
-from needlepoint.query import advice, history
-from needlepoint.query.advice import Advice
 
 FILES, ROWS = 8, 20_000
 

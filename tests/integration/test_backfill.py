@@ -128,7 +128,7 @@ import os, signal, sys
 import needlepoint
 from needlepoint import spark
 from needlepoint.indexer import backfill
-from needlepoint.indexer.worker import LocalPool
+from needlepoint.indexer.pools import LocalPool
 
 root, on, what, enough = sys.argv[1:]
 backfill.FILES_PER_TASK, backfill.ENTRIES_PER_RANGE = 1, 1500

@@ -13,8 +13,8 @@ from tests.lakes import staged, write
 
 import needlepoint
 from needlepoint.objects import identify, open_object
-from needlepoint.parquet.embed import EmbeddingWriter, Payload, embed, embedded, read_payload
-from needlepoint.parquet.footer import read_footer
+from needlepoint.parquet.format.footer import read_footer
+from needlepoint.parquet.write.embed import EmbeddingWriter, Payload, embed, embedded, read_payload
 from needlepoint.spark.compact import compact
 
 KINDS = [("id", "key", {}), ("brand", "distinct", {}), ("brand", "bloom", {}), ("title", "text", {})]

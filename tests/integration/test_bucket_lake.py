@@ -23,8 +23,8 @@ import needlepoint
 from needlepoint.cli.needle import main
 from needlepoint.objects import identify, move, remote, remove, remove_directory
 from needlepoint.spark.compact import compact
-from needlepoint.tables import publishing, turns
-from needlepoint.tables.staged import StagedFile
+from needlepoint.tables import locks, publishing
+from needlepoint.tables.staged_file import StagedFile
 
 
 def opened(bucket: Bucket, store: Path, **settings: Any) -> needlepoint.Lake:
@@ -251,7 +251,7 @@ def test_an_upload_that_comes_too_late_is_taken_back(
 ) -> None:
     """Another process takes the writer for dead, finishes its batch, perhaps replaces it; then the writer goes on.
     Where there are locks it knows better."""
-    monkeypatch.setattr(turns, "fcntl", None)
+    monkeypatch.setattr(locks, "fcntl", None)
     publish(lake, "one", 0)
 
     def late(pairs: Sequence[tuple[str, str]]) -> None:

@@ -20,7 +20,7 @@ import needlepoint
 from needlepoint import spark as needle_spark
 from needlepoint.cli import main
 from needlepoint.errors import FileChanged
-from needlepoint.parquet.build import describe
+from needlepoint.parquet.card.describe import describe
 from needlepoint.spark.compact import compact
 
 module = importlib.import_module("needlepoint.spark.compact")

@@ -15,7 +15,7 @@ import pytest
 
 import needlepoint
 from needlepoint.errors import NeedlepointError, SqlError
-from needlepoint.query.views import MOST_VIEWS
+from needlepoint.query.sql.views import MOST_VIEWS
 
 ROWS = 1000
 

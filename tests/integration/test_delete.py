@@ -15,8 +15,8 @@ from tests.lakes import product_lake, products, removals, write
 import needlepoint
 from needlepoint.indexer import sweep
 from needlepoint.objects import open_to_replace
-from needlepoint.parquet.build import describe
-from needlepoint.parquet.rewrite import form_of
+from needlepoint.parquet.card.describe import describe
+from needlepoint.parquet.write.rewrite import form_of
 from needlepoint.spark.compact import compact
 
 
@@ -263,10 +263,10 @@ def test_a_file_that_cannot_be_written_alike_is_left(tmp_path: Path) -> None:
 
 
 def test_a_large_delete_is_several_swaps_and_goes_on_after_a_crash(lake, monkeypatch) -> None:
-    from needlepoint.lake import deleting
+    from needlepoint.maintenance import delete
 
     calls = []
-    original = deleting._swap
+    original = delete._swap
 
     def dies(*arguments):
         calls.append(arguments)
@@ -274,11 +274,11 @@ def test_a_large_delete_is_several_swaps_and_goes_on_after_a_crash(lake, monkeyp
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(deleting, "_swap", dies)
+    monkeypatch.setattr(delete, "_swap", dies)
     with pytest.raises(KeyboardInterrupt):
-        deleting.delete(lake, "product", "product_id % 10 = 0", swap_bytes=1)
+        delete.delete(lake, "product", "product_id % 10 = 0", swap_bytes=1)
     assert len(ids(lake)) == 8000 - 400
-    assert deleting.delete(lake, "product", "product_id % 10 = 0", swap_bytes=1).rows == 400
+    assert delete.delete(lake, "product", "product_id % 10 = 0", swap_bytes=1).rows == 400
     assert ids(lake) == [number for number in range(8000) if number % 10]
     assert list((lake.store / "stage" / "product").iterdir()) == []
 

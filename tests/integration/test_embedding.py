@@ -21,9 +21,9 @@ from tests.buckets import Asked, Bucket, parquet
 
 from needlepoint.errors import FileChanged, ObjectStoreError
 from needlepoint.objects import identify, open_object, remote
-from needlepoint.parquet.embed import EmbeddingWriter, Payload, embed, embedded, read_payload, remove
-from needlepoint.parquet.footer import read_footer
-from needlepoint.parquet.retrofit import retrofit
+from needlepoint.parquet.format.footer import read_footer
+from needlepoint.parquet.write.embed import EmbeddingWriter, Payload, embed, embedded, read_payload, remove
+from needlepoint.parquet.write.retrofit import retrofit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import needlepoint
-from needlepoint.tables.turns import Turns
+from needlepoint.tables.locks import Turns
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 

@@ -15,9 +15,9 @@ import needlepoint
 from needlepoint import NeedlepointError
 from needlepoint.errors import NotParquet, SqlError
 from needlepoint.objects import open_object
-from needlepoint.parquet import embed as embedding
-from needlepoint.parquet.embedded import read_payload
-from needlepoint.parquet.footer import read_footer
+from needlepoint.parquet.format.footer import read_footer
+from needlepoint.parquet.write import embed as embedding
+from needlepoint.parquet.write.embedded import read_payload
 from needlepoint.spark.compact import compact
 
 ROWS = 400

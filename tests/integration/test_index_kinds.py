@@ -20,13 +20,13 @@ from needlepoint import NotIndexable, UnknownName, UsageError
 from needlepoint.access import Rows
 from needlepoint.indexer import payloads
 from needlepoint.indexes.base import Answer, Built, Source
-from needlepoint.indexes.distinct import DistinctKind
-from needlepoint.indexes.distinct_index import DistinctIndex
+from needlepoint.indexes.distinct.kind import DistinctKind
+from needlepoint.indexes.distinct.search import DistinctIndex
 from needlepoint.indexes.stored import Unpacked
-from needlepoint.indexes.text_index import TextIndex
-from needlepoint.indexes.text_query import parse, terms
+from needlepoint.indexes.text.query_language import parse, terms
+from needlepoint.indexes.text.search import TextIndex
 from needlepoint.objects import replacing
-from needlepoint.query.scoring import statistics_of
+from needlepoint.query.datafusion.scoring import statistics_of
 from needlepoint.stores.base import IndexDamaged
 
 FILES, ROWS = 4, 3000

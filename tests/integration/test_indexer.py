@@ -19,7 +19,7 @@ from tests.lakes import product_lake, products, write
 
 import needlepoint
 from needlepoint.indexer import indexer
-from needlepoint.indexer.worker import LocalPool
+from needlepoint.indexer.pools import LocalPool
 from needlepoint.stores.packs import PackStore
 from needlepoint.stores.rocksdb import RocksKeyStore
 

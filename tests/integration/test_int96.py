@@ -19,8 +19,8 @@ import needlepoint
 from needlepoint import NotParquet
 from needlepoint.errors import SchemaConflict
 from needlepoint.lake import Lake
-from needlepoint.parquet.build import build_card
-from needlepoint.parquet.pages import read_rows
+from needlepoint.parquet.card.describe import build_card
+from needlepoint.parquet.read.page_reader import read_rows
 
 ROWS = 300
 MICROSECOND = datetime.timedelta(microseconds=1)

@@ -28,7 +28,7 @@ def lake(tmp_path: Path):
         yield lake
 
 
-def one(report) -> needlepoint.query.explain.TableReport:  # type: ignore[name-defined]
+def one(report) -> needlepoint.query.report.explain.TableReport:  # type: ignore[name-defined]
     (table,) = report.tables
     return table
 
@@ -140,10 +140,10 @@ def test_new_changed_and_deleted_files_are_seen_before_any_sync(lake, tmp_path: 
 
 
 def test_a_file_replaced_between_plan_and_read_is_planned_again(lake, monkeypatch) -> None:
-    from needlepoint.query import page_reads
+    from needlepoint.query.scan import page_reader
 
     path = lake.root / "product/year=2020/p0.parquet"
-    original, calls = page_reads.read_files, []
+    original, calls = page_reader.read_files, []
 
     def replace_first(*arguments):
         if not calls:
@@ -151,7 +151,7 @@ def test_a_file_replaced_between_plan_and_read_is_planned_again(lake, monkeypatc
             write(products(1_000_000, 10), path)
         return original(*arguments)
 
-    monkeypatch.setattr(page_reads, "read_files", replace_first)
+    monkeypatch.setattr(page_reader, "read_files", replace_first)
     assert lake.sql("SELECT upc FROM product WHERE product_id = 1234").rows() == []
     assert calls == [1]
 

@@ -17,8 +17,8 @@ import needlepoint
 from needlepoint.errors import FileChanged, NotParquet, UsageError
 from needlepoint.objects import REMOTE_GAP, as_source, identify, identify_all, open_object
 from needlepoint.objects.ranges import PART
-from needlepoint.parquet.anatomy import inspect
-from needlepoint.tables import identities, snapshots
+from needlepoint.parquet.inspect.anatomy import inspect
+from needlepoint.tables import file_stat, snapshots
 from needlepoint.tables.listing import Listing, list_files
 
 ROWS = 2000
@@ -57,7 +57,7 @@ def product_lake(tmp_path: Path, bucket: Bucket) -> Iterator[needlepoint.Lake]:
         yield lake
 
 
-def one(result: needlepoint.query.result.Result) -> needlepoint.query.explain.TableReport:  # type: ignore[name-defined]
+def one(result: needlepoint.query.result.Result) -> needlepoint.query.report.explain.TableReport:  # type: ignore[name-defined]
     (table,) = result.report.tables
     return table
 
@@ -185,7 +185,7 @@ def test_objects_no_sync_has_seen_are_asked_for_again_when_the_registry_changed_
             return found
 
         monkeypatch.setattr(snapshots, "list_files", busy)
-        monkeypatch.setattr(identities, "MOST_QUESTIONS", most)
+        monkeypatch.setattr(file_stat, "MOST_QUESTIONS", most)
         start = len(server.asked)
         found = snapshots.Snapshots(lake.registry, 0).look("product")
         assert [file.path for file in found.files] == ["0.parquet", "1.parquet", "2.parquet"]

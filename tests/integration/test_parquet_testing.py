@@ -22,13 +22,13 @@ from datafusion import SessionContext
 import needlepoint
 from needlepoint.errors import NotIndexable, NotParquet, SqlError
 from needlepoint.lake import Lake
-from needlepoint.parquet import dictionaries
-from needlepoint.parquet.build import build_card
-from needlepoint.parquet.caches import Caches
-from needlepoint.parquet.card import FileCard
-from needlepoint.parquet.embed import Payload, embed
-from needlepoint.parquet.pages import read_rows
-from needlepoint.parquet.retrofit import retrofit
+from needlepoint.parquet.card.card import FileCard
+from needlepoint.parquet.card.describe import build_card
+from needlepoint.parquet.read import dictionaries
+from needlepoint.parquet.read.caches import Caches
+from needlepoint.parquet.read.page_reader import read_rows
+from needlepoint.parquet.write.embed import Payload, embed
+from needlepoint.parquet.write.retrofit import retrofit
 from needlepoint.tables.schemas import plain_schema
 
 VARIABLE = "NEEDLE_PARQUET_TESTING"

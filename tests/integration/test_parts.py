@@ -13,8 +13,8 @@ from tests.lakes import product_lake
 
 import needlepoint
 from needlepoint.lake import Lake
-from needlepoint.query import parts
-from needlepoint.query.parts import Part, ReadPlan
+from needlepoint.query.scan import scan_tasks
+from needlepoint.query.scan.scan_tasks import Part, ReadPlan
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ def test_parts_are_of_a_size(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Non
     scan, pages = "price > 50", "product_id IN (1, 2001, 4001, 6001)"
     assert [len(lake.plan_read("product", where).parts) for where in (scan, pages)] == [1, 1]
     size = max(path.stat().st_size for path in lake.root.rglob("*.parquet"))
-    monkeypatch.setattr(parts, "BYTES_IN_A_PART", 2 * size)
+    monkeypatch.setattr(scan_tasks, "BYTES_IN_A_PART", 2 * size)
     found = [len(part.reading.scanned) for part in lake.plan_read("product", scan).parts]
     assert found == [2, 2, 2]
-    monkeypatch.setattr(parts, "FILES_IN_A_PART", 3)
+    monkeypatch.setattr(scan_tasks, "FILES_IN_A_PART", 3)
     by_page = lake.plan_read("product", pages)
     assert [len(part.reading.paged) for part in by_page.parts] == [3, 1]
     assert sorted(read(by_page)["product_id"].to_pylist()) == [1, 2001, 4001, 6001]
@@ -64,7 +64,7 @@ def test_rows_that_came_before_a_failure_come_once(lake: Lake, monkeypatch: pyte
     plan = lake.plan_read("product", "price > 50")
     whole, run = read(plan), Part._run
 
-    def failing(part: Part, made: object, care: parts.Care) -> Iterator[pa.RecordBatch]:
+    def failing(part: Part, made: object, care: scan_tasks.Care) -> Iterator[pa.RecordBatch]:
         batches = list(run(part, made, care))  # type: ignore[arg-type]
         if not care.pushdown:
             yield from batches

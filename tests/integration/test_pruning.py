@@ -17,8 +17,8 @@ import needlepoint
 from needlepoint.cli.needle import main
 from needlepoint.lake import Lake
 from needlepoint.parquet import build_card
-from needlepoint.query.explain import TableReport
-from needlepoint.query.gate import measured
+from needlepoint.query.report.explain import TableReport
+from needlepoint.query.scan.cost_model import measured
 
 ROWS, FILES, GROUP, PAGE = 20_000, 4, 5_000, 500
 COLUMNS = ["sorted", "shuffled", "title", "price"]

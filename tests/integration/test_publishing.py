@@ -16,9 +16,9 @@ from tests.lakes import products, removals, staged, write
 
 import needlepoint
 from needlepoint.errors import FileChanged
-from needlepoint.indexer import build, follow, payloads
+from needlepoint.indexer import build, event_consumer, payloads
 from needlepoint.objects import move
-from needlepoint.tables import publishing, turns
+from needlepoint.tables import locks, publishing
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_what_may_pass_is_tried_again(lake, monkeypatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(build, "_index_file", fails)
             (message,) = lake.queue.receive(1, lease=0)
-            (handled,) = follow._handle_all(lake.registry, lake.queue, lake.indexer, [message])
+            (handled,) = event_consumer._handle_all(lake.registry, lake.queue, lake.indexer, [message])
         assert handled.problem and (lake.queue.waiting(), lake.queue.aside_count()) == (1, 0)
     assert [each.problem for each in lake.follow_events(once=True)] == [""]
     assert (lake.queue.waiting(), lake.queue.aside_count()) == (0, 0)
@@ -493,7 +493,7 @@ def test_what_another_process_finished_is_not_taken_for_changed(lake, monkeypatc
     """Both find the old files in the registry; one is quicker, and deletes them before the other looks. Where there are
     locks, they take turns."""
     publish(lake, "one", 0)
-    monkeypatch.setattr(turns, "fcntl", None)
+    monkeypatch.setattr(locks, "fcntl", None)
     original = publishing.identify_all
 
     def late(paths):
@@ -541,7 +541,7 @@ def test_a_batch_is_left_to_its_publisher_while_he_lives(lake, tmp_path: Path) -
 
 def test_who_finds_his_batch_abandoned_is_told(lake, monkeypatch) -> None:
     publish(lake, "one", 0)
-    monkeypatch.setattr(turns, "fcntl", None)  # where there are locks, nobody abandons it
+    monkeypatch.setattr(locks, "fcntl", None)  # where there are locks, nobody abandons it
     (kept,) = (lake.root / "product").glob("year=2021/*.parquet")
     original = publishing.move
 
@@ -602,7 +602,7 @@ def test_what_is_embedded_in_a_file_that_is_replaced_does_not_bring_it_back(lake
     be exchanged."""
     publish(lake, "one", 0)
     lake.create_index("product", "title", kind="text", embed=True, build=False)
-    monkeypatch.setattr(turns, "LONGEST_WAIT", 0.2)
+    monkeypatch.setattr(locks, "LONGEST_WAIT", 0.2)
     original = payloads.embed
     refused = []
 
@@ -677,7 +677,7 @@ def test_a_table_whose_batches_cannot_be_finished_is_not_dropped(lake, monkeypat
 
 def test_a_table_is_not_dropped_while_indexes_are_put_into_its_files(lake, monkeypatch) -> None:
     publish(lake, "one", 0)
-    monkeypatch.setattr(turns, "LONGEST_WAIT", 0.2)
+    monkeypatch.setattr(locks, "LONGEST_WAIT", 0.2)
     with (
         lake.registry.turns.of_writer(lake.registry.table("product")),
         pytest.raises(needlepoint.StoreError, match=r"'product' is not dropped: .*embedding"),

@@ -25,12 +25,13 @@ from tests.buckets import Asked, Bucket, Server, parquet
 import needlepoint
 from needlepoint.errors import FileChanged
 from needlepoint.objects import held
-from needlepoint.parquet.embed import Payload, embed
-from needlepoint.query import catalog, holding
-from needlepoint.query.catalog import Care
-from needlepoint.query.holding import Holder, Tries
-from needlepoint.query.native import NativeScans
-from needlepoint.query.planning import everything
+from needlepoint.parquet.write.embed import Payload, embed
+from needlepoint.query.datafusion import session
+from needlepoint.query.datafusion.native_scan import NativeScans
+from needlepoint.query.datafusion.session import Care
+from needlepoint.query.scan import held_files
+from needlepoint.query.scan.held_files import Holder, Tries
+from needlepoint.query.sql.predicate_extraction import everything
 
 FILES, ROWS, PARTITIONS = 40, 200, 20
 TOTAL = FILES * ROWS
@@ -82,7 +83,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[needlepoint.Lake]
 
 REPLACE = """
     import itertools, os, sys
-    from needlepoint.parquet.embed import Payload, embed
+    from needlepoint.parquet.write.embed import Payload, embed
     paths = sys.argv[1:]
     parent = os.getppid()
     for number in itertools.count():
@@ -184,7 +185,7 @@ def test_a_system_that_opens_no_descriptor_again_gets_copies(
 def test_no_room_for_copies(lake: needlepoint.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then files are read by path, and checked afterwards."""
     monkeypatch.setattr(held, "DESCRIPTORS", "/dev/fd")
-    monkeypatch.setattr(holding, "MOST_COPIED", 1)
+    monkeypatch.setattr(held_files, "MOST_COPIED", 1)
     tries = Tries(lambda: None, str(lake.store), lake.registry.turns)
     prepared = lake.engine.prepare("t")
     tries._restless_until = float("inf")
@@ -272,7 +273,7 @@ def test_a_file_changed_in_place_is_noticed(small: needlepoint.Lake, tmp_path: P
 
 def test_a_card_that_the_registry_has_no_more_is_made_of_what_is_held(small: needlepoint.Lake, tmp_path: Path) -> None:
     """Another process embeds an index after this query chose its pages and before it reads them."""
-    from needlepoint.query.page_reads import read_pages
+    from needlepoint.query.scan.page_reader import read_pages
 
     prepared = small.engine.prepare("t")
     understood = small.engine.understand("SELECT s FROM t WHERE id = 5", None, [], {"t": prepared})
@@ -296,7 +297,7 @@ def test_one_descriptor_is_two_files_of_the_same_size_and_time(tmp_path: Path) -
         os.utime(path, ns=(10**18, 10**18))
     assert paths[0].stat().st_size == paths[1].stat().st_size
     natives, descriptors = NativeScans(), set()
-    context = catalog.make_context(Care(statistics=False, footers=False))
+    context = session.make_context(Care(statistics=False, footers=False))
     for path, expected in ((paths[0], 0), (paths[1], 100), (paths[0], 0)):
         file = held.HeldFile(str(path))
         descriptors.add(file.descriptor)

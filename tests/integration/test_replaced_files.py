@@ -16,7 +16,7 @@ from tests.lakes import as_format_5, products, staged
 
 import needlepoint
 from needlepoint.objects import local
-from needlepoint.tables import doubts
+from needlepoint.tables import changed_files
 
 OLD, NEW = range(100, 200), range(500, 600)
 
@@ -264,7 +264,7 @@ def test_a_look_at_single_files_tells_touched_from_replaced(root: Path) -> None:
 @pytest.mark.parametrize("most", [64 << 20, 1 << 20])
 def test_one_value_in_a_file_that_was_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """By rename, which may give it the inode that a file had before, and with and without a checksum."""
-    for module in (local, doubts):
+    for module in (local, changed_files):
         monkeypatch.setattr(module, "MOST_SUMMED", most)
     (tmp_path / "t").mkdir()
     path, new = tmp_path / "t" / "a.parquet", tmp_path / "new"

@@ -24,9 +24,9 @@ from tests.columns import flat
 import needlepoint
 from needlepoint.cli import main
 from needlepoint.errors import NotIndexable, UnknownName
-from needlepoint.parquet import footer_edit, thrift
-from needlepoint.parquet.anatomy import inspect
-from needlepoint.parquet.retrofit import retrofit
+from needlepoint.parquet.format import footer_edit, thrift
+from needlepoint.parquet.inspect.anatomy import inspect
+from needlepoint.parquet.write.retrofit import retrofit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.parquet.reading import check_subsets, whole
 from tests.unit.parquet.test_writers import without_index
 
-from needlepoint.parquet import dictionaries
-from needlepoint.parquet.build import build_card
-from needlepoint.parquet.caches import Caches
+from needlepoint.parquet.card.describe import build_card
+from needlepoint.parquet.read import dictionaries
+from needlepoint.parquet.read.caches import Caches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,9 +19,9 @@ from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, parquet
 from tests.lakes import products
 
 import needlepoint
-from needlepoint.indexer.follow import Handled
-from needlepoint.tables.events import Event
-from needlepoint.tables.sqs_queue import SqsQueue
+from needlepoint.indexer.event_consumer import Handled
+from needlepoint.queues.events import Event
+from needlepoint.queues.sqs import SqsQueue
 
 ROWS = 500
 
@@ -286,7 +286,7 @@ def test_a_batch_of_very_many_files_is_announced_in_parts(lake) -> None:
 
 def test_a_killed_indexer_loses_nothing(lake, bucket: Bucket, server: Server, monkeypatch) -> None:
     """It dies with its leases; when they end, another one does the work."""
-    monkeypatch.setattr("needlepoint.indexer.follow.LEASE", 1.0)
+    monkeypatch.setattr("needlepoint.indexer.event_consumer.LEASE", 1.0)
     for number in range(1, 4):
         bucket.put_table(f"lake/product/year=2021/p{number}.parquet", products(1000 * number, ROWS))
         lake.queue.put(created(bucket, f"lake/product/year=2021/p{number}.parquet"))
@@ -307,13 +307,13 @@ def test_a_killed_indexer_loses_nothing(lake, bucket: Bucket, server: Server, mo
 
 def _stuck(root: str, queue: str, begun) -> None:
     """Receives the messages, begins to index, and gets no further."""
-    from needlepoint.indexer import follow, indexer
+    from needlepoint.indexer import event_consumer, indexer
 
     def catch_up(*_: object, **__: object) -> None:
         begun.set()
         time.sleep(600)
 
-    follow.LEASE = 2.0
+    event_consumer.LEASE = 2.0
     indexer.Indexer.catch_up = catch_up
     with needlepoint.open(root, queue=queue) as lake:
         list(lake.follow_events(once=True))

@@ -15,8 +15,8 @@ import pytest
 
 import needlepoint
 from needlepoint.errors import SqlError
-from needlepoint.indexes.text_evaluation import evaluate
-from needlepoint.indexes.text_query import parse
+from needlepoint.indexes.text.evaluation import evaluate
+from needlepoint.indexes.text.query_language import parse
 from needlepoint.lake import Lake
 
 FILES, ROWS = 3, 400

@@ -16,7 +16,7 @@ from tests.lakes import staged
 import needlepoint
 from needlepoint.errors import SchemaConflict
 from needlepoint.lake import Lake
-from needlepoint.query.explain import TableReport
+from needlepoint.query.report.explain import TableReport
 
 ROWS = 400
 START = int(datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC).timestamp())

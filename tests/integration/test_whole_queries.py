@@ -16,7 +16,7 @@ import pytest
 import needlepoint
 from needlepoint import Lake
 from needlepoint.errors import SqlError
-from needlepoint.query.literals import literals
+from needlepoint.query.sql.literals import literals
 
 NAN = float("nan")
 

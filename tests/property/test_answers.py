@@ -52,7 +52,7 @@ def test_queries(spec: TableSpec, data: DataObject) -> None:
 @given(tables(), st.data())
 def test_reads_in_parts(spec: TableSpec, data: DataObject) -> None:
     with world(spec, **data.draw(ACCESS)) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("needlepoint.query.parts.FILES_IN_A_PART", data.draw(st.integers(1, 3)))
+        patch.setattr("needlepoint.query.scan.scan_tasks.FILES_IN_A_PART", data.draw(st.integers(1, 3)))
         make_indexes(made, data)
         names = made.lake.table("t").schema.names
         for _ in range(QUESTIONS):

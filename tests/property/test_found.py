@@ -17,7 +17,7 @@ import pytest
 
 import needlepoint
 from needlepoint.lake import Lake
-from needlepoint.tables.definitions import Batch, Move
+from needlepoint.tables.model import Batch, Move
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.property.queries import queries
 from tests.property.test_answers import make_indexes
 from tests.property.worlds import World, world
 
-from needlepoint.parquet.ordering import is_sortable
+from needlepoint.maintenance.ordering import is_sortable
 from needlepoint.spark.compact import compact
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needlepoint.indexes.words import folded_text
+from needlepoint.indexes.text.words import folded_text
 from needlepoint.predicate import (
     And,
     Compare,
@@ -22,7 +22,7 @@ from needlepoint.predicate import (
     StartsWith,
     Unknown,
 )
-from needlepoint.query.planning import requests
+from needlepoint.query.sql.predicate_extraction import requests
 
 # Letters whose other case is odd: ſ is an s, the sign of Kelvin a k, İ and ı are for each engine to say.
 LETTERS = "abk\u212asſAıİßẞσςΣµ\u01c6\u01c5ι\u1fbe1é\n .*(_%\\-"

@@ -16,7 +16,7 @@ from tests.property.test_answers import make_indexes
 from tests.property.worlds import normalised, world
 
 from needlepoint import spark as needle_spark
-from needlepoint.query.statements import quoted
+from needlepoint.query.sql.statements import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

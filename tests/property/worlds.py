@@ -26,11 +26,11 @@ from tests.property.queries import Query
 
 import needlepoint
 from needlepoint.lake import Lake
-from needlepoint.query.explain import StepReport
+from needlepoint.query.report.explain import StepReport
 from needlepoint.query.result import Result
-from needlepoint.query.statements import quoted
+from needlepoint.query.sql.statements import quoted
 from needlepoint.tables.schemas import unit_of
-from needlepoint.tables.staged import StagedFile
+from needlepoint.tables.staged_file import StagedFile
 
 TAKEN: Counter[str] = Counter()
 """What the run did, for test_way_taken.py."""

@@ -15,12 +15,12 @@ import pytest
 from tests.lakes import as_format_5
 
 from needlepoint.errors import StoreError
-from needlepoint.indexes.zone import ZoneMap
+from needlepoint.indexes.zone_map import ZoneMap
 from needlepoint.objects import Identity
-from needlepoint.parquet.card import FileCard
+from needlepoint.parquet.card.card import FileCard
 from needlepoint.predicate import Bounds
-from needlepoint.tables.definitions import File, Place, Removal
-from needlepoint.tables.registry import FileArtifact, Registry
+from needlepoint.tables.model import File, Place, Removal
+from needlepoint.tables.registry.registry import FileArtifact, Registry
 from needlepoint.tables.snapshots import on_their_way
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -13,7 +13,7 @@ from needlepoint.cli.options import common_options, open_lake
 from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
-    from needlepoint.query.advice import Advice, Advised
+    from needlepoint.advisor.advice import Advice, Advised
 
 
 @click.command("advise", short_help="Say which index, order or compaction would pay.")
@@ -40,8 +40,8 @@ def command(table: str, as_json: bool) -> None:
 
 
 def _show(advised: Advised) -> None:
+    from needlepoint.advisor.history import DAYS
     from needlepoint.cli.screen import grid, output, size
-    from needlepoint.query.history import DAYS
 
     console = output()
     if advised.queries:

@@ -13,8 +13,8 @@ from needlepoint.cli.options import common_options, open_lake, start_spark
 from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
+    from needlepoint.maintenance.choose import Choice
     from needlepoint.spark import Compaction
-    from needlepoint.tables.compaction import Choice
 
 # Starting Spark takes longer than rewriting less.
 WORTH_SPARK = 256 << 20

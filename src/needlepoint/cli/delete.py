@@ -13,7 +13,7 @@ from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
-    from needlepoint.lake.deleting import Deleted
+    from needlepoint.maintenance.delete import Deleted
 
 
 def deletion_options(command: Command) -> Command:

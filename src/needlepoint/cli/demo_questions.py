@@ -19,7 +19,7 @@ from needlepoint.spark.products import product_id_of
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
-    from needlepoint.query.explain import TableReport
+    from needlepoint.query.report.explain import TableReport
 
 _RUNS = 7
 _PATIENCE = 15.0  # seconds for one question, once both ways were measured once

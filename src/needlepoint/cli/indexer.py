@@ -14,7 +14,7 @@ from needlepoint.cli.options import common_options, open_lake
 from needlepoint.cli.say import one_line, say
 
 if TYPE_CHECKING:
-    from needlepoint.indexer.follow import Handled
+    from needlepoint.indexer.event_consumer import Handled
 
 _PAUSE = 0.5
 

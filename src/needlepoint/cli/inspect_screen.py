@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from needlepoint.parquet.anatomy import Anatomy, ColumnAnatomy, PageAnatomy
-    from needlepoint.parquet.layout import Segment
+    from needlepoint.parquet.inspect.anatomy import Anatomy, ColumnAnatomy, PageAnatomy
+    from needlepoint.parquet.inspect.layout import Segment
 
 MOST_COLUMNS, MOST_PAGES, MOST_NAMES = 40, 40, 5
 WIDTH = 40
@@ -68,7 +68,7 @@ def _show_layout(console: Console, anatomy: Anatomy) -> None:
 def bar(segments: Sequence[Segment], total: int) -> str:
     """Where segments lie in a file: each sign stands for a part of it, full where more than half of it is theirs.
 
-    >>> from needlepoint.parquet.layout import Segment
+    >>> from needlepoint.parquet.inspect.layout import Segment
     >>> bar([Segment("data", 0, 500), Segment("data", 990, 1000)], 1000)
     '████████████████████░░░░░░░░░░░░░░░░░░░▒'
     """

@@ -22,10 +22,10 @@ import xxhash
 
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.indexer.build import Artifact, Failure, FileTask, IndexTask, Run, Task, build, capacity
-from needlepoint.indexer.ranges import choose_ranges, is_plain, merge
-from needlepoint.indexer.worker import Pool
-from needlepoint.indexes.key import key_bytes
-from needlepoint.tables.turns import Turns
+from needlepoint.indexer.pools import Pool
+from needlepoint.indexer.range_merge import choose_ranges, is_plain, merge
+from needlepoint.indexes.key.kind import key_bytes
+from needlepoint.tables.locks import Turns
 
 # Tasks that take seconds: little is lost with one, and starting it costs next to nothing. Small tables have smaller
 # ones, so that every core has some.

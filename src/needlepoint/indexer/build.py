@@ -34,19 +34,19 @@ from needlepoint.indexer.payloads import (
     plain_array,
     same_data,
 )
-from needlepoint.indexer.ranges import write_plain
-from needlepoint.indexes import key_payload
-from needlepoint.indexes.bloom import filtered_columns
-from needlepoint.indexes.key import encode, key_bytes
-from needlepoint.indexes.key_payload import KeysAndRows
-from needlepoint.indexes.zone import zone_maps
+from needlepoint.indexer.range_merge import write_plain
+from needlepoint.indexes.key import payload
+from needlepoint.indexes.key.kind import encode, key_bytes
+from needlepoint.indexes.key.payload import KeysAndRows
+from needlepoint.indexes.parquet_bloom import filtered_columns
+from needlepoint.indexes.zone_map import zone_maps
 from needlepoint.objects import Identity, as_source, concurrently, identify, is_url, open_object
-from needlepoint.parquet import int96
-from needlepoint.parquet.build import Description, describe
-from needlepoint.parquet.embed import Payload
-from needlepoint.parquet.embedded import Embedded, read_payload
+from needlepoint.parquet.card.describe import Description, describe
+from needlepoint.parquet.format import int96
+from needlepoint.parquet.write.embed import Payload
+from needlepoint.parquet.write.embedded import Embedded, read_payload
 from needlepoint.stores.rocksdb import RocksKeyStore
-from needlepoint.tables.registry import FileArtifact
+from needlepoint.tables.registry.registry import FileArtifact
 from needlepoint.tables.schemas import plain, unit_of
 
 BATCH_ROWS = 1 << 16
@@ -261,7 +261,7 @@ def _index_file(
             if writer.task.embed and carried is None:
                 parts.append((keys, rows))
         if writer.task.embed and carried is None:
-            made = key_payload.payload(writer.task.column, writer.task.type, parts)
+            made = payload.payload(writer.task.column, writer.task.type, parts)
             there = _carried(description, writer.task)
             if there is not None and holds(file.path, file.identity, there, made.data):
                 own.add(there.checksum)
@@ -292,7 +292,7 @@ def finish_file(keys: Sequence[IndexTask], payloads: Sequence[PayloadTask], memo
     identity = description.card.identity
     file = FileTask(0, path, identity, frozenset())
     kept = [
-        key_payload.payload(index.column, index.type, list(_keys(file, index)))
+        payload.payload(index.column, index.type, list(_keys(file, index)))
         for index in keys
         if index.column in description.card.arrow_schema.names
     ]
@@ -330,7 +330,7 @@ def _described(file_id: int, description: Description) -> FileArtifact:
 
 def _carried(description: Description, index: IndexTask) -> Embedded | None:
     found = description.embedded.find("key", index.column)
-    return found if found is not None and key_payload.fits(found, index.type) else None
+    return found if found is not None and payload.fits(found, index.type) else None
 
 
 def _carried_keys(file: FileTask, description: Description, index: IndexTask) -> list[KeysAndRows] | None:
@@ -341,7 +341,7 @@ def _carried_keys(file: FileTask, description: Description, index: IndexTask) ->
     try:
         with open_object(file.path, file.identity) as opened:
             opened.check_unchanged(file.identity)
-            return key_payload.read(read_payload(opened, found), index.type, description.card.num_rows)
+            return payload.read(read_payload(opened, found), index.type, description.card.num_rows)
     except PayloadDamaged:
         return None
 

@@ -1,8 +1,8 @@
 """Events and directories in, a complete index out.
 
-`sync` makes the registry agree with a table's directory, `look` with single files of it; `follow.py` does what events
-say. All end in `catch_up`, which builds what is missing for the files the registry lists, whoever put them there: so a
-lost, repeated or late event changes nothing but the time at which a file becomes fast.
+`sync` makes the registry agree with a table's directory, `look` with single files of it; `event_consumer.py` does what
+events say. All end in `catch_up`, which builds what is missing for the files the registry lists, whoever put them
+there: so a lost, repeated or late event changes nothing but the time at which a file becomes fast.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from needlepoint.indexer.build import (
     may_pass,
 )
 from needlepoint.indexer.payloads import PayloadTask
-from needlepoint.indexer.worker import LocalPool, Pool, call_in_process, in_threads
+from needlepoint.indexer.pools import LocalPool, Pool, call_in_process, in_threads
 from needlepoint.indexes.kinds import kind
 from needlepoint.objects import Identity, concurrently, identify, is_url, last_touched
-from needlepoint.parquet.build import describe
+from needlepoint.parquet.card.describe import describe
 from needlepoint.settings import Settings
 from needlepoint.stores.base import IndexDamaged, KeyStore
 from needlepoint.stores.packs import PackStore
-from needlepoint.tables import doubts
-from needlepoint.tables.definitions import ALL, File, Index, Table
+from needlepoint.tables import changed_files
 from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas, unfinished_of
-from needlepoint.tables.identities import those_there
-from needlepoint.tables.known_files import KnownFiles
+from needlepoint.tables.file_stat import those_there
+from needlepoint.tables.formats.table_formats import is_of_others
+from needlepoint.tables.formats.table_version import Logged
 from needlepoint.tables.listing import belongs
-from needlepoint.tables.logged import Logged
-from needlepoint.tables.logs import is_of_others
-from needlepoint.tables.registry import Registry
+from needlepoint.tables.model import ALL, File, Index, Table
+from needlepoint.tables.registry.known_files import KnownFiles
+from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.snapshots import Snapshots, on_their_way
 
 # Below this many rows starting worker processes takes longer than the work.
@@ -128,7 +128,7 @@ class Indexer:
         table = self._registry.table(name)
         known = self._files.of(table)
         seen = Snapshots(self._registry, refresh=0, files=self._files).look(name)
-        doubts.note_unsampled(self._registry, table, known.values())
+        changed_files.note_unsampled(self._registry, table, known.values())
         paths = {file.path for file in seen.files}
         gone = [file for path, file in known.items() if path not in paths]
         fresh = [file for file in seen.files if file.id is None]
@@ -175,7 +175,7 @@ class Indexer:
             known = self._files.of(table)
             pending, removed = on_their_way(self._registry.batches.unfinished(table), known.keys())
         found, refused = _identities(table, set(paths) - pending)
-        if doubts.settle(self._registry, table, known, found):
+        if changed_files.settle(self._registry, table, known, found):
             with self._registry.snapshot():
                 known = self._files.of(table)
                 _, removed = on_their_way(self._registry.batches.unfinished(table), known.keys())
@@ -343,7 +343,7 @@ class Indexer:
         if is_url(table.location):
             return False
         known = {file.path: file for file in files}
-        return doubts.settle(self._registry, table, known, those_there(table.location, [*known]))
+        return changed_files.settle(self._registry, table, known, those_there(table.location, [*known]))
 
     @contextmanager
     def _turn(

@@ -34,14 +34,14 @@ from needlepoint.errors import (
 from needlepoint.indexes.base import Built, Source
 from needlepoint.indexes.kinds import kind
 from needlepoint.objects import Identity, as_source, open_object
-from needlepoint.parquet import int96
-from needlepoint.parquet.build import Description, describe
-from needlepoint.parquet.card import FileCard
-from needlepoint.parquet.embed import Payload, embed, place, remove
-from needlepoint.parquet.embedded import Embedded, is_intact, read_payload
-from needlepoint.parquet.page_index import Int64Array
+from needlepoint.parquet.card.card import FileCard
+from needlepoint.parquet.card.describe import Description, describe
+from needlepoint.parquet.format import int96
+from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.write.embed import Payload, embed, place, remove
+from needlepoint.parquet.write.embedded import Embedded, is_intact, read_payload
 from needlepoint.stores.packs import PackWriter
-from needlepoint.tables.definitions import ALL, Index, Place
+from needlepoint.tables.model import ALL, Index, Place
 from needlepoint.tables.schemas import scale, unit_of
 
 BATCH_ROWS = 1 << 16

@@ -20,9 +20,9 @@ from needlepoint.errors import UnknownName
 from needlepoint.stores.base import Entries, IndexDamaged, KeyStore, name_in_range
 from needlepoint.stores.packs import PackStore, PackWriter
 from needlepoint.stores.rocksdb import RocksKeyStore
-from needlepoint.tables.definitions import Index
-from needlepoint.tables.registry import Registry
-from needlepoint.tables.renewals import Packed
+from needlepoint.tables.model import Index
+from needlepoint.tables.registry.index_generations import Packed
+from needlepoint.tables.registry.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)

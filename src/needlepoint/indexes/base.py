@@ -7,7 +7,7 @@
 A payload lies in the lake's store (external) or inside the Parquet file itself (embedded); a kind does not know which.
 Kinds are found by name through the entry point group `needlepoint.indexes`; docs/custom-index.md builds one.
 
-The key index is not such a kind: it is one store for all files of a table (key.py, stores/).
+The key index is not such a kind: it is one store for all files of a table (key/kind.py, stores/).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from needlepoint.access import Rows
-from needlepoint.parquet.page_index import Int64Array
+from needlepoint.parquet.format.page_index import Int64Array
 from needlepoint.predicate import Leaf, Not
 
 Options = Mapping[str, Any]

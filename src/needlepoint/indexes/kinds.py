@@ -18,9 +18,9 @@ from needlepoint.indexes.base import IndexKind
 
 GROUP = "needlepoint.indexes"
 BUILT_IN = {
-    "bloom": "needlepoint.indexes.bloom_index:BloomKind",
-    "distinct": "needlepoint.indexes.distinct:DistinctKind",
-    "text": "needlepoint.indexes.text:TextKind",
+    "bloom": "needlepoint.indexes.bloom.kind:BloomKind",
+    "distinct": "needlepoint.indexes.distinct.kind:DistinctKind",
+    "text": "needlepoint.indexes.text.kind:TextKind",
 }
 _PARTS = ("version", "check", "build", "open")
 

@@ -1,5 +1,5 @@
-"""How payloads of value indexes are stored: as cards are (parquet/card_format.py), with the kind and its version in the
-header. What comes back from bytes that are something else is IndexDamaged, and nothing larger than they can hold."""
+"""How payloads of value indexes are stored: as cards are (card/array_container.py), with the kind and its version in
+the header. What comes back from other bytes is IndexDamaged, and nothing larger than they can hold."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from needlepoint.errors import NotIndexable
-from needlepoint.parquet import card_format
-from needlepoint.parquet.embedded import most_unpacked
-from needlepoint.parquet.page_index import Int64Array
+from needlepoint.parquet.card import array_container
+from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.write.embedded import most_unpacked
 from needlepoint.stores.base import IndexDamaged
 
 # Of the contents of a payload, whatever its size.
@@ -20,16 +20,18 @@ def pack(
     kind: str, version: int, header: Mapping[str, Any], arrays: Sequence[Int64Array], blobs: Sequence[bytes]
 ) -> bytes:
     """NotIndexable for what would be refused when it is read."""
-    data = card_format.pack({"kind": kind, "version": version, **header}, arrays, blobs)
-    if card_format.unpacked_size(data) > most_unpacked(len(data), ANY_SIZE):
-        raise NotIndexable(f"a payload of {card_format.unpacked_size(data):,} bytes is too large for a {kind} index.")
+    data = array_container.pack({"kind": kind, "version": version, **header}, arrays, blobs)
+    if array_container.unpacked_size(data) > most_unpacked(len(data), ANY_SIZE):
+        raise NotIndexable(
+            f"a payload of {array_container.unpacked_size(data):,} bytes is too large for a {kind} index."
+        )
     return data
 
 
 def unpack(kind: str, version: int, data: bytes) -> tuple[dict[str, Any], list[Int64Array], list[bytes]]:
     """What `pack` was given."""
     try:
-        header, arrays, blobs = card_format.unpack(data, most=most_unpacked(len(data), ANY_SIZE))
+        header, arrays, blobs = array_container.unpack(data, most=most_unpacked(len(data), ANY_SIZE))
     except ValueError as error:
         raise damaged(kind, str(error)) from error
     if header.get("kind") != kind or header.get("version") != version:

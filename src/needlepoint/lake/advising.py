@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from needlepoint.advisor.advice import REWRITES, Advised, advise
+from needlepoint.advisor.history import today
+from needlepoint.advisor.query_shapes import conditions
+from needlepoint.advisor.table_statistics import IndexFacts, survey
 from needlepoint.lake.status import table_status
-from needlepoint.query.advice import REWRITES, Advised, advise
-from needlepoint.query.gate import Costs
-from needlepoint.query.history import today
-from needlepoint.query.shapes import conditions
-from needlepoint.query.survey import IndexFacts, survey
-from needlepoint.tables.logs import is_of_others
+from needlepoint.query.scan.cost_model import Costs
+from needlepoint.tables.formats.table_formats import is_of_others
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake

@@ -16,45 +16,46 @@ from typing import Any
 import pyarrow as pa
 
 from needlepoint import forks
+from needlepoint.advisor.advice import Advised
+from needlepoint.advisor.history import History
 from needlepoint.errors import NotIndexable, SqlError, StoreError, UnknownName, UsageError
-from needlepoint.indexer.follow import Handled, follow
+from needlepoint.indexer.event_consumer import Handled, follow
 from needlepoint.indexer.indexer import Elsewhere, Indexer, Progress, SyncReport, no_progress
 from needlepoint.indexer.payloads import strip_index
-from needlepoint.indexer.worker import Pool
-from needlepoint.indexes.key import key_bytes
+from needlepoint.indexer.pools import Pool
+from needlepoint.indexes.key.kind import key_bytes
 from needlepoint.indexes.stored import Unpacked
-from needlepoint.lake import declaring, deleting, writing
+from needlepoint.lake import batch_writer, ddl
 from needlepoint.lake.advising import advise_table
-from needlepoint.lake.deleting import Deleted
+from needlepoint.lake.batch_writer import refuse_of_others, refuse_removing
+from needlepoint.lake.garbage_collection import sweep, sweep_index_entries
 from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
-from needlepoint.lake.sweeping import sweep, sweep_index_entries
-from needlepoint.lake.writing import refuse_of_others, refuse_removing
+from needlepoint.maintenance import delete
+from needlepoint.maintenance.choose import Choice, Wish
+from needlepoint.maintenance.delete import Deleted
 from needlepoint.objects import is_nameable, is_url
-from needlepoint.parquet.caches import ByteCache
-from needlepoint.parquet.retrofit import Retrofitted
-from needlepoint.query.advice import Advised
+from needlepoint.parquet.read.caches import ByteCache
+from needlepoint.parquet.write.retrofit import Retrofitted
+from needlepoint.query.cache.index_cache import FileIndexes
 from needlepoint.query.engine import Engine
-from needlepoint.query.explain import Report
-from needlepoint.query.file_indexes import FileIndexes
-from needlepoint.query.history import History
-from needlepoint.query.lookup import Lookup
-from needlepoint.query.parameters import check_text
-from needlepoint.query.parts import ReadPlan, plan_read
+from needlepoint.query.point_lookup import Lookup
+from needlepoint.query.report.explain import Report
 from needlepoint.query.result import Result
-from needlepoint.query.statements import CreateIndex, CreateView, DropIndex, DropView, Explain, ShowIndexes, parse
+from needlepoint.query.scan.scan_tasks import ReadPlan, plan_read
+from needlepoint.query.sql.parameters import check_text
+from needlepoint.query.sql.statements import CreateIndex, CreateView, DropIndex, DropView, Explain, ShowIndexes, parse
+from needlepoint.query.sql.views import check_view
 from needlepoint.query.verify import VerifyReport, verify
-from needlepoint.query.views import check_view
+from needlepoint.queues.queue import LocalQueue, Queue
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
 from needlepoint.stores.packs import PackStore
 from needlepoint.stores.place import claim, store_directory
 from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables import publishing
-from needlepoint.tables.compaction import Choice, Wish
-from needlepoint.tables.definitions import LONGEST_NAME, Batch, File, Index, Table, check_name
-from needlepoint.tables.queue import LocalQueue, Queue
-from needlepoint.tables.registry import Registry
-from needlepoint.tables.staged import StagedFile
+from needlepoint.tables.model import LONGEST_NAME, Batch, File, Index, Table, check_name
+from needlepoint.tables.registry.registry import Registry
+from needlepoint.tables.staged_file import StagedFile
 
 _log = logging.getLogger("needlepoint")
 
@@ -158,7 +159,7 @@ class Lake:
         In a Delta or Iceberg table its log decides which files belong. `format` says what it is: `delta`, `iceberg`, or
         `parquet`, which takes every file that lies there; without it, a log that is found does.
         """
-        declaring.create_table(self, name, location, format)
+        ddl.create_table(self, name, location, format)
         return LakeTable(self, name)
 
     def place(self, name: str, location: str | Path | None) -> str:
@@ -225,7 +226,7 @@ class Lake:
         docs/indexes.md lists the kinds and their options.
         """
         columns = (column,) if isinstance(column, str) else tuple(column)
-        found = declaring.check_index(self, table, columns, kind, embed, options)
+        found = ddl.check_index(self, table, columns, kind, embed, options)
         chosen = name or self._free_name(found, columns, kind)
         index = self.registry.create_index(found, chosen, columns, kind, embed=embed, options=options)
         if kind == "key":
@@ -357,7 +358,7 @@ class Lake:
     def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:
         """Add the format's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
         and sync it. Files without one of the columns do without its filter."""
-        return writing.retrofit_table(self, table, page_index, bloom)
+        return batch_writer.retrofit_table(self, table, page_index, bloom)
 
     def staging(self, table: str) -> Path:
         """A fresh directory for one batch; `publish` takes it from there, to wherever the table lies."""
@@ -420,7 +421,7 @@ class Lake:
         """
         refuse_of_others(self, table)
         place = str(staging)
-        found = writing.table_for(self, table, staged, place)
+        found = batch_writer.table_for(self, table, staged, place)
         id = batch or uuid.uuid4().hex
         done = publishing.publish(
             self.registry, self.queue, found, id, staged, place, removed=removed, keep=keep, mover=mover
@@ -432,24 +433,24 @@ class Lake:
         """Delete the rows for which a condition is true, as `lake.sql` understands it after WHERE; where it is NULL
         they stay. With `dry_run` it is only told what would be deleted."""
         refuse_removing(self, table)
-        return deleting.delete(self, table, where, dry_run=dry_run)
+        return delete.delete(self, table, where, dry_run=dry_run)
 
     def delete_files(self, table: str, paths: Sequence[str], *, dry_run: bool = False) -> Deleted:
         """Delete whole files of a table, by their paths."""
         refuse_removing(self, table)
-        return deleting.delete_files(self, table, paths, dry_run=dry_run)
+        return delete.delete_files(self, table, paths, dry_run=dry_run)
 
     def drop_partition(
         self, table: str, partition: Mapping[str, Any] | None = None, /, *, dry_run: bool = False, **named: Any
     ) -> Deleted:
         """Delete all files of a partition, or of all partitions with these values: `drop_partition("t", year=2023)`."""
         refuse_removing(self, table)
-        return deleting.drop_partition(self, table, {**(partition or {}), **named}, dry_run=dry_run)
+        return delete.drop_partition(self, table, {**(partition or {}), **named}, dry_run=dry_run)
 
     def expire(self, table: str, column: str, before: Any, *, dry_run: bool = False) -> Deleted:
         """Delete the rows whose column is less than a value: of a partition column whole files, unread."""
         refuse_removing(self, table)
-        return deleting.expire(self, table, column, before, dry_run=dry_run)
+        return delete.expire(self, table, column, before, dry_run=dry_run)
 
     def is_counted_on(self, table: str, staging: Path | str) -> bool:
         """Whether the registry counts on these staged files: then they are all there is of a batch."""
@@ -459,7 +460,7 @@ class Lake:
 
     def choose_files(self, table: str, wish: Wish) -> Choice:
         """What a compaction would rewrite of a table, which is synced first."""
-        return writing.choose_files(self, table, wish)
+        return batch_writer.choose_files(self, table, wish)
 
     def index_files(self, table: str) -> None:
         """Build what the files that the registry knows lack; what cannot be built is for sync to tell."""
@@ -588,7 +589,7 @@ def _checked_url(url: str) -> str:
 def _queue(url: str, store: Path) -> Queue:
     if not url:
         return LocalQueue(store)
-    from needlepoint.tables.sqs_queue import SqsQueue
+    from needlepoint.queues.sqs import SqsQueue
 
     return SqsQueue(url)
 

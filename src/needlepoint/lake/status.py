@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from needlepoint.errors import StoreError
 from needlepoint.indexer.sweep import Counted, count
-from needlepoint.tables.definitions import Index, Table
+from needlepoint.tables.model import Index, Table
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake

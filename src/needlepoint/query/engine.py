@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import datafusion
 import numpy as np
@@ -36,42 +36,45 @@ import pyarrow as pa
 
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged
-from needlepoint.indexes.text_statistics import WordIndex
-from needlepoint.parquet.caches import Caches
+from needlepoint.indexes.text.statistics import WordIndex
+from needlepoint.parquet.read.caches import Caches
 from needlepoint.predicate import In, leaves
-from needlepoint.query import catalog, footers, literals, nesting
-from needlepoint.query.cards import Cards
-from needlepoint.query.catalog import Care
-from needlepoint.query.explain import Report, TableReport
-from needlepoint.query.failures import CannotSkip, EngineFault, clear_error, look_into
-from needlepoint.query.file_indexes import FileIndexes, words_of
-from needlepoint.query.gate import Costs, Native
-from needlepoint.query.history import History
-from needlepoint.query.holding import Tries, hold
-from needlepoint.query.native import NativeScans, metrics
-from needlepoint.query.page_reads import read_matching, read_pages
-from needlepoint.query.parameters import checked, for_datafusion
-from needlepoint.query.plan_facts import PlanFacts, Zeros, has_subqueries, listed_zeros, plan_facts
-from needlepoint.query.planning import Request, everything, misleads, requests
-from needlepoint.query.prepared import Prepared
-from needlepoint.query.question import Question
-from needlepoint.query.reading import Reading, settle
-from needlepoint.query.refusals import refuse_not_in
-from needlepoint.query.reporting import table_report
+from needlepoint.query.cache.card_cache import Cards
+from needlepoint.query.cache.index_cache import FileIndexes, words_of
+from needlepoint.query.cache.table_state import Prepared
+from needlepoint.query.datafusion import footers, session
+from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, look_into
+from needlepoint.query.datafusion.native_scan import NativeScans, metrics
+from needlepoint.query.datafusion.scoring import Contexts, Score, counted, scores
+from needlepoint.query.datafusion.session import Care
+from needlepoint.query.datafusion.sorted_apart import sorted_apart
+from needlepoint.query.datafusion.unreadable import unreadable
+from needlepoint.query.pruning.context import Question
+from needlepoint.query.pruning.steps import narrow
+from needlepoint.query.report.explain import Report, TableReport
+from needlepoint.query.report.table_report import table_report
 from needlepoint.query.result import Result
-from needlepoint.query.scan import as_frame, check_present, empty_batch
-from needlepoint.query.scoring import Contexts, Score, counted, scores
+from needlepoint.query.scan.cost_model import Costs, Native
+from needlepoint.query.scan.held_files import Tries, hold
+from needlepoint.query.scan.page_reader import read_matching, read_pages
+from needlepoint.query.scan.scan_plan import Reading, settle
+from needlepoint.query.scan.table_provider import as_frame, check_present, empty_batch
 from needlepoint.query.shortcut import Lookup, recognise
-from needlepoint.query.sorted_apart import sorted_apart
-from needlepoint.query.statements import quoted
-from needlepoint.query.steps import narrow
-from needlepoint.query.unreadable import unreadable
-from needlepoint.query.views import Broken, define, views_named, words
+from needlepoint.query.sql import literals, nesting
+from needlepoint.query.sql.parameters import checked, for_datafusion
+from needlepoint.query.sql.plan_facts import PlanFacts, Zeros, has_subqueries, listed_zeros, plan_facts
+from needlepoint.query.sql.predicate_extraction import Request, everything, misleads, requests
+from needlepoint.query.sql.refusals import refuse_not_in
+from needlepoint.query.sql.statements import quoted
+from needlepoint.query.sql.views import Broken, define, views_named, words
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
-from needlepoint.tables.definitions import Index
-from needlepoint.tables.registry import Registry
+from needlepoint.tables.model import Index
+from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.snapshots import Snapshot, Snapshots
+
+if TYPE_CHECKING:
+    from needlepoint.advisor.history import History
 
 WORTH_PARTS = 10 << 20  # bytes; DataFusion cuts no smaller files
 
@@ -154,10 +157,10 @@ class Engine:
         self.cards = Cards(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
         self._natives = NativeScans()
-        self._contexts = functools.cache(catalog.make_context)
+        self._contexts = functools.cache(session.make_context)
         self._context = self._contexts(Care())
-        self._shown = catalog.make_context(Care(), subqueries_as_joins=True)
-        self._coerced = catalog.make_context(Care(), subqueries_as_joins=True, without_rules=literals.IN_THE_WAY)
+        self._shown = session.make_context(Care(), subqueries_as_joins=True)
+        self._coerced = session.make_context(Care(), subqueries_as_joins=True, without_rules=literals.IN_THE_WAY)
         self._scoring_contexts = Contexts()
         self._prepared: dict[str, Prepared] = {}
         self._fresh_stores: dict[int, int] = {}
@@ -191,7 +194,7 @@ class Engine:
 
     def retried(self, ask: Callable[[bool], Answer], *, holding: bool = True) -> Answer:
         """Ask again, of the files as they are then, when one changed; `ask` learns whether files may be listed. See
-        `query/holding.py`."""
+        `query/scan/held_files.py`."""
         return self._tries.run(ask, holding)
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
@@ -480,8 +483,8 @@ class Engine:
         written: Callable[[str], str] = lambda view: view,
     ) -> Iterator[None]:
         """Inside, names in SQL mean these tables, and the views over them, whose queries are written so."""
-        with catalog.tables(found):
-            catalog.remember(found)
+        with session.tables(found):
+            session.remember(found)
             broken = Broken(self._names())
             define(views, found, lambda query: self._frame(context, written(query), None), broken)
             try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from needlepoint.errors import UsageError
-from needlepoint.query.explain import Report
+from needlepoint.query.report.explain import Report
 
 if TYPE_CHECKING:
     import pandas

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from needlepoint.predicate import Compare, In, Leaf, Ordinal, Predicate, leaves
-from needlepoint.query.planning import Request, Types
+from needlepoint.query.sql.predicate_extraction import Request, Types
 
 _NUMBER, _TEXT = r"[0-9]{1,18}", r"'[^'\\]*'"
 _VALUES = rf"(?:=\s*({_NUMBER}|{_TEXT})|\bIN\s*\(\s*({_NUMBER}(?:\s*,\s*{_NUMBER})*|{_TEXT}(?:\s*,\s*{_TEXT})*)\s*\))"

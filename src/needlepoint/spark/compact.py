@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from needlepoint.errors import FileChanged, StoreError, TableChanged, UsageError
+from needlepoint.maintenance.choose import TARGET, Choice, Group, Wish, layout_mark, swaps
+from needlepoint.maintenance.merge import Merge, Merged, Piece, Sample, Source, Split, merge, sample, split
+from needlepoint.maintenance.ordering import SAMPLE_ROWS, Order, boundaries, cuts_of
 from needlepoint.objects import remove_directory
-from needlepoint.parquet.merge import Merge, Merged, Piece, Sample, Source, Split, merge, sample, split
-from needlepoint.parquet.ordering import SAMPLE_ROWS, Order, boundaries, cuts_of
-from needlepoint.parquet.rewrite import Pages
+from needlepoint.parquet.write.rewrite import Pages
 from needlepoint.spark.failures import translated
 from needlepoint.spark.stage import KIB, Layout
 from needlepoint.spark.tasks import spread
-from needlepoint.tables.compaction import TARGET, Choice, Group, Wish, layout_mark, swaps
-from needlepoint.tables.staged import StagedFile
+from needlepoint.tables.staged_file import StagedFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from needlepoint.lake import Lake
-    from needlepoint.tables.definitions import File, Table
+    from needlepoint.tables.model import File, Table
 
 SWAP_BYTES = 4 << 30
 

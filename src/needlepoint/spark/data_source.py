@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from needlepoint.lake import Lake
-    from needlepoint.query.parts import Part
+    from needlepoint.query.scan.scan_tasks import Part
 
 NAME = "needlepoint"
 _OPTIONS = ("table", "where", "columns")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from needlepoint.objects import concurrently, move
 from needlepoint.spark.failures import translated
 from needlepoint.tables.publishing import Mover
-from needlepoint.tables.staged import StagedFile
+from needlepoint.tables.staged_file import StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

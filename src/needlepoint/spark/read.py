@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from needlepoint.lake import Lake
-    from needlepoint.query.parts import ReadPlan
-    from needlepoint.tables.definitions import Table
+    from needlepoint.query.scan.scan_tasks import ReadPlan
+    from needlepoint.tables.model import Table
 
 _PATTERN = re.compile(r"[\[\]{}*?\\]")  # what Spark takes for a glob pattern
 # Spark decodes what is escaped byte by byte, so that `%C3%A9` is two letters, and what is not escaped well as it may.

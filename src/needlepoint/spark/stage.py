@@ -15,7 +15,7 @@ from needlepoint.objects import Identity, as_source, identify, is_url, remove_di
 from needlepoint.spark.failures import translated
 from needlepoint.spark.s3a import spark_path
 from needlepoint.tables.listing import list_files
-from needlepoint.tables.staged import StagedFile
+from needlepoint.tables.staged_file import StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

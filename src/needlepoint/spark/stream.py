@@ -20,7 +20,7 @@ from needlepoint.objects import is_url, sync_file
 from needlepoint.spark.failures import translated
 from needlepoint.spark.stage import Layout, check_columns
 from needlepoint.spark.write import batch_writer, partitions_of
-from needlepoint.tables.definitions import check_name
+from needlepoint.tables.model import check_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

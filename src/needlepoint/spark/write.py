@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from needlepoint.lake import Lake
-    from needlepoint.tables.definitions import Batch
+    from needlepoint.tables.model import Batch
     from needlepoint.tables.publishing import Mover
-    from needlepoint.tables.staged import StagedFile
+    from needlepoint.tables.staged_file import StagedFile
 
 # The name under which Spark tells the jobs of a stream which one it is: the id in the metadata of its checkpoint.
 _QUERY_ID = "sql.streaming.queryId"

@@ -1,0 +1,16 @@
+"""Tables: what they are, which files they have, and how files are added.
+
+model          tables, files, indexes and batches as frozen values
+registry/      what is known, in SQLite
+formats/       Delta and Iceberg
+listing        the files of a location now
+snapshots      what a query sees: the files of a table at one moment
+discovery      schema and partitions, found in files
+schemas        one schema for all files
+partitions     values in the names of directories
+publishing     a batch becomes part of a table, whole or not at all
+staged_file    what a write left in a staging directory
+locks          one change of a table at a time
+file_stat      what files are now
+changed_files  files that may have changed though they seem not to
+"""

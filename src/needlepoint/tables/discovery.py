@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged, NotParquet, SchemaConflict, Unfinished
 from needlepoint.objects import as_source, is_url
-from needlepoint.parquet import int96
-from needlepoint.parquet.build import build_card
-from needlepoint.parquet.sound import ensure_sound
+from needlepoint.parquet.card.describe import build_card
+from needlepoint.parquet.format import int96
+from needlepoint.parquet.format.validation import ensure_sound
 from needlepoint.tables import partitions
-from needlepoint.tables.definitions import Table
+from needlepoint.tables.model import Table
 from needlepoint.tables.schemas import differing, misordered, plain_schema, unify, with_misordered
 
 FileSchema: TypeAlias = pa.Schema | NotParquet

@@ -37,12 +37,12 @@ from needlepoint.objects import (
     sweep_copies,
     sync_file,
 )
-from needlepoint.tables.definitions import Batch, File, Move, Removal, Table
-from needlepoint.tables.events import Event
-from needlepoint.tables.queue import Queue
-from needlepoint.tables.registry import Registry
+from needlepoint.queues.events import Event
+from needlepoint.queues.queue import Queue
+from needlepoint.tables.model import Batch, File, Move, Removal, Table
+from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.snapshots import on_their_way
-from needlepoint.tables.staged import StagedFile
+from needlepoint.tables.staged_file import StagedFile
 
 ORPHAN_AGE = 24 * 3600.0
 STAGE = "_stage"  # beside tables in a bucket; readers pass over names that begin so

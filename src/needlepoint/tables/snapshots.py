@@ -18,15 +18,15 @@ import pyarrow as pa
 
 from needlepoint.errors import StoreError
 from needlepoint.objects import Identity, is_url
-from needlepoint.tables import doubts, partitions
-from needlepoint.tables.definitions import Batch, File, Index, Table
+from needlepoint.tables import changed_files, partitions
 from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas, unfinished_of
-from needlepoint.tables.identities import those_there
-from needlepoint.tables.known_files import KnownFiles
+from needlepoint.tables.file_stat import those_there
+from needlepoint.tables.formats.table_formats import is_of_others, open_log
+from needlepoint.tables.formats.table_version import Log, Logged
 from needlepoint.tables.listing import Listing, list_files
-from needlepoint.tables.logged import Log, Logged
-from needlepoint.tables.logs import is_of_others, open_log
-from needlepoint.tables.registry import Registry
+from needlepoint.tables.model import Batch, File, Index, Table
+from needlepoint.tables.registry.known_files import KnownFiles
+from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.schemas import refined, respelled
 
 # A listing that takes longer than this many seconds serves for ten times as long as it took, if not longer.
@@ -251,7 +251,7 @@ class Snapshots:
             now = listing.files if known is before or log is not None else _caught_up(listing.files, before, known)
             files = _overlay(known, now)
             changed = {file.path: file.identity for file in files if file.id is None and file.path in known.files}
-            if changed and doubts.settle(self._registry, known.table, known.files, changed):
+            if changed and changed_files.settle(self._registry, known.table, known.files, changed):
                 before, known = known, self._newest(name)
                 if not _same_table(before, known):
                     continue

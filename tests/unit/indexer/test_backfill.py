@@ -8,7 +8,7 @@ import numpy as np
 
 from needlepoint.indexer.backfill import Sorted
 from needlepoint.indexer.build import Artifact, Run
-from needlepoint.indexer.ranges import write_plain
+from needlepoint.indexer.range_merge import write_plain
 
 KEYS = frozenset({1, 2})
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from needlepoint.indexer.build import COPIES_OF_AN_ENTRY
-from needlepoint.indexer.ranges import choose_ranges, merge, write_plain
+from needlepoint.indexer.range_merge import choose_ranges, merge, write_plain
 from needlepoint.stores import rocksdb
 from needlepoint.stores.base import IndexDamaged
 from needlepoint.stores.rocksdb import RocksKeyStore

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 
 import needlepoint
-from needlepoint.tables import turns
-from needlepoint.tables.definitions import Table
+from needlepoint.tables import locks
+from needlepoint.tables.model import Table
 
 CALLER = """
 import sys, time
-from needlepoint.indexer.worker import call_in_process
-from needlepoint.tables.definitions import Table
-from needlepoint.tables.turns import Turns
+from needlepoint.indexer.pools import call_in_process
+from needlepoint.tables.model import Table
+from needlepoint.tables.locks import Turns
 import pathlib, pyarrow as pa
 
 with Turns(pathlib.Path(sys.argv[1])).of_writer(Table(1, "t", "", pa.schema([]), ())) as turn:
@@ -38,7 +38,7 @@ def gone(process: psutil.Process) -> bool:
 
 def test_it_ends_with_its_caller_and_keeps_the_turn_until_then(tmp_path: Path, monkeypatch) -> None:
     table = Table(1, "t", "", pa.schema([]), ())
-    monkeypatch.setattr(turns, "LONGEST_WAIT", 0.2)
+    monkeypatch.setattr(locks, "LONGEST_WAIT", 0.2)
     caller = subprocess.Popen([sys.executable, "-c", CALLER, str(tmp_path)])
     try:
         while not (children := psutil.Process(caller.pid).children()):
@@ -48,14 +48,14 @@ def test_it_ends_with_its_caller_and_keeps_the_turn_until_then(tmp_path: Path, m
         os.kill(worker.pid, signal.SIGSTOP)
         caller.kill()
         caller.wait()
-        with pytest.raises(needlepoint.StoreError, match="embedding"), turns.Turns(tmp_path).of_remover(table):
+        with pytest.raises(needlepoint.StoreError, match="embedding"), locks.Turns(tmp_path).of_remover(table):
             pass
         os.kill(worker.pid, signal.SIGCONT)
         ends = time.monotonic() + 30
         while not gone(worker):
             assert time.monotonic() < ends
             time.sleep(0.02)
-        with turns.Turns(tmp_path).of_remover(table):
+        with locks.Turns(tmp_path).of_remover(table):
             pass
     finally:
         caller.kill()

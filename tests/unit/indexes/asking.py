@@ -19,8 +19,8 @@ from tests.property.kinds import KINDS, Kind
 
 from needlepoint.access import Rows
 from needlepoint.indexes.base import Condition, FileIndex, IndexKind, Source
-from needlepoint.indexes.words import folds_alike
-from needlepoint.parquet import card_format
+from needlepoint.indexes.text.words import folds_alike
+from needlepoint.parquet.card import array_container
 from needlepoint.predicate import Between, Compare, In, IsNotNull, IsNull, Like, Not, StartsWith
 from needlepoint.tables.schemas import ordinal
 
@@ -196,7 +196,7 @@ def any_kind() -> SearchStrategy[Kind]:
 
 def distorted(payload: bytes, data: DataObject) -> bytes:
     """A payload with other numbers in it and a checksum that is right: what an enemy could write."""
-    header, arrays, blobs = card_format.unpack(payload)
+    header, arrays, blobs = array_container.unpack(payload)
     changed = [array.copy() for array in arrays]
     filled = [array for array in changed if len(array)]
     for _ in range(data.draw(st.integers(1, 3))):
@@ -216,4 +216,4 @@ def distorted(payload: bytes, data: DataObject) -> bytes:
                 )
             case "blob" if blobs:
                 blobs = data.draw(st.sampled_from([[], [b""], [*blobs, b"x"], [blobs[0][::-1]], [blobs[0][:-1]]]))
-    return card_format.pack(header, changed, blobs)
+    return array_container.pack(header, changed, blobs)

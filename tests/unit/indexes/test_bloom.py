@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needlepoint.indexes.bloom import may_match, stored_values
+from needlepoint.indexes.parquet_bloom import may_match, stored_values
 from needlepoint.objects import LocalFile
-from needlepoint.parquet.build import build_card
+from needlepoint.parquet.card.describe import build_card
 from needlepoint.predicate import And, Compare, Constant, In, IsNull, Not, Or, Ordinal, Predicate, Unknown
 from needlepoint.tables.schemas import ordinal
 

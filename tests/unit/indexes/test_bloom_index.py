@@ -27,8 +27,8 @@ from tests.unit.indexes.asking import (
 )
 
 from needlepoint.errors import NotIndexable, UsageError
-from needlepoint.indexes import bloom_index
-from needlepoint.indexes.bloom_index import BloomIndex, BloomKind
+from needlepoint.indexes.bloom import kind
+from needlepoint.indexes.bloom.kind import BloomIndex, BloomKind
 from needlepoint.indexes.hashing import hash_integers
 from needlepoint.predicate import Compare, In, IsNull, Not, StartsWith
 from needlepoint.stores.base import IndexDamaged
@@ -118,7 +118,7 @@ def test_nulls_only() -> None:
 
 
 def test_of_many_combinations_the_columns_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bloom_index, "MOST_COMBINATIONS", 3)
+    monkeypatch.setattr(kind, "MOST_COMBINATIONS", 3)
     index = built(KIND, source_of({"a": pa.array([1, 2]), "b": pa.array([1, 2])}))
     assert not numbers(index.find([Compare("a", "=", 1), In("b", (2, 3, 4))], 1.0).rows, 2)
     assert index.find([Compare("a", "=", 1), In("b", (2, 3, 4, 5))], 1.0).rows is None

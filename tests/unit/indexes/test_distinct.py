@@ -30,10 +30,10 @@ from tests.unit.indexes.asking import (
 )
 
 from needlepoint.errors import NotIndexable, UsageError
-from needlepoint.indexes import distinct
 from needlepoint.indexes.base import Built
-from needlepoint.indexes.distinct import DistinctKind
-from needlepoint.indexes.distinct_index import DistinctIndex
+from needlepoint.indexes.distinct import kind
+from needlepoint.indexes.distinct.kind import DistinctKind
+from needlepoint.indexes.distinct.search import DistinctIndex
 from needlepoint.predicate import Between, Compare, In, IsNull, Like, Not, StartsWith, TextMatch
 from needlepoint.stores.base import IndexDamaged
 from needlepoint.tables.schemas import ordinal
@@ -181,7 +181,7 @@ def test_a_column_with_too_many_values_is_refused_with_the_figure() -> None:
 
 
 def test_pages_become_coarser_before_they_become_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distinct, "MOST_PLACES", 100)
+    monkeypatch.setattr(kind, "MOST_PLACES", 100)
     values = [n % 30 for n in range(600)]
     index = built(KIND, source_of({"c": pa.array(values)}, list(range(0, 601, 5))))
     assert isinstance(index, DistinctIndex)

@@ -6,7 +6,7 @@ import datafusion
 import pyarrow as pa
 import pytest
 
-from needlepoint.indexes.words import folded, folds_alike, lettered, words
+from needlepoint.indexes.text.words import folded, folds_alike, lettered, words
 
 
 def test_letters_that_are_the_same_to_datafusion_are_folded_to_the_same() -> None:

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from tests.unit.indexes.asking import Held, numbers
 
-from needlepoint.indexes.bloom_index import BloomKind
-from needlepoint.indexes.distinct import DistinctKind
+from needlepoint.indexes.bloom.kind import BloomKind
+from needlepoint.indexes.distinct.kind import DistinctKind
 from needlepoint.predicate import Compare, IsNull
 from needlepoint.tables.schemas import ordinal
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from needlepoint.errors import NotIndexable
 from needlepoint.indexes.hashing import hash_values
-from needlepoint.indexes.key import encode, key_bytes, keys_of, range_of
+from needlepoint.indexes.key.kind import encode, key_bytes, keys_of, range_of
 from needlepoint.tables.schemas import ordinal
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "keys.json"

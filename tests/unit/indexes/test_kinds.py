@@ -72,7 +72,7 @@ def test_a_kind_of_another_package(install: Install, value: str) -> None:
 
 def test_our_own_are_not_replaced(install: Install) -> None:
     install("thief", WORKING.format(name="distinct"), "distinct", "Working")
-    assert type(kinds.kind("distinct")).__module__ == "needlepoint.indexes.distinct"
+    assert type(kinds.kind("distinct")).__module__ == "needlepoint.indexes.distinct.kind"
     assert kinds.names() == ["bloom", "distinct", "text"]
 
 

@@ -11,10 +11,10 @@ import pytest
 from tests.unit.indexes.payloads import text_source
 
 from needlepoint.errors import StoreError
-from needlepoint.indexes import text_index
 from needlepoint.indexes.stored import MANIFEST, StoredPayload, Unpacked
-from needlepoint.indexes.text import TextKind
-from needlepoint.parquet.embed import Payload, place
+from needlepoint.indexes.text import search
+from needlepoint.indexes.text.kind import TextKind
+from needlepoint.parquet.write.embed import Payload, place
 from needlepoint.predicate import Like
 
 CONTENT = {"words": b"dairy cow" * 50, "empty": b"", "rows": bytes(range(256))}
@@ -143,5 +143,5 @@ def test_a_text_index_that_is_opened_again_is_checked_again(tmp_path: Path) -> N
             (tmp_path / "unpacked" / directory.name / path.name).write_bytes((tmp_path / "kept").read_bytes())
             flip(path, at=path.stat().st_size // 2)
             assert goats() == expected, path.name
-            text_index._SEARCHERS.clear()
+            search._SEARCHERS.clear()
             assert goats() == expected, path.name

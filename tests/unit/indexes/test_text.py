@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 from tests.unit.indexes.payloads import StoredBytes, text_source
 
 from needlepoint.errors import NotIndexable, UnknownName, UsageError
-from needlepoint.indexes import text_build, text_index
 from needlepoint.indexes.base import Condition, Source
-from needlepoint.indexes.text import TextKind
-from needlepoint.indexes.text_evaluation import evaluate
-from needlepoint.indexes.text_index import TextIndex
-from needlepoint.indexes.text_query import parse
-from needlepoint.indexes.words import words
+from needlepoint.indexes.text import build, search
+from needlepoint.indexes.text.evaluation import evaluate
+from needlepoint.indexes.text.kind import TextKind
+from needlepoint.indexes.text.query_language import parse
+from needlepoint.indexes.text.search import TextIndex
+from needlepoint.indexes.text.words import words
 from needlepoint.predicate import Compare, In, IsNull, Like, Not, StartsWith, TextMatch
 from needlepoint.stores.base import IndexDamaged
 
@@ -301,8 +301,8 @@ def test_no_rows_at_all_and_only_nulls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 def test_rows_are_right_in_many_parts(tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_build, "HEAP_PER_TEXT", {"word": 400, "trigram": 400})
-    monkeypatch.setattr(text_build, "AT_ONCE", 700)
+    monkeypatch.setattr(build, "HEAP_PER_TEXT", {"word": 400, "trigram": 400})
+    monkeypatch.setattr(build, "AT_ONCE", 700)
     texts = [None if row % 97 == 0 else f"row{row} of {row % 7} cows {'x' * (row % 40)}" for row in range(20_000)]
     index = opened(texts, tmp_path, tokenizer=tokenizer)
     assert len(index.description.parts) > 3 and sum(index.description.parts) == 20_000
@@ -314,9 +314,9 @@ def test_rows_are_right_in_many_parts(tmp_path: Path, tokenizer: str, monkeypatc
 
 
 def test_a_segment_closed_too_early_is_built_in_smaller_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_build, "LEAST_HEAP", 15_000_000)
-    monkeypatch.setattr(text_build, "HEAP_PER_TEXT", {"word": 0.5})
-    monkeypatch.setattr(text_build, "AT_ONCE", 1000)
+    monkeypatch.setattr(build, "LEAST_HEAP", 15_000_000)
+    monkeypatch.setattr(build, "HEAP_PER_TEXT", {"word": 0.5})
+    monkeypatch.setattr(build, "AT_ONCE", 1000)
     texts = [f"{row} {'x' * 1000}{row}" for row in range(20_000)]
     index = opened(texts, tmp_path, memory=0)
     assert len(index.description.parts) > 1
@@ -332,10 +332,10 @@ def test_the_same_texts_make_the_same_payload(tmp_path: Path) -> None:
 
 def test_letters_of_another_unicode_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = KIND.build(text_source(pa.array(["dairy Ωcow", "goat"]), tmp_path / "scratch"))
-    monkeypatch.setattr(text_index, "libraries_in_use", lambda: "others")
+    monkeypatch.setattr(search, "libraries_in_use", lambda: "others")
     same = KIND.open(StoredBytes(built.payload, tmp_path / "cache"), [], {})
     assert same.by_words
-    monkeypatch.setattr(text_index, "letters_in_use", lambda: "others")
+    monkeypatch.setattr(search, "letters_in_use", lambda: "others")
     index = KIND.open(StoredBytes(built.payload, tmp_path / "cache"), [], {})
     assert found(index, Like("t", ("airy Ωco",))) == [0]
     assert found(index, Like("t", ("Ω",))) is None
@@ -360,7 +360,7 @@ def test_unpacked_once_and_again_after_a_sweep(tmp_path: Path) -> None:
     stored = StoredBytes(built.payload, tmp_path / "cache")
     first, second = KIND.open(stored, [], {}), KIND.open(stored, [], {})
     assert stored.unpacked == 1
-    text_index._SEARCHERS.clear()
+    search._SEARCHERS.clear()
     shutil.rmtree(tmp_path / "cache")
     assert found(first, Like("t", ("airy",))) == found(second, Like("t", ("cow",))) == [0]
     assert stored.unpacked == 2
@@ -400,7 +400,7 @@ def test_damaged_bytes_are_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/b", "..", ".x", "description.json", ""])
 def test_files_stay_in_their_directory(tmp_path: Path, name: str) -> None:
-    from needlepoint.indexes.text_payload import Description, pack
+    from needlepoint.indexes.text.payload import Description, pack
 
     bad = pack(Description("word", "", "", 0, 0, 0, ()), {name: b"x"})
     with pytest.raises(IndexDamaged):
@@ -454,9 +454,9 @@ def test_check() -> None:
 
 def test_without_tantivy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tantivy", None)
-    text_index.load_tantivy.cache_clear()
+    search.load_tantivy.cache_clear()
     try:
         with pytest.raises(UsageError, match=r"needlepoint\[text\]"):
             KIND.check("x", [pa.field("t", pa.string())], {})
     finally:
-        text_index.load_tantivy.cache_clear()
+        search.load_tantivy.cache_clear()

@@ -13,12 +13,24 @@ from hypothesis import strategies as st
 from tests.unit.indexes.payloads import StoredBytes, text_source
 
 from needlepoint.errors import SqlError
-from needlepoint.indexes.text import TextKind
-from needlepoint.indexes.text_evaluation import Statistics, bm25, evaluate, near
-from needlepoint.indexes.text_index import TextIndex
-from needlepoint.indexes.text_query import AllOf, AnyOf, Fuzzy, Not, Phrase, Prefix, Query, Term, Word, parse, terms
-from needlepoint.indexes.text_statistics import statistics
-from needlepoint.indexes.words import words
+from needlepoint.indexes.text.evaluation import Statistics, bm25, evaluate, near
+from needlepoint.indexes.text.kind import TextKind
+from needlepoint.indexes.text.query_language import (
+    AllOf,
+    AnyOf,
+    Fuzzy,
+    Not,
+    Phrase,
+    Prefix,
+    Query,
+    Term,
+    Word,
+    parse,
+    terms,
+)
+from needlepoint.indexes.text.search import TextIndex
+from needlepoint.indexes.text.statistics import statistics
+from needlepoint.indexes.text.words import words
 from needlepoint.predicate import TextMatch
 
 

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from needlepoint.indexes.zone import ZoneMap, zone_maps
+from needlepoint.indexes.zone_map import ZoneMap, zone_maps
 from needlepoint.objects import open_object
-from needlepoint.parquet import build
-from needlepoint.parquet.build import describe
-from needlepoint.parquet.card_format import CardCorrupt
-from needlepoint.parquet.footer import read_footer
-from needlepoint.parquet.page_index import decode_column_index, encode_column_index
+from needlepoint.parquet.card import describe as describe_module
+from needlepoint.parquet.card.array_container import CardCorrupt
+from needlepoint.parquet.card.describe import describe
+from needlepoint.parquet.format.footer import read_footer
+from needlepoint.parquet.format.page_index import decode_column_index, encode_column_index
 from needlepoint.predicate import Bounds, Compare, IsNotNull, IsNull, Match, Zone, Zones, match
 
 DAY = datetime.date(2024, 1, 1)
@@ -119,7 +119,7 @@ def test_bounds_of_an_order_that_is_not_known_are_forgotten(tmp_path: Path, monk
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"c": [1, 2], "f": [1.5, 2.5]}), path, write_page_index=True)
     assert zone_maps(describe(str(path)))["c"].groups.known.all()
-    monkeypatch.setattr(build, "TYPE_ORDER", b"\x2c\x00\x00")  # then the file's order is another one
+    monkeypatch.setattr(describe_module, "TYPE_ORDER", b"\x2c\x00\x00")  # then the file's order is another one
     found = zone_maps(describe(str(path)))
     assert not found["c"].groups.known.any() and not found["c"].pages.known.any()
     assert found["c"].groups.no_null.all()

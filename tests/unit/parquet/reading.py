@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from needlepoint.parquet.build import build_card
-from needlepoint.parquet.caches import Caches
-from needlepoint.parquet.card import FileCard
-from needlepoint.parquet.int96 import UNIT
-from needlepoint.parquet.pages import read_rows
+from needlepoint.parquet.card.card import FileCard
+from needlepoint.parquet.card.describe import build_card
+from needlepoint.parquet.format.int96 import UNIT
+from needlepoint.parquet.read.caches import Caches
+from needlepoint.parquet.read.page_reader import read_rows
 
 
 @cache

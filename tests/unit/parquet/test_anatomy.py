@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from needlepoint.errors import FileError, NotParquet, UnknownName
-from needlepoint.parquet.advice import RULES
-from needlepoint.parquet.anatomy import Anatomy, inspect, inspect_pages
-from needlepoint.parquet.embed import Payload, embed
-from needlepoint.parquet.layout import WASTE, EmbeddedIndex, Segment
+from needlepoint.parquet.inspect.advice import RULES
+from needlepoint.parquet.inspect.anatomy import Anatomy, inspect, inspect_pages
+from needlepoint.parquet.inspect.layout import WASTE, EmbeddedIndex, Segment
+from needlepoint.parquet.write.embed import Payload, embed
 
 Lake = Callable[[str], str]
 ROWS = 60_000

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needlepoint.objects import LocalFile
-from needlepoint.parquet.bloom_filter import (
+from needlepoint.parquet.card.card import ABSENT, FileCard
+from needlepoint.parquet.card.describe import build_card
+from needlepoint.parquet.format.bloom_filter import (
     HEADER_WINDOW,
     BloomHeader,
     contains,
@@ -21,9 +23,7 @@ from needlepoint.parquet.bloom_filter import (
     mask,
     probe,
 )
-from needlepoint.parquet.build import build_card
-from needlepoint.parquet.card import ABSENT, FileCard
-from needlepoint.parquet.thrift import Writer
+from needlepoint.parquet.format.thrift import Writer
 
 ROWS = 20_000
 

@@ -18,14 +18,14 @@ from tests.unit.parquet.reading import numbers, same
 
 from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.objects import identify
-from needlepoint.parquet import dictionaries, pages
-from needlepoint.parquet.build import build_card
-from needlepoint.parquet.caches import LARGEST_KEPT_PAGE, ByteCache, Caches
-from needlepoint.parquet.indices import pick, ranks
-from needlepoint.parquet.levels import LevelsError
-from needlepoint.parquet.page_headers import parse_header
-from needlepoint.parquet.pages import Wanted, read_files, read_rows
-from needlepoint.parquet.thrift import varint
+from needlepoint.parquet.card.describe import build_card
+from needlepoint.parquet.format.levels import LevelsError
+from needlepoint.parquet.format.page_headers import parse_header
+from needlepoint.parquet.format.thrift import varint
+from needlepoint.parquet.read import dictionaries, page_reader
+from needlepoint.parquet.read.caches import LARGEST_KEPT_PAGE, ByteCache, Caches
+from needlepoint.parquet.read.dictionary_indices import pick, ranks
+from needlepoint.parquet.read.page_reader import Wanted, read_files, read_rows
 
 ROWS = 60_000
 
@@ -91,11 +91,11 @@ def test_another_row_does_not_read_the_dictionary(path: str, caches: Caches) -> 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 20, 40, 500])
 def test_any_rows(path: str, table: pa.Table, caches: Caches, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def only_one(stats: list[pages.ReadStats]) -> pages.ReadStats:
+    def only_one(stats: list[page_reader.ReadStats]) -> page_reader.ReadStats:
         (found,) = stats
         return found
 
-    monkeypatch.setattr(pages, "_total", only_one)
+    monkeypatch.setattr(page_reader, "_total", only_one)
     card = build_card(path)
     random = np.random.default_rng(count)
     for _ in range(6):

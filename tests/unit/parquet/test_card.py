@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needlepoint.objects import LocalFile, identify
-from needlepoint.parquet import card_format
-from needlepoint.parquet.build import LONGEST_BOUND, build_card
-from needlepoint.parquet.card import FileCard
-from needlepoint.parquet.card_format import CardCorrupt
-from needlepoint.parquet.footer import Statistics, read_footer
-from needlepoint.parquet.pages import read_rows
+from needlepoint.parquet.card import array_container
+from needlepoint.parquet.card.array_container import CardCorrupt
+from needlepoint.parquet.card.card import FileCard
+from needlepoint.parquet.card.describe import LONGEST_BOUND, build_card
+from needlepoint.parquet.format.footer import Statistics, read_footer
+from needlepoint.parquet.read.page_reader import read_rows
 
 Lake = Callable[[str], str]
 
@@ -103,9 +103,9 @@ def test_corrupt_cards_are_refused(lake: Lake, data: st.DataObject) -> None:
 def test_a_valid_container_with_the_wrong_contents() -> None:
     for header in ({}, {"size": 1}):
         with pytest.raises(CardCorrupt):
-            FileCard.from_bytes(card_format.pack(header, [], []))
+            FileCard.from_bytes(array_container.pack(header, [], []))
     with pytest.raises(CardCorrupt):
-        FileCard.from_bytes(card_format.pack({}, [np.arange(3)] * 19, [b""] * 4))
+        FileCard.from_bytes(array_container.pack({}, [np.arange(3)] * 19, [b""] * 4))
 
 
 @settings(max_examples=60, deadline=None)
@@ -114,8 +114,8 @@ def test_a_valid_container_with_the_wrong_contents() -> None:
     st.lists(st.binary(max_size=20), max_size=4),
 )
 def test_container_roundtrip(arrays: list[list[int]], blobs: list[bytes]) -> None:
-    packed = card_format.pack({"a": 1}, [np.array(each, dtype=np.int64) for each in arrays], blobs)
-    header, found_arrays, found_blobs = card_format.unpack(packed)
+    packed = array_container.pack({"a": 1}, [np.array(each, dtype=np.int64) for each in arrays], blobs)
+    header, found_arrays, found_blobs = array_container.unpack(packed)
     assert header == {"a": 1}
     assert [each.tolist() for each in found_arrays] == arrays
     assert found_blobs == blobs

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 
 from needlepoint.errors import FileChanged, FileError, NameTaken, NotParquet, PayloadDamaged, UsageError
 from needlepoint.objects import Identity, identify, open_object, replacing
-from needlepoint.parquet import footer_edit, thrift, value_list
-from needlepoint.parquet.embed import (
+from needlepoint.parquet.format import footer_edit, thrift
+from needlepoint.parquet.format.footer import parse_footer, read_footer
+from needlepoint.parquet.write import value_list
+from needlepoint.parquet.write.embed import (
     Embedded,
     EmbeddingWriter,
     Listed,
@@ -30,8 +32,7 @@ from needlepoint.parquet.embed import (
     read_payload,
     remove,
 )
-from needlepoint.parquet.embedded import INDEXES, LARGEST, checksum, fingerprint
-from needlepoint.parquet.footer import parse_footer, read_footer
+from needlepoint.parquet.write.embedded import INDEXES, LARGEST, checksum, fingerprint
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 KEY = Payload("key", ("id",), 1, b"key " * 1000)

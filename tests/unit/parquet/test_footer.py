@@ -12,10 +12,10 @@ import pytest
 
 from needlepoint.errors import NotParquet
 from needlepoint.objects import LocalFile, open_object
-from needlepoint.parquet.build import build_card
-from needlepoint.parquet.footer import FileMetadata, leaves, parse_footer, read_footer, top_level
-from needlepoint.parquet.pages import read_rows
-from needlepoint.parquet.thrift import ThriftError
+from needlepoint.parquet.card.describe import build_card
+from needlepoint.parquet.format.footer import FileMetadata, leaves, parse_footer, read_footer, top_level
+from needlepoint.parquet.format.thrift import ThriftError
+from needlepoint.parquet.read.page_reader import read_rows
 from needlepoint.tables.discovery import discover_table
 
 Lake = Callable[[str], str]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needlepoint.parquet.levels import LevelsError, begins_record, bit_width, count_records
-from needlepoint.parquet.thrift import varint
+from needlepoint.parquet.format.levels import LevelsError, begins_record, bit_width, count_records
+from needlepoint.parquet.format.thrift import varint
 
 # Runs as (value, times), or a list of groups of eight values.
 RUNS = st.lists(

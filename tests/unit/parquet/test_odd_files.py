@@ -14,11 +14,11 @@ from tests.unit.parquet.reading import check_subsets, numbers, same
 
 from needlepoint.errors import NotParquet
 from needlepoint.objects import LocalFile
-from needlepoint.parquet import pages
-from needlepoint.parquet.build import build_card
-from needlepoint.parquet.card import FileCard
-from needlepoint.parquet.footer import read_footer, repetition_levels
-from needlepoint.parquet.pages import read_rows
+from needlepoint.parquet.card.card import FileCard
+from needlepoint.parquet.card.describe import build_card
+from needlepoint.parquet.format.footer import read_footer, repetition_levels
+from needlepoint.parquet.read import page_reader
+from needlepoint.parquet.read.page_reader import read_rows
 
 
 @pytest.mark.parametrize("index", [True, False])
@@ -98,7 +98,7 @@ def test_what_is_not_understood_by_page_is_read_whole(tmp_path: Path, monkeypatc
     def refuse(*_: object) -> bytes:
         raise pa.ArrowInvalid("not understood")
 
-    monkeypatch.setattr(pages, "assemble", refuse)
+    monkeypatch.setattr(page_reader, "assemble", refuse)
     for rows in (numbers(7), numbers(299, 300, 950), np.arange(0, 1000, 3)):
         columns = ["string", "id", "dictionary", "uuid", "string_view"]
         found, stats = read_rows(path, card, columns, rows)

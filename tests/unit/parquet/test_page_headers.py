@@ -15,12 +15,20 @@ from tests.unit.parquet.reading import check_subsets
 
 from needlepoint.errors import NotParquet
 from needlepoint.objects import LocalFile
-from needlepoint.parquet import page_headers
-from needlepoint.parquet.build import build_card, describe
-from needlepoint.parquet.footer import read_footer
-from needlepoint.parquet.page_headers import DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, Chunk, Walked, parse_header, walk
-from needlepoint.parquet.pages import read_rows
-from needlepoint.parquet.thrift import ThriftError, Writer, varint
+from needlepoint.parquet.card.describe import build_card, describe
+from needlepoint.parquet.format import page_headers
+from needlepoint.parquet.format.footer import read_footer
+from needlepoint.parquet.format.page_headers import (
+    DATA_PAGE,
+    DATA_PAGE_V2,
+    DICTIONARY_PAGE,
+    Chunk,
+    Walked,
+    parse_header,
+    walk,
+)
+from needlepoint.parquet.format.thrift import ThriftError, Writer, varint
+from needlepoint.parquet.read.page_reader import read_rows
 
 Lake = Callable[[str], str]
 

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needlepoint.objects import LocalFile
-from needlepoint.parquet import page_index, thrift
-from needlepoint.parquet.footer import read_footer
-from needlepoint.parquet.page_index import (
+from needlepoint.parquet.format import page_index, thrift
+from needlepoint.parquet.format.footer import read_footer
+from needlepoint.parquet.format.page_index import (
     ColumnIndex,
     OffsetIndex,
     decode_column_index,
     decode_offset_index,
     is_plausible,
 )
-from needlepoint.parquet.thrift import I64, ThriftError, Writer
+from needlepoint.parquet.format.thrift import I64, ThriftError, Writer
 
 
 def test_both_indexes(tmp_path: Path) -> None:

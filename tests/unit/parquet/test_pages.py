@@ -13,8 +13,8 @@ from tests.unit.parquet.reading import card_of, check, check_subsets, numbers, w
 
 from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.objects import identify
-from needlepoint.parquet.build import build_card
-from needlepoint.parquet.pages import NOTHING_READ, foresee_rows, read_rows
+from needlepoint.parquet.card.describe import build_card
+from needlepoint.parquet.read.page_reader import NOTHING_READ, foresee_rows, read_rows
 
 Lake = Callable[[str], str]
 

@@ -20,12 +20,12 @@ from tests.columns import ROWS, flat
 
 from needlepoint.errors import FileChanged, NeedlepointError, NotIndexable, NotParquet, UnknownName
 from needlepoint.objects import OpenObject, identify, open_object
-from needlepoint.parquet import bloom_filter, page_headers, thrift
-from needlepoint.parquet.bloom_build import build_filter, hash_array
-from needlepoint.parquet.build import Description, describe
-from needlepoint.parquet.embed import Payload, embed, embedded, read_payload, remove
-from needlepoint.parquet.footer import FileMetadata, SchemaElement, read_footer
-from needlepoint.parquet.page_bounds import (
+from needlepoint.parquet.card.describe import Description, describe
+from needlepoint.parquet.format import bloom_filter, page_headers, thrift
+from needlepoint.parquet.format.footer import FileMetadata, SchemaElement, read_footer
+from needlepoint.parquet.write.bloom_build import build_filter, hash_array
+from needlepoint.parquet.write.embed import Payload, embed, embedded, read_payload, remove
+from needlepoint.parquet.write.page_bounds import (
     ASCENDING,
     DESCENDING,
     LONGEST,
@@ -35,7 +35,7 @@ from needlepoint.parquet.page_bounds import (
     raised,
     shortened,
 )
-from needlepoint.parquet.retrofit import retrofit
+from needlepoint.parquet.write.retrofit import retrofit
 
 PAGES = {"write_batch_size": 50, "max_rows_per_page": 100, "row_group_size": 700}
 

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from needlepoint.errors import FileChanged
+from needlepoint.maintenance import merge as merging
+from needlepoint.maintenance.merge import Merge, Merged, Source, merge
+from needlepoint.maintenance.ordering import Order, is_sortable
 from needlepoint.objects import identify
-from needlepoint.parquet import merge as merging
-from needlepoint.parquet.merge import Merge, Merged, Source, merge
-from needlepoint.parquet.ordering import Order, is_sortable
-from needlepoint.parquet.rewrite import Pages, form_of, without_rows
+from needlepoint.parquet.write.rewrite import Pages, form_of, without_rows
 
 NUMBER = decimal.Decimal("1.50")
 

@@ -14,9 +14,9 @@ from tests.fuzz.thrift_places import Place, encoded, exchanged, places
 
 from needlepoint.errors import NotParquet
 from needlepoint.objects import identify
-from needlepoint.parquet import sound
-from needlepoint.parquet.build import build_card
-from needlepoint.parquet.sound import ensure_sound
+from needlepoint.parquet.card.describe import build_card
+from needlepoint.parquet.format import validation
+from needlepoint.parquet.format.validation import ensure_sound
 
 COLUMNS = {
     "id": pa.array(range(300), pa.int64()),
@@ -116,14 +116,14 @@ def test_millions_of_equal_values(tmp_path: Path) -> None:
     rows = 8_000_000
     equal = pa.table({"x": pa.nulls(rows, pa.int64())})
     pq.write_table(equal, path, row_group_size=rows, data_page_size=1 << 30, max_rows_per_page=rows)
-    assert sound._is_doubtful(rows, path.stat().st_size)
+    assert validation._is_doubtful(rows, path.stat().st_size)
     ensure_sound(str(path))
 
 
 def test_a_version_of_a_file_is_looked_at_once(tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "good.parquet"
     ensure_sound(str(path), identify(str(path)))
-    monkeypatch.setattr(sound, "open_object", lambda *_: pytest.fail("it was read again"))
+    monkeypatch.setattr(validation, "open_object", lambda *_: pytest.fail("it was read again"))
     ensure_sound(str(path), identify(str(path)))
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needlepoint.parquet import thrift
-from needlepoint.parquet.thrift import Struct, ThriftError, Writer, parse
+from needlepoint.parquet.format import thrift
+from needlepoint.parquet.format.thrift import Struct, ThriftError, Writer, parse
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 LEAVES = st.one_of(

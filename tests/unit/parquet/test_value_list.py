@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from tests.unit.indexes.asking import Held, built, source_of
 
 from needlepoint.errors import NotIndexable
-from needlepoint.indexes.distinct import DistinctKind
-from needlepoint.indexes.distinct_index import DistinctIndex
+from needlepoint.indexes.distinct.kind import DistinctKind
+from needlepoint.indexes.distinct.search import DistinctIndex
 from needlepoint.objects import LocalFile
-from needlepoint.parquet.anatomy import inspect
-from needlepoint.parquet.embed import EmbeddingWriter, Payload, embed, remove
-from needlepoint.parquet.footer import read_footer
-from needlepoint.parquet.retrofit import retrofit
-from needlepoint.parquet.value_list import decode_values, encode_values, read_list
+from needlepoint.parquet.format.footer import read_footer
+from needlepoint.parquet.inspect.anatomy import inspect
+from needlepoint.parquet.write.embed import EmbeddingWriter, Payload, embed, remove
+from needlepoint.parquet.write.retrofit import retrofit
+from needlepoint.parquet.write.value_list import decode_values, encode_values, read_list
 from needlepoint.predicate import Compare
 from needlepoint.stores.base import IndexDamaged
 

@@ -13,15 +13,16 @@ import pytest
 from tests.unit.parquet.reading import card_of, check_subsets, whole
 from tests.unit.parquet.writers import NAMES, write
 
-from needlepoint.parquet import build, dictionaries, pages
-from needlepoint.parquet.build import build_card, describe
-from needlepoint.parquet.caches import Caches
-from needlepoint.parquet.card import FileCard
-from needlepoint.parquet.embed import Payload, embed, remove
-from needlepoint.parquet.page_index import OffsetIndex
-from needlepoint.parquet.pages import ReadStats
-from needlepoint.parquet.retrofit import retrofit
-from needlepoint.parquet.thrift import ThriftError
+from needlepoint.parquet.card import describe as describe_module
+from needlepoint.parquet.card.card import FileCard
+from needlepoint.parquet.card.describe import build_card, describe
+from needlepoint.parquet.format.page_index import OffsetIndex
+from needlepoint.parquet.format.thrift import ThriftError
+from needlepoint.parquet.read import dictionaries, page_reader
+from needlepoint.parquet.read.caches import Caches
+from needlepoint.parquet.read.page_reader import ReadStats
+from needlepoint.parquet.write.embed import Payload, embed, remove
+from needlepoint.parquet.write.retrofit import retrofit
 
 HADOOP_LZ4 = 5  # parquet.thrift, CompressionCodec.LZ4
 
@@ -46,7 +47,7 @@ def without_index(path: str, monkeypatch: pytest.MonkeyPatch) -> FileCard:
         raise ThriftError("there is none")
 
     with monkeypatch.context() as patch:
-        patch.setattr(build, "decode_offset_index", refuse)
+        patch.setattr(describe_module, "decode_offset_index", refuse)
         return build_card(path)
 
 
@@ -89,7 +90,7 @@ def test_same_rows_with_caches(name: str, written: Callable[[str], str], monkeyp
     for _ in range(2):
         # Nothing that goes wrong with a cache may hide behind the way without.
         with monkeypatch.context() as patch:
-            patch.setattr(pages, "_total", only_one)
+            patch.setattr(page_reader, "_total", only_one)
             check_subsets(path, build_card(path), caches)
     assert caches.pages.hits > 0
     encodings = str(pq.read_metadata(path).row_group(0).column(0).encodings)

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from needlepoint.errors import SqlError, UnknownName
-from needlepoint.query.failures import translate
-from needlepoint.query.parts import conditional
-from needlepoint.query.patterns import LONGEST_PIECE, MOST_PIECES, of_like, of_regex, of_text
+from needlepoint.query.datafusion.errors import translate
+from needlepoint.query.scan.scan_tasks import conditional
 from needlepoint.query.shortcut import recognise
-from needlepoint.query.statements import parse
+from needlepoint.query.sql.patterns import LONGEST_PIECE, MOST_PIECES, of_like, of_regex, of_text
+from needlepoint.query.sql.statements import parse
 
 LENGTH = 1_000_000
 # What is linear takes well below a second; what is quadratic takes minutes, or hours.

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from needlepoint.query.native import NativeScans, _fields, _read_varint, _varint
+from needlepoint.query.datafusion.native_scan import NativeScans, _fields, _read_varint, _varint
 
 SCHEMA = pa.schema([("id", pa.int64()), ("t", pa.timestamp("us", "Europe/Berlin")), ("l", pa.list_(pa.int32()))])
 

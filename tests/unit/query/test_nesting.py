@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from needlepoint.errors import SqlError
-from needlepoint.query.nesting import DEEPEST, MOST_CONDITIONS, MOST_RELATIONS, frame, measure, shallow
+from needlepoint.query.sql.nesting import DEEPEST, MOST_CONDITIONS, MOST_RELATIONS, frame, measure, shallow
 
 
 @pytest.fixture(scope="module")

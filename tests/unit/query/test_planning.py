@@ -19,7 +19,7 @@ from needlepoint.predicate import (
     Unknown,
     leaves,
 )
-from needlepoint.query.planning import DEEPEST, requests
+from needlepoint.query.sql.predicate_extraction import DEEPEST, requests
 
 DAY = 86_400_000_000
 

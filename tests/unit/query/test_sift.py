@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from needlepoint.predicate import And, Like, Not, TextMatch, Unknown
-from needlepoint.query.sift import matching, sifting_columns
+from needlepoint.query.scan.late_materialization import matching, sifting_columns
 
 TEXTS = ["dairy cow", "cow, dairy", "DAIRY cow", "da\niry.cow", None, "", "aXbXa", "aba"]
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from needlepoint.errors import SqlError
-from needlepoint.query.statements import CreateView, Explain, ShowIndexes, parse
+from needlepoint.query.sql.statements import CreateView, Explain, ShowIndexes, parse
 
 
 @pytest.mark.parametrize(

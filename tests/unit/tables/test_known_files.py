@@ -13,11 +13,12 @@ from tests.lakes import product_lake, products, write
 
 import needlepoint
 from needlepoint.objects import Identity
-from needlepoint.tables import known_files, snapshots
-from needlepoint.tables import registry as registry_module
-from needlepoint.tables.definitions import File, Table
-from needlepoint.tables.known_files import KnownFiles
-from needlepoint.tables.registry import FileArtifact, Registry
+from needlepoint.tables import snapshots
+from needlepoint.tables.model import File, Table
+from needlepoint.tables.registry import known_files
+from needlepoint.tables.registry import registry as registry_module
+from needlepoint.tables.registry.known_files import KnownFiles
+from needlepoint.tables.registry.registry import FileArtifact, Registry
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -7,8 +7,8 @@ import pytest
 
 from needlepoint.errors import SchemaConflict, Unsupported
 from needlepoint.objects import Identity
-from needlepoint.tables.definitions import File, Table
-from needlepoint.tables.logged import Logged, check_names, field_ids
+from needlepoint.tables.formats.table_version import Logged, check_names, field_ids
+from needlepoint.tables.model import File, Table
 from needlepoint.tables.schemas import respelled
 
 

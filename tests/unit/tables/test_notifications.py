@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from needlepoint.tables.events import BadEvent, Event
-from needlepoint.tables.notifications import ObjectsChanged, parse
+from needlepoint.queues.events import BadEvent, Event
+from needlepoint.queues.notifications import ObjectsChanged, parse
 
 
 def record(key: str, name: str = "ObjectCreated:Put", source: str = "aws:s3") -> dict[str, object]:

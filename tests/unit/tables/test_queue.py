@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from needlepoint.tables.queue import LONGEST_LEASE, LocalQueue
+from needlepoint.queues.queue import LONGEST_LEASE, LocalQueue
 
 YEAR = 365 * 24 * 3600.0
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from needlepoint.objects import Identity
-from needlepoint.tables.definitions import File, Place
-from needlepoint.tables.registry import FileArtifact, Registry
+from needlepoint.tables.model import File, Place
+from needlepoint.tables.registry.registry import FileArtifact, Registry
 
 WAS, NOW = Identity(1, 1), Identity(2, 2)
 

@@ -1,0 +1,289 @@
+"""What was asked of each table, how often, and what it took to answer: what `advise` goes by.
+
+Kept are shapes (`query_shapes.py`) and sums, never a value. A query adds to a dictionary in memory, which takes
+microseconds; the sums go into `history.db` when a query ends and they have waited for ten seconds, and when the lake is
+closed. A process that dies before loses them. Nothing here can make a query fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import TypeVar
+
+from needlepoint.advisor import query_shapes
+from needlepoint.advisor.query_shapes import Shape
+from needlepoint.errors import NeedlepointError, StoreError
+from needlepoint.query.pruning.context import Question
+from needlepoint.query.scan.scan_plan import Reading
+from needlepoint.stores.database import Database, is_damaged
+
+FORMAT = 1
+FLUSH_SECONDS = 10.0
+DAYS = 30
+MOST_SHAPES = 1000
+# What a scan read is asked of DataFusion, which takes a fraction of a millisecond; for so many of a shape, each time.
+COUNTED_SCANS = 4
+
+Result = TypeVar("Result")
+
+_DAY = 24 * 3600
+_log = logging.getLogger("needlepoint")
+
+_STATEMENTS = """
+CREATE TABLE asked (
+    day INTEGER NOT NULL, table_id INTEGER NOT NULL, shape TEXT NOT NULL, columns TEXT NOT NULL,
+    times INTEGER NOT NULL, seconds REAL NOT NULL, bytes INTEGER NOT NULL, matched INTEGER NOT NULL,
+    files INTEGER NOT NULL, pages INTEGER NOT NULL, compared INTEGER NOT NULL, scans INTEGER NOT NULL,
+    PRIMARY KEY (day, table_id, shape, columns)) WITHOUT ROWID;
+CREATE TABLE used (
+    day INTEGER NOT NULL, table_id INTEGER NOT NULL, index_name TEXT NOT NULL, times INTEGER NOT NULL,
+    PRIMARY KEY (day, table_id, index_name)) WITHOUT ROWID
+"""
+
+
+@dataclass(slots=True)
+class Sums:
+    """Of all queries of one shape. `matched` rows were handed on to SQL; `compared` values were asked for; `scans` are
+    queries with a native scan."""
+
+    times: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+    matched: int = 0
+    files: int = 0
+    pages: int = 0
+    compared: int = 0
+    scans: int = 0
+
+
+@dataclass(slots=True)
+class _Tally:
+    sums: Sums
+    counted: int = 0
+    counted_bytes: int = 0
+    counted_rows: int = 0
+
+    def scaled(self) -> Sums:
+        """With what all scans read, going by those that were counted."""
+        if self.counted:
+            self.sums.bytes += self.counted_bytes * self.sums.scans // self.counted
+            self.sums.matched += self.counted_rows * self.sums.scans // self.counted
+        return self.sums
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One shape of question to one table, for some columns; the sums are of all times it was asked."""
+
+    shape: Shape
+    columns: tuple[str, ...]
+    sums: Sums
+
+    @property
+    def times(self) -> int:
+        return self.sums.times
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """How often an index was used, since the day (of 1970) on which a query first could."""
+
+    index: str
+    times: int
+    since: int
+
+
+_Key = tuple[int, Shape, frozenset[str]]
+
+
+class History:
+    def __init__(self, store: Path, on: bool = True) -> None:
+        self._path = store / "history.db"
+        self._on = on
+        self._database: Database | None = None
+        self._lock = threading.Lock()
+        self._asked: dict[_Key, _Tally] = {}
+        self._used: dict[tuple[int, str], int] = {}
+        self._flushed = time.monotonic()
+        self._rows = 0
+        self._tidied = False
+        self._complained = False
+
+    def note(
+        self,
+        reading: Reading,
+        question: Question,
+        seconds: float,
+        matched: int,
+        scanned: Callable[[], Mapping[str, int]] | None = None,
+    ) -> None:
+        """A query was answered. `matched` rows came by page; `scanned` tells, when asked, what a native scan read."""
+        if not self._on:
+            return
+        try:
+            self._add(reading, question, seconds, matched, scanned)
+            if time.monotonic() - self._flushed > FLUSH_SECONDS or len(self._asked) > MOST_SHAPES:
+                self.flush()
+        except Exception as error:
+            self._complain(error)
+
+    def _add(
+        self,
+        reading: Reading,
+        question: Question,
+        seconds: float,
+        matched: int,
+        scanned: Callable[[], Mapping[str, int]] | None,
+    ) -> None:
+        table = reading.snapshot.table
+        key = (table.id, query_shapes.shape_of(reading.predicate), reading.columns)
+        with self._lock:
+            tally = self._asked.get(key)
+            if tally is None:
+                tally = self._asked[key] = _Tally(Sums())
+            sums = tally.sums
+            sums.times += 1
+            sums.seconds += seconds
+            sums.matched += matched
+            sums.files += len(reading.paged) + len(reading.scanned)
+            sums.compared += query_shapes.values_in(reading.predicate)
+            for stats in (*question.spent, *reading.stats):
+                sums.bytes += stats.bytes_read
+                sums.pages += stats.pages
+            for use in question.indexes:
+                name = (table.id, use.index)
+                self._used[name] = self._used.get(name, 0) + use.used
+            if not reading.scanned:
+                return
+            sums.scans += 1
+            if scanned is None:  # several tables were scanned: by the share of the columns
+                share = len(reading.stored_columns()) / max(1, len(table.data_columns))
+                found = {"bytes": int(share * sum(file.identity.size for file in reading.scanned)), "rows": 0}
+            elif tally.counted < COUNTED_SCANS:
+                found = dict(scanned())
+            else:
+                return
+            tally.counted += 1
+            tally.counted_bytes += found["bytes"]
+            tally.counted_rows += found["rows"]
+
+    def flush(self) -> None:
+        """Add what is in memory to the database; where that fails it is lost."""
+        with self._lock:
+            asked, self._asked = self._asked, {}
+            used, self._used = self._used, {}
+            self._flushed = time.monotonic()
+        if not asked:
+            return
+        day = int(time.time()) // _DAY
+        try:
+            self._write(day, asked, used)
+        except NeedlepointError as error:
+            self._complain(error)
+
+    def _write(self, day: int, asked: Mapping[_Key, _Tally], used: Mapping[tuple[int, str], int]) -> None:
+        rows = [
+            (day, table, query_shapes.written(shape), json.dumps(sorted(columns)), *astuple(tally.scaled()))
+            for (table, shape, columns), tally in asked.items()
+        ]
+        self._mended(lambda database: self._write_rows(database, day, rows, used))
+
+    def _write_rows(
+        self,
+        database: Database,
+        day: int,
+        rows: Sequence[tuple[object, ...]],
+        used: Mapping[tuple[int, str], int],
+    ) -> None:
+        with database.write() as connection:
+            added = ", ".join(f"{each.name} = {each.name} + excluded.{each.name}" for each in fields(Sums))
+            marks = ", ".join("?" * (4 + len(fields(Sums))))
+            connection.executemany(f"INSERT INTO asked VALUES ({marks}) ON CONFLICT DO UPDATE SET {added}", rows)
+            connection.executemany(
+                "INSERT INTO used VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET times = times + excluded.times",
+                [(day, table, index, times) for (table, index), times in used.items()],
+            )
+            self._rows += len(rows)
+            if not self._tidied or self._rows > MOST_SHAPES:
+                self._tidied, self._rows = True, 0
+                for what in ("asked", "used"):
+                    connection.execute(f"DELETE FROM {what} WHERE day <= ?", (day - DAYS,))
+                for (table,) in connection.execute("SELECT DISTINCT table_id FROM asked").fetchall():
+                    # The shapes that are asked most stay.
+                    connection.execute(
+                        """DELETE FROM asked WHERE table_id = ?1 AND (shape, columns) NOT IN (
+                               SELECT shape, columns FROM asked WHERE table_id = ?1
+                               GROUP BY shape, columns ORDER BY sum(times) DESC LIMIT ?2)""",
+                        (table, MOST_SHAPES),
+                    )
+
+    def _open(self) -> Database:
+        if self._database is None:
+            self._database = Database(self._path, _STATEMENTS, FORMAT, durable=False)
+        return self._database
+
+    def _mended(self, work: Callable[[Database], Result]) -> Result:
+        """Do something with the database. One that is damaged is removed and begun anew: it may be lost."""
+        try:
+            return work(self._open())
+        except StoreError as error:
+            if not is_damaged(error):
+                raise
+            _log.warning("the history of queries is damaged, and begins anew: %s", error)
+            if self._database is not None:
+                self._database.close()
+                self._database = None
+            for path in (self._path, *(self._path.with_name(f"{self._path.name}-{end}") for end in ("wal", "shm"))):
+                path.unlink(missing_ok=True)
+            return work(self._open())
+
+    def _complain(self, error: Exception) -> None:
+        if not self._complained:
+            self._complained = True
+            _log.warning("the history of queries is not kept: %s", error)
+
+    def asked(self, table_id: int) -> list[Asked]:
+        """What was asked of a table, whoever asked it, the most frequent first."""
+        sums = ", ".join(f"sum({each.name})" for each in fields(Sums))
+        query = f"""SELECT shape, columns, {sums} FROM asked WHERE table_id = ?
+                    GROUP BY shape, columns ORDER BY sum(times) DESC"""
+        asked = []
+        for shape, columns, *numbers in self._read(query, table_id):
+            with contextlib.suppress(
+                ValueError, TypeError, KeyError, IndexError
+            ):  # changed bytes, or a later version's
+                asked.append(Asked(query_shapes.read(shape), tuple(json.loads(columns)), Sums(*numbers)))
+        return asked
+
+    def used(self, table_id: int) -> list[Used]:
+        query = "SELECT index_name, sum(times), min(day) FROM used WHERE table_id = ? GROUP BY index_name"
+        return [Used(name, times, since) for name, times, since in self._read(query, table_id)]
+
+    def since(self, table_id: int) -> int | None:
+        """The first day of which anything is known."""
+        found = self._read("SELECT min(day) FROM asked WHERE table_id = ?", table_id)
+        return found[0][0] if found else None
+
+    def _read(self, query: str, table_id: int) -> list[tuple]:  # type: ignore[type-arg]
+        self.flush()
+        if self._database is None and not self._path.exists():
+            return []
+        return self._mended(lambda database: database.read(query, table_id))
+
+    def close(self) -> None:
+        self.flush()
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+
+def today() -> int:
+    """The day, counted from 1970, as the history counts."""
+    return int(time.time()) // _DAY

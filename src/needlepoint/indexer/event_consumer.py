@@ -1,0 +1,231 @@
+"""Following the queue: one event after the other, at least once, bad ones set aside.
+
+A batch recorded its files, and they are indexed. Files of a bucket that an event or a notification names are looked at,
+one by one, and not listed. In a directory, other files than those recorded are for sync.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from needlepoint.errors import StoreError, UsageError
+from needlepoint.indexer.indexer import Indexer, SyncReport
+from needlepoint.objects import identify, is_url
+from needlepoint.queues.notifications import ObjectsChanged, parse
+from needlepoint.queues.queue import Message, Queue
+from needlepoint.tables.formats.table_formats import is_of_others, tells_of_change
+from needlepoint.tables.listing import belongs
+from needlepoint.tables.model import Table
+from needlepoint.tables.publishing import recover
+from needlepoint.tables.registry.registry import Registry
+
+LEASE = 600.0
+EVENTS_AT_ONCE = 64
+MOST_ATTEMPTS = 5
+PAUSE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """What became of one message: `problem` is empty when all went well. `passed_over` objects are of no table."""
+
+    message: Message
+    what: str
+    indexed: int = 0
+    passed_over: int = 0
+    problem: str = ""
+
+    @property
+    def body(self) -> str:
+        return self.message.body
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Paths of one table."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (*self.added, *self.removed)
+
+
+@dataclass(slots=True)
+class _Work:
+    """A message on its way: the tables left to do, with what it names of each, and what happened so far."""
+
+    message: Message
+    what: str
+    passed_over: int = 0
+    left: dict[str, _Named] = field(default_factory=dict)
+    indexed: int = 0
+    problems: list[str] = field(default_factory=list)
+    hopeless: bool = False
+
+
+def follow(registry: Registry, queue: Queue, indexer: Indexer, *, once: bool) -> Iterator[Handled]:
+    """Handle events as they come, for ever, or with `once` until the queue is empty.
+
+    Batches whose publisher died are finished first: their event may never have been sent.
+    """
+    for table in registry.tables():
+        recover(registry, queue, table)
+    while True:
+        messages = queue.receive(EVENTS_AT_ONCE, LEASE)
+        if not messages and once:
+            return
+        if not messages:
+            time.sleep(PAUSE)
+        left = {message.id: message for message in messages}
+        try:
+            for handled in _handle_all(registry, queue, indexer, messages):
+                del left[handled.message.id]
+                yield handled
+        finally:
+            with contextlib.suppress(StoreError):  # the leases end by themselves
+                for message in left.values():
+                    queue.release(message)
+
+
+def _handle_all(registry: Registry, queue: Queue, indexer: Indexer, messages: list[Message]) -> Iterator[Handled]:
+    """Files of one table are indexed together, which makes fewer and larger runs. A message that names files of several
+    tables is done with the last of them."""
+    works: list[_Work] = []
+    for message in messages:
+        work = _understand(registry, message)
+        works.append(work)
+        if not work.left:
+            yield _settle(queue, work)
+    for name in dict.fromkeys(name for work in works for name in work.left):
+        group = [work for work in works if name in work.left]
+        _handle_table(registry, indexer, name, group)
+        for work in group:
+            del work.left[name]
+            if not work.left:
+                yield _settle(queue, work)
+
+
+def _understand(registry: Registry, message: Message) -> _Work:
+    work = _Work(message, f"event {message.body[:60]!r}")
+    try:
+        event = parse(message.body)
+        work.what = str(event)
+        if isinstance(event, ObjectsChanged):
+            work.left, work.passed_over = _by_table(registry.tables(), event.objects)
+        else:
+            work.left[registry.table(event.table).name] = _Named(event.added, event.removed)
+    except UsageError as error:
+        work.problems, work.hopeless = [str(error)], True
+    return work
+
+
+def _by_table(tables: Sequence[Table], objects: Sequence[str]) -> tuple[dict[str, _Named], int]:
+    """Which objects are files of which tables, and how many are of none. One can be of several tables: of all that
+    would list it."""
+    found: dict[str, list[str]] = {}
+    passed_over = 0
+    for url in objects:
+        mine = [
+            (table.name, path)
+            for table in tables
+            if url.startswith(f"{table.location}/") and _concerns(table, path := url[len(table.location) + 1 :])
+        ]
+        passed_over += not mine
+        for name, path in mine:
+            found.setdefault(name, []).append(path)
+    return {name: _Named(tuple(paths)) for name, paths in found.items()}, passed_over
+
+
+def _concerns(table: Table, path: str) -> bool:
+    return tells_of_change(table.format, path) if is_of_others(table.format) else belongs(path)
+
+
+def _handle_table(registry: Registry, indexer: Indexer, name: str, group: list[_Work]) -> None:
+    try:
+        table = registry.table(name)
+    except UsageError as error:  # dropped this moment
+        _refuse(group, error)
+        return
+    if is_url(table.location):
+        _attempt(table, group, lambda some: indexer.look(name, _paths(name, some)))
+        return
+    known = frozenset(registry.paths(table))
+    recorded: list[_Work] = []
+    others: list[_Work] = []
+    for work in group:
+        named = work.left[name]
+        is_recorded = known.issuperset(named.added) and known.isdisjoint(named.removed)
+        if is_recorded and work.message.attempts > 1:  # a file that is another one by now would fail as it did
+            _attempt(table, [work], lambda some: indexer.look(name, _paths(name, some)))
+        else:
+            (recorded if is_recorded else others).append(work)
+    if recorded:
+        _attempt(table, recorded, lambda some: _caught_up(indexer, table, _paths(name, some)))
+    if others:
+        _attempt(table, others, lambda _: indexer.sync(name))
+
+
+def _paths(name: str, group: Sequence[_Work]) -> frozenset[str]:
+    return frozenset(path for work in group for path in work.left[name].paths)
+
+
+def _caught_up(indexer: Indexer, table: Table, paths: frozenset[str]) -> SyncReport:
+    indexed, failures = indexer.catch_up(table, only=paths)
+    return SyncReport(table.name, indexed=indexed, failures=failures)
+
+
+def _attempt(table: Table, group: list[_Work], index: Callable[[list[_Work]], SyncReport]) -> None:
+    """Index what a group of messages names, and note in each what went wrong with it."""
+    try:
+        report = index(group)
+    except UsageError as error:
+        if len(group) > 1 and is_url(table.location):
+            # A file that does not fit into the table keeps those of other messages out no longer.
+            for work in group:
+                _attempt(table, [work], index)
+        else:
+            _refuse(group, error)
+        return
+    except (StoreError, OSError) as error:
+        for work in group:
+            work.problems.append(str(error))
+        return
+    for work in group:
+        mine = {f"{table.location}/{path}" for path in work.left[table.name].paths}
+        own = [each for each in report.failures if each.path in mine and not (each.passing and _is_gone(each.path))]
+        work.problems += [each.reason for each in (*own, *report.refused) if each.path in mine]
+        work.hopeless |= not all(each.passing for each in own)
+    group[0].indexed += report.indexed
+
+
+def _is_gone(path: str) -> bool:
+    """Compacted away or deleted: there is nothing left to index."""
+    try:
+        identify(path)
+    except FileNotFoundError:
+        return True
+    except (OSError, StoreError):
+        return False
+    return False
+
+
+def _refuse(group: Sequence[_Work], error: UsageError) -> None:
+    for work in group:
+        work.problems.append(str(error))
+        work.hopeless = True
+
+
+def _settle(queue: Queue, work: _Work) -> Handled:
+    """A message that is done is acknowledged, a hopeless one set aside; when the store or a disk failed, or a file
+    changed, it waits for the next try."""
+    problem = "; ".join(work.problems)
+    if not problem:
+        queue.acknowledge(work.message)
+    elif work.hopeless or work.message.attempts > MOST_ATTEMPTS:
+        queue.set_aside(work.message, problem)
+    return Handled(work.message, work.what, work.indexed, work.passed_over, problem)

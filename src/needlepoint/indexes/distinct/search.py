@@ -1,0 +1,284 @@
+"""An open distinct index: conditions pick values, and values have pages.
+
+    values   apple  banana  cherry  NaN  NULL       sorted; the last two places are for what has no place in the order
+    pages    0 2    1       0 1 2        1          of each value
+
+All conditions are about the one value of a row, so only values that every condition picks count. Three pages of ten
+rows hold what is drawn above:
+
+>>> index = DistinctIndex.of(
+...     Family("binary"), np.array([0, 10, 20, 30]), pa.array([b"apple", b"banana", b"cherry"], pa.large_binary()),
+...     starts=np.array([0, 2, 3, 6, 6, 7]), pages=np.array([0, 2, 1, 0, 1, 2, 1]), text=True,
+... )
+>>> str(index.find([Compare("fruit", "<", b"b")], 1.0).rows), index.find([Compare("fruit", "=", b"b")], 1.0).rows.count
+('0-10, 20-30', 0)
+>>> index.find([Not(Compare("fruit", "=", b"cherry")), StartsWith("fruit", b"b")], 1.0).why
+'1 of 3 values, on 1 of 3 pages'
+
+Stored (payload.py) are the rows of each page, the number of pages of each value, the gaps between those, and the
+values: numbers as differences, binaries as lengths and bytes.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from needlepoint.access import Rows
+from needlepoint.errors import NotIndexable
+from needlepoint.indexes.base import Answer, Condition
+from needlepoint.indexes.payload import damaged, pack, unpack
+from needlepoint.indexes.text.words import folded, folded_text, folds_alike
+from needlepoint.indexes.values import Family, joined_binaries
+from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.predicate import Between, Compare, In, IsNotNull, IsNull, Like, Not, Ordinal, StartsWith, after
+
+NAME = "distinct"
+VERSION = 1
+# Values of an IN that are searched one by one, and runs of values that are; more are looked at all at once.
+_FEW = 64
+
+Mask = npt.NDArray[np.bool_]
+
+_OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DistinctIndex:
+    """`starts` tells where the pages of each value begin in `pages`; NaN and NULL come after all values. `edges` are
+    the first row of each page and the number of rows; `text` says that the values are strings."""
+
+    family: Family
+    edges: Int64Array
+    values: pa.Array
+    starts: Int64Array
+    pages: npt.NDArray[np.unsignedinteger[Any]]
+    text: bool
+
+    @classmethod
+    def of(
+        cls, family: Family, edges: Int64Array, values: pa.Array, starts: Int64Array, pages: Int64Array, *, text: bool
+    ) -> DistinctIndex:
+        narrow = pages.astype(np.min_scalar_type(max(0, len(edges) - 2)))
+        return cls(family, edges, values, starts, narrow, text and family.form == "binary" and _are_texts(values))
+
+    def to_bytes(self) -> bytes:
+        counts = np.diff(self.starts)
+        pages = self.pages.astype(np.int64)
+        gaps = np.diff(pages, prepend=np.int64(0))
+        firsts = self.starts[:-1][counts > 0]
+        gaps[firsts] = pages[firsts]
+        if self.family.is_binary:
+            numbers, blobs = pc.binary_length(self.values).to_numpy(), [b"".join(self.values.to_pylist())]
+        else:
+            # Differences that leave 64 bits come back into them the same way.
+            numbers, blobs = np.diff(self.values.to_numpy().view(np.int64), prepend=np.int64(0)), []
+        return pack(NAME, VERSION, self.family.to_dict(), [np.diff(self.edges), counts, gaps, numbers], blobs)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, text: bool) -> DistinctIndex:
+        """What `to_bytes` wrote; IndexDamaged when the bytes are something else."""
+        header, arrays, blobs = unpack(NAME, VERSION, data)
+        try:
+            family = Family.from_dict(header)
+            sizes, counts, gaps, numbers = arrays
+            edges, starts = _sums(sizes), _sums(counts)
+            if starts[-1] != len(gaps) or (counts > len(gaps)).any():
+                raise ValueError(f"{len(gaps)} places where {starts[-1]} were announced")
+            sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(gaps)))
+            pages = sums[1:] - np.repeat(sums[starts[:-1]], counts)
+            if len(pages) and (pages.min() < 0 or pages.max() >= len(sizes)):
+                raise ValueError("a page that is not there")
+            values = _values(family, numbers, blobs)
+            if len(counts) != len(values) + 2:
+                raise ValueError(f"{len(values)} values, and pages of {len(counts)}")
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise damaged(NAME, str(error)) from error
+        return cls.of(family, edges, values, starts, pages, text=text)
+
+    @property
+    def memory(self) -> int:
+        return int(self.values.nbytes + self.starts.nbytes + self.pages.nbytes + self.edges.nbytes)
+
+    def texts(self) -> list[str]:
+        """The values as strings."""
+        if not self.text:
+            raise NotIndexable("the values are no strings.")
+        found: list[str] = self.values.cast(pa.large_string()).to_pylist()
+        return found
+
+    def find(self, conditions: Sequence[Condition], seconds: float) -> Answer:
+        masks = [mask for condition in conditions if (mask := self._picked(condition)) is not None]
+        if not masks:
+            return Answer(None)
+        picked = np.logical_and.reduce(masks)
+        pages = self._pages(picked)
+        why = (
+            f"{int(picked[:-2].sum()):,} of {len(self.values):,} values, "
+            f"on {int(pages.sum()):,} of {len(pages):,} pages"
+        )
+        return Answer(None if len(pages) and pages.all() else Rows.where(self.edges, pages), why)
+
+    def _pages(self, picked: Mask) -> Mask:
+        """The pages that hold any of the values."""
+        found = np.zeros(len(self.edges) - 1, np.bool_)
+        changes = np.flatnonzero(np.diff(picked, prepend=False, append=False))
+        if len(changes) <= 2 * _FEW:
+            for first, last in zip(changes[::2].tolist(), changes[1::2].tolist(), strict=True):
+                found[self.pages[self.starts[first] : self.starts[last]]] = True
+        else:
+            found[self.pages[np.repeat(picked, np.diff(self.starts))]] = True
+        return found
+
+    def _picked(self, condition: Condition) -> Mask | None:
+        """The values for which the condition can be TRUE, then whether it can for NaN and for NULL; None: it cannot be
+        said. NaN compares with no number in a way that all engines agree on, so it is picked unless it surely is not.
+        """
+        match condition:
+            case IsNull() | Not(IsNotNull()):
+                return self._mask(null=True)
+            case IsNotNull() | Not(IsNull()):
+                return self._mask((0, len(self.values)), nan=True)
+            case Compare(_, operator, value):
+                return self._compared(operator, value)
+            case Not(Compare(_, operator, value)):
+                return self._compared(_OPPOSITE[operator], value)
+            case In(_, values):
+                return self._any_of(values)
+            case Not(In(_, values)):
+                return self._unless(self._any_of(values))
+            case Between(_, low, high):
+                return self._between(low, high)
+            case Not(Between(_, low, high)):
+                return self._unless(self._between(low, high))
+            case StartsWith(_, prefix):
+                return self._begins(prefix)
+            case Not(StartsWith(_, prefix)):
+                return self._unless(self._begins(prefix))
+            case Like():
+                return self._like(condition)
+        return None
+
+    def _mask(self, *ranges: tuple[int, int], nan: bool = False, null: bool = False) -> Mask:
+        mask = np.zeros(len(self.values) + 2, np.bool_)
+        for first, last in ranges:
+            mask[first:last] = True
+        mask[-2:] = nan, null
+        return mask
+
+    def _unless(self, mask: Mask | None) -> Mask | None:
+        """Where NOT a condition can be TRUE, given where the condition is; that of NULL is NULL."""
+        if mask is None:
+            return None
+        inverted = ~mask
+        inverted[-2:] = True, False
+        if self.family.form == "float":
+            # Zero and minus zero are one value here, but NOT IN of DataFusion takes them apart.
+            first, last = self._equal(0.0)
+            inverted[first:last] = True
+        return inverted
+
+    def _equal(self, literal: Ordinal) -> tuple[int, int]:
+        """Where a value lies among the values, or would."""
+        return self._position(literal), self._position(literal, right=True)
+
+    def _position(self, literal: Ordinal, *, right: bool = False) -> int:
+        search: Any = bisect.bisect_right if right else bisect.bisect_left
+        if self.family.is_binary:
+            return int(search(self.values, literal, key=lambda value: value.as_py()))
+        return int(search(self.values.to_numpy(), literal))
+
+    def _compared(self, operator: str, value: Ordinal) -> Mask | None:
+        literal = self.family.literal(value)
+        if literal is None:
+            return None
+        first, last = self._equal(literal)
+        if operator == "=":
+            return self._mask((first, last))
+        # Of zero there are two, and one is perhaps less than the other: what is below or above zero begins with it.
+        below, above = (last, first) if self.family.form == "float" and literal == 0 else (first, last)
+        match operator:
+            case "<>":
+                return self._mask((0, below), (above, len(self.values)), nan=True)
+            case "<":
+                return self._mask((0, below), nan=True)
+            case "<=":
+                return self._mask((0, last), nan=True)
+            case ">":
+                return self._mask((above, len(self.values)), nan=True)
+            case ">=":
+                return self._mask((first, len(self.values)), nan=True)
+        return None
+
+    def _any_of(self, values: Sequence[Ordinal]) -> Mask | None:
+        literals = self.family.literals(values)
+        if literals is None:
+            return None
+        if len(literals) <= _FEW:
+            return self._mask(*map(self._equal, literals))
+        found = pc.is_in(self.values, value_set=self.family.array(literals))
+        return np.append(found.to_numpy(zero_copy_only=False), [False, False])
+
+    def _between(self, low: Ordinal, high: Ordinal) -> Mask | None:
+        ends = self.family.literals((low, high))
+        return None if ends is None else self._mask((self._position(ends[0]), self._position(ends[1], right=True)))
+
+    def _begins(self, prefix: bytes) -> Mask | None:
+        if self.family.form != "binary":
+            return None
+        beyond = after(prefix)
+        return self._mask((self._position(prefix), len(self.values) if beyond is None else self._position(beyond)))
+
+    def _like(self, like: Like) -> Mask | None:
+        if not self.text or (like.fold and not all(map(folds_alike, "".join(like.pieces)))):
+            return None
+        texts, pieces = self.values.cast(pa.large_string()), like.pieces
+        if like.fold:
+            texts, pieces = folded(texts), tuple(map(folded_text, pieces))
+        # (?s): a dot is a newline too.
+        pattern = f"(?s){'^' if like.starts else ''}{'.*'.join(map(_escaped, pieces))}{'$' if like.ends else ''}"
+        try:
+            found = pc.match_substring_regex(texts, pattern)
+        except pa.ArrowInvalid:
+            return None  # too long for a regular expression
+        return np.append(found.to_numpy(zero_copy_only=False), [False, False])
+
+
+def _escaped(text: str) -> str:
+    """As RE2 takes it literally: letters and digits as they are, the rest by number.
+
+    >>> _escaped("a.b")
+    'a\\\\x{2e}b'
+    """
+    return "".join(letter if letter.isalnum() else f"\\x{{{ord(letter):x}}}" for letter in text)
+
+
+def _are_texts(values: pa.Array) -> bool:
+    """Parquet files can hold strings that are no UTF-8."""
+    try:
+        values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _sums(counts: Int64Array) -> Int64Array:
+    """Zero, and the sum after each count; ValueError for counts that are none."""
+    if (counts < 0).any() or (counts >= 1 << 31).any():
+        raise ValueError("a count below zero, or a very large one")
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+
+
+def _values(family: Family, numbers: Int64Array, blobs: Sequence[bytes]) -> pa.Array:
+    if family.is_binary:
+        (blob,) = blobs
+        return joined_binaries(numbers, blob)
+    restored = np.cumsum(numbers)
+    return pa.array(restored.view(np.float64) if family.form == "float" else restored, family.arrow)

@@ -1,0 +1,53 @@
+"""The keys of one file as a payload, so that a key index can be built again without reading data pages.
+
+    NPKY  width (1 byte)  |  first bytes of all keys, second bytes, …  |  row numbers, 4 bytes each
+
+Keys (kind.py) in the order of their rows; row numbers little-endian, ascending. NULLs have neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from needlepoint.errors import PayloadDamaged
+from needlepoint.indexes.key.kind import key_bytes
+from needlepoint.parquet.write.embed import Payload
+from needlepoint.parquet.write.embedded import Embedded
+
+VERSION = 1
+_MAGIC = b"NPKY"
+
+KeysAndRows = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
+
+
+def payload(column: str, type: pa.DataType, parts: Sequence[KeysAndRows]) -> Payload:
+    """Of all keys of a column, given part by part."""
+    width = key_bytes(type)
+    keys = np.concatenate([keys for keys, _ in parts]) if parts else np.empty((0, width), np.uint8)
+    rows = np.concatenate([rows for _, rows in parts]) if parts else np.empty(0, np.int64)
+    head = _MAGIC + bytes([width])
+    # Bytes of the same place stand together: the upper ones hardly differ, and zstd makes little of them.
+    data = head + np.ascontiguousarray(keys.T).tobytes() + rows.astype("<u4").tobytes()
+    return Payload("key", (column,), VERSION, data, {"type": str(type)})
+
+
+def fits(entry: Embedded, type: pa.DataType) -> bool:
+    """Whether the entry holds keys of this type: those of another may have another order."""
+    return entry.version == VERSION and entry.options.get("type") == str(type)
+
+
+def read(data: bytes, type: pa.DataType, file_rows: int) -> list[KeysAndRows]:
+    width = key_bytes(type)
+    count, rest = divmod(len(data) - len(_MAGIC) - 1, width + 4)
+    if data[: len(_MAGIC)] != _MAGIC or rest or count < 0 or data[len(_MAGIC)] != width:
+        raise PayloadDamaged("", "the embedded keys are not keys", hint="Index the file again.")
+    start = len(_MAGIC) + 1
+    keys = np.frombuffer(data, np.uint8, count * width, start).reshape(width, count).T
+    rows = np.frombuffer(data, "<u4", count, start + count * width).astype(np.int64)
+    if count and (rows[-1] >= file_rows or (np.diff(rows) <= 0).any()):
+        raise PayloadDamaged("", "the embedded keys are of other rows", hint="Index the file again.")
+    return [(np.ascontiguousarray(keys), rows)]

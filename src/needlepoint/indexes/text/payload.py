@@ -1,0 +1,155 @@
+"""The payload of a text index: what tantivy wrote, and what is known beside it, as one run of bytes.
+
+    magic       4 bytes     b"NPTX"
+    version     u32
+    checksum    u64         XXH3 of everything that follows
+    length      u32         of the description
+    description             JSON, see Description
+    files                   each a zstd frame, one after the other, as the description lists them
+
+Numbers are little-endian. Unpacked into a directory, the files lie flat beside `description.json`:
+
+    meta.json, *.idx, *.term …      a tantivy index: one segment for each part of the rows, in their order
+    words.arrow                     all words in byte order, and in how many rows each occurs (Arrow IPC, mapped)
+    pairs                           a byte for each bucket of neighbouring words (pairs.py); may be empty
+    odd                             i64 rows that the index does not describe: they can always match
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from needlepoint.errors import NotIndexable
+from needlepoint.indexes.payload import ANY_SIZE
+from needlepoint.parquet.write.embedded import most_unpacked
+from needlepoint.stores.base import IndexDamaged
+
+MAGIC = b"NPTX"
+VERSION = 1
+DESCRIPTION, WORDS = "description.json", "words.arrow"
+_HEAD = struct.Struct("<4sIQI")
+
+# Level 1: postings are packed bits, of which higher levels save one hundredth more in five times the time.
+_ZSTD = pa.Codec("zstd", 1)
+_NAME = re.compile(r"[0-9a-z]+(\.[a-z]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """`parts` are how many rows each segment has; `letters` and `libraries` say by which tables text was taken apart
+    (words.py)."""
+
+    tokenizer: str
+    letters: str
+    libraries: str
+    rows: int
+    texts: int
+    total_words: int
+    parts: tuple[int, ...]
+
+
+def pack(description: Description, files: Mapping[str, bytes]) -> bytes:
+    """NotIndexable for what would be refused when it is unpacked."""
+    frames = {name: _ZSTD.compress(content, asbytes=True) for name, content in sorted(files.items())}
+    sizes = [[name, len(frame), len(files[name])] for name, frame in frames.items()]
+    told = json.dumps({**asdict(description), "files": sizes}).encode()
+    body = b"".join([struct.pack("<I", len(told)), told, *frames.values()])
+    unpacked = sum(map(len, files.values()))
+    if unpacked > most_unpacked(len(body), ANY_SIZE):
+        raise NotIndexable(f"{len(body):,} bytes of a text index would become {unpacked:,} when they are unpacked.")
+    return _HEAD.pack(MAGIC, VERSION, xxhash.xxh3_64_intdigest(body), len(told)) + body[4:]
+
+
+def unpack(payload: bytes, directory: Path) -> None:
+    """Into an empty directory; IndexDamaged when the bytes are not a payload, or would become too many."""
+    try:
+        told, files = _parsed(payload)
+        for file in files:
+            content = file.content()
+            if file.name == WORDS:
+                _check_words(content)
+            (directory / file.name).write_bytes(content)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error, pa.ArrowException) as error:
+        raise IndexDamaged(f"a text index is damaged: {error}.") from error
+    (directory / DESCRIPTION).write_bytes(told)
+
+
+def _check_words(content: bytes) -> None:
+    """They are mapped and read as they are from now on: places in them that lie outside would end the process."""
+    try:
+        pa.ipc.open_file(pa.py_buffer(content)).read_all().validate(full=True)
+    except OSError as error:  # pyarrow's, not the disk's
+        raise ValueError(f"its words cannot be read: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A file as it is listed, not unpacked yet."""
+
+    name: str
+    frame: bytes
+    size: int
+
+    def content(self) -> bytes:
+        if not self.size:
+            return b""
+        try:
+            found: bytes = _ZSTD.decompress(self.frame, self.size, asbytes=True)
+        except OSError as error:  # pyarrow's, not the disk's
+            raise ValueError(f"{self.name} cannot be unpacked: {error}") from error
+        return found
+
+
+def _parsed(payload: bytes) -> tuple[bytes, list[_Packed]]:
+    magic, version, checksum, length = _HEAD.unpack_from(payload)
+    if magic != MAGIC or version != VERSION:
+        raise ValueError("it does not begin as one")
+    if xxhash.xxh3_64_intdigest(payload[_HEAD.size - 4 :]) != checksum:
+        raise ValueError("its checksum differs")
+    told = payload[_HEAD.size : _HEAD.size + length]
+    at, files = _HEAD.size + length, []
+    for name, packed, size in json.loads(told)["files"]:
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == DESCRIPTION:
+            raise ValueError("it lists a file that is none of its own")
+        if type(packed) is not int or type(size) is not int or min(packed, size) < 0:
+            raise ValueError("it lists a file of no size")
+        files.append(_Packed(name, payload[at : at + packed], size))
+        at += packed
+    if at != len(payload):
+        raise ValueError("its length differs")
+    unpacked = sum(file.size for file in files)
+    if unpacked > most_unpacked(len(payload), ANY_SIZE):
+        raise ValueError(f"{len(payload):,} bytes would become {unpacked:,}")
+    _described(told)
+    return told, files
+
+
+def _described(told: bytes) -> Description:
+    """From JSON; ValueError, KeyError or TypeError when it is something else."""
+    found: dict[str, Any] = json.loads(told)
+    description = Description(
+        str(found["tokenizer"]),
+        str(found["letters"]),
+        str(found["libraries"]),
+        int(found["rows"]),
+        int(found["texts"]),
+        int(found["total_words"]),
+        tuple(int(rows) for rows in found["parts"]),
+    )
+    if sum(description.parts) != description.rows or min(description.parts, default=1) < 1:
+        raise ValueError("its parts are not its rows")
+    return description
+
+
+def described(directory: Path) -> Description:
+    """Of what was unpacked."""
+    return _described((directory / DESCRIPTION).read_bytes())

@@ -1,0 +1,233 @@
+"""An open text index: rows that hold words, phrases, beginnings, and what LIKE asks of them.
+
+`find` goes from what costs little to what costs more, and stops when the answer is known: what is asked of words
+(patterns.py), whether such words and neighbours are in the file at all, and what to look for (plan.py),
+and only then tantivy's postings. When a scan would be quicker than that and reading what it finds, there is no answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import mmap
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from needlepoint.access import RowNumbers, Rows
+from needlepoint.errors import UsageError
+from needlepoint.indexes.base import Answer, Condition, Stored
+from needlepoint.indexes.text.build import MARK, TEXT
+from needlepoint.indexes.text.pairs import PairTable
+from needlepoint.indexes.text.patterns import TRIGRAMS, WORDS, Run, Runs, Word, wanted
+from needlepoint.indexes.text.payload import Description, described, unpack
+from needlepoint.indexes.text.plan import NOWHERE, PER_HIT, PER_OPTION, PER_ROW_READ, Search, Sought, Vocabulary
+from needlepoint.indexes.text.query_language import Fuzzy, parse
+from needlepoint.indexes.text.words import letters_in_use, libraries_in_use
+from needlepoint.parquet.read.caches import ByteCache
+from needlepoint.predicate import TextMatch
+from needlepoint.stores.base import IndexDamaged
+
+MOST_OPEN = 64  # indexes of a process; each has a thread of tantivy that watches its directory
+# Files that were compared with their checksums so many seconds ago are opened without comparing them again.
+JUST_CHECKED = 1.0
+
+_SEARCHERS: ByteCache[tuple[Any, Any]] = ByteCache(MOST_OPEN)
+
+
+@functools.cache
+def load_tantivy() -> Any:
+    try:
+        import tantivy
+    except ImportError as error:
+        raise UsageError(
+            "text indexes need tantivy, which is not installed.", hint="Install needlepoint[text]."
+        ) from error
+    return tantivy
+
+
+@contextlib.contextmanager
+def tantivy_failures() -> Iterator[None]:
+    """What tantivy raises about its files, as IndexDamaged. Its panics are no Exceptions."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, IndexDamaged, UsageError):
+        raise
+    except BaseException as error:
+        raise IndexDamaged(f"a text index cannot be read: {str(error)[:200]}.") from error
+
+
+class TextIndex:
+    """Rows are ascending, and never too few: those the index does not describe (`odd`) are among all answers."""
+
+    def __init__(self, stored: Stored) -> None:
+        self._stored = stored
+        self._lock = threading.Lock()
+        self._tantivy = load_tantivy()
+        self._unpack()
+        try:
+            self.description: Description = described(self._directory)
+            self.odd: RowNumbers = np.frombuffer((self._directory / "odd").read_bytes(), "<i8").astype(np.int64)
+            self.vocabulary = _vocabulary(self._directory / "words.arrow")
+            pairs = PairTable((self._directory / "pairs").read_bytes())
+            if len(self.odd) and (self.odd.min() < 0 or self.odd.max() >= self.description.rows):
+                raise ValueError("its odd rows are none of its rows")
+        except (ValueError, KeyError, TypeError, OSError, pa.ArrowException) as error:
+            raise IndexDamaged(f"a text index is damaged: {error}.") from error
+        self._search = Search(TEXT, self.description.rows, self.total_words, self.vocabulary, pairs)
+        self._firsts = np.concatenate(([0], np.cumsum(self.description.parts)))[:-1].astype(np.int64)
+        self._tokenizer = TRIGRAMS if self.description.tokenizer == "trigram" else WORDS
+        # Built where other characters were letters, the index is asked for ASCII only.
+        self._certain = None if _same_letters(self.description) else str.isascii
+        self.memory = 10_000 + self.odd.nbytes + len(pairs)  # words and postings are mapped
+
+    @property
+    def texts(self) -> int:
+        """Rows that are not NULL."""
+        return self.description.texts
+
+    @property
+    def total_words(self) -> int:
+        """Words of all texts, each as often as it occurs."""
+        return self.description.total_words
+
+    @property
+    def by_words(self) -> bool:
+        """Whether words are found as words. If not (trigrams, or built by other tables of letters), the methods that
+        take words answer None: any row can have them."""
+        return self._tokenizer is WORDS and self._certain is None
+
+    def document_frequency(self, word: str) -> int | None:
+        """In how many rows the word, as `words()` gives it, occurs; odd rows are not counted."""
+        if not self.by_words:
+            return None
+        return int(self.vocabulary.rows[self.vocabulary.matching(Word(word))].sum())
+
+    def rows_with(self, word: str) -> RowNumbers | None:
+        """The word, as `words()` gives it."""
+        return self.rows_with_phrase([word])
+
+    def rows_with_phrase(self, words: Sequence[str]) -> RowNumbers | None:
+        """The words, one directly after the other."""
+        return self._rows(self._search.one(Run(tuple(map(Word, words))))) if self.by_words else None
+
+    def rows_with_prefix(self, prefix: str) -> RowNumbers | None:
+        """A word that begins so."""
+        return self._rows(self._search.one(Run((Word(prefix, open_right=True),)))) if self.by_words else None
+
+    def rows_with_fuzzy(self, word: str, distance: int) -> RowNumbers | None:
+        """A word that becomes this one with at most `distance` (0 to 2) letters added, left out or changed, or two
+        neighbours exchanged."""
+        return self._rows(self._search.fuzzy(Fuzzy(word, distance))) if self.by_words else None
+
+    def find(self, conditions: Sequence[Condition], seconds: float) -> Answer:
+        asked = [wanted(condition, self._tokenizer, self._certain) for condition in conditions]
+        understood = [options for options in asked if options is not None]
+        queries = [each.query for each in conditions if isinstance(each, TextMatch)] if self.by_words else []
+        if not understood and not queries:
+            return Answer(None, "nothing that can be asked of words")
+        shown = " ".join(filter(None, [_shown(understood), *queries]))
+        if sum(map(len, understood)) * PER_OPTION > seconds + PER_OPTION:
+            return Answer(None, f"{shown}: a scan is quicker")
+        parts = [each for query in queries if (each := self._search.matching(parse(query))) is not None]
+        if understood:
+            parts.append(self._sought(understood))
+        if not parts:
+            return Answer(None, f"{shown}: only words that are not to be there")
+        sought = self._search.both(parts)
+        if sought.seconds + sought.expected * (PER_HIT + PER_ROW_READ) > seconds:
+            return Answer(None, f"{shown}: about {sought.expected:,.0f} rows, a scan is quicker")
+        rows = self._rows(sought)
+        # One phrase finds little that does not match; several, or trigrams, may stand in another order.
+        exact = self._tokenizer is WORDS and all(len(runs) == 1 for options in understood for runs in options)
+        return Answer(Rows.of(rows), f"{shown}: {len(rows):,} rows", exact)
+
+    def _sought(self, understood: Sequence[Sequence[Runs]]) -> Sought:
+        together = [run for options in understood if len(options) == 1 for run in options[0]]
+        parts = [self._search.all_of(together)] if together else []
+        for options in understood:
+            if NOWHERE in parts:
+                break
+            if len(options) != 1:
+                parts.append(self._search.any_of(options))
+        return self._search.both(parts)
+
+    def _rows(self, sought: Sought) -> RowNumbers:
+        if sought.most == 0:
+            return self.odd
+        with tantivy_failures():
+            searcher, schema = self._opened()
+            # The same score for all spares scoring.
+            query = self._tantivy.Query.const_score_query(sought.query(self._tantivy, schema), 1.0)
+            # Tantivy makes room for as many as it is asked for, before it looks.
+            hits = searcher.search(query, limit=max(1, min(sought.most, searcher.num_docs)), count=False).hits
+            rows: RowNumbers = np.fromiter((hit[1].doc for hit in hits), np.int64, len(hits))
+            if len(self._firsts) > 1:
+                rows += self._firsts[np.fromiter((hit[1].segment_ord for hit in hits), np.int64, len(hits))]
+        rows.sort()
+        return np.union1d(rows, self.odd) if len(self.odd) else rows
+
+    def _unpack(self) -> None:
+        """Find the files, each with every byte as it was written. The inode tells a directory from one that lay in its
+        place before: what is open of that one may be damaged."""
+        self._directory = self._stored.directory(unpack)
+        self._key = (str(self._directory), self._directory.stat().st_ino)
+        self._checked = time.monotonic()
+
+    def _opened(self) -> tuple[Any, Any]:
+        """Tantivy's searcher and schema."""
+        held = _SEARCHERS.get(self._key)
+        if held is not None:
+            return held
+        with self._lock:
+            if time.monotonic() - self._checked > JUST_CHECKED:
+                self._unpack()
+            try:
+                found = _open(self._directory, self.description.parts)
+            except IndexDamaged:
+                # Swept meanwhile, perhaps: unpacked again it lies where it lay.
+                self._unpack()
+                found = _open(self._directory, self.description.parts)
+            _SEARCHERS.put(self._key, found, 1)
+        return found
+
+
+def _same_letters(description: Description) -> bool:
+    return description.libraries == libraries_in_use() or description.letters == letters_in_use()
+
+
+def _open(directory: Path, parts: tuple[int, ...]) -> tuple[Any, Any]:
+    tantivy = load_tantivy()
+    with tantivy_failures():
+        index = tantivy.Index.open(str(directory))
+        index.config_reader("manual")
+        searcher, schema = index.searcher(), index.schema
+        marks = searcher.search(tantivy.Query.term_query(schema, MARK, "edge"), limit=2 * len(parts) + 2).hits
+    edges = {(hit[1].segment_ord, hit[1].doc) for hit in marks}
+    if edges != {(part, row) for part, rows in enumerate(parts) for row in (0, rows - 1)}:
+        raise IndexDamaged("the rows of a text index are not where they should be.")
+    return searcher, schema
+
+
+def _vocabulary(path: Path) -> Vocabulary:
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all().combine_chunks()
+    table.validate(full=True)  # offsets that point outside would end the process
+    words, rows = table.column("word"), table.column("rows")
+    if words.type != pa.large_binary() or rows.type != pa.int64() or words.null_count or rows.null_count:
+        raise ValueError("its words are of another type")
+    if len(table) == 0:
+        return Vocabulary(pa.array([], pa.large_binary()), np.zeros(0, np.int64))
+    return Vocabulary(words.chunk(0), rows.chunk(0).to_numpy())
+
+
+def _shown(understood: Iterable[Sequence[Runs]]) -> str:
+    runs = dict.fromkeys(run for options in understood for runs in options for run in runs)
+    text = " ".join(f"'{run}'" for run in runs)
+    return text if len(text) < 80 else f"{text[:77]}…"

@@ -1,0 +1,55 @@
+"""What scores are made with, told by an index of a file's words instead of its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from needlepoint.access import RowNumbers
+from needlepoint.indexes.text.evaluation import Statistics
+from needlepoint.indexes.text.query_language import Fuzzy, Prefix, Term, Word
+
+
+class WordIndex(Protocol):
+    """An index of the words of one file; `odd` are rows it does not describe."""
+
+    @property
+    def odd(self) -> RowNumbers: ...
+
+    @property
+    def texts(self) -> int:
+        """Rows that are not NULL."""
+        ...
+
+    @property
+    def total_words(self) -> int:
+        """Each as often as it occurs."""
+        ...
+
+    def document_frequency(self, word: str) -> int | None:
+        """In how many rows a word occurs; None when it cannot be told."""
+        ...
+
+    def rows_with_prefix(self, prefix: str) -> RowNumbers | None:
+        """Rows that have a word that begins so, and odd ones; None when it cannot be told."""
+        ...
+
+
+def statistics(index: WordIndex, wanted: Sequence[Term]) -> Statistics | None:
+    """Those of the file; None when its texts must be read for them."""
+    if len(index.odd):
+        return None
+    found: dict[Term, int] = {}
+    for term in wanted:
+        match term:
+            case Word(text):
+                count = index.document_frequency(text)
+            case Prefix(text):
+                rows = index.rows_with_prefix(text)
+                count = None if rows is None else len(rows)
+            case Fuzzy():
+                count = None  # of these an index may name too many
+        if count is None:
+            return None
+        found[term] = count
+    return Statistics(index.texts, index.total_words, found)

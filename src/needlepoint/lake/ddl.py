@@ -1,0 +1,145 @@
+"""Tables and indexes, checked before they are declared."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from needlepoint.errors import NotIndexable, UsageError
+from needlepoint.indexes import kinds
+from needlepoint.indexes.key.kind import check_key_index
+from needlepoint.lake.batch_writer import refuse_of_others
+from needlepoint.objects import is_url
+from needlepoint.tables.discovery import discover_table, read_schemas
+from needlepoint.tables.formats.table_formats import check_plain, decide, is_of_others, open_log
+from needlepoint.tables.listing import list_files
+from needlepoint.tables.model import Table, check_name
+
+if TYPE_CHECKING:
+    from needlepoint.lake.lake import Lake
+
+
+def create_table(lake: Lake, name: str, location: str | Path | None, format: str | None) -> None:
+    check_name("a table", name)
+    decided, place = decide(directory_of(name, lake.place(name, location)), format)
+    if is_of_others(decided):
+        _create_table_of_others(lake, name, place, decided)
+        return
+    listing = list_files(place)
+    if format is None:
+        check_plain(place, listing)
+    paths = list(listing.files)
+    if not paths:
+        there = is_url(place) or Path(place).is_dir()
+        if place.endswith(".parquet"):
+            raise _is_a_file(name, place)
+        raise UsageError(
+            f"{'there are no Parquet files in' if there else 'there is no directory'} {place}.",
+            hint="Name the directory that holds them, or write some first with `needle ingest`.",
+        )
+    found = discover_table(place, paths, skip_unfinished=lake.settings.unfinished == "skip")
+    lake.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
+    lake.indexer.sync(name)
+
+
+def directory_of(name: str, place: str) -> str:
+    """The directory that a pattern means, if all Parquet files in it match. A table has all files of its directory,
+    also those that come later; so a single file is refused: nobody who names one asks for its neighbours."""
+    if is_url(place):
+        if "*" in place and place.lower().endswith(".parquet"):  # else it is a key that has such letters
+            raise _is_a_pattern(place, f"`needle create-table {name} {_before_pattern(place)}`")
+        return place
+    if os.path.lexists(place) or not glob.has_magic(place):
+        if Path(place).is_file():
+            raise _is_a_file(name, place)
+        return place
+    directory = _before_pattern(place)
+    return all_of_directory(name, directory, Path(directory).glob(place.removeprefix(directory).lstrip("/")))
+
+
+def all_of_directory(name: str, directory: str, paths: Iterable[Path]) -> str:
+    """The directory, if these are all its Parquet files."""
+    files = {f"{directory}/{path}" for path in list_files(directory).files}
+    named = files.intersection(map(str, paths))
+    if not files or not named:
+        raise UsageError(
+            f"there is no Parquet file like that in {directory}.", hint="Name the directory that holds them."
+        )
+    if files != named:
+        raise UsageError(
+            f"these are {len(named):,} of {len(files):,} Parquet files in {directory}, and a table has all of them.",
+            hint=f"`needle create-table {name} {shlex.quote(directory)}` takes all; or move these into a directory.",
+        )
+    return directory
+
+
+def _before_pattern(place: str) -> str:
+    """
+    >>> _before_pattern("/data/year=*/*.parquet")
+    '/data'
+    """
+    parts = place.split("/")
+    first = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+    return "/".join(parts[:first]) or "/"
+
+
+def _is_a_pattern(place: str, instead: str) -> UsageError:
+    return UsageError(
+        f"{place} is a pattern, and a table has all files below a prefix.", hint=f"Name the prefix: {instead}."
+    )
+
+
+def _is_a_file(name: str, place: str) -> UsageError:
+    directory = place.rpartition("/")[0]
+    return UsageError(
+        f"{place} is one file, and a table has all Parquet files of a directory.",
+        hint=f"`needle create-table {name} {shlex.quote(directory)}` takes all; or give it a directory of its own.",
+    )
+
+
+def _create_table_of_others(lake: Lake, name: str, place: str, format: str) -> None:
+    log = open_log(format, place).current()
+    found = log.discover(read_schemas(place, list(log.files), log.taken))
+    for error in found.unreadable:
+        raise error
+    lake.registry.create_table(name, place, found.schema, found.partitions, found.mixed, format)
+    lake.indexer.sync(name)
+
+
+def check_index(
+    lake: Lake, table: str, columns: tuple[str, ...], kind: str, embed: bool, options: Mapping[str, Any]
+) -> Table:
+    """The table, if it can have such an index."""
+    found = lake.registry.table(table)
+    if is_of_others(found.format) and not set(columns).issubset(found.schema.names):
+        lake.sync(table)  # its log may have the column by now
+        found = lake.registry.table(table)
+    fields = [found.field(each) for each in columns]
+    if len(set(columns)) != len(columns) or not columns:
+        raise UsageError(f"an index on {', '.join(columns) or 'no column'}.", hint="Name each column once.")
+    for each in found.partitions:
+        if each in columns:
+            raise NotIndexable(
+                f"column '{each}' of table '{table}' is a partition column.",
+                hint="Partitions are pruned without an index.",
+            )
+    if not isinstance(embed, bool):
+        raise UsageError(f"embed is {embed!r}.", hint="It is true or false.")
+    if embed:
+        refuse_of_others(lake, table, "Leave embed out: the index then lies in the store.")
+    try:
+        json.dumps(options)
+    except (TypeError, ValueError):
+        raise UsageError(f"options of an index are texts and numbers, not {options!r}.") from None
+    if "compat" in options and not embed:
+        raise UsageError("compat is for readers of the files.", hint="Give embed=True too.")
+    if kind == "key":
+        check_key_index(table, fields, options)
+    else:
+        kinds.kind(kind).check(table, fields, options)
+    return found

@@ -1,0 +1,189 @@
+"""Which files of a table are to be rewritten, and into how many.
+
+Without an order those that are smaller than half of the target, packed into files of about the target; with one, all
+files of a partition, unless that was done before and nothing was added since. Files of another schema keep files of
+their own: nothing is cast.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from needlepoint.errors import FileError, UnknownName, UsageError
+from needlepoint.maintenance.ordering import LAYOUT, Order, is_sortable
+from needlepoint.objects import concurrently, is_url
+from needlepoint.parquet.write.rewrite import Form, form_of
+from needlepoint.tables import partitions
+from needlepoint.tables.model import File, Table
+
+MIB = 1 << 20
+TARGET = 128 * MIB
+SMALLEST_SHARE = 0.5  # of the target; what is smaller is a small file
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How the files of a table are to be. `partition` are values that restrict it to some partitions, as in paths."""
+
+    target: int = TARGET
+    order: Order | None = None
+    page_rows: int | None = None
+    partition: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Files of one partition that become `outputs` others."""
+
+    directory: str
+    files: tuple[File, ...]
+    outputs: int
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.identity.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is to be done, and which files stay as they are though they should not, with the reason."""
+
+    groups: tuple[Group, ...]
+    left: tuple[tuple[str, str], ...] = ()
+
+
+def check(table: Table, wish: Wish) -> None:
+    if wish.target < 1:
+        raise UsageError(f"files of {wish.target} bytes.", hint="The target is a number of bytes above 0.")
+    if wish.page_rows is not None and wish.page_rows < 1:
+        raise UsageError(f"pages of {wish.page_rows} rows.", hint="A page has 1 row or more.")
+    for column in wish.order.columns if wish.order is not None else ():
+        if column in table.partitions:
+            raise UsageError(
+                f"column '{column}' of table '{table.name}' is a partition column.",
+                hint="All rows of a file have the same value of it.",
+            )
+        if not is_sortable(table.field(column).type):
+            raise UsageError(f"column '{column}' is {table.field(column).type}, which has no order.")
+    for name, _ in wish.partition:
+        if name not in table.partitions:
+            raise UnknownName("partition column", name, table.partitions, where=f" of table '{table.name}'")
+
+
+def of_partition(table: Table, files: Sequence[File], wanted: Sequence[tuple[str, str]]) -> list[File]:
+    """The files whose partition values are these, given as in paths."""
+    fields = [table.schema.field(name) for name, _ in wanted]
+    values = {name: _value(table.schema.field(name), value) for name, value in wanted}
+    return [file for file in files if not wanted or partitions.typed(file.path, fields, table.location) == values]
+
+
+def _value(field: pa.Field, text: str) -> pa.Scalar:
+    plain = None if text == partitions.HIVE_NULL else text
+    try:
+        return pa.scalar(plain, pa.string()).cast(field.type)
+    except pa.ArrowInvalid:
+        raise UsageError(f"'{text}' is not a value of column '{field.name}', which is {field.type}.") from None
+
+
+def choose(table: Table, files: Sequence[File], wish: Wish, largest_page: Callable[[File], int]) -> Choice:
+    """What is to be rewritten of these files. `largest_page` tells how many rows the largest page of a file has."""
+    candidates = []
+    for file in of_partition(table, files, wish.partition):
+        small = file.identity.size < wish.target * SMALLEST_SHARE
+        coarse = wish.page_rows is not None and largest_page(file) > wish.page_rows
+        if wish.order is not None or small or coarse:
+            candidates.append((file, coarse))
+    kinds: dict[tuple[str, tuple[str, str]], list[tuple[File, Form, bool]]] = {}
+    left: list[tuple[str, str]] = []
+    refused: dict[tuple[str, str], str | None] = {}
+    for (file, coarse), form in zip(candidates, _forms(table, [file for file, _ in candidates]), strict=True):
+        if isinstance(form, FileError):
+            left.append((file.path, form.message))
+            continue
+        if form.kind not in refused:
+            refused[form.kind] = form.refused()
+        why = refused[form.kind] or _lacking(form, wish)
+        if why is not None:
+            left.append((file.path, why))
+            continue
+        kinds.setdefault((file.path.rpartition("/")[0], form.kind), []).append((file, form, coarse))
+    groups = [group for (directory, _), found in kinds.items() for group in _groups(directory, found, wish)]
+    return Choice(tuple(groups), tuple(left))
+
+
+def _forms(table: Table, files: Sequence[File]) -> list[Form | FileError]:
+    def form(file: File) -> Form | FileError:
+        try:
+            return form_of(f"{table.location}/{file.path}", file.identity)
+        except FileError as error:
+            return error
+
+    if is_url(table.location):
+        return concurrently(form, files)
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(form, files))
+
+
+def _lacking(form: Form, wish: Wish) -> str | None:
+    missing = [name for name in wish.order.columns if name not in form.schema.names] if wish.order is not None else []
+    return f"it has no column '{missing[0]}' to sort by" if missing else None
+
+
+def _groups(directory: str, found: Sequence[tuple[File, Form, bool]], wish: Wish) -> Iterator[Group]:
+    files = [file for file, _, _ in found]
+    if wish.order is not None:
+        coarse = any(each for _, _, each in found)
+        if coarse or not _is_laid_out([form for _, form, _ in found], wish.order):
+            size = sum(file.identity.size for file in files)
+            yield Group(directory, tuple(files), max(1, -(-size // wish.target)))
+        return
+    bin: list[File] = []
+    # The smallest first: as many as possible are together, and what is left over alone is the largest.
+    for file in sorted(files, key=lambda file: (file.identity.size, file.path)):
+        if bin and sum(each.identity.size for each in bin) + file.identity.size > wish.target:
+            yield from _bin(directory, bin, found)
+            bin = []
+        bin.append(file)
+    yield from _bin(directory, bin, found)
+
+
+def _bin(directory: str, bin: Sequence[File], found: Sequence[tuple[File, Form, bool]]) -> Iterator[Group]:
+    coarse = {file for file, _, each in found if each}
+    if len(bin) > 1 or any(file in coarse for file in bin):
+        yield Group(directory, tuple(bin), 1)
+
+
+def layout_mark(order: Order) -> tuple[bytes, bytes]:
+    """What a rewritten file says of its order. Those of one rewrite have the same."""
+    told = {"columns": list(order.columns), "zorder": order.zorder, "rewrite": uuid.uuid4().hex}
+    return LAYOUT, json.dumps(told).encode()
+
+
+def _is_laid_out(forms: Sequence[Form], order: Order) -> bool:
+    """Whether these files are what one rewrite in this order left."""
+    marks = {form.key_value.get(LAYOUT, b"") for form in forms}
+    if len(marks) != 1:
+        return False
+    try:
+        told: Mapping[str, object] = json.loads(marks.pop())
+        return (told["columns"], told["zorder"]) == (list(order.columns), order.zorder)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def swaps(groups: Sequence[Group], most_bytes: int) -> Iterator[list[Group]]:
+    """Groups that are exchanged in one batch: few enough that what a crash undoes is little."""
+    some: list[Group] = []
+    for group in groups:
+        if some and sum(each.bytes for each in some) + group.bytes > most_bytes:
+            yield some
+            some = []
+        some.append(group)
+    if some:
+        yield some

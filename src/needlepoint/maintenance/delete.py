@@ -1,0 +1,183 @@
+"""Deleting rows: files that have some are rewritten without them, files of nothing else leave, all in one moment.
+
+    find      which rows of which files, through the indexes
+    rewrite   each file into staging, a row group at a time; what is embedded in it is embedded again
+    swap      one batch adds the new files and takes out the old ones, which are deleted
+    index     what the new files lack
+
+A delete that rewrites very much does so in several swaps. One that is killed leaves what was swapped; done again, it
+deletes the rest.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from needlepoint.errors import FileChanged, TableChanged, UnknownName, UsageError
+from needlepoint.maintenance.choose import Wish, check, of_partition
+from needlepoint.objects import identify, remove_directory
+from needlepoint.parquet.write.rewrite import form_of, without_rows
+from needlepoint.query.scan.row_matches import Matches, find_matches
+from needlepoint.query.sql.statements import quoted
+from needlepoint.tables.model import File, Table
+from needlepoint.tables.partitions import HIVE_NULL
+from needlepoint.tables.schemas import plain
+from needlepoint.tables.staged_file import StagedFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from needlepoint.lake.lake import Lake
+
+MOST_TRIES = 5
+DEFAULT_PAGE_ROWS = 20_000  # as Spark and pyarrow have them
+SWAP_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What was deleted, or would be: rows, files that were rewritten without them and files of nothing else. `bytes`
+    are those of the files that had them, `new_bytes` of those that have taken their place."""
+
+    rows: int = 0
+    rewritten: int = 0
+    removed: int = 0
+    bytes: int = 0
+    new_bytes: int = 0
+
+    def and_also(self, other: Deleted) -> Deleted:
+        return Deleted(
+            self.rows + other.rows,
+            self.rewritten + other.rewritten,
+            self.removed + other.removed,
+            self.bytes + other.bytes,
+            self.new_bytes + other.new_bytes,
+        )
+
+
+def delete(lake: Lake, name: str, where: str, *, dry_run: bool = False, swap_bytes: int = SWAP_BYTES) -> Deleted:
+    """Delete the rows of a table for which a condition is true. Files that change meanwhile are looked at again."""
+    done = Deleted()
+    for attempt in range(1, MOST_TRIES + 1):
+        lake.sync(name)
+        try:
+            table, found = find_matches(lake.engine, name, where)
+            some: list[Matches] = []
+            for each in found:
+                if some and sum(one.file.identity.size for one in some) + each.file.identity.size > swap_bytes:
+                    done = done.and_also(_swap(lake, table, some, dry_run))
+                    some = []
+                some.append(each)
+            return done.and_also(_swap(lake, table, some, dry_run)) if some else done
+        except (FileChanged, TableChanged):
+            if attempt == MOST_TRIES:
+                raise
+            done = Deleted() if dry_run else done
+    raise AssertionError  # never reached
+
+
+def delete_files(lake: Lake, name: str, paths: Sequence[str], *, dry_run: bool = False) -> Deleted:
+    """Delete whole files of a table, named by their paths, relative to the table's location or with it."""
+    lake.sync(name)
+    table = lake.registry.table(name)
+    known = {file.path: file for file in lake.registry.files(table)}
+    wanted = dict.fromkeys(path.removeprefix(f"{table.location}/") for path in paths)
+    for path in wanted:
+        if path not in known:
+            raise UnknownName("file", path, known, where=f" in table '{name}'")
+    return remove_files(lake, table, [known[path] for path in wanted], dry_run=dry_run)
+
+
+def drop_partition(lake: Lake, name: str, values: Mapping[str, object], *, dry_run: bool = False) -> Deleted:
+    """Delete the files with these partition values. A value can be None, for the partition of NULL."""
+    if not values:
+        raise UsageError("which partition is to be dropped?", hint="For example year=2023.")
+    lake.sync(name)
+    table = lake.registry.table(name)
+    wanted = tuple((key, HIVE_NULL if value is None else str(value)) for key, value in values.items())
+    check(table, Wish(partition=wanted))
+    return remove_files(lake, table, of_partition(table, lake.registry.files(table), wanted), dry_run=dry_run)
+
+
+def expire(lake: Lake, name: str, column: str, before: object, *, dry_run: bool = False) -> Deleted:
+    """Delete the rows whose column is less than a value."""
+    field = lake.registry.table(name).field(column)
+    type = plain(field.type)
+    kinds = (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp, pa.types.is_string)
+    if not any(is_kind(type) for is_kind in kinds):
+        raise UsageError(
+            f"column '{column}' is {type}.", hint="Rows expire by a date, a timestamp, a number or a text."
+        )
+    try:
+        literal = _literal(before, type)
+    except ValueError:
+        raise UsageError(f"'{before}' is not a value of column '{column}', which is {type}.") from None
+    return delete(lake, name, f"{quoted(column)} < {literal}", dry_run=dry_run)
+
+
+def _literal(value: object, type: pa.DataType) -> str:
+    """A value of a column's type as SQL writes it; ValueError when it is none."""
+    if pa.types.is_integer(type):
+        return str(int(str(value)))
+    if pa.types.is_date(type):
+        return f"DATE '{datetime.date.fromisoformat(str(value))}'"
+    if not pa.types.is_timestamp(type):
+        return "'" + str(value).replace("'", "''") + "'"
+    # A date is its beginning, and what has no zone is in UTC.
+    moment = datetime.datetime.fromisoformat(str(value).strip())
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
+    if type.tz is None:
+        return f"TIMESTAMP '{moment}'"
+    # TIMESTAMP '…Z' would be the same hands of a clock in the zone of the column.
+    return f"arrow_cast('{moment}Z', 'Timestamp(Microsecond, Some(\"UTC\"))')"
+
+
+def remove_files(lake: Lake, table: Table, files: Sequence[File], *, dry_run: bool = False) -> Deleted:
+    if not files:
+        return Deleted()
+    return _swap(lake, table, [Matches(file, None) for file in files], dry_run)
+
+
+def _swap(lake: Lake, table: Table, found: Sequence[Matches], dry_run: bool) -> Deleted:
+    partly = [each for each in found if each.rows is not None]
+    whole = [each.file for each in found if each.rows is None]
+    rows = sum(len(each.rows) for each in partly if each.rows is not None) + sum(file.rows or 0 for file in whole)
+    size = sum(each.file.identity.size for each in found)
+    for each in partly:
+        path = f"{table.location}/{each.file.path}"
+        if why := form_of(path, each.file.identity).refused():
+            raise UsageError(
+                f"{path} cannot be written without some of its rows: {why}.",
+                hint="Nothing of it was changed; write it anew by other means, and delete its file.",
+            )
+    if dry_run:
+        return Deleted(rows, len(partly), len(whole), size)
+    staging = lake.staging(table.name)
+    try:
+        staged = [_rewritten(lake, table, each, staging, number) for number, each in enumerate(partly)]
+        lake.publish(table.name, staged, staging, removed=[each.file for each in found])
+    finally:
+        if not lake.is_counted_on(table.name, staging):
+            remove_directory(str(staging))
+    lake.index_files(table.name)
+    return Deleted(rows, len(partly), len(whole), size, sum(file.size for file in staged))
+
+
+def _rewritten(lake: Lake, table: Table, found: Matches, staging: Path, number: int) -> StagedFile:
+    assert found.rows is not None
+    file = found.file
+    directory = file.path.rpartition("/")[0]
+    target = "/".join(filter(None, (str(staging), directory, f"{number:05d}.parquet")))
+    card = lake.engine.cards.get(file)
+    page_rows = card.largest_page() if card is not None else 0
+    source = f"{table.location}/{file.path}"
+    left = without_rows(source, file.identity, target, found.rows, page_rows or DEFAULT_PAGE_ROWS)
+    finisher = lake.finisher(table.name)
+    size = finisher(target) if finisher is not None else identify(target).size
+    return StagedFile(target, directory, size, left, own=True)

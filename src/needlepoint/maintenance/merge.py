@@ -1,0 +1,168 @@
+"""Several files become others, in tasks that can be pickled and run anywhere the files can be reached.
+
+    merge     some files become one: in the order they come, or sorted in memory
+    split     of files that become several sorted ones, each is cut into pieces, one for each range of keys
+    gather    the pieces of one range, sorted in memory, become a file
+
+Pieces are Arrow files beside the new files: rows travel with exactly their types. A task that is run twice, even at the
+same time, leaves pieces and files that nobody asks for.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from needlepoint.maintenance.ordering import LAYOUT, Order, ranks, sampled
+from needlepoint.objects import Identity, identify
+from needlepoint.parquet.write.rewrite import (
+    ROW_GROUP_ROWS,
+    Form,
+    Pages,
+    common_keys,
+    form_of,
+    opened,
+    read_unchanged,
+    taken,
+    write_rows,
+)
+
+# What is held in memory of files that are not sorted.
+BYTES_AT_ONCE = 256 << 20
+BATCH_ROWS = 1 << 14
+
+Finisher = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    path: str
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """`target` is where the new file goes, without the end of its name: each attempt writes one of its own. `keys` are
+    footer keys of it, besides those that all sources have. `pieces` stand in for the sources' rows where these were
+    split."""
+
+    sources: tuple[Source, ...]
+    target: str
+    pages: Pages
+    order: Order | None = None
+    keys: tuple[tuple[bytes, bytes], ...] = ()
+    pieces: tuple[str, ...] | None = None
+    finisher: Finisher | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    path: str
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """So many rows of a file at most."""
+
+    source: Source
+    columns: tuple[str, ...]
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One source of a group, and where the ranges begin."""
+
+    source: Source
+    order: Order
+    cuts: pa.Table
+    directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    part: int
+    path: str
+    rows: int
+
+
+def merge(task: Merge) -> Merged:
+    forms = [form_of(source.path, source.identity) for source in task.sources]
+    form = forms[0]
+    keys = {key: value for key, value in common_keys(forms).items() if key != LAYOUT} | dict(task.keys)
+    path = f"{task.target}-{uuid.uuid4().hex}.parquet"
+    rows = write_rows(path, form, keys, task.pages, _tables(task, form))
+    size = task.finisher(path) if task.finisher is not None and rows else identify(path).size
+    return Merged(path, rows, size)
+
+
+def _tables(task: Merge, form: Form) -> Iterator[pa.Table]:
+    if task.order is None:
+        yield from _in_portions(task.sources)
+        return
+    if task.pieces is None:
+        parts = [read_unchanged(source.path, source.identity) for source in task.sources]
+    else:
+        parts = [_read_piece(path, form.schema) for path in task.pieces]
+    table = _together(parts)
+    order = task.order.rows(table)
+    for start in range(0, len(order), ROW_GROUP_ROWS):
+        yield taken(table, order[start : start + ROW_GROUP_ROWS])
+
+
+def _in_portions(sources: Iterable[Source]) -> Iterator[pa.Table]:
+    """All rows as they come, in tables as large as row groups are."""
+    held: list[pa.Table] = []
+    for source in sources:
+        with opened(source.path, source.identity) as file:
+            for batch in file.iter_batches(BATCH_ROWS):
+                held.append(pa.Table.from_batches([batch]).replace_schema_metadata(None))
+                rows, size = sum(each.num_rows for each in held), sum(each.nbytes for each in held[-1:])
+                if rows >= ROW_GROUP_ROWS or size * len(held) >= BYTES_AT_ONCE:
+                    yield _together(held)
+                    held = []
+    if held:
+        yield _together(held)
+
+
+def _together(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).unify_dictionaries()
+
+
+def sample(task: Sample) -> pa.Table:
+    """Some rows of a file, of the columns to sort by."""
+    return sampled(read_unchanged(task.source.path, task.source.identity, task.columns), task.most)
+
+
+def split(task: Split) -> list[Piece]:
+    writers: dict[int, tuple[Piece, pa.ipc.RecordBatchStreamWriter]] = {}
+    Path(task.directory).mkdir(parents=True, exist_ok=True)
+    try:
+        for table in _in_portions([task.source]):
+            parts = ranks(task.order.keys(table), task.cuts)
+            order = np.argsort(parts, kind="stable")
+            found, starts = np.unique(parts[order], return_index=True)
+            for part, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+                if part not in writers:
+                    path = f"{task.directory}/{part}-{uuid.uuid4().hex}.arrow"
+                    options = pa.ipc.IpcWriteOptions(compression="zstd")
+                    writers[part] = (Piece(part, path, 0), pa.ipc.new_stream(path, table.schema, options=options))
+                piece, writer = writers[part]
+                writer.write_table(taken(table, rows))
+                writers[part] = (Piece(part, piece.path, piece.rows + len(rows)), writer)
+    finally:
+        for _, writer in writers.values():
+            writer.close()
+    return [piece for piece, _ in writers.values()]
+
+
+def _read_piece(path: str, schema: pa.Schema) -> pa.Table:
+    with pa.OSFile(path) as file, pa.ipc.open_stream(file) as reader:
+        return reader.read_all().cast(schema)

@@ -1,0 +1,13 @@
+"""The Parquet format: what a file's metadata is made of, byte by byte.
+
+thrift        the compact protocol that metadata is written in
+footer        the footer as frozen values
+footer_edit   a footer with other key/values or index places
+page_index    column and offset indexes
+page_headers  pages of a chunk without an offset index
+levels        where records begin in a nested column
+codecs        compression by the numbers Parquet gives it
+bloom_filter  split-block bloom filters of row groups
+int96         timestamps of Spark, Hive and Impala
+validation    whether a file can be given to other readers
+"""

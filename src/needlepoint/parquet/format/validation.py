@@ -1,0 +1,218 @@
+"""Whether a file can be given to other readers.
+
+A footer and the headers of pages say how many values there are and how large things get. Readers of other libraries
+believe that: one changed number makes them ask for hundreds of gigabytes, which ends the process, or fail in a way that
+cannot be caught. So our own reader looks first, once for each version of a file:
+
+    numbers     none negative, places inside the file, codecs and types that exist
+    counts      as many values as rows; far more than the bytes of a chunk let expect only if its page headers agree
+    first pages of each chunk the dictionary and the first data page, whose headers say how much a reader prepares for
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from needlepoint.errors import NotParquet
+from needlepoint.objects import Identity, OpenObject, identify, is_url, open_object
+from needlepoint.parquet.format import page_headers
+from needlepoint.parquet.format.codecs import ANY_GROWTH, MOST_GROWTH
+from needlepoint.parquet.format.footer import ColumnChunk, FileMetadata, SchemaElement, read_footer
+from needlepoint.parquet.format.page_headers import DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, PageHeader
+from needlepoint.parquet.format.thrift import ThriftError
+
+# parquet.thrift, Type, CompressionCodec, Encoding, ConvertedType and FieldRepetitionType: the highest that is known.
+_LAST_TYPE, _LAST_CODEC, _LAST_REPETITION = 7, 7, 2
+FIXED_LENGTH = 7
+# Values that a chunk may claim whatever its size, and so many more for each byte. A run of equal values takes a few
+# bytes however long it is: beyond this the headers of the pages, which are then few, are counted.
+ANY_CHUNK_VALUES, VALUES_IN_A_BYTE = 1 << 20, 512
+MOST_PAGE_VALUES = 1 << 27  # of a page that claims more than its bytes let expect
+# Bytes of one value of fixed length: readers make room for a batch of thousands.
+LONGEST_VALUE = 1 << 20
+ANY_CHUNK_GROWTH = 4 * ANY_GROWTH  # bytes that a chunk may become however small it is
+LEVELS = 100  # of a schema; deeper ones exhaust the stack of readers that call themselves
+_DICTIONARY_HEADER = 100  # bytes that old writers left out of the size of a chunk (PARQUET-816)
+_HEADER = 512  # bytes that hold the header of most pages
+_HINT = "The file is corrupt, or was made to do harm; write it again, or remove it."
+MOST_REMEMBERED = 200_000
+
+
+def check(file: OpenObject, metadata: FileMetadata) -> None:
+    """NotParquet, with the column, for a file whose numbers cannot be true."""
+    _check_schema(file, metadata.schema)
+    total = 0
+    for group in metadata.row_groups:
+        total += group.num_rows
+        for chunk in group.columns:
+            _check_chunk(file, chunk)
+    if total > 1 << 48:
+        raise _wrong(file, f"it claims {total:,} rows")
+    chunks = [chunk for group in metadata.row_groups for chunk in group.columns if group.num_rows]
+    if not is_url(file.path):  # there each chunk would be another request
+        _check_first_pages(file, chunks)
+    for chunk in chunks:
+        if _is_doubtful(chunk.num_values, chunk.total_compressed_size):
+            _check_pages(file, chunk)
+
+
+def _wrong(file: OpenObject, problem: str) -> NotParquet:
+    return NotParquet(file.path, problem, hint=_HINT)
+
+
+def _check_schema(file: OpenObject, schema: Sequence[SchemaElement]) -> None:
+    owed: list[int] = []
+    for element in schema:
+        while owed and owed[-1] == 0:
+            owed.pop()
+        if owed:
+            owed[-1] -= 1
+        if element.num_children:
+            owed.append(element.num_children)
+        if len(owed) > LEVELS:
+            raise _wrong(file, f"its schema has more than {LEVELS} levels")
+        kind, length = element.physical_type, element.type_length
+        if element.num_children == 0 and kind is not None and not 0 <= kind <= _LAST_TYPE:
+            raise _wrong(file, f"column {element.name} is of a type {kind} that does not exist")
+        if element.repetition is not None and not 0 <= element.repetition <= _LAST_REPETITION:
+            raise _wrong(file, f"column {element.name} is repeated in a way {element.repetition} that does not exist")
+        if kind == FIXED_LENGTH and not 0 <= (length or 0) <= LONGEST_VALUE:
+            raise _wrong(file, f"values of column {element.name} would have {length} bytes each")
+
+
+def _check_chunk(file: OpenObject, chunk: ColumnChunk) -> None:
+    name = ".".join(chunk.path)
+    if chunk.file_path:
+        raise NotParquet(
+            file.path, f"column {name} lies in another file, {chunk.file_path}",
+            hint="Name the data files themselves, not a summary of them.",
+        )  # fmt: skip
+    # Others begin at the dictionary page wherever it is said to be.
+    starts = (chunk.start, chunk.data_page_offset, chunk.dictionary_page_offset or 0)
+    size = chunk.total_compressed_size
+    if min(starts) < 0 or size < 0 or chunk.end > file.size or max(starts) > file.size:
+        raise _wrong(file, f"column {name} lies outside the file")
+    if chunk.num_values and chunk.data_page_offset >= chunk.end + _DICTIONARY_HEADER:
+        raise _wrong(file, f"the pages of column {name} lie behind its end")
+    if chunk.dictionary_page_offset and chunk.dictionary_page_offset + size > file.size:
+        raise _wrong(file, f"the dictionary of column {name} lies outside the file")
+    indexes = (
+        (chunk.offset_index_offset, chunk.offset_index_length),
+        (chunk.column_index_offset, chunk.column_index_length),
+        (chunk.bloom_filter_offset, chunk.bloom_filter_length),
+    )
+    for offset, length in indexes:
+        # Others read from the first index to the last at once, and make room for all that lies between.
+        if offset is not None and (min(offset, length or 0) < 0 or offset + (length or 0) > file.size):
+            raise _wrong(file, f"an index of column {name} lies outside the file")
+    if not 0 <= chunk.codec <= _LAST_CODEC:
+        raise _wrong(file, f"column {name} is compressed with a codec {chunk.codec} that does not exist")
+    if chunk.total_uncompressed_size < 0 or _grows_too_much(chunk.total_uncompressed_size, size):
+        raise _wrong(file, f"{size:,} bytes of column {name} would become {chunk.total_uncompressed_size:,}")
+
+
+def _grows_too_much(size: int, compressed: int) -> bool:
+    return size > ANY_CHUNK_GROWTH + MOST_GROWTH * compressed
+
+
+def _is_doubtful(values: int, size: int) -> bool:
+    return values > ANY_CHUNK_VALUES + VALUES_IN_A_BYTE * size
+
+
+def _check_first_pages(file: OpenObject, chunks: Sequence[ColumnChunk]) -> None:
+    """The dictionary and the first data page of each chunk."""
+    places = [(chunk, chunk.start) for chunk in chunks if chunk.total_compressed_size]
+    while places:
+        found = file.read_ranges([(at, min(_HEADER, file.size - at)) for _, at in places])
+        following: list[tuple[ColumnChunk, int]] = []
+        for (chunk, at), data in zip(places, found, strict=True):
+            header = _header(file, chunk, at, data)
+            if header is not None and header.kind == DICTIONARY_PAGE and at == chunk.start:
+                after = at + header.size + header.compressed_size
+                if after < min(chunk.end, file.size):
+                    following.append((chunk, after))
+        places = following
+
+
+def _header(file: OpenObject, chunk: ColumnChunk, at: int, data: bytes) -> PageHeader | None:
+    """The header of a page that can be there; None for one that others may understand."""
+    name = ".".join(chunk.path)
+    try:
+        header = page_headers.parse_header(data)
+    except ThriftError:
+        return None  # it has long bounds, or it is none as we know them: whoever reads it says so
+    if at + header.size + header.compressed_size > file.size:
+        raise _wrong(file, f"a page of column {name} claims {header.compressed_size:,} bytes")
+    if _grows_too_much(header.uncompressed_size, header.compressed_size):
+        problem = f"{header.compressed_size:,} bytes would become {header.uncompressed_size:,}"
+        raise _wrong(file, f"a page of column {name} cannot be true: {problem}")
+    if header.kind == DICTIONARY_PAGE and header.num_values > 8 * header.uncompressed_size:
+        # A value takes a bit at least.
+        raise _wrong(file, f"the dictionary of column {name} claims {header.num_values:,} values")
+    return header
+
+
+def _check_pages(file: OpenObject, chunk: ColumnChunk) -> None:
+    """The headers of all pages: the chunk is small beside what it claims, so there are few."""
+    name = ".".join(chunk.path)
+    at, values = chunk.start, 0
+    while at < chunk.end and values < chunk.num_values:
+        data = file.read(at, min(8 * _HEADER, file.size - at))
+        header = _header(file, chunk, at, data)
+        if header is None:
+            break
+        if header.kind in (DATA_PAGE, DATA_PAGE_V2):
+            if header.num_values > MOST_PAGE_VALUES and _is_doubtful(header.num_values, header.compressed_size):
+                raise _wrong(file, f"a page of column {name} claims {header.num_values:,} values")
+            values += header.num_values
+        at += header.size + header.compressed_size
+    if values != chunk.num_values:
+        raise _wrong(file, f"column {name} claims {chunk.num_values:,} values, its pages have {values:,}")
+
+
+class _Remembered:
+    """What was found, by path and identity: the error, or None where there is none."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[tuple[str, Identity], NotParquet | None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __contains__(self, key: tuple[str, Identity]) -> bool:
+        return key in self._found
+
+    def recall(self, key: tuple[str, Identity]) -> None:
+        error = self._found.get(key)
+        if error is not None:
+            raise copy.copy(error)  # one that is raised again and again would keep every trace
+
+    def put(self, key: tuple[str, Identity], error: NotParquet | None) -> None:
+        with self._lock:
+            self._found[key] = error
+            while len(self._found) > MOST_REMEMBERED:
+                self._found.popitem(last=False)
+
+
+_remembered = _Remembered()
+
+
+def ensure_sound(path: str, identity: Identity | None = None) -> None:
+    """NotParquet for a file that must not be given to other readers. A version of a file is looked at once in a
+    process: with an `identity` that is known nothing is read the second time. FileNotFoundError when it is gone."""
+    # Objects are read on condition of their ETag; a local file may be another one by now.
+    if identity is not None and (path, identity) in _remembered and (is_url(path) or identify(path) == identity):
+        _remembered.recall((path, identity))
+        return
+    with open_object(path, identity) as file:
+        key = (path, file.identity)
+        if key not in _remembered:
+            error = None
+            try:
+                check(file, read_footer(file))
+            except NotParquet as found:
+                error = found
+            file.check_unchanged(key[1])
+            _remembered.put(key, error)
+        _remembered.recall(key)

@@ -1,0 +1,8 @@
+"""What is in a Parquet file, for people who look at it.
+
+anatomy    all parts of a file, their sizes and what is in the way of lookups
+layout     where each part is, and what nothing refers to
+page_walk  the pages of a chunk, one after the other
+display    numbers and bytes as a person reads them
+advice     how to write the file better
+"""

@@ -1,0 +1,13 @@
+"""Reading single rows of a file.
+
+page_plan           which pages hold the wanted rows
+page_reader         fetch them and let pyarrow decode a small file made of them
+assembly            that small file
+row_group_reader    whole row groups, where pages cannot be told apart
+dictionaries        dictionaries that are decoded once
+dictionary_indices  single entries of a dictionary-encoded page
+take_rows           rows of decoded columns
+utf8                strings must be UTF-8
+caches              decoded dictionaries and small pages, up to a number of bytes
+file_cache          what the caches have of one file
+"""

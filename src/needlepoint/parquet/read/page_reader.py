@@ -1,0 +1,443 @@
+"""Reading single rows: fetch the pages that hold them, assemble a small file, let pyarrow decode it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from pyarrow._parquet import ParquetReader
+
+from needlepoint.errors import NotParquet
+from needlepoint.objects import (
+    LOCAL_GAP,
+    REMOTE_GAP,
+    OpenObject,
+    coalesce,
+    concurrently,
+    is_url,
+    open_object,
+)
+from needlepoint.parquet.card.card import FileCard
+from needlepoint.parquet.format import int96
+from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.read.assembly import AssembledChunk, Frame, assemble, count_values
+from needlepoint.parquet.read.caches import Caches
+from needlepoint.parquet.read.dictionaries import sift
+from needlepoint.parquet.read.file_cache import Kept
+from needlepoint.parquet.read.page_plan import Choice, ColumnsPlan, FilePlan, LeafPlan, prepare
+from needlepoint.parquet.read.row_group_reader import read_whole
+from needlepoint.parquet.read.take_rows import take
+from needlepoint.parquet.read.utf8 import NotText, check_texts, not_text
+
+_HINT = "The file is corrupt, or its page index is; write it again."
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStats:
+    """What a read cost."""
+
+    bytes_read: int
+    requests: int
+    pages: int
+    row_groups: int
+    cached_bytes: int = 0  # that were not read, because a cache had them
+    reasons: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)  # why whole row groups were read
+
+    @property
+    def counts(self) -> tuple[int, int, int, int, int]:
+        return self.bytes_read, self.requests, self.pages, self.row_groups, self.cached_bytes
+
+
+NOTHING_READ = ReadStats(0, 0, 0, 0)
+
+# Pages of so many files go into one assembled file.
+FILES_AT_ONCE = 16
+
+BATCHES_ON_THE_WAY = 8  # fetched and not yet taken from
+
+Read = tuple[pa.Table, ReadStats]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Rows of one file, by numbers that count from 0, ascend and do not repeat; `card` describes the file.
+    `held` opens a version that stays, whatever lies at the path."""
+
+    path: str
+    card: FileCard
+    rows: Int64Array
+    held: Callable[[], OpenObject] | None = None
+
+    def open(self) -> OpenObject:
+        return open_object(self.path, self.card.identity) if self.held is None else self.held()
+
+
+def read_rows(
+    path: str, card: FileCard, columns: Sequence[str], rows: Int64Array, caches: Caches | None = None
+) -> tuple[pa.Table, ReadStats]:
+    """The wanted rows of one file: the result of `pq.read_table(path, columns=columns).take(rows)`.
+
+    KeyError when the file has no such column, FileChanged when the file is not the card's any more, NotParquet when
+    its pages cannot be decoded.
+    """
+    ((_, table, stats),) = read_files([Wanted(path, card, rows)], columns, None, caches)
+    return table, stats
+
+
+def read_files(
+    wanted: Sequence[Wanted], columns: Sequence[str], executor: Executor | None = None, caches: Caches | None = None
+) -> list[tuple[list[int], pa.Table, ReadStats]]:
+    """The wanted rows of many files. Pages of files with the same schema are decoded in one go.
+
+    Returns tables, each with the numbers of the files whose rows it holds, one file after the other. An `executor` of
+    threads decodes, which needs no Python, while the next files are fetched. What is in `caches` is not read again,
+    and what is read is put into them.
+    """
+    groups: dict[tuple[Frame, ...], list[int]] = {}
+    for number, each in enumerate(wanted):
+        plan = prepare(each.card, tuple(columns))
+        _check_rows(each.card, each.rows)
+        groups.setdefault(tuple(file.frame for file in plan.files), []).append(number)
+    batches = [
+        numbers[start : start + FILES_AT_ONCE]
+        for numbers in groups.values()
+        for start in range(0, len(numbers), FILES_AT_ONCE)
+    ]
+    begun: deque[_Begun] = deque()
+    reads: list[Read] = []
+    for batch in batches:
+        begun.append(_Begun.of([wanted[number] for number in batch], tuple(columns), executor, caches))
+        if len(begun) >= BATCHES_ON_THE_WAY:
+            reads.append(begun.popleft().finish())
+    reads += [each.finish() for each in begun]
+    return [(batch, table, stats) for batch, (table, stats) in zip(batches, reads, strict=True)]
+
+
+Column = Callable[[], pa.ChunkedArray]
+"""A field that is being decoded, and is there when called for."""
+
+
+@dataclass(slots=True)
+class _Begun:
+    """Files whose pages were fetched and are being decoded. `failed` is what went wrong until now."""
+
+    wanted: Sequence[Wanted]
+    columns: tuple[str, ...]
+    caches: Caches | None
+    stats: ReadStats
+    fields: dict[str, Column]
+    failed: Exception | None = None
+
+    @classmethod
+    def of(
+        cls, wanted: Sequence[Wanted], columns: tuple[str, ...], executor: Executor | None, caches: Caches | None
+    ) -> _Begun:
+        if not columns or not any(len(each.rows) for each in wanted):
+            return cls(wanted, columns, caches, NOTHING_READ, {})
+        do_all = concurrently if len(wanted) > 1 and is_url(wanted[0].path) else map
+        fetched = list(do_all(lambda each: _fetch(each, columns, caches), [each for each in wanted if len(each.rows)]))
+        begun = cls(wanted, columns, caches, _total([each.stats for each in fetched]), {})
+        try:
+            for number in range(len(prepare(wanted[0].card, columns).files)):
+                parts = [each.parts[number] for each in fetched]
+                decode = _decode_apart if any(part.apart for part in parts) else _decode
+                begun.fields.update(decode(parts, executor))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            begun.failed = error
+        return begun
+
+    def finish(self) -> Read:
+        plan = prepare(self.wanted[0].card, self.columns)
+        if self.stats is NOTHING_READ:
+            return pa.Table.from_batches([], plan.schema), NOTHING_READ
+        failed = self.failed
+        if failed is None:
+            try:
+                return _table(plan, self.columns, {name: column() for name, column in self.fields.items()}), self.stats
+            except (pa.ArrowException, OSError, ValueError) as error:
+                failed = error
+        if len(self.wanted) == 1 and self.caches is None:
+            table, more = _read_whole(self.wanted[0], self.columns, plan, failed)
+            return table, _total([self.stats, more])
+        # One by one, and every value by pyarrow: only the file that cannot be decoded is then read whole.
+        reads = [_Begun.of([each], self.columns, None, None).finish() for each in self.wanted]
+        return pa.concat_tables([table for table, _ in reads]), _total([self.stats, *(more for _, more in reads)])
+
+
+def _total(stats: Sequence[ReadStats]) -> ReadStats:
+    if len(stats) == 1:
+        return stats[0]
+    reasons = tuple(reason for each in stats for reason in each.reasons)
+    return replace(ReadStats(*map(sum, zip(*(each.counts for each in stats), strict=True))), reasons=reasons)
+
+
+def _read_whole(wanted: Wanted, columns: tuple[str, ...], plan: ColumnsPlan, cause: Exception) -> Read:
+    """Pages by themselves were not understood: let pyarrow read the file as it is, at the price of whole row groups.
+
+    NotParquet, with the first reason, when it cannot either.
+    """
+    with open_object(wanted.path) if wanted.held is None else wanted.held() as file:
+        file.check_unchanged(wanted.card.identity)
+        try:
+            arrays, row_groups = read_whole(file, wanted.card, columns, wanted.rows)
+            table = _table(plan, columns, arrays)
+        except NotText as error:
+            raise not_text(wanted.path, error) from None
+        except (pa.ArrowException, OSError, _Mismatch) as error:
+            raise NotParquet(wanted.path, f"pages cannot be decoded: {cause}", hint=_HINT) from error
+        file.check_unchanged(wanted.card.identity)
+        reason = f"because pages of {wanted.path} cannot be decoded: {cause}"
+        return table, ReadStats(file.bytes_requested, file.requests, 0, row_groups, reasons=(reason,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """What was read of one file."""
+
+    parts: list[_FilePart]
+    stats: ReadStats
+
+
+def _fetch(wanted: Wanted, columns: tuple[str, ...], caches: Caches | None) -> _Fetched:
+    kept = None if caches is None else Kept(caches, wanted.path, wanted.card.identity, len(wanted.rows))
+    request = _Request(kept)
+    parts = [request.add(file, wanted.rows) for file in prepare(wanted.card, columns).files]
+    with wanted.open() as file:
+        file.check_unchanged(wanted.card.identity)
+        found, cached = (file.read_ranges(request.ranges), 0) if kept is None else kept.read(file, request.ranges)
+        file.check_unchanged(wanted.card.identity)
+    request.blocks += found
+    stats = ReadStats(file.bytes_requested, file.requests, request.pages, request.row_groups, cached)
+    return _Fetched(parts, stats)
+
+
+def foresee_rows(card: FileCard, columns: Sequence[str], rows: Int64Array) -> ReadStats:
+    """What `read_rows` will cost."""
+    if not len(rows) or not columns:
+        return NOTHING_READ
+    request = _Request(None)
+    for file in prepare(card, tuple(columns)).files:
+        request.add(file, rows)
+    blocks = coalesce(request.ranges, REMOTE_GAP if card.identity.etag else LOCAL_GAP)
+    wanted = sum(block.end - block.start for block in blocks)
+    return ReadStats(wanted, len(blocks), request.pages, request.row_groups)
+
+
+def _check_rows(card: FileCard, rows: Int64Array) -> None:
+    if not len(rows):
+        return
+    if rows[0] < 0 or rows[-1] >= card.num_rows:
+        raise IndexError(f"rows {rows[0]} to {rows[-1]} of a file of {card.num_rows}")
+    if len(rows) > 1 and not (rows[1:] > rows[:-1]).all():
+        raise ValueError("row numbers must ascend and not repeat")
+
+
+@dataclass(frozen=True, slots=True)
+class _ChunkPart:
+    """A chunk to assemble: which of the fetched ranges are its dictionary page and its pages.
+
+    `apart`: its values are looked up in the decoded dictionary, which is `entries` if it was kept.
+    """
+
+    leaf: LeafPlan
+    row_group: int
+    num_rows: int
+    dictionary: int | None
+    first_range: int
+    last_range: int
+    nested: bool
+    apart: bool
+    entries: pa.Array | None
+
+
+@dataclass(frozen=True, slots=True)
+class _FilePart:
+    """A file to assemble: for each row group its chunks, for each field the place of the rows."""
+
+    plan: FilePlan
+    row_groups: list[list[_ChunkPart]]
+    choices: list[Choice]
+    blocks: list[bytes]  # of all parts of the request; filled when they are fetched
+    kept: Kept | None
+    apart: bool
+
+
+class _Request:
+    """Collects the byte ranges of all files to assemble, so that they are fetched at once."""
+
+    def __init__(self, kept: Kept | None) -> None:
+        self.kept = kept
+        self.ranges: list[tuple[int, int]] = []
+        self.blocks: list[bytes] = []
+        self.pages = 0
+        self.row_groups = 0
+
+    def add(self, plan: FilePlan, rows: Int64Array) -> _FilePart:
+        chosen: dict[int, Choice] = {}
+        choices = []
+        for field in plan.fields:
+            choice = chosen.get(id(field.first_row))
+            if choice is None:
+                choice = chosen[id(field.first_row)] = field.choose(rows)
+            choices.append(choice)
+        groups: dict[int, list[_ChunkPart]] = {}
+        for field, choice in zip(plan.fields, choices, strict=True):
+            for row_group, stretches, num_rows in choice.by_row_group():
+                chunks = groups.setdefault(row_group, [])
+                chunks += [self._chunk(leaf, row_group, stretches, num_rows, field.nested) for leaf in field.leaves]
+        self.row_groups = len(groups)
+        apart = self.kept is not None and any(chunk.apart for chunks in groups.values() for chunk in chunks)
+        return _FilePart(plan, list(groups.values()), choices, self.blocks, self.kept, apart)
+
+    def _chunk(self, leaf: LeafPlan, row_group: int, stretches: list[int], num_rows: int, nested: bool) -> _ChunkPart:
+        ranges = self.ranges
+        place = leaf.dictionary(row_group)
+        dictionary = entries = None
+        apart = False
+        if place is not None:
+            if self.kept is not None:
+                apart = self.kept.looks_up(leaf, row_group, place[1])
+                entries = self.kept.entries(leaf, row_group) if apart else None
+            if entries is None:
+                dictionary = len(ranges)
+                ranges.append(place)
+        first = len(ranges)
+        runs, pages = leaf.runs(stretches)
+        ranges += runs
+        self.pages += pages
+        return _ChunkPart(leaf, row_group, num_rows, dictionary, first, len(ranges), nested, apart, entries)
+
+
+class _Mismatch(ValueError):
+    """The pages decode, but not to what the card says."""
+
+
+def _decode(parts: Sequence[_FilePart], executor: Executor | None) -> dict[str, Column]:
+    """Assemble the pages of all parts into one file and take the wanted rows of each of its fields."""
+    row_groups = [
+        (max(chunk.num_rows for chunk in chunks), [_assembled(chunk, part.blocks) for chunk in chunks])
+        for part in parts
+        for chunks in part.row_groups
+    ]
+    plan = parts[0].plan
+    reader = _open(plan.frame, row_groups)
+    fields: dict[str, Column] = {}
+    for number, field in enumerate(plan.fields):
+        choices = [part.choices[number] for part in parts]
+        counts = [sum(choice.row_counts) for choice in choices]
+        column = _read_column(reader, number, field.name, sum(counts), executor)
+        bases = np.cumsum(counts) - counts
+        positions = [choice.positions + base for choice, base in zip(choices, bases, strict=True)]
+        joined = positions[0] if len(positions) == 1 else np.concatenate(positions)
+        fields[field.name] = functools.partial(_taken, column, joined)
+    return fields
+
+
+def _taken(column: Column, positions: Int64Array) -> pa.ChunkedArray:
+    return take(column(), positions)
+
+
+def _open(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]]) -> ParquetReader:
+    reader = ParquetReader()
+    data = assemble(frame, row_groups)
+    reader.open(
+        pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True, coerce_int96_timestamp_unit=int96.UNIT
+    )
+    return reader
+
+
+def _read_column(reader: ParquetReader, number: int, name: str, count: int, executor: Executor | None = None) -> Column:
+    read = functools.partial(reader.read_column, number) if executor is None else executor.submit(
+        reader.read_column, number
+    ).result  # fmt: skip
+
+    def column() -> pa.ChunkedArray:
+        found = read()
+        if len(found) != count:
+            raise _Mismatch(f"column {name} has {len(found)} rows where {count} were expected")
+        return found
+
+    return column
+
+
+def _decode_apart(parts: Sequence[_FilePart], executor: Executor | None) -> dict[str, Column]:
+    """As `_decode`, but values of large dictionaries are looked up, and only the other pages assembled.
+
+    A chunk of which nothing is left to assemble is there with no pages and no rows.
+    """
+    plan = parts[0].plan
+    pieces: list[list[pa.Array | Int64Array]] = [[] for _ in plan.fields]
+    counts = [0] * len(plan.fields)  # rows of each field in the assembled file
+    row_groups: list[tuple[int, list[AssembledChunk]]] = []
+    for part in parts:
+        first = [0] * len(plan.fields)
+        for chunks in part.row_groups:
+            assembled = []
+            for number, chunk in enumerate(chunks):
+                positions = part.choices[number].positions - first[number]
+                inside = positions[(positions >= 0) & (positions < chunk.num_rows)]
+                first[number] += chunk.num_rows
+                found, left = _sifted(chunk, part, inside)
+                pieces[number] += [each + counts[number] if isinstance(each, np.ndarray) else each for each in found]
+                counts[number] += left.num_values
+                assembled.append(left)
+            row_groups.append((max(chunk.num_values for chunk in assembled), assembled))
+    reader = _open(plan.frame, row_groups) if any(counts) else None
+    fields: dict[str, Column] = {}
+    for number, field in enumerate(plan.fields):
+        some = reader is not None and counts[number]
+        column = _read_column(reader, number, field.name, counts[number])() if some else None
+        taken: list[pa.Array] = []
+        for piece in pieces[number]:
+            if isinstance(piece, np.ndarray):
+                taken += take(column, piece).chunks
+            else:
+                taken.append(piece)
+        fields[field.name] = functools.partial(pa.chunked_array, taken)
+    return fields
+
+
+def _sifted(
+    chunk: _ChunkPart, part: _FilePart, positions: Int64Array
+) -> tuple[list[pa.Array | Int64Array], AssembledChunk]:
+    """The wanted rows of a chunk as arrays and as positions in what is left to assemble, and that."""
+    if not chunk.apart or part.kept is None:
+        return [positions], _assembled(chunk, part.blocks)
+    kept, leaf, row_group = part.kept, chunk.leaf, chunk.row_group
+    _, optional = leaf.alone()
+
+    def entries() -> pa.Array:
+        if chunk.entries is not None or chunk.dictionary is None:
+            return chunk.entries
+        return kept.decode(leaf, row_group, part.blocks[chunk.dictionary])
+
+    blocks = part.blocks[chunk.first_range : chunk.last_range]
+    found = sift(blocks, chunk.num_rows, leaf.codec(row_group), optional, positions.tolist(), entries)
+    pieces = [np.array(each) if isinstance(each, list) else each for each in found.pieces]
+    return pieces, AssembledChunk(leaf.head(row_group), found.num_values, None, found.pages)
+
+
+def _assembled(chunk: _ChunkPart, blocks: list[bytes]) -> AssembledChunk:
+    pages = blocks[chunk.first_range : chunk.last_range]
+    values = sum(map(count_values, pages)) if chunk.nested else chunk.num_rows
+    dictionary = None if chunk.dictionary is None else blocks[chunk.dictionary]
+    return AssembledChunk(chunk.leaf.head(chunk.row_group), values, dictionary, pages)
+
+
+def _table(plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray]) -> pa.Table:
+    wanted = [arrays[name] for name in columns]
+    for number in plan.int96:
+        if pa.types.is_fixed_size_binary(wanted[number].type):
+            wanted[number] = int96.decoded(wanted[number], plan.schema.types[number])
+    for name, expected, column in zip(columns, plan.schema.types, wanted, strict=True):
+        if column.type != expected:
+            raise _Mismatch(f"column {name} was read as {column.type}, not {expected}")
+    for number in plan.texts:
+        check_texts(columns[number], wanted[number])
+    return pa.Table.from_arrays(wanted, schema=plan.schema)

@@ -1,0 +1,101 @@
+"""File cards and zone maps in memory, the most recently used ones up to a number of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from needlepoint.indexes.zone_map import ZoneMap
+from needlepoint.parquet.card.array_container import CardCorrupt
+from needlepoint.parquet.card.card import FileCard
+from needlepoint.parquet.read.caches import ByteCache
+from needlepoint.tables.model import File
+from needlepoint.tables.registry.registry import Registry
+from needlepoint.tables.schemas import scale, unit_of
+
+# What the objects of a card, a column of it and a text take beside the numbers, about.
+CARD_BYTES, COLUMN_BYTES, TEXT_BYTES = 4000, 600, 60
+
+
+class HasCards(Protocol):
+    def get(self, file: File) -> FileCard | None:
+        """None for a file without a card, or with one that cannot be read or is of another version of the file."""
+
+
+class Cards:
+    def __init__(self, registry: Registry, most_bytes: int) -> None:
+        self._registry = registry
+        self.cards: ByteCache[FileCard] = ByteCache(most_bytes)
+        self.zones: ByteCache[ZoneMap] = ByteCache(most_bytes)
+
+    def get(self, file: File) -> FileCard | None:
+        if file.id is None or not file.has_card:
+            return None
+        held = self.cards.get(file.id)
+        # A file that an index was put into keeps its id.
+        if held is not None and held.identity == file.identity:
+            return held
+        stored = self._registry.card(file.id)
+        if stored is None:
+            return None
+        try:
+            card = FileCard.from_bytes(stored)
+        except CardCorrupt:
+            return None
+        if card.identity != file.identity:
+            return None
+        card = replace(card, identity=file.identity)  # which says more: no card holds what a chmod changes
+        self.cards.put(file.id, card, _card_bytes(card))
+        return card
+
+    def zone_maps(self, files: Sequence[File], column: str, type: pa.DataType) -> list[ZoneMap | None]:
+        """The zone map of a column in each of the files, None where there is none; one question for all that lack.
+
+        Their bounds are ordinals of the type, which the table has for the column.
+        """
+        unit = unit_of(type)
+        found: dict[int, ZoneMap | None] = {}
+        for file in files:
+            if file.id is not None and file.has_card:
+                found[file.id] = self.zones.get((file.id, column, unit))
+        missing = [id for id, held in found.items() if held is None]
+        if missing:
+            for id, (stored, stored_unit) in self._registry.zones(missing, column).items():
+                factor = scale(stored_unit, type)
+                if factor is None:
+                    continue
+                try:
+                    zone_map = ZoneMap.from_bytes(stored).scaled(factor)
+                except CardCorrupt:
+                    continue
+                found[id] = zone_map
+                self.zones.put((id, column, unit), zone_map, _zone_map_bytes(zone_map))
+        return [None if file.id is None else found.get(file.id) for file in files]
+
+
+def _card_bytes(card: FileCard) -> int:
+    """In memory; in the store the numbers are compressed, some well and some not."""
+    tables = (card.pages, card.chunks)
+    arrays = [getattr(table, name) for table in tables for name in table.__dataclass_fields__]
+    numbers = sum(int(array.nbytes) for array in (*arrays, card.row_group_rows, card.page_starts))
+    return numbers + len(card.bounds) + len(card.leaves) * COLUMN_BYTES + CARD_BYTES
+
+
+def _zone_map_bytes(zone_map: ZoneMap) -> int:
+    sets = len(zone_map.pages.known) + len(zone_map.groups.known)
+    text = TEXT_BYTES if zone_map.pages.low.dtype == object else 0
+    return zone_map.page_rows.nbytes + zone_map.group_rows.nbytes + sets * (20 + 2 * text)
+
+
+class SentCards:
+    """Cards that came along as bytes, by the path of their file, to where there is no registry."""
+
+    def __init__(self, stored: Mapping[str, bytes]) -> None:
+        self._stored = stored
+
+    def get(self, file: File) -> FileCard | None:
+        stored = self._stored.get(file.path)
+        return None if stored is None else replace(FileCard.from_bytes(stored), identity=file.identity)

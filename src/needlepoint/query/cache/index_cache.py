@@ -1,0 +1,63 @@
+"""Open indexes of single files, the most recently used ones up to a number of bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import pyarrow as pa
+
+from needlepoint.errors import NeedlepointError, StoreError
+from needlepoint.indexes.base import FileIndex
+from needlepoint.indexes.kinds import kind
+from needlepoint.indexes.stored import StoredPayload, Unpacked
+from needlepoint.indexes.text.statistics import WordIndex
+from needlepoint.parquet.read.caches import ByteCache
+from needlepoint.parquet.write.embedded import Embedded
+from needlepoint.query.cache.table_state import Prepared
+from needlepoint.stores.packs import PackStore
+from needlepoint.tables.model import File, Index, Place, Table
+
+
+class FileIndexes:
+    def __init__(self, packs: Callable[[Index], PackStore], unpacked: Unpacked, most_bytes: int, largest: int) -> None:
+        self._packs = packs
+        self._unpacked = unpacked
+        self._largest = largest
+        self.open: ByteCache[FileIndex] = ByteCache(most_bytes)
+
+    def get(self, table: Table, types: Mapping[str, pa.DataType], index: Index, file: File, place: Place) -> FileIndex:
+        """Opened when it is first asked for; errors of the store, the file and the kind are the caller's to report."""
+        key = (index.id, file.id, place.checksum)
+        held = self.open.get(key)
+        if held is not None:
+            return held
+        if place.size > self._largest:
+            raise StoreError(
+                f"index '{index.name}' has a payload of {place.size:,} bytes for {file.path}.",
+                hint="NEEDLE_PAYLOAD_BYTES says how large one may be.",
+            )
+        entry = Embedded(index.kind, index.columns, place.version, place.offset, place.length, place.codec, place.size,
+                         place.checksum, "")  # fmt: skip
+        path = str(self._packs(index).path(place.pack)) if place.pack else f"{table.location}/{file.path}"
+        stored = StoredPayload(path, None if place.pack else file.identity, entry, self._unpacked)
+        fields = [pa.field(name, types[name]) for name in index.columns]
+        opened = kind(index.kind).open(stored, fields, json.loads(index.options))
+        self.open.put(key, opened, opened.memory)
+        return opened
+
+
+def words_of(indexes: FileIndexes, prepared: Prepared, column: str, position: int) -> WordIndex | None:
+    """The text index of a column for one file; None when there is none that can be read."""
+    file = prepared.snapshot.files[position]
+    for index in prepared.snapshot.indexes:
+        place = prepared.places(index).get(file.id or 0) if index.kind == "text" and index.column == column else None
+        if place is None or index.id not in file.indexed:
+            continue
+        try:
+            opened = indexes.get(prepared.snapshot.table, prepared.types, index, file, place)
+        except (NeedlepointError, OSError):
+            return None
+        return cast(WordIndex, opened)
+    return None

@@ -1,0 +1,132 @@
+"""What is worked out once for a snapshot and used by every query on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import datafusion
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from needlepoint.indexes.text.evaluation import Statistics
+from needlepoint.predicate import Bounds, Zone, Zones
+from needlepoint.query.sql.plan_facts import Zeros
+from needlepoint.query.sql.predicate_extraction import misleads
+from needlepoint.tables.model import File, Index, Place
+from needlepoint.tables.registry.registry import Registry
+from needlepoint.tables.schemas import ordinal
+from needlepoint.tables.snapshots import Snapshot
+
+
+@dataclass
+class Prepared:
+    snapshot: Snapshot
+    registry: Registry
+    stub: datafusion.Table
+    empty: datafusion.Table
+    lookups: dict[tuple[str, ...], bool] = field(default_factory=dict)  # columns, and whether they are that in SQL
+    texts: dict[str, Statistics] = field(default_factory=dict)  # of columns that were scored
+    _zones: dict[str, Zone] = field(default_factory=dict)
+    _coverage: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    _places: dict[int, dict[int, Place]] = field(default_factory=dict)
+
+    @cached_property
+    def types(self) -> Mapping[str, pa.DataType]:
+        """Of all columns."""
+        return {field.name: field.type for field in self.snapshot.table.schema}
+
+    @cached_property
+    def misleading(self) -> frozenset[str]:
+        """Columns by whose statistics DataFusion loses rows."""
+        return frozenset(name for name, type in self.types.items() if misleads(type))
+
+    def zeros(self, listed: Zeros) -> dict[str, float]:
+        """Float columns that are compared with lists with a zero, and that zero; all of them where a list is of a
+        column that has another name in the table."""
+        floats = [name for name, type in self.types.items() if pa.types.is_floating(type)]
+        found: dict[str, float] = {}
+        for name, zero in listed:
+            found |= {name: zero} if name in floats else dict.fromkeys(() if name in self.types else floats, zero)
+        return found
+
+    @cached_property
+    def positions(self) -> Mapping[int, int]:
+        """Of files, by id."""
+        return {file.id: position for position, file in enumerate(self.snapshot.files) if file.id is not None}
+
+    @cached_property
+    def file_rows(self) -> npt.NDArray[np.int64]:
+        """The rows of each file; 0 where not known."""
+        return np.array([file.rows or 0 for file in self.snapshot.files], np.int64)
+
+    def follow(self, before: Prepared) -> None:
+        """Take over what is known of the files that did not change since: they are the same objects."""
+        places = {id(file): at for at, file in enumerate(before.snapshot.files)}
+        files = self.snapshot.files
+        owners = np.fromiter((places.get(id(file), -1) for file in files), np.int64, len(files))
+        fresh = np.flatnonzero(owners < 0)
+        if len(fresh) > len(files) // 4:
+            return
+        others = [files[at] for at in fresh.tolist()]
+        order = owners.copy()
+        order[fresh] = len(places) + np.arange(len(fresh))
+        partitions = self.snapshot.table.partitions
+        for column, zone in before._zones.items():
+            if self.types.get(column) == before.types[column] and partitions == before.snapshot.table.partitions:
+                known = self._partition(column, others) if column in partitions else self._bounds(column, others)
+                self._zones[column] = (Zone.joined([zone, known]) if others else zone).part(order)
+        for index in self.snapshot.indexes:
+            if index.id in before._coverage:
+                known_of = np.array([index.id in file.indexed for file in others], np.bool_)
+                self._coverage[index.id] = np.concatenate((before._coverage[index.id], known_of))[order]
+
+    def covered(self, index: Index) -> npt.NDArray[np.bool_]:
+        """Which files the index covers."""
+        if index.id not in self._coverage:
+            self._coverage[index.id] = np.array([index.id in file.indexed for file in self.snapshot.files], np.bool_)
+        return self._coverage[index.id]
+
+    def places(self, index: Index) -> Mapping[int, Place]:
+        """Where the payloads of an index lie, by file id."""
+        if index.id not in self._places:
+            self._places[index.id] = self.registry.places(index)
+        return self._places[index.id]
+
+    def partition_zones(self, columns: Iterable[str]) -> Zones:
+        return self.zones(name for name in columns if name in self.snapshot.table.partitions)
+
+    def zones(self, columns: Iterable[str]) -> Zones:
+        """The bounds of these columns in each file, partition values included; loaded when first asked for."""
+        asked = {name: self._zone(name) for name in columns if name in self.types}
+        return Zones(len(self.snapshot.files), asked)
+
+    def _zone(self, column: str) -> Zone:
+        found = self._zones.get(column)
+        if found is None:
+            known = self._partition(column) if column in self.snapshot.table.partitions else self._bounds(column)
+            found = self._zones[column] = known
+        return found
+
+    def _bounds(self, column: str, files: Sequence[File] | None = None) -> Zone:
+        """Of all files, or of these."""
+        ids = None if files is None else [file.id for file in files if file.id is not None]
+        bounds = dict(self.registry.bounds(self.snapshot.table, column, ids))
+        of_files = self.snapshot.files if files is None else files
+        return Zone.of([bounds.get(-1 if file.id is None else file.id) for file in of_files])
+
+    def _partition(self, column: str, files: Sequence[File] | None = None) -> Zone:
+        """One set of bounds for each partition, handed out to its files."""
+        snapshot = self.snapshot
+        places = {partition: place for place, partition in enumerate(snapshot.partitions)}
+        each = Zone.of([_partition_bounds(values[column]) for values in snapshot.partitions.values()])
+        owners = np.array([places[snapshot.partition(file)] for file in files or snapshot.files], np.int64)
+        return each.part(owners)
+
+
+def _partition_bounds(scalar: Any) -> Bounds:
+    value = ordinal(scalar)
+    return Bounds(value, value, nulls=int(value is None), rows=1)

@@ -1,0 +1,251 @@
+"""The border to DataFusion: its exceptions become one clear line."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
+from needlepoint.errors import NeedlepointError, NotParquet, SqlError, UnknownName
+from needlepoint.objects.failures import is_by_object_store, local_failure, object_store_error
+from needlepoint.parquet.card.describe import build_card
+from needlepoint.query.datafusion.session import CATALOG, SCHEMA
+from needlepoint.query.scan.page_reader import check_scanned_texts, check_units
+from needlepoint.query.scan.scan_plan import Reading
+from needlepoint.query.scan.table_provider import check_present
+
+_MISSING_TABLE = re.compile(r"\btable '([^\n]*?)' not found")
+_MISSING_FUNCTION = re.compile(r"table function '((?:read|scan)_\w+|\w+_scan)' not found")
+_OURS_PREFIX = f"{CATALOG}.{SCHEMA}."
+_LIKE_A_PATH = re.compile(r"[/*\\]|\.(?:parquet|parq)$", re.IGNORECASE)
+_MISSING_COLUMN = re.compile(r"No field named ([^\s]+?)\.?\s", re.DOTALL)
+_VALID_FIELDS = re.compile(r"Valid fields are (.*?)\.?$", re.DOTALL)
+_POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
+_NOISE = re.compile(
+    r"^((DataFusion|External|SQL|Arrow|Parquet|Schema|Cast) error: |Error during planning: "
+    r"|This feature is not implemented: |Optimizer rule '\w+' failed caused by |\w+ caused by )+"
+)
+_NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
+# What one of our functions raised while DataFusion called it.
+_OURS = re.compile(r"""value: SqlError\(("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\), traceback: """)
+_NO_VALUE = re.compile(r"No value found for placeholder with name (\S+?)\.?(?:\s|$)")
+_PATH = re.compile(r"[^\s:,'\"]+")
+# What DataFusion says when it made a plan or a type that does not hold.
+_FAULTS = (
+    "Internal error",
+    "SanityCheckPlan",
+    "Selectivity is out of limit",
+    "must match schema types",
+    "Invalid comparison operation",
+    "declared as non-nullable",
+)
+_LONGEST = 500
+_LONGEST_NAME = 200  # to be looked for in a query
+
+
+class CannotSkip(NeedlepointError):
+    """DataFusion's reader cannot skip rows in some encodings (DELTA_BINARY_PACKED as DuckDB writes it), but it can
+    read them whole: the query is run again without filter pushdown. A file that fails then, too, is damaged."""
+
+    def __init__(self, text: str, readings: Sequence[Reading] = ()) -> None:
+        self.readings = readings
+        super().__init__(text)
+
+
+class EngineFault(SqlError):
+    """DataFusion failed inside on a query that may be right: it is run again in a plainer context before a user sees
+    this."""
+
+
+def look_into(failure: BaseException, readings: Iterable[Reading]) -> NoReturn:
+    """Raise why a query failed while it read: FileChanged, a file that is not Parquet, CannotSkip, or what it was."""
+    readings = list(readings)
+    for reading in readings:
+        check_present(reading)  # a file that changed or went away meanwhile is reason enough
+    text = str(failure)
+    if "Cannot cast" in text:
+        for reading in readings:
+            check_units(reading)
+    if "UTF-8" in text:
+        for reading in readings:
+            check_scanned_texts(reading)
+    if is_fault(text):  # which shows the plan, with all its files
+        raise _fault(text) from failure
+    if not is_panic(failure) and ("parquet" not in text.lower() or is_by_object_store(text)):
+        raise failure
+    # DataFusion does not say which file it could not read. Our own reader does, and it is most often a new one.
+    for reading in readings:
+        for file in sorted(reading.scanned, key=lambda file: file.id is not None):
+            build_card(reading.path(file))
+    raise CannotSkip(text, readings) from failure
+
+
+def is_fault(text: str) -> bool:
+    return any(fault in text for fault in _FAULTS)
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether Rust code panicked. pyo3 raises that as a BaseException, of a class that cannot be imported."""
+    return type(error).__name__ == "PanicException"
+
+
+@contextmanager
+def clear_error(query: str, tables: Callable[[], list[str]], *, above: int = 0) -> Iterator[None]:
+    """DataFusion raises ValueError for SQL it cannot plan and bare Exception for what fails while running. It was given
+    so many lines above what the user wrote, which is `query`."""
+    try:
+        yield
+    except (NeedlepointError, KeyboardInterrupt, AssertionError):
+        raise
+    except RecursionError as error:
+        raise SqlError("the query is too deeply nested.", hint="Ask in several queries.") from error
+    except BaseException as error:
+        if is_panic(error):
+            raise _fault(str(error)) from error
+        if type(error) not in (ValueError, Exception):
+            raise
+        if (local := local_failure(str(error))) is not None:
+            raise local from error
+        if is_by_object_store(str(error)):
+            # Without the cause: its text holds what nobody should see.
+            raise object_store_error(_object(str(error)), str(error)) from None
+        raise translate(str(error), query, tables(), above=above) from error
+
+
+def _fault(text: str) -> EngineFault:
+    return EngineFault(
+        f"DataFusion failed inside: {_short(text)}",
+        hint="Is a file damaged? `needle sync` and `needle verify` tell; else ask in another way.",
+    )
+
+
+def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> NeedlepointError:
+    if found := _OURS.search(text):
+        return SqlError(str(ast.literal_eval(found[1])))
+    if is_fault(text):
+        return _fault(text)
+    if (name := missing_table(text)) is not None:
+        return _no_table(name, query, tables)
+    if found := _MISSING_FUNCTION.search(text):
+        return SqlError(
+            f"there is no function '{found[1]}': a query reads tables by name.", hint=_make_table("DIRECTORY")
+        )
+    if found := _MISSING_COLUMN.search(text + " "):
+        before, _, name = found[1].replace('"', "").rpartition(".")
+        valid = _VALID_FIELDS.search(text)
+        known = {each.replace('"', "").split(".")[-1].strip() for each in valid[1].split(",")} if valid else set()
+        if before and (others := _tables_of(valid[1] if valid else "")) and before not in others:
+            return UnknownName("table or alias", before, others, where=_place(query, before))
+        exact = next((each for each in known if each.lower() == name.lower()), None)
+        if exact is not None and exact != name:
+            if exact == exact.lower():  # in quotes, since SQL folds the rest
+                return SqlError(f"unknown column '{name}'{_place(query, name)}.", hint=f"Its name is {exact}.")
+            return SqlError(f"column '{exact}' has capital letters.", hint=f'Write it in double quotes: "{exact}".')
+        hint = f"A text is written in single quotes: '{name}'." if f'"{name}"' in query else ""
+        return UnknownName("column", name, known, where=_place(query, name), hint=hint)
+    if found := _NO_VALUE.search(text):
+        return _no_value(found[1])
+    if found := _NOT_SUPPORTED.search(text):
+        return SqlError(
+            f"{found[1]} is not a query.",
+            hint="Tables are written by Spark or `needle ingest`; only indexes and views have CREATE and DROP in SQL.",
+        )
+    if "RecursionLimitExceeded" in text:
+        return SqlError(
+            "the query has more than 50 levels of parentheses.", hint="Take some of them out of the others."
+        )
+    if "Parquet error" in text or "ParquetError" in text or "Corrupt footer" in text:
+        return NotParquet(_path(text) or "a file", _short(text), hint="Write it again or remove it, then sync.")
+    if "only supports a single SQL statement" in text:
+        return SqlError("there are several statements.", hint="Give them one by one.")
+    return SqlError(_short(_with_position(text, above)))
+
+
+def _tables_of(fields: str) -> set[str]:
+    """
+    >>> sorted(_tables_of('item.id, x."B c", n'))
+    ['item', 'x']
+    """
+    names = [each.strip().replace('"', "").rpartition(".")[0] for each in fields.split(",")]
+    return {name.rpartition(".")[2] for name in names if name}
+
+
+def missing_table(text: str) -> str | None:
+    """The table that a query names and that is not there, as far as it is none of another schema's.
+
+    >>> missing_table("Error during planning: table 'needle.lake.item' not found")
+    'item'
+    """
+    found = _MISSING_TABLE.search(text)
+    return None if found is None else found[1].removeprefix(_OURS_PREFIX).removeprefix(f"{CATALOG}.")
+
+
+def _no_table(name: str, query: str, tables: list[str]) -> NeedlepointError:
+    if re.search(r"\.(csv|tsv|json|jsonl)$", name):
+        hint = f"`needle ingest NAME {shlex.quote(name)}` writes its rows into a table; then query NAME."
+        return SqlError(f"'{name}' is a path, and no table.", hint=hint)
+    if _LIKE_A_PATH.search(name):
+        directory = re.split(r"[^/]*[*?\[]", name, maxsplit=1)[0] if re.search(r"[*?\[]", name) else name
+        if directory == name and not name.endswith("/"):
+            directory = name.rpartition("/")[0]
+        return SqlError(f"'{name}' is a path, and no table.", hint=_make_table(directory.rstrip("/") or "."))
+    last = name.rpartition(".")[2]
+    if last != name and last in tables:
+        return UnknownName(
+            "table", name, tables, where=_place(query, name), hint=f"Tables have no schema: write {last}."
+        )
+    return UnknownName("table", name, [each for each in tables if each != name], where=_place(query, name))
+
+
+def _make_table(directory: str) -> str:
+    shown = shlex.quote(directory)
+    return f"`needle create-table NAME {shown}` makes a table of the Parquet files in a directory; then query NAME."
+
+
+def _no_value(placeholder: str) -> SqlError:
+    name = placeholder.lstrip("$")
+    if name == "?":
+        return SqlError("parameters have names here.", hint='Write $name for ?, and give {"name": value}.')
+    return SqlError(
+        f"parameter ${name} has no value.", hint=f'Give it beside the query, as {{"{name}": 7}}, or write the value.'
+    )
+
+
+def _path(text: str) -> str | None:
+    """The first path of a Parquet file in a text, from its first slash on."""
+    for run in _PATH.finditer(text):
+        word = run[0]
+        first, end = word.find("/"), word.rfind(".parquet")
+        if 0 <= first < end - 1:
+            return word[first : end + len(".parquet")]
+    return None
+
+
+def _object(text: str) -> str:
+    found = re.search(r"Error performing \w+ (\S+)", text)
+    return found[1].partition("?")[0] if found else "an object"
+
+
+def _short(text: str) -> str:
+    line = _NOISE.sub("", " ".join(text.split()))
+    line = re.sub(r'^ParserError\("(.*)"\)$', r"\1", line)
+    line = line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
+    return line.rstrip(".") + ("" if line.rstrip(".").endswith("?") else ".")
+
+
+def _with_position(text: str, above: int) -> str:
+    return _POSITION.sub(lambda found: f" at line {int(found[1]) - above}, column {found[2]}", text)
+
+
+def _place(query: str, name: str) -> str:
+    """Line and column of the first place where a query names something."""
+    if len(name) > _LONGEST_NAME:
+        return ""
+    found = re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", query, re.IGNORECASE)
+    if found is None:
+        return ""
+    line = query.count("\n", 0, found.start()) + 1
+    return f" at line {line}, column {found.start() - query.rfind(chr(10), 0, found.start())}"

@@ -1,0 +1,177 @@
+"""DataFusion's native scan of exactly the files a plan names.
+
+From Python a listing table takes one path and no list. But a logical plan can be written as bytes and read back, and in
+the bytes the paths of a listing are a repeated field: a plan for a listing of no files is the template, and the
+paths wanted are put in. Any schema works, and no file is opened to find it.
+
+    LogicalPlanNode     1: ListingTableScanNode
+    ListingTableScanNode     2: repeated string paths     (datafusion.proto; a test pins these numbers)
+                             11: ParquetFormat
+    ParquetFormat            2: TableParquetOptions
+    TableParquetOptions      1: ParquetOptions
+    ParquetOptions           32: string coerce_int96
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import datafusion
+import pyarrow as pa
+
+from needlepoint import forks
+from needlepoint.objects import is_url
+from needlepoint.parquet.format import int96
+
+_PLAIN = re.compile(r"[\w./=-]+", re.ASCII)  # nothing to quote, and most paths are like this
+_SCAN_TAG, _PATHS_TAG = b"\x0a", b"\x12"  # field 1 and field 2, both length-delimited
+_COERCE_TAGS = (b"\x82\x02", b"\x0a", b"\x12", b"\x5a")  # fields 32, 1, 2 and 11, from the inside out
+
+
+class NativeScans:
+    """Makes scans; remembers the template of each schema."""
+
+    def __init__(self) -> None:
+        forks.begin()
+        self._context = datafusion.SessionContext()
+        self._templates: dict[bytes, tuple[bytes, bytes]] = {}
+        self._registered: dict[tuple[datafusion.SessionContext, str], object] = {}
+        self._lock = threading.Lock()
+
+    def scan(
+        self,
+        context: datafusion.SessionContext,
+        schema: pa.Schema,
+        paths: Sequence[str],
+        partitions: Sequence[tuple[str, pa.DataType]] = (),
+    ) -> datafusion.DataFrame:
+        """A scan of files; with `partitions`, of one directory whose Hive partitions are columns too.
+
+        A file that does not exist is passed over in silence: the caller makes sure that they do.
+        """
+        scan, rest = self._template(schema, partitions)
+        urls = [self._url(context, path).encode() for path in paths]
+        scan += b"".join(_PATHS_TAG + _varint(len(url)) + url for url in urls)
+        plan = _SCAN_TAG + _varint(len(scan)) + scan + rest
+        return context.create_dataframe_from_logical_plan(datafusion.LogicalPlan.from_bytes(context, plan))
+
+    def _url(self, context: datafusion.SessionContext, path: str) -> str:
+        if not is_url(path):
+            return f"file://{path if _PLAIN.fullmatch(path) else quote(path)}"
+        from needlepoint.objects.remote import SCHEME, split_url
+
+        bucket, key = split_url(path)
+        self._register(context, bucket)
+        return f"{SCHEME}{bucket}/{quote(key)}"
+
+    def _register(self, context: datafusion.SessionContext, bucket: str) -> None:
+        """DataFusion has object stores of its own. It reads the variables when one is made, as ours do."""
+        from datafusion.object_store import AmazonS3
+
+        from needlepoint.objects.remote import SCHEME, endpoint, store_of
+
+        ours = store_of(bucket)
+        if self._registered.get((context, bucket)) is not ours:
+            address, allow_http = endpoint()
+            theirs = AmazonS3(bucket_name=bucket, endpoint=address, allow_http=allow_http)
+            context.register_object_store(SCHEME, theirs, bucket)
+            self._registered[context, bucket] = ours
+
+    def stub(self, schema: pa.Schema) -> datafusion.Table:
+        """A table without files, to plan against."""
+        with self._lock:
+            self._context.register_listing_table("stub", "/nonexistent/", schema=schema)
+            table = self._context.catalog().schema().table("stub")
+            self._context.deregister_table("stub")
+            return table
+
+    def _template(self, schema: pa.Schema, partitions: Sequence[tuple[str, pa.DataType]]) -> tuple[bytes, bytes]:
+        key = bytes(schema.serialize()) + repr(partitions).encode()
+        with self._lock:
+            if key not in self._templates:
+                # Of a list of files, too, DataFusion passes over those that are not named so, and says nothing; a
+                # version that is held has no such name.
+                named = ".parquet" if partitions else ""
+                self._context.register_listing_table(
+                    "template", "/nonexistent/", list(partitions), file_extension=named, schema=schema
+                )
+                plan = self._context.table("template").logical_plan().to_bytes(self._context)
+                self._context.deregister_table("template")
+                scan, rest = _without_paths(plan)
+                self._templates[key] = scan + _coerced(int96.UNIT), rest
+            return self._templates[key]
+
+
+def _without_paths(plan: bytes) -> tuple[bytes, bytes]:
+    """The body of the scan without its paths, and what follows it in the plan."""
+    if plan[:1] != _SCAN_TAG:
+        raise RuntimeError("DataFusion writes a listing differently than this version of Needlepoint knows.")
+    size, start = _read_varint(plan, 1)
+    body, rest = plan[start : start + size], plan[start + size :]
+    kept = b"".join(body[begin:end] for tag, begin, end in _fields(body) if tag != _PATHS_TAG[0])
+    if kept == body:
+        raise RuntimeError("DataFusion writes a listing differently than this version of Needlepoint knows.")
+    return kept, rest
+
+
+def _coerced(unit: str) -> bytes:
+    """The option that INT96 is read in a unit, as page reads do (format/int96.py). The setting of a context says
+    nothing to a listing. What comes twice in a message is merged, so this can follow the other options."""
+    found = unit.encode()
+    for tag in _COERCE_TAGS:
+        found = tag + _varint(len(found)) + found
+    return found
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int, int]]:
+    """Tag, begin and end of each field of a protobuf message."""
+    position = 0
+    while position < len(message):
+        begin = position
+        tag, position = _read_varint(message, position)
+        match tag & 7:
+            case 0:
+                _, position = _read_varint(message, position)
+            case 1:
+                position += 8
+            case 2:
+                size, position = _read_varint(message, position)
+                position += size
+            case 5:
+                position += 4
+        yield tag, begin, position
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return number, position
+
+
+def metrics(plan: Any) -> dict[str, int]:
+    """Bytes and rows that the native scans of a finished query read."""
+    totals = {"bytes": 0, "rows": 0}
+    for _, found in plan.collect_metrics():
+        scanned = found.sum_by_name("bytes_scanned")
+        if scanned:
+            totals["bytes"] += int(scanned)
+            totals["rows"] += int(found.output_rows or 0)
+    return totals

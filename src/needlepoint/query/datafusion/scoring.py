@@ -1,0 +1,257 @@
+"""Scores are over all texts of a table, also of files and rows that the query does not read.
+
+find       the score calls of a plan, and the column of a table that each is asked of
+count      texts, words and how often each term occurs, over the snapshot; kept with it
+lend       a context whose function `score` knows the counts, to one query at a time
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import datafusion
+import pyarrow as pa
+
+from needlepoint.errors import NeedlepointError, SqlError
+from needlepoint.indexes.text.evaluation import Statistics
+from needlepoint.indexes.text.query_language import Term, parse, terms
+from needlepoint.indexes.text.statistics import WordIndex, statistics
+from needlepoint.query.cache.table_state import Prepared
+from needlepoint.query.datafusion import session
+from needlepoint.query.datafusion.session import Care
+from needlepoint.query.datafusion.udfs import Known, unseen
+from needlepoint.query.sql.plan_facts import EXPRESSIONS
+
+MOST_TERMS_KEPT = 10_000
+_CALL = "score("
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """`score(column, 'query')` of a table."""
+
+    table: str
+    column: str
+    query: str
+
+
+# Find
+
+
+def scores(plan: Any, drawn: str, tables: Mapping[str, Mapping[str, pa.DataType]]) -> tuple[Score, ...]:
+    """The score calls of an optimized plan. SqlError for those whose table cannot be told, and where one query is
+    asked of two columns: the function is told nothing but the text and the query."""
+    if _CALL not in drawn:
+        return ()
+    if any(_CALL in line for line in _inside_subqueries(drawn)):
+        raise unseen("…")
+    found: dict[str, Score] = {}
+    for score in dict.fromkeys(_scores(plan, tables)):
+        other = found.setdefault(score.query, score)
+        if other != score:
+            raise SqlError(
+                f"score(…, '{score.query}') is asked of {other.table}.{other.column} and {score.table}.{score.column}.",
+                hint="Write one of the two queries a little differently, for instance with a space at its end.",
+            )
+    return tuple(found.values())
+
+
+def _inside_subqueries(drawn: str) -> Iterator[str]:
+    """Scalar subqueries are drawn, but DataFusion 55 shows no way to their plan."""
+    inside: int | None = None
+    for line in drawn.splitlines():
+        depth = len(line) - len(line.lstrip())
+        if inside is not None and depth <= inside:
+            inside = None
+        if inside is not None:
+            yield line
+        elif line.strip() == "Subquery:":
+            inside = depth
+
+
+def _scores(plan: Any, tables: Mapping[str, Mapping[str, pa.DataType]]) -> Iterator[Score]:
+    waiting = [plan]
+    while waiting:
+        found = waiting.pop()
+        yield from _scores_of(found, tables)
+        waiting += reversed(found.inputs())
+
+
+def _scores_of(plan: Any, tables: Mapping[str, Mapping[str, pa.DataType]]) -> Iterator[Score]:
+    """Of one node."""
+    node = plan.to_variant()
+    kind = type(node).__name__
+    expressions = EXPRESSIONS.get(kind)
+    if expressions is None and _CALL in plan.display():
+        raise unseen("…")
+    for call in _calls(expressions(node) if expressions else ()):
+        text, query = call.rex_call_operands()
+        if query.variant_name() != "Literal":
+            raise SqlError("the query of score must be a text.", hint="Write score(column, 'words').")
+        wanted = query.python_value().as_py()
+        if wanted is None:
+            continue
+        parse(wanted)  # says what is wrong with it
+        origin = None
+        if text.variant_name() == "Column":
+            column = text.to_variant()
+            if kind == "TableScan":  # which filters columns that it need not give
+                origin = node.fqn()[2], column.name()
+            else:
+                origin = _origin(plan.inputs(), column.relation(), column.name())
+        if origin is None or not pa.types.is_string(tables.get(origin[0], {}).get(origin[1], pa.null())):
+            raise SqlError(
+                f"score is asked of {text.canonical_name()}, which is no text column of one table.",
+                hint="A score compares with all texts of a table: ask for it of a column as it is.",
+            )
+        yield Score(*origin, wanted)
+
+
+def _calls(expressions: Iterable[Any]) -> Iterator[Any]:
+    waiting = [*expressions][::-1]
+    while waiting:
+        expression = waiting.pop()
+        variant = expression.variant_name()
+        if variant in ("Column", "Literal"):
+            continue
+        if variant == "ScalarFunction" and expression.rex_call_operator() == "score":
+            yield expression
+            continue
+        try:
+            waiting += reversed(expression.rex_call_operands())
+        except Exception:
+            if _CALL in expression.canonical_name():
+                raise unseen("…") from None
+            continue
+
+
+def _origin(plans: Iterable[Any], relation: str | None, name: str) -> tuple[str, str] | None:
+    """The table and column that a name means above these plans; None when it is made of something else, or of two."""
+    found = {origin for plan in plans if (origin := _origin_in(plan, relation, name)) is not _ABSENT}
+    return found.pop() if len(found) == 1 else None if found else _ABSENT
+
+
+_ABSENT = ("", "")  # there is no such column, nor such a table
+
+
+def _origin_in(plan: Any, relation: str | None, name: str) -> tuple[str, str] | None:
+    node = plan.to_variant()
+    match type(node).__name__:
+        case "TableScan":
+            table = node.fqn()[2]
+            ours = relation is None or relation.rpartition(".")[2] == table
+            return (table, name) if ours and name in (given for _, given in node.projection()) else _ABSENT
+        case "SubqueryAlias":
+            return _origin(plan.inputs(), None, name) if relation in (None, node.alias()) else _ABSENT
+        case "Projection":
+            return _projected(node.projections(), plan, relation, name)
+        case "Aggregate":
+            return _projected(node.group_by_exprs(), plan, relation, name)
+    return _origin(plan.inputs(), relation, name)
+
+
+def _projected(expressions: Iterable[Any], plan: Any, relation: str | None, name: str) -> tuple[str, str] | None:
+    for expression in expressions:
+        alias = None
+        while expression.variant_name() == "Alias":
+            alias = alias or expression.to_variant().alias()
+            (expression,) = expression.rex_call_operands()
+        if expression.variant_name() != "Column":
+            if alias == name:
+                return None
+            continue
+        column = expression.to_variant()
+        named = alias == name if alias else column.name() == name and relation in (None, column.relation())
+        if named:
+            return _origin(plan.inputs(), column.relation(), column.name())
+    return _ABSENT
+
+
+# Count
+
+
+class Texts(Protocol):
+    """A text column of a snapshot's files."""
+
+    def words(self, prepared: Prepared, column: str, position: int) -> WordIndex | None:
+        """The index of a file's words, if it has one."""
+        ...
+
+    def read(self, prepared: Prepared, column: str, positions: Sequence[int]) -> Iterator[pa.Array]:
+        """The texts of these files."""
+        ...
+
+
+def statistics_of(prepared: Prepared, column: str, wanted: Iterable[Term], texts: Texts) -> Statistics:
+    """Over all rows of the snapshot, kept with it. A file whose words an index knows is not read."""
+    held = prepared.texts.get(column)
+    missing = [term for term in wanted if held is None or term not in held.frequencies]
+    if held is not None and not missing:
+        return held
+    found = Statistics(0, 0, dict.fromkeys(missing, 0))
+    unknown: list[int] = []
+    for position in range(len(prepared.snapshot.files)):
+        index = texts.words(prepared, column, position)
+        try:
+            share = None if index is None else statistics(index, missing)
+        except NeedlepointError:
+            share = None  # a damaged index: the texts tell
+        if share is None:
+            unknown.append(position)
+        else:
+            found += share
+    for some in texts.read(prepared, column, unknown) if unknown else ():
+        found += Statistics.of(some, missing)
+    known = held.frequencies if held is not None and len(held.frequencies) < MOST_TERMS_KEPT else {}
+    held = Statistics(found.texts, found.words, {**known, **found.frequencies})
+    prepared.texts[column] = held
+    return held
+
+
+# Lend
+
+
+class Contexts:
+    """As many contexts as queries with scores ran at the same time, used again and again."""
+
+    def __init__(self) -> None:
+        self._idle: dict[Care, list[tuple[datafusion.SessionContext, Known]]] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def lent(self, care: Care, statistics: Mapping[str, Statistics]) -> Iterator[datafusion.SessionContext]:
+        with self._lock:
+            idle = self._idle.setdefault(care, [])
+            taken = idle.pop() if idle else None
+        if taken is None:
+            known = Known()
+            taken = session.make_context(care, known), known
+        context, known = taken
+        known.statistics = statistics
+        try:
+            yield context
+        finally:
+            known.statistics = {}
+            with self._lock:
+                idle.append(taken)
+
+
+def counted(
+    wanted: Iterable[Score],
+    prepared: Mapping[str, Prepared],
+    texts: Texts,
+) -> dict[str, Statistics]:
+    """The statistics that the scores of a query need, by its text. Terms of one column are counted together."""
+    columns: dict[tuple[str, str], list[Score]] = {}
+    for score in wanted:
+        columns.setdefault((score.table, score.column), []).append(score)
+    found: dict[str, Statistics] = {}
+    for (table, column), asked in columns.items():
+        together = [term for score in asked for term in terms(parse(score.query))]
+        statistics = statistics_of(prepared[table], column, dict.fromkeys(together), texts)
+        found |= {score.query: statistics for score in asked}
+    return found

@@ -1,0 +1,96 @@
+"""ORDER BY over outer joins, in a way that keeps all its keys.
+
+DataFusion 55 takes a column that is constant below an outer join for constant above it, too, where some of its values
+are NULL, and drops it from the keys of ORDER BY:
+
+    SELECT c.s FROM c LEFT JOIN b ON b.id = c.n AND b.p = 7 ORDER BY b.p, c.s        is sorted by c.s alone
+
+A column of a union is constant only if it is so in all parts. So the rows are sorted as a union with no rows:
+
+    Limit, Projection                          Limit, Projection
+      Sort: b.p, c.s                             Sort: k0, k1
+        the rows                                   Union
+                                                     Projection: the columns as c0, c1, …; b.p AS k0, c.s AS k1
+                                                       the rows
+                                                     no rows
+
+Only the ORDER BY of the whole query is treated so. Those of windows and subqueries are left as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import datafusion
+import pyarrow as pa
+
+from needlepoint.query.sql.statements import quoted
+
+_ALL = 2**63 - 1
+
+
+def sorted_apart(context: datafusion.SessionContext, frame: datafusion.DataFrame) -> datafusion.DataFrame:
+    """The frame with its last ORDER BY over a union; its columns have other names. The frame itself, if there is no
+    ORDER BY, or one over something that cannot be named."""
+    plan = frame.logical_plan()
+    limit, plan = _peeled(plan, "Limit")
+    shown, plan = _peeled(plan, "Projection")
+    sort, rows = _peeled(plan, "Sort")
+    if sort is None or sort.get_fetch_val() is not None:
+        return frame
+    names = _peeled(rows, "Distinct")[1].to_variant().schema().field_names()
+    chosen = names if shown is None else [each.canonical_name() for each in shown.projections()]
+    whole = context.create_dataframe_from_logical_plan(rows)
+    columns = [_column(whole, name, field) for name, field in zip(names, whole.schema().names, strict=True)]
+    if not set(chosen) <= set(names) or any(each is None for each in columns):
+        return frame
+    keys = [datafusion.Expr(each.expr()) for each in sort.sort_exprs()]
+    wide = whole.select(
+        *(column.alias(f"c{at}") for at, column in enumerate(columns) if column is not None),
+        *(key.alias(f"k{at}") for at, key in enumerate(keys)),
+    )
+    none = context.read_batches([pa.RecordBatch.from_pylist([], wide.schema())])
+    order = [
+        datafusion.col(f"k{at}").sort(ascending=each.ascending(), nulls_first=each.nulls_first())
+        for at, each in enumerate(sort.sort_exprs())
+    ]
+    found = wide.union(none).sort(*order)
+    if limit is not None:
+        skip, count = _number(context, limit.skip(), 0), _number(context, limit.fetch(), _ALL)
+        found = found.limit(min(count, _ALL - skip), skip)
+    return found.select(*(datafusion.col(f"c{names.index(name)}") for name in chosen))
+
+
+def _peeled(plan: Any, kind: str) -> tuple[Any, Any]:
+    """The node, if the plan begins with one of this kind, and what is below."""
+    node = plan.to_variant()
+    return (node, plan.inputs()[0]) if type(node).__name__ == kind else (None, plan)
+
+
+def _number(context: datafusion.SessionContext, expression: Any, otherwise: int) -> int:
+    """The value of a constant expression; `otherwise` if there is none, or if it is NULL."""
+    if expression is None:
+        return otherwise
+    one = context.read_batches([pa.RecordBatch.from_pydict({"one": [1]})])
+    (value,) = one.select(datafusion.Expr(expression).alias("n")).to_arrow_table().column("n").to_pylist()
+    return otherwise if value is None else int(value)
+
+
+def _column(frame: datafusion.DataFrame, name: str, field: str) -> datafusion.Expr | None:
+    """A column of a frame by the name that it has in a plan, such as `t.id`; None if that cannot be told."""
+    table = name.removesuffix(field).removesuffix(".")
+    if not table:
+        return datafusion.col(quoted(field))
+    for written in (quoted(table), ".".join(map(quoted, table.split(".")))):  # an alias can have dots, too
+        column = datafusion.col(f"{written}.{quoted(field)}")
+        if "." not in table or _is_in(frame, column):
+            return column
+    return None
+
+
+def _is_in(frame: datafusion.DataFrame, column: datafusion.Expr) -> bool:
+    try:
+        frame.select(column)
+    except Exception:
+        return False
+    return True

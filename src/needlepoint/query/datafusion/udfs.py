@@ -1,0 +1,69 @@
+"""`text_match(text, query)` and `score(text, query)` as functions of SQL.
+
+DataFusion gives a function its arguments and nothing else. What a score needs beyond them, the statistics of a whole
+table, is put beside the function before a query runs (see scoring.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import datafusion
+import numpy as np
+import pyarrow as pa
+
+from needlepoint.errors import SqlError
+from needlepoint.indexes.text.evaluation import Statistics, bm25, evaluate
+from needlepoint.indexes.text.query_language import parse
+
+
+@dataclass
+class Known:
+    """The statistics that scores are made with, by the text of the query."""
+
+    statistics: Mapping[str, Statistics] = field(default_factory=dict)
+
+    def of(self, query: str) -> Statistics:
+        found = self.statistics.get(query)
+        if found is None:
+            raise unseen(query)
+        return found
+
+
+def unseen(query: str) -> SqlError:
+    return SqlError(
+        f"score(…, '{query}') stands where its table cannot be seen.",
+        hint="Ask for it of a column of a table, in SELECT, WHERE or ORDER BY, and put that in a subquery of FROM.",
+    )
+
+
+def register(context: datafusion.SessionContext, known: Known) -> None:
+    def text_match(texts: pa.Array, queries: pa.Array) -> pa.Array:
+        return _each(texts, queries, pa.bool_(), lambda query, some: evaluate(parse(query), some))
+
+    def score(texts: pa.Array, queries: pa.Array) -> pa.Array:
+        return _each(
+            texts, queries, pa.float64(), lambda query, some: pa.array(bm25(parse(query), some, known.of(query)))
+        )
+
+    both = [pa.string(), pa.string()]
+    context.register_udf(datafusion.udf(text_match, both, pa.bool_(), "immutable", "text_match"))
+    context.register_udf(datafusion.udf(score, both, pa.float64(), "stable", "score"))
+
+
+def _each(
+    texts: pa.Array, queries: pa.Array, type: pa.DataType, evaluated: Callable[[str, pa.Array], pa.Array]
+) -> pa.Array:
+    """One query after the other; most often there is but one for all texts."""
+    distinct = queries.unique().to_pylist()
+    if len(distinct) == 1:
+        return pa.nulls(len(texts), type) if distinct[0] is None else evaluated(distinct[0], texts)
+    encoded = queries.dictionary_encode()
+    numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    answers, places = [pa.nulls(int((numbers < 0).sum()), type)], [np.flatnonzero(numbers < 0)]
+    for number, query in enumerate(encoded.dictionary.to_pylist()):
+        places.append(np.flatnonzero(numbers == number))
+        answers.append(evaluated(query, texts.take(pa.array(places[-1]))))
+    order = np.argsort(np.concatenate(places), kind="stable")
+    return pa.concat_arrays(answers).take(pa.array(order))

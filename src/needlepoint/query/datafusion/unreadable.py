@@ -1,0 +1,52 @@
+"""Which file a scan could not read: DataFusion says what it found and not where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from needlepoint.errors import NeedlepointError, NotParquet, SqlError
+from needlepoint.objects import Identity, as_source
+from needlepoint.query.scan.scan_plan import Reading
+
+
+def unreadable(failure: Exception, readings: Iterable[Reading]) -> NeedlepointError:
+    """The error of the first file whose columns pyarrow cannot read either. All files that were to be scanned are read
+    for it, one batch at a time; the query failed, and who asked it needs the name more than the time."""
+    for reading in readings:
+        for file in reading.scanned:
+            path = reading.path(file)
+            if (found := _problem(path, file.identity, reading.stored_columns())) is not None:
+                column, why = found
+                where = f"column '{column}' cannot be read" if column else "cannot be read"
+                return NotParquet(path, f"{where}: {why}", hint="Write the file again or remove it, then sync.")
+    return SqlError(str(failure))
+
+
+def _problem(path: str, identity: Identity, columns: Sequence[str]) -> tuple[str, str] | None:
+    try:
+        with pq.ParquetFile(as_source(path, identity)) as opened:
+            present = [name for name in columns if name in opened.schema_arrow.names]
+            if _read(opened, present) is None:
+                return None
+            for name in present:
+                if (why := _read(opened, [name])) is not None:
+                    return name, why
+            return None
+    except (OSError, pa.ArrowException) as error:
+        return "", _one_line(error)
+
+
+def _read(opened: pq.ParquetFile, columns: list[str]) -> str | None:
+    try:
+        for _ in opened.iter_batches(columns=columns):
+            pass
+    except (OSError, pa.ArrowException) as error:
+        return _one_line(error)
+    return None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(". ")

@@ -1,0 +1,161 @@
+"""Rows by key without SQL: the index, the pages, done.
+
+Where anything is out of the ordinary (a file not indexed, a column without index, floats and their NaN), the same
+question goes to the engine as SQL, so that there is one answer.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from needlepoint.errors import UsageError
+from needlepoint.predicate import And, In, Predicate
+from needlepoint.query.engine import Engine
+from needlepoint.query.report.explain import Report
+from needlepoint.query.report.table_report import table_report
+from needlepoint.query.result import Result
+from needlepoint.query.scan.page_reader import read_matching
+from needlepoint.query.sql.predicate_extraction import Request
+from needlepoint.query.sql.statements import quoted
+from needlepoint.tables.model import Table
+from needlepoint.tables.schemas import ordinal
+
+
+class Lookup:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def get(
+        self, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None = None, in_order: bool = False
+    ) -> Result:
+        if not keys:
+            raise UsageError("get needs at least one key.", hint="For example get(product_id=384209819).")
+        columns = [columns] if isinstance(columns, str) else columns
+        for column in columns or ():
+            if list(columns or ()).count(column) > 1:
+                raise UsageError(f"column '{column}' is asked for twice.", hint="Name each column once.")
+        if not in_order:
+            return self._engine.retried(lambda _: self._get_once(name, keys, columns))
+        table = self._engine.prepare(name).snapshot.table
+        wanted = list(columns) if columns is not None else table.schema.names
+        first = next(iter(keys))
+        with_key = [*wanted, *([] if first in wanted else [first])]
+        found = self._engine.retried(lambda _: self._get_once(name, keys, with_key))
+        return Result(
+            _ordered(found.to_arrow(), first, _values(table, first, keys[first])).select(wanted), found.report
+        )
+
+    def _get_once(self, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None) -> Result:
+        started = time.perf_counter()
+        prepared = self._engine.prepare(name)
+        table = prepared.snapshot.table
+        wanted = list(columns) if columns is not None else table.schema.names
+        for column in wanted:
+            table.field(column)
+        values = {column: _values(table, column, value) for column, value in keys.items()}
+        predicate = _predicate(values)
+        request = Request(frozenset([*wanted, *values]), predicate)
+        reading, question = self._engine.narrow(prepared, request)
+        if reading.scanned or any(pa.types.is_floating(array.type) for array in values.values()):
+            return self._by_sql(table, values, wanted)
+        planned = time.perf_counter()
+        rows = read_matching(reading, values, self._engine.cards, self._engine.caches)
+        read = time.perf_counter()
+        self._engine.history.note(reading, question, read - started, rows.num_rows)
+        seconds = {"plan": planned - started, "read": read - planned}
+        report = Report(lambda: [table_report(reading, question, self._engine.cards)], executed=True, seconds=seconds)
+        return Result(rows.select(wanted), report)
+
+    def _by_sql(self, table: Table, values: Mapping[str, pa.Array], wanted: Sequence[str]) -> Result:
+        conditions: list[str] = []
+        parameters: dict[str, Any] = {}
+        for position, (column, array) in enumerate(values.items()):
+            if pa.types.is_integer(array.type):
+                listed = ", ".join(map(str, array.to_pylist()))  # parsed faster than as many parameters
+                conditions.append(f"{quoted(column)} IN ({listed})" if len(array) else "FALSE")
+                continue
+            if pa.types.is_floating(array.type):
+                # In lists of four and more DataFusion 55 tells -0.0 from 0.0.
+                zeros = pa.array([0.0, -0.0] if 0.0 in array.to_pylist() else [], array.type)
+                array = pa.concat_arrays([array, zeros])
+            names = [f"p{position}_{number}" for number in range(len(array))]
+            parameters |= dict(zip(names, array, strict=True))
+            marks = ", ".join(f"${name}" for name in names)
+            conditions.append(f"{quoted(column)} IN ({marks})" if names else "FALSE")
+        query = f"SELECT {', '.join(map(quoted, wanted))} FROM {quoted(table.name)} WHERE {' AND '.join(conditions)}"
+        return self._engine.sql(query, parameters)
+
+
+def _values(table: Table, column: str, value: Any) -> pa.Array:
+    """One value or a list of them as an array of the column's type; NULL equals nothing."""
+    field = table.field(column)
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        several = value.to_pylist()
+    elif isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        several = [value]
+    else:
+        several = list(value)
+    several = [each.item() if isinstance(each, np.generic) else each for each in several]
+    try:
+        fitting = [each for each in several if each is not None and not _is_no_time(each)]
+        fitting = [_in_zone(each, field.type) for each in fitting if _fits(each, field.type)]
+        return pa.array(fitting, field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{value!r} is not a value of column '{column}', which is {field.type}.", hint=str(error)
+        ) from None
+
+
+def _is_no_time(value: Any) -> bool:
+    """pandas' NaT, which equals nothing, as NULL does."""
+    return isinstance(value, datetime.datetime) and bool(value != value)
+
+
+def _in_zone(value: Any, type: pa.DataType) -> Any:
+    """A clock time without a zone is one of the column's zone, as in SQL. Arrow would take it for one of UTC."""
+    zoned = pa.types.is_timestamp(type) and type.tz is not None
+    if not zoned or not isinstance(value, datetime.datetime) or value.tzinfo is not None:
+        return value
+    return pc.assume_timezone(pa.scalar(value, pa.timestamp(type.unit)), type.tz)
+
+
+def _fits(value: Any, type: pa.DataType) -> bool:
+    """Whether Arrow takes the value as it is. It would cut off what the type has no room for, and find another value;
+    7.5 equals no integer, and 2 ** 70 none of 64 bits."""
+    if pa.types.is_integer(type) and isinstance(value, int):
+        signed = bool(pa.types.is_signed_integer(type))
+        bits: int = type.bit_width
+        return -(1 << (bits - 1)) * signed <= value < 1 << (bits - signed)
+    if pa.types.is_integer(type) and isinstance(value, float | decimal.Decimal):
+        return math.isfinite(value) and value == int(value)
+    if isinstance(value, datetime.datetime):
+        if pa.types.is_date32(type):
+            return value.time() == datetime.time()
+        if pa.types.is_timestamp(type):
+            return value.microsecond % {"s": 1_000_000, "ms": 1_000}.get(type.unit, 1) == 0
+    return True
+
+
+def _ordered(rows: pa.Table, column: str, values: pa.Array) -> pa.Table:
+    """Rows in the order in which their values of the column were asked for."""
+    places = pc.index_in(rows.column(column), values)
+    return rows.take(pc.sort_indices(pa.table({"place": places}), sort_keys=[("place", "ascending")]))
+
+
+def _predicate(values: Mapping[str, pa.Array]) -> Predicate:
+    leaves = []
+    for column, array in values.items():
+        ordinals = [ordinal(scalar) for scalar in array]
+        if None in ordinals:
+            raise UsageError(f"column '{column}' is {array.type}, which has no equality.")
+        leaves.append(In(column, tuple(each for each in ordinals if each is not None)))
+    return leaves[0] if len(leaves) == 1 else And(tuple(leaves))

@@ -1,0 +1,181 @@
+"""The step that asks the indexes of single files: distinct values, bloom filters, words, and what others add.
+
+A file's indexes are asked for the leaves of the predicate, and their answers meet (AND) and join (OR) as the predicate
+does. What no index can say is "all rows".
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+
+from needlepoint.access import AccessPlan, Rows
+from needlepoint.errors import NeedlepointError
+from needlepoint.indexes.base import Answer, Condition
+from needlepoint.objects import concurrently, is_url
+from needlepoint.predicate import And, Constant, Or, Predicate, Unknown, leaves, without_not
+from needlepoint.query.pruning.context import Question
+from needlepoint.query.report.explain import IndexUse
+from needlepoint.tables.model import File, Index
+
+# A file of which another index named fewer rows is read as it is.
+FEW_ROWS = 1000
+
+
+def by_index(plan: AccessPlan, question: Question) -> AccessPlan:
+    """Distinct values, filters and words of single files say which of their rows can match."""
+    asked = {leaf.column for leaf in leaves(question.predicate)}
+    indexes = [index for index in question.indexes_to_ask if index.kind != "key"]
+    usable = [index for index in indexes if asked & set(index.columns)]
+    tally = _Tally()
+    files = question.snapshot.files
+    positions = [at for at in _worth_asking(plan) if _has_any(files[at], usable)] if usable else []
+    narrowed = _ask_all(plan, question, usable, positions, tally) if positions else plan
+    unasked = ""
+    if usable and not positions:
+        left = any(_has_any(files[at], usable) for at in np.flatnonzero(plan.states).tolist())
+        unasked = "other indexes leave few rows" if left else "none of the files that are left is indexed as it is now"
+    question.indexes += [tally.use(index, index in usable, unasked) for index in indexes]
+    return narrowed
+
+
+def _worth_asking(plan: AccessPlan) -> list[int]:
+    """Files that are read whole, or of which so much is that more words about them can pay."""
+    named = [at for at, rows in plan.rows.items() if at not in plan.rough and rows.count > FEW_ROWS]
+    return sorted([*plan.roughly(), *named])
+
+
+def _has_any(file: File, indexes: Sequence[Index]) -> bool:
+    return any(index.id in file.indexed for index in indexes)
+
+
+def _ask_all(
+    plan: AccessPlan, question: Question, indexes: Sequence[Index], positions: Sequence[int], tally: _Tally
+) -> AccessPlan:
+    predicate = without_not(question.predicate)
+
+    def ask(at: int) -> tuple[Rows | None, _Asked]:
+        asked = _Asked(question, question.snapshot.files[at], indexes)
+        return asked.rows(predicate), asked
+
+    remote = is_url(question.snapshot.table.location)
+    found = concurrently(ask, positions) if remote else [ask(at) for at in positions]
+    exact, named, rough = np.zeros(len(plan.states), np.bool_), dict[int, Rows](), dict[int, Rows]()
+    for at, (rows, asked) in zip(positions, found, strict=True):
+        for index, answer in asked.answers:
+            tally.note(index, answer)
+        if rows is not None:
+            exact[at] = asked.exact
+            (named if asked.exact else rough)[at] = rows
+    return (plan.only(exact, named) if named else plan).narrowed(rough)
+
+
+class _Tally:
+    """What the indexes said of all files together."""
+
+    def __init__(self) -> None:
+        self.answered: Counter[str] = Counter()
+        self.rows: Counter[str] = Counter()
+        self.silent: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+    def note(self, index: Index, answer: Answer) -> None:
+        if answer.rows is None:
+            self.silent[index.name][answer.why] += 1
+        else:
+            self.answered[index.name] += 1
+            self.rows[index.name] += answer.rows.count
+
+    def use(self, index: Index, usable: bool, unasked: str) -> IndexUse:
+        name, shown = index.name, index.shown_columns
+        silent = self.silent[name].most_common(3)
+        whys = [f"{why} ({count} files)" if count > 1 else why for why, count in silent if why]
+        if self.answered[name]:
+            files = f"{self.answered[name]} {'file' if self.answered[name] == 1 else 'files'}"
+            whys.insert(0, f"{self.rows[name]:,} rows of {files} can match")
+        if not whys:
+            silence = unasked or f"column {shown} is asked for in a way it cannot answer"
+            whys.append(silence if usable else f"column {shown} is not asked for")
+        return IndexUse(name, index.kind, shown, self.answered[name] > 0, "; ".join(whys))
+
+
+class _Asked:
+    """One file's indexes, asked for one predicate."""
+
+    def __init__(self, question: Question, file: File, indexes: Sequence[Index]) -> None:
+        self._question = question
+        self._file = file
+        self._indexes = indexes
+        self._seconds = question.scan_seconds(file)
+        self.answers: list[tuple[Index, Answer]] = []
+
+    @property
+    def exact(self) -> bool:
+        return any(answer.exact for _, answer in self.answers)
+
+    def rows(self, predicate: Predicate) -> Rows | None:
+        """Rows outside of which the predicate is not TRUE; None is all of them."""
+        match predicate:
+            case And(children):
+                return self._all_of(_flattened(children))
+            case Or(children):
+                found = [self.rows(child) for child in children]
+                known = [rows for rows in found if rows is not None]
+                return reduce(Rows.__or__, known) if known and len(known) == len(found) else None
+            case Constant(False):
+                return Rows.of([])
+            case Unknown() | Constant():
+                return None
+            case _:
+                return self._conditions([predicate])
+
+    def _all_of(self, children: Sequence[Predicate]) -> Rows | None:
+        conditions = [child for child in children if not isinstance(child, And | Or | Constant | Unknown)]
+        others = [self.rows(child) for child in children if isinstance(child, Or | Constant)]
+        known = [rows for rows in (self._conditions(conditions), *others) if rows is not None]
+        return reduce(Rows.__and__, known) if known else None
+
+    def _conditions(self, conditions: Sequence[Condition]) -> Rows | None:
+        found: Rows | None = None
+        for index in self._indexes:
+            wanted = [each for each in conditions if _column(each) in index.columns]
+            if not wanted or (found is not None and not found.count):
+                continue
+            answer = self._ask(index, wanted)
+            self.answers.append((index, answer))
+            if answer.rows is not None:
+                found = answer.rows if found is None else found & answer.rows
+        return found
+
+    def _ask(self, index: Index, conditions: Sequence[Condition]) -> Answer:
+        question, file = self._question, self._file
+        if question.snapshot.refined.intersection(index.columns):
+            return Answer(None, f"files not synced yet have {index.shown_columns} in a finer unit: sync builds it anew")
+        if index.id not in file.indexed:
+            return Answer(None, "not indexed yet, so scanned")
+        place = question.prepared.places(index).get(-1 if file.id is None else file.id)
+        if place is None:
+            return Answer(None, "not made for this file: sync said why")
+        try:
+            opened = question.file_indexes.get(question.snapshot.table, question.prepared.types, index, file, place)
+            answer = opened.find(conditions, self._seconds)
+        except (NeedlepointError, OSError) as error:
+            return Answer(None, f"cannot be read, so the files are scanned: {error}")
+        except Exception as error:  # whatever a kind of another package does
+            return Answer(None, f"fails, so the files are scanned: {type(error).__name__}: {error}")
+        if answer.rows is not None and len(answer.rows.stops) and answer.rows.stops[-1] > (file.rows or 0):
+            return Answer(None, f"names rows beyond the last of {file.path}: not believed")
+        return answer
+
+
+def _flattened(children: Sequence[Predicate]) -> list[Predicate]:
+    flat: list[Predicate] = []
+    for child in children:
+        flat += _flattened(child.children) if isinstance(child, And) else [child]
+    return flat
+
+
+def _column(condition: Condition) -> str:
+    return next(leaves(condition)).column

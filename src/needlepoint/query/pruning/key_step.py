@@ -1,0 +1,272 @@
+"""The key step: an index names the rows themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from needlepoint.access import AccessPlan, Rows
+from needlepoint.errors import NeedlepointError
+from needlepoint.indexes.key.kind import key_bytes, keys_of, range_of
+from needlepoint.predicate import And, Compare, Constant, In, Or, Ordinal, Predicate, StartsWith, leaves
+from needlepoint.query.pruning.context import Question
+from needlepoint.query.report.explain import IndexUse
+from needlepoint.query.scan.cost_model import Estimate
+from needlepoint.stores.base import Locations
+from needlepoint.tables.model import Index
+
+# A small table is quick either way; below this many values the index is asked without further thought.
+FEW_VALUES = 20
+# Both are estimates: the index must look clearly faster than a scan to be asked for many values.
+CLEARLY = 0.8
+# A range that seems to match so many times more rows than the limit is not even begun.
+MANY_TIMES = 10
+
+
+def by_key(plan: AccessPlan, question: Question) -> AccessPlan:
+    """The key index names the rows themselves; files it does not cover stay as they are."""
+    lookup = _KeyLookup(question)
+    found = lookup.find(question.predicate)
+    lookup.report_unused()
+    if found is None:
+        return plan
+    rows = {}
+    for file_id, numbers in _rows_by_file(found.locations).items():
+        position = question.prepared.positions.get(file_id)
+        if position is None:
+            continue  # a file that was replaced or is gone
+        file = question.snapshot.files[position]
+        if file.rows is not None and numbers[-1] >= file.rows:
+            lookup.disbelieve(f"it names row {numbers[-1]} of {file.path}, which has {file.rows}")
+            return plan
+        rows[position] = Rows.of(numbers)
+    return plan.only(found.covered, rows)
+
+
+def _rows_by_file(locations: Locations) -> dict[int, npt.NDArray[np.int64]]:
+    """Locations ascend, so the rows of a file stand together."""
+    owners = (locations >> np.uint64(32)).astype(np.int64)
+    rows = (locations & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    if len(owners) == 0 or owners[0] == owners[-1]:
+        return {int(owners[0]): rows} if len(owners) else {}
+    starts = np.flatnonzero(np.diff(owners, prepend=-1))
+    return dict(zip(owners[starts].tolist(), np.split(rows, starts[1:]), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Comparisons of one column under one AND. Both ends count as included: a row too many does no harm."""
+
+    column: str
+    low: Ordinal | None
+    high: Ordinal | None
+
+    def narrowed(self, end: Compare) -> _Range:
+        value: Any = end.value
+        if end.operator in (">", ">="):
+            return self if self.low is not None and self.low > value else replace(self, low=value)
+        return self if self.high is not None and self.high < value else replace(self, high=value)
+
+
+_Lookup = Compare | In | StartsWith | _Range
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Rows that can match, ascending, in the files that are covered; others are not known about."""
+
+    locations: Locations
+    covered: npt.NDArray[np.bool_]
+
+
+class _KeyLookup:
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._indexes = {i.column: i for i in question.indexes_to_ask if i.kind == "key"}
+        self._used: set[str] = set()
+
+    def find(self, predicate: Predicate | _Range) -> _Found | None:
+        """Rows outside of which the predicate is not TRUE; None when the indexes cannot say."""
+        match predicate:
+            case And(children):
+                return self._both([self.find(child) for child in _merged_ranges(children)])
+            case Or(children):
+                found = [self.find(child) for child in children]
+                return self._either([each for each in found if each is not None]) if None not in found else None
+            case Constant(False):
+                return _Found(np.empty(0, np.uint64), np.ones(len(self._question.snapshot.files), np.bool_))
+            case Compare() | In() | StartsWith() | _Range():
+                index = self._indexes.get(predicate.column)
+                return None if index is None else self._ask(index, predicate)
+        return None
+
+    def _both(self, found: Sequence[_Found | None]) -> _Found | None:
+        known = sorted((each for each in found if each is not None), key=lambda each: len(each.locations))
+        if not known:
+            return None
+        result = known[0]
+        for other in known[1:]:
+            # Where the two do not cover the same files, either alone is still right.
+            if np.array_equal(result.covered, other.covered):
+                both = np.intersect1d(result.locations, other.locations, assume_unique=True)
+                result = _Found(both, result.covered)
+        return result
+
+    def _either(self, found: Sequence[_Found]) -> _Found:
+        covered = np.logical_and.reduce([each.covered for each in found])
+        return _Found(np.unique(np.concatenate([each.locations for each in found])), covered)
+
+    def _ask(self, index: Index, leaf: _Lookup) -> _Found | None:
+        type = self._question.snapshot.table.schema.field(index.column).type
+        self._used.add(index.name)
+        if index.column in self._question.snapshot.refined:
+            self._report(index, False, f"files not synced yet have {index.column} in a finer unit: sync builds it anew")
+            return None
+        covered = self._question.prepared.covered(index)
+        if not covered.any():
+            self._report(index, False, "no file is indexed yet: sync builds it")
+            return None
+        try:
+            locations = self._locations(index, leaf, type)
+        except NeedlepointError as error:
+            self._report(index, False, f"cannot be read, so the files are scanned: {error}")
+            return None
+        if locations is None:
+            return None
+        missing = int(np.count_nonzero(~covered))
+        note = f"{len(locations)} rows for {_describe(leaf)}"
+        self._report(index, True, note + (f"; {missing} files not indexed yet are scanned" if missing else ""))
+        return _Found(np.unique(locations), covered)
+
+    def _locations(self, index: Index, leaf: _Lookup, type: pa.DataType) -> Locations | None:
+        store, limit = self._question.stores(index), self._question.range_limit
+        match leaf:
+            case Compare(_, "=", value):
+                found = store.find(_key_list([value], type), limit)
+            case In(_, values):
+                if len(values) > FEW_VALUES and self._scan_is_faster(len(values)):
+                    self._report(index, False, f"{len(values):,} values: a scan is faster")
+                    return None
+                found = store.find(_key_list(values, type), max(limit, 4 * len(values)))
+            case _:
+                if self._is_wide(leaf):
+                    self._report(
+                        index, False, f"{_describe(leaf)} matches far more than {limit} rows: a scan is faster"
+                    )
+                    return None
+                ranges = _key_ranges(leaf, type)
+                if ranges is None:
+                    self._report(index, False, f"{_describe(leaf)} is not a lookup or a range")
+                    return None
+                parts = [store.find_range(low, high, limit) for low, high in ranges]
+                whole = [part for part in parts if part is not None]
+                empty = [np.empty(0, np.uint64)]
+                found = np.concatenate(whole or empty) if len(whole) == len(parts) else None
+        if found is None:
+            self._report(index, False, f"{_describe(leaf)} matches more than {limit} rows: a scan is faster")
+        return found
+
+    def _scan_is_faster(self, values: int) -> bool:
+        """Whether finding so many rows and reading a page of each column for each takes longer than a scan."""
+        question, snapshot = self._question, self._question.snapshot
+        columns, all_columns = len(question.columns), max(1, len(snapshot.table.data_columns))
+        pages = max(1, sum(file.pages or 1 for file in snapshot.files))
+        size = sum(file.identity.size for file in snapshot.files)
+        touched = min(values * columns, pages * columns // all_columns)
+        bytes_touched = size * touched // pages
+        costs, files = question.costs, min(values, len(snapshot.files))
+        seconds = Estimate(touched, touched, bytes_touched).seconds(costs) + files * costs.file
+        by_index = values * costs.key + costs.in_parallel(seconds, files)
+        # A scan reads one column whole, and of the others the pages with matching rows.
+        scanned = size / all_columns + bytes_touched * (columns - 1) / columns
+        whole = (
+            costs.scan + len(snapshot.files) * costs.scan_file + scanned * costs.scan_byte + values * costs.scan_value
+        )
+        return by_index > CLEARLY * whole
+
+    def _is_wide(self, leaf: _Lookup) -> bool:
+        """Whether a range surely matches more rows than are worth finding one by one, going by the bounds of files: the
+        values of each are taken to lie evenly between them."""
+        question = self._question
+        zone = question.prepared.zones([leaf.column]).columns.get(leaf.column)
+        if not isinstance(leaf, _Range | Compare) or zone is None or zone.low.dtype == object:
+            return False
+        low, high = (leaf.low, leaf.high) if isinstance(leaf, _Range) else _ends(leaf)
+        lows, highs = zone.low.astype(np.float64), zone.high.astype(np.float64)
+        first = lows if low is None or isinstance(low, bytes) else np.maximum(lows, float(low))
+        last = highs if high is None or isinstance(high, bytes) else np.minimum(highs, float(high))
+        with np.errstate(invalid="ignore", over="ignore"):  # infinite bounds say nothing
+            share = np.nan_to_num(np.clip((last - first) / np.maximum(highs - lows, 1), 0, 1) * zone.known)
+        return float((share * question.prepared.file_rows).sum()) > MANY_TIMES * question.range_limit
+
+    def _report(self, index: Index, used: bool, why: str) -> None:
+        self._question.indexes.append(IndexUse(index.name, index.kind, index.shown_columns, used, why))
+
+    def disbelieve(self, why: str) -> None:
+        for position, use in enumerate(self._question.indexes):
+            if use.used:
+                self._question.indexes[position] = replace(use, used=False, why=f"cannot be right: {why}")
+
+    def report_unused(self) -> None:
+        asked = {leaf.column for leaf in leaves(self._question.predicate)}
+        for column, index in self._indexes.items():
+            if index.name not in self._used:
+                why = "inside an OR with something not indexed, or a NOT" if column in asked else "not asked for"
+                self._report(index, False, f"column {column} is {why}")
+
+
+def _merged_ranges(children: Sequence[Predicate]) -> list[Predicate | _Range]:
+    """`id >= 3 AND id <= 9` is one range of the index, not two half-open ones."""
+    flat: list[Predicate] = []
+    for child in children:
+        flat += child.children if isinstance(child, And) else (child,)
+    merged: list[Predicate | _Range] = []
+    ranges: dict[str, _Range] = {}
+    for child in flat:
+        if isinstance(child, Compare) and child.operator in (">", ">=", "<", "<="):
+            known = ranges.get(child.column, _Range(child.column, None, None))
+            ranges[child.column] = known.narrowed(child)
+        else:
+            merged.append(child)
+    return [*merged, *ranges.values()]
+
+
+def _key_list(values: Sequence[Ordinal], type: pa.DataType) -> list[bytes]:
+    width = key_bytes(type)
+    keys: list[bytes] = sorted(set(np.ascontiguousarray(keys_of(values, type)).view(f"V{width}").ravel().tolist()))
+    return keys
+
+
+def _key_ranges(leaf: _Lookup, type: pa.DataType) -> list[tuple[bytes, bytes]] | None:
+    match leaf:
+        case StartsWith(_, prefix):
+            low, high = prefix[:8].ljust(8, b"\x00"), prefix[:8].ljust(8, b"\xff")
+            return [(low + b"\x00" * 8, high + b"\xff" * 8)]
+        case _Range(_, lowest, highest):
+            return range_of(lowest, highest, type)
+        case Compare(_, ">" | ">=", value):
+            return range_of(value, None, type)
+        case Compare(_, "<" | "<=", value):
+            return range_of(None, value, type)
+    return None
+
+
+def _ends(leaf: Compare) -> tuple[Ordinal | None, Ordinal | None]:
+    return (leaf.value, None) if leaf.operator in (">", ">=") else (None, leaf.value)
+
+
+def _describe(leaf: _Lookup) -> str:
+    match leaf:
+        case In(column, values):
+            return f"{column} IN ({len(values)} values)"
+        case Compare(column, operator, _):
+            return f"{column} {operator} …"
+        case StartsWith(column, _):
+            return f"{column} LIKE '…%'"
+        case _Range(column, _, _):
+            return f"a range of {column}"

@@ -1,0 +1,252 @@
+"""Steps narrow an access plan, one kind of knowledge each.
+
+    plan = step(plan, question)
+
+What a step does not understand leaves the plan as it is, and the report says why. Files come first, then the row groups
+of those that are left, then their pages; each level is decided for all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import numpy as np
+
+from needlepoint.access import AccessPlan, Rows
+from needlepoint.errors import NeedlepointError
+from needlepoint.indexes.parquet_bloom import may_match
+from needlepoint.indexes.zone_map import ZoneMap
+from needlepoint.objects import concurrently, is_url, open_object
+from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.read.page_reader import ReadStats
+from needlepoint.predicate import (
+    And,
+    Compare,
+    Constant,
+    In,
+    Leaf,
+    Like,
+    Match,
+    Not,
+    Or,
+    Predicate,
+    TextMatch,
+    Unknown,
+    Zone,
+    Zones,
+    leaves,
+    match,
+    without_not,
+)
+from needlepoint.query.pruning.context import Question
+from needlepoint.query.pruning.index_step import by_index
+from needlepoint.query.pruning.key_step import by_key
+from needlepoint.query.report.explain import IndexUse, StepReport
+from needlepoint.query.scan.cost_model import touched
+from needlepoint.tables.model import File
+
+Step = Callable[[AccessPlan, Question], AccessPlan]
+
+
+def narrow(plan: AccessPlan, question: Question) -> AccessPlan:
+    """All steps in order, each counted."""
+    rows = plan.count(question.prepared.file_rows)
+    for step in STEPS:
+        files_before, rows_before = plan.kept(), rows
+        if files_before:
+            narrowed = step(plan, question)
+            rows = rows if narrowed is plan else narrowed.count(question.prepared.file_rows)
+            plan = narrowed
+        question.steps.append(StepReport(step.__name__, files_before, plan.kept(), rows_before, rows))
+    return plan
+
+
+def by_partition(plan: AccessPlan, question: Question) -> AccessPlan:
+    """Hive partition values rule files out: year=2023 has no row with year = 2024."""
+    return _by_zones(plan, question, question.prepared.partition_zones(_asked(question)))
+
+
+def by_zone(plan: AccessPlan, question: Question) -> AccessPlan:
+    """A file whose ids lie between 10 and 20 has no row with id = 25."""
+    return _by_zones(plan, question, question.prepared.zones(_asked(question)))
+
+
+def _asked(question: Question) -> list[str]:
+    # Bounds say nothing of what is inside a text: not worth loading.
+    return list({leaf.column: None for leaf in leaves(question.predicate) if not isinstance(leaf, Like | TextMatch)})
+
+
+def _by_zones(plan: AccessPlan, question: Question, zones: Zones) -> AccessPlan:
+    if not zones.columns:
+        return plan
+    return plan.without(match(question.predicate, zones) == Match.NEVER)
+
+
+def by_row_group(plan: AccessPlan, question: Question) -> AccessPlan:
+    """Row group 3 holds ids 30 to 40: nothing of it has id = 25."""
+    looked = _Looked.at(plan, question, lambda file: (file.row_groups or 0) > 1)
+    if looked is None:
+        return plan
+    starts = looked.group_rows
+    zones = {
+        column: Zone.joined([Zone.unknown(len(rows) - 1) if each is None else each.groups
+                             for each, rows in zip(maps, starts, strict=True)])
+        for column, maps in looked.maps.items()
+    }  # fmt: skip
+    counts = [len(rows) - 1 for rows in starts]
+    answers = match(question.predicate, Zones(sum(counts), zones)) != Match.NEVER
+    parts = zip(looked.positions, starts, np.split(answers, np.cumsum(counts)[:-1]), strict=True)
+    return plan.narrowed({position: Rows.where(rows, keep) for position, rows, keep in parts if not keep.all()})
+
+
+def by_bloom(plan: AccessPlan, question: Question) -> AccessPlan:
+    """The file's own bloom filters: row group 3 surely holds no id = 35. A value costs 32 bytes of a row group."""
+    asked = {leaf.column for leaf in leaves(question.predicate) if isinstance(leaf, In) or _is_equality(leaf)}
+    files = question.snapshot.files
+    positions = [at for at in plan.roughly() if asked & files[at].blooms] if asked else []
+    found = _ask_filters(plan, question, positions)
+    kept = {at: rows for at, rows in zip(positions, found, strict=True) if rows is not None}
+    if positions:
+        left = plan.narrowed(kept).kept()
+        for column in sorted(asked.intersection(*(files[at].blooms for at in positions))):
+            why = f"asked of {len(positions)} files, {plan.kept() - left} of them have no such value"
+            question.indexes.append(IndexUse(f"{column} in the files", "bloom", column, True, why))
+    return plan.narrowed(kept)
+
+
+def _is_equality(leaf: Leaf) -> bool:
+    return isinstance(leaf, Compare) and leaf.operator == "="
+
+
+def _ask_filters(plan: AccessPlan, question: Question, positions: Sequence[int]) -> list[Rows | None]:
+    """For each file the rows of the row groups that can match, None where they are all that were left anyway."""
+    table, files = question.snapshot.table, question.snapshot.files
+
+    def ask(at: int) -> Rows | None:
+        card = question.cards.get(files[at])
+        if card is None:
+            return None
+        before = plan.selection(at)
+        edges = card.row_group_rows
+        groups = np.flatnonzero(touched(edges[:-1], before)) if isinstance(before, Rows) else np.arange(len(edges) - 1)
+        try:
+            with open_object(f"{table.location}/{files[at].path}", files[at].identity) as file:
+                file.check_unchanged(card.identity)
+                keep = may_match(file, card, question.predicate, groups.tolist(), table.schema)
+                file.check_unchanged(card.identity)
+        except (NeedlepointError, OSError):
+            return None  # whoever reads the file finds out what is wrong with it
+        question.spent.append(ReadStats(file.bytes_requested, file.requests, 0, 0))
+        return None if keep.all() else Rows.joined(edges[groups[keep]], edges[groups[keep] + 1])
+
+    remote = is_url(table.location)
+    return concurrently(ask, positions) if remote else [ask(at) for at in positions]
+
+
+def by_page(plan: AccessPlan, question: Question) -> AccessPlan:
+    """Of a row group with ids 30 to 40, only the second page reaches from 35 to 37.
+
+    Pages of different columns end at different rows, so what each column lets through is a set of rows; they meet in
+    the rows that all of them let through.
+    """
+    looked = _Looked.at(plan, question, lambda file: (file.pages or 0) > (file.row_groups or 0))
+    if looked is None:
+        return plan
+    ends = np.cumsum([int(rows[-1]) for rows in looked.group_rows])
+    found = _Pages(looked, ends).rows(without_not(question.predicate))
+    if found is None:
+        return plan
+    totals = np.diff(ends, prepend=0).tolist()
+    parts = zip(looked.positions, found.split(ends), totals, strict=True)
+    return plan.narrowed({position: rows for position, rows, total in parts if rows.count < total})
+
+
+class _Looked:
+    """The files a step can still narrow, with their zone maps by column."""
+
+    def __init__(self, positions: list[int], maps: dict[str, list[ZoneMap | None]]) -> None:
+        # A file none of whose columns has a zone map has nothing to be narrowed by.
+        any_map = [
+            next((each for each in maps_of if each is not None), None) for maps_of in zip(*maps.values(), strict=True)
+        ]
+        known = [at for at, each in enumerate(any_map) if each is not None]
+        self.positions = [positions[at] for at in known]
+        self.maps = {name: [column[at] for at in known] for name, column in maps.items()}
+        self.group_rows = [each.group_rows for each in any_map if each is not None]
+
+    @classmethod
+    def at(cls, plan: AccessPlan, question: Question, worth: Callable[[File], bool]) -> _Looked | None:
+        files = question.snapshot.files
+        partitions = question.snapshot.table.partitions
+        columns = [name for name in _asked(question) if name not in partitions and name in question.prepared.types]
+        positions = [at for at in plan.roughly() if files[at].has_card and worth(files[at])] if columns else []
+        if not positions:
+            return None
+        chosen = [files[at] for at in positions]
+        types = question.prepared.types
+        found = cls(positions, {name: question.cards.zone_maps(chosen, name, types[name]) for name in columns})
+        return found if found.positions else None
+
+
+class _Pages:
+    """Rows that the pages of each column let through, over all files, whose rows are counted through."""
+
+    def __init__(self, looked: _Looked, ends: Int64Array) -> None:
+        self._looked = looked
+        self._starts = np.concatenate(([0], ends[:-1])).tolist()
+        self._ends = ends
+        self._joined: dict[str, tuple[Int64Array, Int64Array, Zone] | None] = {}
+
+    def rows(self, predicate: Predicate) -> Rows | None:
+        """None is all of them."""
+        match predicate:
+            case And(children):
+                known = [rows for rows in map(self.rows, children) if rows is not None]
+                return reduce(Rows.__and__, known) if known else None
+            case Or(children):
+                found = [self.rows(child) for child in children]
+                known = [rows for rows in found if rows is not None]
+                return reduce(Rows.__or__, known) if known and len(known) == len(found) else None
+            case Constant(False):
+                return Rows.of([])
+            case Unknown() | Constant():
+                return None
+            case Not(child):
+                # `without_not` leaves nothing but leaves here.
+                return self._of_column(predicate, next(leaves(child)).column)
+            case _:
+                return self._of_column(predicate, predicate.column)
+
+    def _of_column(self, predicate: Predicate, column: str) -> Rows | None:
+        pages = self._pages(column)
+        if pages is None:
+            return None
+        starts, stops, zone = pages
+        keep = match(predicate, Zones(len(zone.known), {column: zone})) != Match.NEVER
+        return Rows.joined(starts[keep], stops[keep])
+
+    def _pages(self, column: str) -> tuple[Int64Array, Int64Array, Zone] | None:
+        """First and last rows and bounds of all pages of a column, joined once for all that is asked of it."""
+        if column not in self._joined:
+            self._joined[column] = self._join(column)
+        return self._joined[column]
+
+    def _join(self, column: str) -> tuple[Int64Array, Int64Array, Zone] | None:
+        maps = self._looked.maps.get(column)
+        if maps is None or all(each is None for each in maps):
+            return None
+        starts, stops, zones = [], [], []
+        for each, start, end in zip(maps, self._starts, self._ends.tolist(), strict=True):
+            if each is None:
+                starts.append(np.array([start]))
+                stops.append(np.array([end]))
+                zones.append(Zone.unknown(1))
+            else:
+                starts.append(each.page_rows[:-1] + start)
+                stops.append(each.page_rows[1:] + start)
+                zones.append(each.pages)
+        return np.concatenate(starts), np.concatenate(stops), Zone.joined(zones)
+
+
+STEPS: tuple[Step, ...] = (by_partition, by_zone, by_key, by_row_group, by_bloom, by_page, by_index)

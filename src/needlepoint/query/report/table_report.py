@@ -1,0 +1,125 @@
+"""From a reading, decided or done, to its report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from needlepoint.access import Access, Rows
+from needlepoint.parquet.card.card import FileCard
+from needlepoint.parquet.read.page_reader import ReadStats
+from needlepoint.query.cache.card_cache import Cards
+from needlepoint.query.pruning.context import Question
+from needlepoint.query.report.explain import FileAccess, GroupAccess, Level, TableReport
+from needlepoint.query.scan.page_reader import foreseen, rows_read
+from needlepoint.query.scan.scan_plan import Reading
+from needlepoint.tables.model import File
+
+# So many files are drawn, and so many ranges of rows in each of their row groups.
+MOST_FILES = 8
+MOST_RANGES = 16
+
+
+def table_report(
+    reading: Reading, question: Question, cards: Cards, native: Mapping[str, int] | None = None
+) -> TableReport:
+    """What was read of a table, or will be; `native` is what DataFusion counted."""
+    files, scanned = reading.snapshot.files, reading.scanned
+    stats = [*question.spent, *(reading.stats or foreseen(reading, cards))]
+    bytes_scanned = native["bytes"] if native else sum(file.identity.size for file in scanned)
+    rows_scanned = native["rows"] if native else _total(scanned, "rows") or 0
+    return TableReport(
+        table=reading.snapshot.table.name,
+        files=Level(len(scanned) + len(reading.paged), len(files)),
+        row_groups=_level(_row_groups(reading, cards), scanned, files, "row_groups"),
+        pages=_level(sum(each.pages for each in stats), scanned, files, "pages"),
+        rows=Level(rows_read(reading) + rows_scanned, _total(files, "rows")),
+        bytes=Level(sum(each.bytes_read for each in stats) + bytes_scanned, sum(file.identity.size for file in files)),
+        requests=sum(each.requests for each in stats),
+        cached_bytes=sum(each.cached_bytes for each in stats),
+        page_read_files=len(reading.paged) - reading.widened,
+        row_group_files=reading.widened,
+        scanned_files=len(reading.scanned),
+        scanned_rows=rows_scanned,
+        scan_counted=native is not None,
+        filter_bytes=sum(each.bytes_read for each in question.spent),
+        sifted_files=reading.sifted,
+        steps=tuple(question.steps),
+        indexes=tuple(dict.fromkeys(question.indexes)),  # both sides of a self-join may ask the same
+        notes=_notes(reading, stats),
+        plan=_drawn(reading, cards),
+        version=reading.snapshot.version,
+        unfinished=reading.snapshot.unfinished,
+        unnamed=reading.snapshot.unnamed,
+    )
+
+
+def _row_groups(reading: Reading, cards: Cards) -> int:
+    """The row groups that pages are read of. A file whose predicate is evaluated first is read in two turns."""
+    files, count = reading.snapshot.files, 0
+    for at, rows in reading.plan.rows.items():
+        card = cards.get(files[at])
+        groups = [rows] if card is None else rows.split(card.row_group_rows[1:])
+        count += sum(group.count > 0 for group in groups)
+    return count
+
+
+def _total(files: Sequence[File], what: str) -> int | None:
+    counts = [getattr(file, what) for file in files]
+    return None if None in counts else sum(counts)
+
+
+def _level(read: int, scanned: Sequence[File], files: Sequence[File], what: str) -> Level:
+    return Level(read + (_total(scanned, what) or 0), _total(files, what))
+
+
+def _notes(reading: Reading, stats: Sequence[ReadStats]) -> tuple[str, ...]:
+    """Why files are read whole, or by whole row groups."""
+    scanned = reading.scanned
+    unknown = sum(file.id is None for file in scanned)
+    waiting = sum(file.id is not None and not file.has_card and file.problem is None for file in scanned)
+    notes = [f"{count} without a card: {why}" for why, count in Counter(
+        file.problem for file in scanned if file.problem is not None).items()]  # fmt: skip
+    if reading.overruled:
+        notes.insert(0, f"{reading.overruled} of which only some rows are wanted: that is faster here")
+    notes += [f"by row group, {reason}" for each in stats for reason in each.reasons]
+    if unknown:
+        notes.insert(0, f"{unknown} not known yet or changed since; sync makes them known")
+    if waiting:
+        notes.insert(0, f"{waiting} not indexed yet")
+    return tuple(notes)
+
+
+def _drawn(reading: Reading, cards: Cards) -> tuple[FileAccess, ...]:
+    """The first files that something is read of, those read by page before those scanned."""
+    files, plan = reading.snapshot.files, reading.plan
+    positions = [*sorted(plan.rows), *plan.scanned()][:MOST_FILES]
+    return tuple(_file_access(files[at], plan.selection(at), cards.get(files[at])) for at in positions)
+
+
+def _file_access(file: File, selection: Access | Rows, card: FileCard | None) -> FileAccess:
+    if not isinstance(selection, Rows) or card is None:
+        return FileAccess(file.path, "SCAN", file.rows, file.rows, ())
+    edges = card.row_group_rows
+    groups = []
+    for number, rows in enumerate(selection.split(edges[1:])):
+        first, total = int(edges[number]), int(edges[number + 1] - edges[number])
+        kind = "SKIP" if not rows.count else "SCAN" if rows.count == total else "ROWS"
+        starts, stops = (rows.starts + first)[:MOST_RANGES].tolist(), (rows.stops + first)[:MOST_RANGES].tolist()
+        shown = tuple(zip(starts, stops, strict=True)) if kind == "ROWS" else ()
+        groups.append(GroupAccess(number, kind, first, total, rows.count, shown, _bar(rows, total)))
+    return FileAccess(file.path, "ROWS", selection.count, card.num_rows, tuple(groups))
+
+
+def _bar(rows: Rows, total: int, width: int = 20) -> str:
+    """Where in the row group the rows lie; a cell is full when any of its rows are read.
+
+    >>> _bar(Rows.of([0, 1, 99]), 100, width=10)
+    '█░░░░░░░░█'
+    """
+    edges = np.arange(width + 1) * total // width
+    before = np.searchsorted(rows.stops, edges[:-1], side="right")
+    after = np.searchsorted(rows.starts, np.maximum(edges[1:], edges[:-1] + 1), side="left")
+    return "".join("█" if full else "░" for full in (after > before).tolist())

@@ -1,0 +1,198 @@
+"""The cost gate: page reads, row-group reads or the native scan, whichever will take the least time.
+
+    pages       open the file, fetch the pages that hold the rows, decode them here
+    row groups  the same for all pages of the row groups concerned: more bytes, fewer requests
+    scan        DataFusion opens the file and reads what its own pruning leaves
+
+The times of each are estimated from the card alone: how many pages, bytes and requests. The constants were measured
+(`benchmarks/calibrate.py` prints them for this machine; the setting `costs` names a file with others).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+import numpy as np
+
+from needlepoint.access import Rows
+from needlepoint.errors import UsageError
+from needlepoint.objects import is_url
+from needlepoint.parquet.card.card import ABSENT, FileCard
+from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.read.page_reader import FILES_AT_ONCE
+
+THREADS = os.cpu_count() or 1
+FILES_IN_A_THREAD = FILES_AT_ONCE  # fewer are read by the thread that asks
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds. Of page reads: a file, a page, a request, a byte. Of native scans: having any, a file, a byte, a
+    value of an IN. A key asked of an index. Bytes are compressed ones."""
+
+    file: float = 200e-6
+    page: float = 13e-6
+    request: float = 3e-6
+    byte: float = 10e-9
+    scan: float = 1.5e-3
+    scan_file: float = 400e-6
+    scan_byte: float = 2.5e-9
+    key: float = 6e-6
+    scan_value: float = 50e-6
+
+    @classmethod
+    def of(cls, location: str, path: str) -> Costs:
+        """Those of a table's location: an object store answers later and streams slower than a disk."""
+        where = "remote" if is_url(location) else "local"
+        return measured(path)[where] if path else (_REMOTE if where == "remote" else cls())
+
+    def in_parallel(self, seconds: float, files: int) -> float:
+        """What page reads that take so long one after the other take in threads, which share some of the work."""
+        threads = min(THREADS, files // FILES_IN_A_THREAD) if files > FILES_IN_A_THREAD else 1
+        return seconds / (1 + (threads - 1) * 0.7)
+
+
+# An object store in the same region: 15 ms to the first byte, eight requests at a time, 80 MB/s each.
+_REMOTE = Costs(file=2e-3, request=4e-3, byte=15e-9, scan=20e-3, scan_file=15e-3, scan_byte=8e-9)
+
+
+@functools.cache
+def measured(path: str) -> dict[str, Costs]:
+    """The costs in a file: `{"local": {…}, "remote": {…}}`, where what is not said is as ever."""
+    bases = {"local": Costs(), "remote": _REMOTE}
+    names = {each.name for each in fields(Costs)}
+    try:
+        found = json.loads(Path(path).expanduser().read_text())
+        if not isinstance(found, dict) or not found or not found.keys() <= bases.keys():
+            raise ValueError("it must have 'local' or 'remote', and nothing else")
+        for where, given in found.items():
+            if not isinstance(given, dict) or not given.keys() <= names:
+                raise ValueError(f"'{where}' has other names than {', '.join(sorted(names))}")
+            if not all(isinstance(seconds, int | float) and seconds >= 0 for seconds in given.values()):
+                raise ValueError(f"'{where}' has something that is not a number of seconds")
+        return {where: replace(base, **found.get(where, {})) for where, base in bases.items()}
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the costs in '{path}' cannot be read: {error}.", hint="benchmarks/calibrate.py writes such a file."
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What reading some rows of some columns by page takes."""
+
+    pages: int
+    requests: int
+    bytes: int
+
+    def seconds(self, costs: Costs) -> float:
+        return costs.file + self.pages * costs.page + self.requests * costs.request + self.bytes * costs.byte
+
+
+def by_pages(card: FileCard, columns: Sequence[str], rows: Rows) -> Estimate:
+    """For ranges of rows anywhere in the file. Its pages are taken to be alike, which makes this a few sums."""
+    size = _size(card, tuple(columns))
+    if not size.pages:
+        return Estimate(0, 0, 0)
+    ranges, share = len(rows.starts), rows.count / max(1, card.num_rows)
+    per_column = size.pages / size.leaves
+    # Each range begins inside some page, and goes on over its share of the others; pages are not read twice.
+    begun = per_column * -math.expm1(-ranges / per_column)
+    pages = min(size.pages, size.leaves * (begun + share * per_column))
+    chunks = min(size.chunks, size.leaves * ranges)
+    dictionaries = size.dictionaries * chunks / size.chunks
+    requests = min(pages, size.leaves * ranges) + (chunks if dictionaries else 0)
+    return Estimate(round(pages), round(requests), round(size.bytes * pages / size.pages + dictionaries))
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """What a set of columns has in the whole file; `bytes` are those of data pages, `dictionaries` of the others.
+    `indexed`: the file itself has bounds of all their pages."""
+
+    leaves: int
+    chunks: int
+    pages: int
+    bytes: int
+    dictionaries: int
+    indexed: bool = field(kw_only=True)
+
+
+def _size(card: FileCard, columns: tuple[str, ...]) -> _Size:
+    found: _Size | None = card.sizes.get(columns)
+    if found is None:
+        groups, totals, indexed = card.num_row_groups, [0, 0, 0, 0, 0], True
+        for name in columns:
+            found_field = card.find(name)
+            for leaf in range(found_field.first_leaf, found_field.last_leaf):
+                chunks, pages = slice(leaf * groups, (leaf + 1) * groups), card.leaf_pages(leaf)
+                numbers = (1, groups, pages.stop - pages.start, int(card.pages.size[pages].sum()),
+                           int(card.chunks.dictionary_size[chunks].sum()))  # fmt: skip
+                totals = [total + number for total, number in zip(totals, numbers, strict=True)]
+                indexed &= bool((card.chunks.column_index_offset[chunks] != ABSENT).all())
+        found = card.sizes[columns] = _Size(*totals, indexed=indexed)
+    return found
+
+
+def touched(first_row: Int64Array, rows: Rows) -> Int64Array:
+    """How many ranges of rows touch each page, or row group, that begins at these rows.
+
+    >>> touched(np.array([0, 100, 200, 300]), Rows(np.array([120, 150]), np.array([130, 305]))).tolist()
+    [0, 2, 1, 1]
+    """
+    firsts = np.searchsorted(first_row, rows.starts, side="right") - 1
+    lasts = np.searchsorted(first_row, rows.stops - 1, side="right")
+    count = len(first_row) + 1
+    return np.cumsum(np.bincount(firsts, minlength=count) - np.bincount(lasts, minlength=count))[:-1]
+
+
+def by_row_groups(card: FileCard, columns: Sequence[str], rows: Rows) -> tuple[Rows, Estimate]:
+    """The rows of all row groups that hold any of `rows`, and what reading them takes."""
+    groups = np.flatnonzero(touched(card.row_group_rows[:-1], rows))
+    widened = Rows.joined(card.row_group_rows[groups], card.row_group_rows[groups + 1])
+    size, share = _size(card, tuple(columns)), len(groups) / max(1, card.num_row_groups)
+    whole = Estimate(
+        round(size.pages * share), size.leaves * len(groups), round((size.bytes + size.dictionaries) * share)
+    )
+    return widened, whole
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """How DataFusion will read: whether it filters while it reads, the columns it filters by, and how many values its
+    longest IN has, each of which it plans and looks for in every batch."""
+
+    pushdown: bool
+    filtered: frozenset[str]
+    values: int = 0
+
+
+def scan_seconds(
+    card: FileCard, columns: Sequence[str], rows: Rows, bounded: Estimate | None, native: Native, costs: Costs
+) -> float:
+    """What the native scan of the file takes. Rows that bounds left (`bounded`) it finds by the same bounds, if the
+    file has them; rows that an index named it finds by reading the columns it filters by."""
+    filtered = [name for name in columns if name in native.filtered]
+    if not native.pushdown:
+        size = column_bytes(card, columns)
+    elif bounded is not None and all(_has_page_index(card, name) for name in filtered):
+        size = bounded.bytes
+    else:
+        rest = [name for name in columns if name not in native.filtered]
+        size = column_bytes(card, filtered) + by_pages(card, rest, rows).bytes
+    return costs.scan_file + size * costs.scan_byte
+
+
+def column_bytes(card: FileCard, columns: Sequence[str]) -> int:
+    size = _size(card, tuple(columns))
+    return size.bytes + size.dictionaries
+
+
+def _has_page_index(card: FileCard, column: str) -> bool:
+    return _size(card, (column,)).indexed

@@ -1,0 +1,164 @@
+"""Rows that can match, told by their values: a predicate evaluated on columns that were read for it.
+
+Only a first look: what this tree cannot express passes, and the query evaluates everything again.
+
+>>> table = pa.table({"id": [1, 2, 3], "name": ["a", "b", None]})
+>>> predicate = And((Compare("id", ">", 1), Not(Compare("name", "=", b"a")), Unknown()))
+>>> matching(table, predicate).tolist()
+[False, True, False]
+"""
+
+from __future__ import annotations
+
+import decimal
+import re
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from needlepoint.indexes.text.evaluation import evaluate
+from needlepoint.indexes.text.query_language import parse
+from needlepoint.indexes.text.words import folded, folded_text
+from needlepoint.predicate import (
+    And,
+    Compare,
+    Constant,
+    In,
+    IsNotNull,
+    IsNull,
+    Leaf,
+    Like,
+    Not,
+    Or,
+    Ordinal,
+    Predicate,
+    StartsWith,
+    TextMatch,
+    Unknown,
+    without_not,
+)
+
+_COMPARE = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+def matching(table: pa.Table, predicate: Predicate) -> npt.NDArray[np.bool_]:
+    """Which rows can make the predicate TRUE."""
+    found = _evaluate(table, without_not(predicate))
+    if found is None:
+        return np.ones(table.num_rows, np.bool_)
+    mask: npt.NDArray[np.bool_] = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def sifting_columns(predicate: Predicate, types: dict[str, pa.DataType]) -> frozenset[str]:
+    """The columns whose values decide; none when no value can rule a row out."""
+    match without_not(predicate):
+        case And(children):
+            return frozenset[str]().union(*(sifting_columns(child, types) for child in children))
+        case Or(children):
+            found = [sifting_columns(child, types) for child in children]
+            return frozenset[str]().union(*found) if all(found) else frozenset()
+        case Unknown() | Constant():
+            return frozenset()
+        case Not(leaf):
+            return sifting_columns(leaf, types)
+        case leaf:
+            type = types.get(leaf.column)
+            usable = type is not None and (isinstance(leaf, IsNull | IsNotNull) or _comparable(type))
+            return frozenset([leaf.column]) if usable else frozenset()
+
+
+def _comparable(type: pa.DataType) -> bool:
+    """Not floats: where NaN stands is for DataFusion to say."""
+    return bool(
+        pa.types.is_integer(type)
+        or pa.types.is_boolean(type)
+        or pa.types.is_decimal(type)
+        or pa.types.is_temporal(type)
+        or pa.types.is_string(type)
+        or pa.types.is_binary(type)
+        or pa.types.is_fixed_size_binary(type)
+    )
+
+
+def _evaluate(table: pa.Table, predicate: Predicate) -> Any:
+    """A boolean array with NULLs; None where nothing can be said."""
+    match predicate:
+        case And(children):
+            known = [mask for mask in _masks(table, children) if mask is not None]
+            return reduce(pc.and_kleene, known) if known else None
+        case Or(children):
+            masks = list(_masks(table, children))
+            return reduce(pc.or_kleene, masks) if masks and all(mask is not None for mask in masks) else None
+        case Constant(False):
+            return pa.repeat(False, table.num_rows)
+        case Unknown() | Constant():
+            return None
+        case Not(leaf):
+            mask = _evaluate(table, leaf)
+            return None if mask is None else pc.invert(mask)
+        case leaf:
+            return _leaf(table, leaf)
+
+
+def _masks(table: pa.Table, children: tuple[Predicate, ...]) -> Iterator[Any]:
+    return (_evaluate(table, child) for child in children)
+
+
+def _leaf(table: pa.Table, leaf: Leaf) -> Any:
+    if leaf.column not in table.column_names:
+        return None
+    column = table.column(leaf.column)
+    if isinstance(leaf, IsNull | IsNotNull):
+        return column.is_null() if isinstance(leaf, IsNull) else column.is_valid()
+    if not _comparable(column.type):
+        return None
+    try:
+        match leaf:
+            case Compare(_, operator, value):
+                return _COMPARE[operator](column, _scalar(value, column.type))
+            case In(_, values):
+                found = pc.is_in(column, pa.array([_scalar(value, column.type) for value in values], column.type))
+                return pc.if_else(column.is_valid(), found, None)
+            case StartsWith(_, prefix) if pa.types.is_string(column.type):
+                return pc.starts_with(column, prefix.decode())
+            case TextMatch(_, query) if pa.types.is_string(column.type):
+                return pa.chunked_array([evaluate(parse(query), column)])
+            case Like() if pa.types.is_string(column.type):
+                return _holds(column, leaf)
+    except (pa.ArrowException, ValueError, OverflowError, TypeError):
+        return None  # a value that the column's type cannot hold
+    return None
+
+
+def _holds(column: pa.ChunkedArray, like: Like) -> Any:
+    """Whether each text has the pieces, in order and apart."""
+    pieces = list(map(folded_text, like.pieces)) if like.fold else like.pieces
+    texts = folded(column) if like.fold else column
+    if len(pieces) == 1 and not (like.starts or like.ends):
+        return pc.match_substring(texts, pieces[0])
+    pattern = ".*".join(map(re.escape, pieces))
+    return pc.match_substring_regex(texts, f"(?s){'^' if like.starts else ''}{pattern}{'$' if like.ends else ''}")
+
+
+def _scalar(value: Ordinal, type: pa.DataType) -> pa.Scalar:
+    if isinstance(value, bytes):
+        return pa.scalar(value.decode() if pa.types.is_string(type) else value, type)
+    if pa.types.is_decimal(type):
+        with decimal.localcontext(prec=100):
+            return pa.scalar(decimal.Decimal(value).scaleb(-type.scale), type)
+    if pa.types.is_temporal(type):
+        return pa.scalar(int(value), pa.int32() if type.bit_width == 32 else pa.int64()).cast(type)
+    return pa.scalar(bool(value) if pa.types.is_boolean(type) else value, type)

@@ -1,0 +1,173 @@
+"""Which rows of which files a condition holds for, by their numbers.
+
+Steps narrow, as for SQL, and say which files and row groups can have such rows. Of these the columns of the condition
+are read and handed to DataFusion with the condition as it was written: what it calls TRUE is what `lake.sql` finds. A
+condition on nothing but partition columns is decided without opening a file.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import datafusion
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from needlepoint.access import Rows
+from needlepoint.errors import FileChanged, SqlError
+from needlepoint.parquet.format import int96
+from needlepoint.parquet.read.utf8 import check_file_texts
+from needlepoint.parquet.write.rewrite import opened
+from needlepoint.query.datafusion import session
+from needlepoint.query.datafusion.errors import clear_error
+from needlepoint.query.datafusion.session import Care
+from needlepoint.query.engine import Engine
+from needlepoint.query.scan.page_reader import completed
+from needlepoint.query.scan.scan_plan import Reading
+from needlepoint.query.scan.scan_tasks import LINES_ABOVE, called, conditional, understand
+from needlepoint.query.sql import nesting
+from needlepoint.query.sql.statements import quoted
+from needlepoint.tables.model import File, Table
+
+BATCH_ROWS = 1 << 18
+
+_CHANCES = {"random", "uuid"}
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The numbers of the rows, ascending; None for all rows of the file."""
+
+    file: File
+    rows: Numbers | None
+
+
+def find_matches(engine: Engine, name: str, where: str) -> tuple[Table, Iterator[Matches]]:
+    """The rows of a table for which the condition holds, file by file. FileChanged when a file is not what it was."""
+    prepared = engine.prepare(name)
+    snapshot = prepared.snapshot
+    counted = f"SELECT 1 FROM {quoted(name)}"
+    understood = understand(engine, prepared, conditional(counted, where), where)
+    if chances := sorted(called(understood) & _CHANCES):
+        hint = "Say which rows, so that it can be done again."
+        raise SqlError(f"{chances[0]}() is another value each time.", hint=hint)
+    request = understood.asked.get(name)
+    if request is None:  # it never holds
+        return snapshot.table, iter(())
+    reading, _ = engine.narrow(prepared, request)
+    row = _free_name(snapshot.table)
+    query = f"SELECT {quoted(row)} FROM {quoted(name)}" + understood.query.removeprefix(counted)
+    condition = _Condition(name, query, row, prepared.zeros(understood.zeros))
+    if not reading.stored_columns():
+        return snapshot.table, _by_partition(reading, condition)
+    return snapshot.table, _by_file(reading, condition)
+
+
+def _free_name(table: Table) -> str:
+    name = "row"
+    while name in table.schema.names:
+        name += "_"
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    table: str
+    query: str
+    row: str
+    zeros: Mapping[str, float]
+
+    def holding(self, rows: pa.Table) -> Numbers:
+        """The numbers of the rows, counted from 0, for which the condition is TRUE."""
+        for column in self.zeros.keys() & set(rows.column_names):
+            zeros = _with_zeros(rows.column(column), self.zeros[column])
+            rows = rows.set_column(rows.column_names.index(column), column, zeros)
+        numbered = rows.append_column(self.row, pa.array(np.arange(rows.num_rows)))
+        context = _context()
+        with clear_error(self.query, lambda: [self.table], above=LINES_ABOVE):
+            frame = context.read_batches(numbered.combine_chunks().to_batches())
+            with session.tables({self.table: datafusion.Table(frame)}):
+                found = nesting.frame(context, self.query).collect()
+        numbers = [batch.column(0).to_numpy(zero_copy_only=False) for batch in found]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *numbers]))
+
+
+def _with_zeros(numbers: pa.ChunkedArray, zero: float) -> pa.ChunkedArray:
+    """The same numbers, in which every zero is this one (see plan_facts.listed_zeros)."""
+    return pc.if_else(pc.equal(numbers, 0.0), pa.scalar(zero, numbers.type), numbers)
+
+
+@functools.cache
+def _context() -> datafusion.SessionContext:
+    return session.make_context(Care(statistics=False, pushdown=False), threads=1)
+
+
+def _positions(reading: Reading) -> list[int]:
+    """Of the files that can have such rows."""
+    return sorted([*reading.plan.scanned(), *reading.plan.rows])
+
+
+def _by_partition(reading: Reading, condition: _Condition) -> Iterator[Matches]:
+    """Files whose rows are all like their partition values say."""
+    snapshot = reading.snapshot
+    files = [snapshot.files[position] for position in _positions(reading)]
+    if not files:
+        return
+    rows = completed(reading, [(file, 1) for file in files], _without_columns(len(files)))
+    for number in condition.holding(rows).tolist():
+        yield Matches(files[number], None)
+
+
+def _without_columns(rows: int) -> pa.Table:
+    return pa.table({"": pa.nulls(rows)}).select([])
+
+
+def _by_file(reading: Reading, condition: _Condition) -> Iterator[Matches]:
+    for position in _positions(reading):
+        file = reading.snapshot.files[position]
+        found = _of_file(reading, file, reading.plan.rows.get(position), condition)
+        if found is not None:
+            yield found
+
+
+def _of_file(reading: Reading, file: File, possible: Rows | None, condition: _Condition) -> Matches | None:
+    wanted = reading.stored_columns()
+    numbers = possible.numbers() if possible is not None else None
+    parts: list[Numbers] = []
+    first = 0
+    with opened(reading.path(file), file.identity, int96.UNIT) as source:
+        columns = [name for name in wanted if name in source.schema_arrow.names]
+        for group in range(source.metadata.num_row_groups):
+            rows = source.metadata.row_group(group).num_rows
+            if numbers is None or np.searchsorted(numbers, first) < np.searchsorted(numbers, first + rows):
+                start = first
+                for table in _tables(source, group, columns, rows):
+                    check_file_texts(reading.path(file), table)
+                    whole = completed(reading, [(file, table.num_rows)], table)
+                    parts.append(condition.holding(whole) + start)
+                    start += table.num_rows
+            first += rows
+        total = source.metadata.num_rows
+    found = np.concatenate([np.empty(0, np.int64), *parts])
+    if not len(found):
+        return None
+    if file.rows is not None and file.rows != total:
+        raise FileChanged(reading.path(file), "has another number of rows than it had")
+    return Matches(file, None if len(found) == total else found)
+
+
+def _tables(source: pq.ParquetFile, group: int, columns: list[str], rows: int) -> Iterator[pa.Table]:
+    """The columns of a row group, some rows at a time; a file that has none of them has rows all the same."""
+    if not columns:
+        yield _without_columns(rows)
+        return
+    for batch in source.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns):
+        # By name: pyarrow takes `a.b` for the field of a struct, too.
+        yield pa.Table.from_batches([batch.select(columns)])

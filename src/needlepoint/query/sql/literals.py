@@ -1,0 +1,279 @@
+"""Literals with a decimal point, such as 8.64: decimals where they meet decimals, floats everywhere else.
+
+DataFusion 55 reads them as floats, and a decimal column is compared with what is left of the float as a decimal:
+`amount = 8.64` misses rows that DuckDB, Spark and PostgreSQL find. Its setting `parse_float_as_decimal` makes all of
+them decimals, and then float columns are cast to DECIMAL(30, 15), which fails on NaN and cuts small numbers off. So the
+plan decides, by its casts of floats to decimals and of decimals to floats:
+
+    every literal a float     has none: done, and the query stays as it is
+    every literal a decimal   has none: done
+    else                      literals change sides, those compared alike together, where that takes a cast away
+
+Numbers in scientific notation are floats, and so are operands of a division, whose result is a float in DuckDB, too.
+
+>>> [each.text for each in literals("SELECT 'a 1.5', x1.y / 2.0 FROM t WHERE d IN (8.64, .5) OR e > 1.0e3")]
+['8.64', '.5']
+>>> with_decimals("d = 8.64", literals("d = 8.64"))
+"d = CAST('8.64' AS DECIMAL(3, 2))"
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import datafusion
+import pyarrow as pa
+
+from needlepoint.query.sql.plan_facts import EXPRESSIONS, nodes
+
+MOST_DIGITS = 38
+# With it a decimal is compared as a wider one: some functions, such as round, give another type than they say.
+WIDE_SCALE = 15
+# Rules of DataFusion's optimizer that move casts to the literals, and conditions to where their columns are not known.
+IN_THE_WAY = ("simplify_expressions", "push_down_filter")
+
+# What SQL is made of, as far as it takes to tell a number from the inside of something else.
+_TOKENS = re.compile(
+    r"""
+      (?P<text> [eE]'(?:[^'\\]|\\.)*' | '[^']*' | "[^"]*" | `[^`]*` | --[^\n]* | /\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/ )
+    | (?P<strange> /\* | \$\w*\$ )
+    | (?P<word> [^\W\d]\w* | \$\w+ )
+    | (?P<number> (?:\d+\.\d* | \.\d+ | \d+) (?P<exponent>[eE][+-]?\d+)? \w* )
+    | (?P<other> \S )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+# The condition of an aggregate and all of a window are not among their operands: their texts tell.
+_FLOAT_AS_DECIMAL = re.compile(r"CAST\(Float(?:32|64)\([^()]*\) AS Decimal")
+_COLUMN_CAST = re.compile(r'CAST\((?:[^\s()"]+\.)?"?([^\s().",]+)"? AS (Decimal|Float)')
+_OPERATORS = {"IN", "NOT", "BETWEEN", "AND", "OR", "IS", "DISTINCT", "FROM", "THEN", "ELSE", "WHEN"}
+_HIDING = (" FILTER (WHERE ", " BETWEEN UNBOUNDED PRECEDING ")
+# So many groups of literals are tried one by one.
+MOST_GROUPS = 32
+
+Types = Mapping[str, pa.DataType]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A number with a decimal point and no exponent, or a parameter that is a float. Those of one list, the results of
+    one CASE, and those that are compared with the same column in the same way, have the same group."""
+
+    start: int
+    end: int
+    text: str
+    group: tuple[str, ...]
+
+
+def literals(query: str, parameters: Mapping[str, Any] | None = None) -> list[Literal]:
+    """The literals of a query that can be decimals: up to 38 digits, and not beside a division. None of a query whose
+    texts may end elsewhere than they seem to: it has nested comments, or texts between dollar signs."""
+    given = {f"${name}": text for name, value in (parameters or {}).items() if (text := _float_text(value))}
+    if "." not in query and not given:
+        return []
+    tokens = [each for each in _TOKENS.finditer(query) if not _is_comment(each[0])]
+    if any(each["strange"] for each in tokens):
+        return []
+    found: list[Literal] = []
+    words = [each[0] for each in tokens]
+    cases = _cases(words)
+    for place, (each, word) in enumerate(zip(tokens, words, strict=True)):
+        number = given.get(word) or (word if each["number"] and "." in word and not each["exponent"] else "")
+        if _is_decimal(number.removeprefix("-")) and "/" not in words[max(place - 1, 0) : place + 2]:
+            found.append(Literal(each.start(), each.end(), number, cases.get(place) or _group(words, place)))
+    return found
+
+
+def _cases(words: Sequence[str]) -> dict[int, tuple[str, ...]]:
+    """The values that are results of a CASE, which have one type: one group for each CASE.
+
+    >>> _cases("CASE WHEN d > 1.05 THEN 2.5 ELSE - 8.64 END".split())
+    {6: ('case', '0'), 9: ('case', '0')}
+    """
+    found: dict[int, tuple[str, ...]] = {}
+    open_cases: list[int] = []
+    for place, word in enumerate(map(str.upper, words)):
+        if word == "CASE":
+            open_cases.append(place)
+        elif word == "END" and open_cases:
+            open_cases.pop()
+        elif word in ("THEN", "ELSE") and open_cases:
+            value = place + 1 + (words[place + 1 : place + 2] == ["-"])
+            if words[value + 1 : value + 2] and words[value + 1].upper() in ("WHEN", "ELSE", "END"):
+                found[value] = ("case", str(open_cases[-1]))
+    return found
+
+
+def _float_text(value: Any) -> str:
+    """The digits of a float as it is written, if it has an end and no exponent."""
+    plain = value.as_py() if isinstance(value, pa.Scalar) else value
+    text = repr(plain) if isinstance(plain, float) else ""
+    return text if _is_decimal(text.removeprefix("-")) else ""
+
+
+def _group(words: Sequence[str], place: int) -> tuple[str, ...]:
+    """What stands before a literal, or before the list or the BETWEEN that it is in: a column and an operator.
+
+    >>> _group("t . d IN ( 0.5 , 0.7".split(), 7)
+    ('t', '.', 'd', 'in', '(')
+    >>> _group("coalesce ( t . d , 0.7".split(), 6)
+    ('t', '.', 'd', ',')
+    """
+    while place > 1 and _goes_on(words[place - 2], words[place - 1]):
+        place -= 1 if words[place - 1] == "-" else 2
+    start = place - 1
+    while start > max(place - 6, 0) and (not words[start][0].isalpha() or words[start].upper() in _OPERATORS):
+        start -= 1
+    if start > 1 and words[start - 1] == ".":
+        start -= 2
+    return tuple(word.lower() for word in words[max(start, 0) : place])
+
+
+def _goes_on(before: str, last: str) -> bool:
+    """Whether a list or a BETWEEN goes on after these words."""
+    return last == "-" or (last.upper() in (",", "AND") and _is_value(before))
+
+
+def _is_value(word: str) -> bool:
+    return word[:1].isdigit() or word[:1] in ".$"
+
+
+def _is_comment(token: str) -> bool:
+    return token.startswith("--") or (token.startswith("/*") and len(token) > 2)
+
+
+def _is_decimal(number: str) -> bool:
+    whole, _, fraction = number.partition(".")
+    digits = len(whole.lstrip("0")) + len(fraction)
+    return (whole + fraction).isdigit() and digits <= MOST_DIGITS
+
+
+def with_decimals(query: str, chosen: Iterable[Literal], scale: int = 0) -> str:
+    """The query in which these literals are decimals, with at least so many digits after the point."""
+    pieces: list[str] = []
+    position = 0
+    for each in chosen:
+        whole, _, fraction = each.text.removeprefix("-").partition(".")
+        before = len(whole.lstrip("0"))
+        after = max(len(fraction), min(scale, MOST_DIGITS - before))
+        pieces += [query[position : each.start], f"CAST('{each.text}' AS DECIMAL({max(before + after, 1)}, {after}))"]
+        position = each.end
+    return "".join([*pieces, query[position:]])
+
+
+def resolved(
+    query: str,
+    context: datafusion.SessionContext,
+    frame: Callable[[str], datafusion.DataFrame],
+    *,
+    plans: Callable[[str], bool],
+    parameters: Mapping[str, Any] | None = None,
+    types: Types,
+    scale: int = 0,
+) -> str:
+    """The query with the literals that must be decimals, of at least this scale. `frame` plans a query in the context,
+    which is without the rules IN_THE_WAY; `plans` tells whether a query can be planned with them; `types` are those of
+    all columns, by name."""
+    found = literals(query, parameters)
+
+    def mixed(chosen: Sequence[Literal]) -> float:
+        try:
+            return _mixed(context, frame(with_decimals(query, chosen)), types)
+        except Exception:  # GROUP BY has the literal in one form, and SELECT in the other
+            if not chosen:
+                raise
+            return math.inf
+
+    if not found or not (floats := mixed([])):
+        return query
+    chosen, left = _better(found, mixed(found), found, mixed)
+    if left or not plans(with_decimals(query, chosen, scale)):
+        others, fewer = _better([], floats, found, mixed)
+        chosen = others if fewer <= left else chosen
+    return with_decimals(query, chosen, scale)
+
+
+def _better(
+    chosen: Sequence[Literal], casts: float, found: Sequence[Literal], mixed: Callable[[Sequence[Literal]], float]
+) -> tuple[Sequence[Literal], float]:
+    """What is left when literals change sides, one group after the other, where that takes casts away."""
+    groups = dict.fromkeys(each.group for each in found)
+    for group in itertools.islice(groups, MOST_GROUPS):
+        if not casts:
+            break
+        kept = set(chosen)
+        others = [each for each in found if (each in kept) != (each.group == group)]
+        fewer = mixed(others)
+        if fewer < casts:
+            chosen, casts = others, fewer
+    return chosen, casts
+
+
+def _mixed(context: datafusion.SessionContext, frame: datafusion.DataFrame, types: Types) -> int:
+    """How many casts of floats to decimals and of decimals to floats a query has."""
+    found = 0
+    for plan, node in nodes(frame.optimized_logical_plan()):
+        below = plan.inputs()
+        for expression in EXPRESSIONS.get(type(node).__name__, lambda _: ())(node):
+            for target, operand in _cast_operands(expression):
+                found += any(_is_cast_from(operand, each, context, target) for each in (*below, plan))
+            text = expression.canonical_name()
+            if any(sign in text for sign in _HIDING):
+                found += _mixed_in_text(text, types)
+    return found
+
+
+def _mixed_in_text(text: str, types: Types) -> int:
+    casts = _COLUMN_CAST.findall(text)
+    return len(_FLOAT_AS_DECIMAL.findall(text)) + sum(
+        _goes(types.get(column, pa.null()), target) for column, target in casts
+    )
+
+
+def _goes(type: pa.DataType, target: str) -> bool:
+    """Whether a cast to the target makes a decimal of a float, or the other way round."""
+    return bool(pa.types.is_floating(type) if target == "Decimal" else pa.types.is_decimal(type))
+
+
+def _is_cast_from(expression: Any, plan: Any, context: datafusion.SessionContext, target: str) -> bool:
+    """Whether an expression over a plan is a float, where the target is a decimal, or the other way round."""
+    frame = context.create_dataframe_from_logical_plan(plan)
+    try:
+        type = frame.select(datafusion.Expr(expression)).schema().field(0).type
+    except TypeError:  # a fault of ours
+        raise
+    except Exception:  # some of its columns are those of another input
+        return False
+    return _goes(type, target)
+
+
+def _cast_operands(expression: Any) -> Iterator[tuple[str, Any]]:
+    """The casts to decimals and to floats in an expression, but for those that a division makes."""
+    waiting = [expression]
+    while waiting:
+        each = waiting.pop()
+        variant = each.variant_name()
+        if variant in ("Column", "Literal"):
+            continue
+        try:
+            operands = each.rex_call_operands()
+        except Exception:  # a variant that DataFusion does not take apart
+            continue
+        if variant == "Cast":
+            target = re.match(r"Decimal|Float", each.canonical_name().rpartition(" AS ")[2])
+            if target is not None:
+                yield target[0], operands[0]
+        elif variant == "BinaryExpr" and each.rex_call_operator() == "/":
+            operands = [below for operand in operands for below in _under_cast(operand)]
+        waiting += operands
+
+
+def _under_cast(expression: Any) -> list[Any]:
+    operands: list[Any] = expression.rex_call_operands() if expression.variant_name() == "Cast" else [expression]
+    return operands

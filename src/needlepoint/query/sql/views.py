@@ -1,0 +1,132 @@
+"""Views, each a query by name, over tables and other views, in whatever order they were made.
+
+Only DataFusion knows which words of a query are names of tables: `b` can be a view, a column or part of a text. So
+words give the order in which views are planned, and DataFusion decides. A view that cannot be planned is left out, and
+a query that uses it fails with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+import datafusion
+
+from needlepoint.errors import NeedlepointError, SqlError, UnknownName
+from needlepoint.query.datafusion.errors import missing_table, translate
+
+_WORDS = re.compile(r"\w+")
+
+View = tuple[str, str]
+MOST_VIEWS = 200
+
+
+def words(text: str) -> set[str]:
+    return {word.lower() for word in _WORDS.findall(text)}
+
+
+def views_named(query: str, views: list[View]) -> list[View]:
+    """The views that a query may name, and those that they may be made of; those that others are made of first.
+
+    >>> views_named("SELECT * FROM b", [("b", "SELECT * FROM a"), ("c", "SELECT 1"), ("a", "SELECT 2")])
+    [('a', 'SELECT 2'), ('b', 'SELECT * FROM a')]
+    """
+    known = dict(views)
+    if known.keys().isdisjoint(found := words(query)):
+        return []
+    done: dict[str, str] = {}
+    for name in known:
+        if name in found:
+            for each in _below(name, known):
+                done.setdefault(each, known[each])
+    if len(done) > MOST_VIEWS:
+        raise SqlError(f"the query is made of {len(done)} views, and may be of {MOST_VIEWS}.")
+    return list(done.items())
+
+
+def _below(top: str, known: Mapping[str, str]) -> Iterator[str]:
+    """A view after all that it may be made of; without recursion, since views can be many."""
+    seen = {top}
+    waiting = [(top, iter(sorted(words(known[top]) & known.keys())))]
+    while waiting:
+        name, rest = waiting[-1]
+        inner = next((each for each in rest if each not in seen), None)
+        if inner is None:
+            yield name
+            waiting.pop()
+        else:
+            seen.add(inner)
+            waiting.append((inner, iter(sorted(words(known[inner]) & known.keys()))))
+
+
+class Broken:
+    """Why views cannot be used, by name."""
+
+    def __init__(self, tables: Callable[[], list[str]]) -> None:
+        self._tables = tables
+        self._failures: dict[str, tuple[str, str]] = {}
+
+    def add(self, name: str, query: str, failure: str) -> None:
+        self._failures[name] = query, failure
+
+    def error(self, failure: Exception) -> NeedlepointError | None:
+        """The reason, if a query failed since it, or a view that it uses, names a view that cannot be used."""
+        chain: list[str] = []
+        text = str(failure)
+        while (name := missing_table(text)) in self._failures and name not in chain:
+            assert name is not None
+            chain.append(name)
+            query, text = self._failures[name]
+        if not chain:
+            return None
+        if name in chain:
+            circle = sorted(chain[chain.index(name) :])
+            several = f"views {', '.join(circle)} are made of each other"
+            shown = several if len(circle) > 1 else f"view {name} is made of itself"
+            return SqlError(f"{shown}.", hint=f"`DROP VIEW {circle[0]}`, and make it again of tables.")
+        why = translate(text, query, self._tables())
+        return BrokenView(chain[-1], why)
+
+
+class BrokenView(SqlError):
+    """A view that a query uses cannot be planned; `why` says it."""
+
+    def __init__(self, name: str, why: NeedlepointError) -> None:
+        self.name, self.why = name, why
+        super().__init__(f"view '{name}' cannot be used: {why.message}", hint=why.hint)
+
+
+def define(
+    views: list[View], found: dict[str, datafusion.Table], plan: Callable[[str], datafusion.DataFrame], broken: Broken
+) -> None:
+    """Add the views to what was found. One that names a view which is still to come waits for it."""
+    waiting, failures = views, dict[str, Exception]()
+    while waiting:
+        later: list[View] = []
+        for name, query in waiting:
+            try:
+                found[name] = datafusion.Table(plan(query))
+            except Exception as failure:
+                if type(failure) not in (ValueError, Exception):
+                    raise
+                failures[name] = failure
+                later.append((name, query))
+        if len(later) == len(waiting):
+            for name, query in later:
+                broken.add(name, query, str(failures[name]))
+            return
+        waiting = later
+
+
+def check_view(explain: Callable[[str], object], name: str, query: str) -> None:
+    """Before a view is made: its query can be planned, and needs no view of this name."""
+    try:
+        explain(query)
+    except (BrokenView, UnknownName) as error:
+        missing = error.why if isinstance(error, BrokenView) else error
+        if isinstance(missing, UnknownName) and (missing.what, missing.name) == ("table", name):
+            through = f", through view '{error.name}'" if isinstance(error, BrokenView) else ""
+            raise SqlError(
+                f"view '{name}' would be made of itself{through}.", hint="Views are made of tables in the end."
+            ) from error
+        raise

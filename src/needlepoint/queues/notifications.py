@@ -1,0 +1,83 @@
+"""What a message of the queue says: an event of our own, or what S3 tells of objects that others wrote.
+
+    {"Records": [{"eventSource": "aws:s3", "eventName": "ObjectCreated:Put",
+                  "s3": {"bucket": {"name": "lake"}, "object": {"key": "product/a+b.parquet", …}}}]}
+    {"Type": "Notification", "Message": "{\\"Records\\": …}"}                      the same by way of SNS
+    {"source": "aws.s3", "detail-type": "Object Created",
+     "detail": {"bucket": {"name": "lake"}, "object": {"key": "product/a b.parquet", …}}}      by way of EventBridge
+    {"Service": "Amazon S3", "Event": "s3:TestEvent", …}                        when notifications are set up
+
+Notifications come late, twice and in any order. So they only name objects, and what has become of those is looked up:
+ETag, size and `sequencer` of a notification are not used, since the object itself knows better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote_plus
+
+from needlepoint.queues.events import BadEvent, Event, json_object
+
+# Other ones, as ObjectTagging, leave the bytes as they are.
+_CHANGES = ("ObjectCreated:", "ObjectRemoved:", "LifecycleExpiration:")
+_BRIDGED_CHANGES = ("Object Created", "Object Deleted")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsChanged:
+    """Objects, as `s3://bucket/key`, that were created, replaced or removed."""
+
+    objects: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if not self.objects:
+            return "a notification of nothing"
+        more = len(self.objects) - 1
+        return f"{self.objects[0]} and {more:,} more" if more else self.objects[0]
+
+
+def parse(body: str) -> Event | ObjectsChanged:
+    """BadEvent when it is neither.
+
+    >>> parse('{"table": "product", "batch": "b1"}')
+    Event(table='product', batch='b1', added=(), removed=())
+    >>> parse('{"source": "aws.s3", "detail-type": "Object Deleted",'
+    ...       ' "detail": {"bucket": {"name": "lake"}, "object": {"key": "a.parquet"}}}')
+    ObjectsChanged(objects=('s3://lake/a.parquet',))
+    """
+    fields = json_object(body)
+    if fields.get("Type") == "Notification" and isinstance(fields.get("Message"), str):
+        fields = json_object(fields["Message"])
+    if "Records" in fields:
+        return ObjectsChanged(tuple(dict.fromkeys(_recorded(fields["Records"]))))
+    if fields.get("source") == "aws.s3":
+        changed = fields.get("detail-type") in _BRIDGED_CHANGES
+        return ObjectsChanged((_url(fields.get("detail")),) if changed else ())
+    if fields.get("Event") == "s3:TestEvent":
+        return ObjectsChanged(())
+    return Event.from_fields(fields)
+
+
+def _recorded(records: Any) -> Iterator[str]:
+    if not isinstance(records, list):
+        raise BadEvent("'Records' of the notification is not a list.")
+    for record in records:
+        name = record.get("eventName") if isinstance(record, dict) else None
+        # AWS says aws:s3, MinIO minio:s3, Ceph ceph:s3.
+        if not isinstance(name, str) or not str(record.get("eventSource")).endswith(":s3"):
+            raise BadEvent("a record of the notification is not by S3.")
+        if name.removeprefix("s3:").startswith(_CHANGES):
+            yield _url(record.get("s3"), encoded=True)
+
+
+def _url(detail: Any, *, encoded: bool = False) -> str:
+    """Keys of notifications are encoded as in a form, those that EventBridge passes on are not."""
+    try:
+        bucket, key = detail["bucket"]["name"], detail["object"]["key"]
+    except (KeyError, TypeError):
+        bucket = key = None
+    if not isinstance(bucket, str) or not isinstance(key, str):
+        raise BadEvent("the notification names no bucket and key.")
+    return f"s3://{bucket}/{unquote_plus(key) if encoded else key}"

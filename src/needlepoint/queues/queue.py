@@ -1,0 +1,130 @@
+"""Queues carry events from writers to indexers, at least once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from needlepoint.stores.database import Database
+
+FORMAT = 1
+MOST_SHOWN = 1000
+LONGEST_LEASE = 3600.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`receipt` is what a queue wants to see of who received it, where the id alone does not do."""
+
+    id: str
+    body: str
+    attempts: int
+    receipt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A message that could not be handled, with the reason."""
+
+    id: str
+    body: str
+    reason: str
+
+
+class Queue(Protocol):
+    """`put` returns once the message is durable. A received message is invisible to others for the lease and
+    comes again if it is neither acknowledged nor set aside by then; `release` ends the lease at once. Order is
+    roughly, not strictly, kept.
+
+    `receive` may wait a moment for messages; when it returns none, there are none that are visible. `waiting` counts
+    leased messages too; counts of an `approximate` queue lag behind. `aside` shows a thousand messages at most.
+    """
+
+    approximate: bool
+
+    def put(self, body: str) -> None: ...
+    def receive(self, limit: int, lease: float) -> list[Message]: ...
+    def acknowledge(self, message: Message) -> None: ...
+    def set_aside(self, message: Message, reason: str) -> None: ...
+    def release(self, message: Message) -> None: ...
+    def waiting(self) -> int: ...
+    def aside(self) -> list[SetAside]: ...
+    def aside_count(self) -> int: ...
+    def close(self) -> None: ...
+
+
+_STATEMENTS = """
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0, visible_at REAL NOT NULL DEFAULT 0, reason TEXT);
+CREATE INDEX waiting ON messages (visible_at) WHERE reason IS NULL;
+"""
+
+
+_HINT = "Is it writable, with room left? If it is damaged, remove it and sync, which finds what its events name."
+
+
+class LocalQueue:
+    """The default queue: one SQLite database in the lake. Opened when it is first used: queries need none of it, and
+    are not to fail where it is damaged. A lease lasts an hour at most: one that ends later was taken while the clock
+    was ahead, and has ended."""
+
+    approximate = False
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "queue.db"
+        self._lock = threading.Lock()
+        self._opened: Database | None = None
+
+    @property
+    def _database(self) -> Database:
+        with self._lock:
+            if self._opened is None:
+                self._opened = Database(self._path, _STATEMENTS, FORMAT, hint=_HINT)
+            return self._opened
+
+    def put(self, body: str) -> None:
+        with self._database.write() as connection:
+            connection.execute("INSERT INTO messages (body) VALUES (?)", (body,))
+
+    def receive(self, limit: int, lease: float) -> list[Message]:
+        now = time.time()
+        with self._database.write() as connection:
+            rows = connection.execute(
+                """UPDATE messages SET attempts = attempts + 1, visible_at = ? WHERE id IN (
+                       SELECT id FROM messages WHERE reason IS NULL AND (visible_at <= ? OR visible_at > ?)
+                       ORDER BY id LIMIT ?)
+                   RETURNING id, body, attempts""",
+                (now + min(lease, LONGEST_LEASE), now, now + LONGEST_LEASE, limit),
+            ).fetchall()
+        return [Message(str(id), body, attempts) for id, body, attempts in sorted(rows)]
+
+    def acknowledge(self, message: Message) -> None:
+        with self._database.write() as connection:
+            connection.execute("DELETE FROM messages WHERE id = ?", (message.id,))
+
+    def set_aside(self, message: Message, reason: str) -> None:
+        with self._database.write() as connection:
+            connection.execute("UPDATE messages SET reason = ? WHERE id = ?", (reason, message.id))
+
+    def release(self, message: Message) -> None:
+        with self._database.write() as connection:
+            connection.execute("UPDATE messages SET visible_at = 0 WHERE id = ?", (message.id,))
+
+    def waiting(self) -> int:
+        return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NULL")[0][0])
+
+    def aside(self) -> list[SetAside]:
+        query = "SELECT id, body, reason FROM messages WHERE reason IS NOT NULL ORDER BY id LIMIT ?"
+        return [SetAside(str(id), body, reason) for id, body, reason in self._database.read(query, MOST_SHOWN)]
+
+    def aside_count(self) -> int:
+        return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NOT NULL")[0][0])
+
+    def close(self) -> None:
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()

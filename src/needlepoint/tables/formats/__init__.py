@@ -1,0 +1,7 @@
+"""Tables whose files a log decides: Delta and Iceberg.
+
+table_formats  which format a location has
+table_version  what belongs to a table in one version of its log
+delta          the log of a Delta table, through deltalake
+iceberg        the metadata of an Iceberg table, through pyiceberg
+"""

@@ -1,0 +1,189 @@
+"""The registry's batches: what is on its way into a table, and what is on its way out.
+
+A batch adds files, and can take others out in the same commit: that is how files are rewritten. Files that one batch is
+to take out are nobody else's to take out.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import astuple, replace
+
+from needlepoint.errors import StoreError, TableChanged
+from needlepoint.objects import Identity
+from needlepoint.stores.database import Database
+from needlepoint.tables.model import ALL, Batch, File, Move, Removal, Table
+
+IDENTITY = "size, mtime_ns, etag, ctime_ns, inode"  # the columns of an Identity, in its order
+_COLUMNS = "table_id, batch, state, staging, moves, removals, keep_until"
+_HINT = "Nothing was changed; do it again."
+
+
+class Batches:
+    def __init__(
+        self,
+        database: Database,
+        change: Callable[[], AbstractContextManager[sqlite3.Connection]],
+        refuse_shared: Callable[[int], None],
+    ) -> None:
+        self._database = database
+        self._change = change
+        self._refuse_shared = refuse_shared
+
+    def get(self, table: Table, batch: str) -> Batch | None:
+        found = self._database.read(f"SELECT {_COLUMNS} FROM batches WHERE table_id = ? AND batch = ?", table.id, batch)
+        return _batch(found[0]) if found else None
+
+    def unfinished(self, table: Table) -> list[Batch]:
+        query = f"SELECT {_COLUMNS} FROM batches WHERE table_id = ? AND state <> 'announced'"
+        return [_batch(row) for row in self._database.read(query, table.id)]
+
+    def begin(self, batch: Batch) -> bool:
+        """Record that these moves and removals will happen. False when the batch id is taken: then nothing changed.
+
+        TableChanged when a file to be removed is not in the table any more, or another batch removes it; UsageError
+        when it can be another table's too.
+        """
+        with self._change() as connection:
+            cursor = connection.execute(
+                "INSERT OR IGNORE INTO batches VALUES (?, ?, 'publishing', ?, ?, ?, ?)",
+                (
+                    batch.table_id,
+                    batch.batch,
+                    batch.staging,
+                    _moves_text(batch.moves),
+                    _removals_text(batch.removals),
+                    batch.keep_until,
+                ),
+            )
+            if cursor.rowcount == 1 and batch.removals:
+                self._refuse_shared(batch.table_id)
+                self._refuse_claimed(connection, batch)
+            return cursor.rowcount == 1
+
+    def _refuse_claimed(self, connection: sqlite3.Connection, batch: Batch) -> None:
+        _current(connection, batch)
+        query = f"SELECT {_COLUMNS} FROM batches WHERE table_id = ? AND state = 'publishing' AND batch <> ?"
+        others = [_batch(row) for row in connection.execute(query, (batch.table_id, batch.batch)).fetchall()]
+        claimed = {each.file_id: other.batch for other in others for each in other.removals}
+        for each in batch.removals:
+            if each.file_id in claimed:
+                raise TableChanged(f"{each.path} is being replaced by batch '{claimed[each.file_id]}'.", hint=_HINT)
+
+    def commit(self, batch: Batch, files: Sequence[File]) -> bool:
+        """The batch is in the table, all of it, and what it removes is not. False when it was before: then nothing
+        changed.
+
+        TableChanged when a file to be removed is not in the table any more: then the batch can only be abandoned.
+        """
+        with self._change() as connection:
+            cursor = connection.execute(
+                "UPDATE batches SET state = 'published' "
+                "WHERE table_id = ? AND batch = ? AND staging = ? AND state = 'publishing'",
+                (batch.table_id, batch.batch, batch.staging),
+            )
+            if cursor.rowcount == 1:
+                insert_files(connection, batch.table_id, files)
+                connection.executemany(
+                    "INSERT OR IGNORE INTO own SELECT id, ? FROM files WHERE table_id = ? AND path = ?",
+                    [(ALL, batch.table_id, move.target) for move in batch.moves if move.own],
+                )
+                removals = _current(connection, batch)
+                connection.executemany("DELETE FROM files WHERE id = ?", [(each.file_id,) for each in removals])
+                connection.execute(
+                    "UPDATE batches SET removals = ? WHERE table_id = ? AND batch = ?",
+                    (_removals_text(removals), batch.table_id, batch.batch),
+                )
+            return cursor.rowcount == 1
+
+    def announced(self, batch: Batch) -> Batch:
+        """Its event is on the queue. The batch as it is then."""
+        now = replace(batch, state="removing") if batch.removals else replace(batch, state="announced", moves=())
+        with self._change() as connection:
+            connection.execute(
+                "UPDATE batches SET state = ?, moves = ? WHERE table_id = ? AND batch = ?",
+                (now.state, "[]", batch.table_id, batch.batch),
+            )
+        return now
+
+    def removed(self, batch: Batch) -> None:
+        """The files it took out of the table are deleted."""
+        with self._change() as connection:
+            connection.execute(
+                "UPDATE batches SET state = 'announced', removals = '[]' WHERE table_id = ? AND batch = ?",
+                (batch.table_id, batch.batch),
+            )
+
+    def abandon(self, batch: Batch) -> bool:
+        """It will not happen; its files go. False when it was committed, or is no more: then nothing changed."""
+        with self._change() as connection:
+            cursor = connection.execute(
+                "UPDATE batches SET state = 'abandoned' WHERE table_id = ? AND batch = ? AND staging = ? "
+                "AND state IN ('publishing', 'abandoned')",
+                (batch.table_id, batch.batch, batch.staging),
+            )
+            return cursor.rowcount == 1
+
+    def forget(self, batch: Batch) -> None:
+        """One that was abandoned never was."""
+        with self._change() as connection:
+            connection.execute(
+                "DELETE FROM batches WHERE table_id = ? AND batch = ? AND staging = ? AND state = 'abandoned'",
+                (batch.table_id, batch.batch, batch.staging),
+            )
+
+
+def insert_files(connection: sqlite3.Connection, table_id: int, files: Sequence[File]) -> None:
+    for file in files:
+        # A path that sync found first, mid-publish, is the same file: the batch's entry replaces it.
+        cursor = connection.execute(
+            f"INSERT OR REPLACE INTO files (table_id, path, rows, {IDENTITY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (table_id, file.path, file.rows, *astuple(file.identity)),
+        )
+        if (cursor.lastrowid or 0) >= 1 << 32:
+            raise StoreError("the registry has used all 2^32 file ids.", hint="Rebuild it: remove .needlepoint.")
+
+
+def taken_out(connection: sqlite3.Connection, table_id: int) -> dict[str, Identity]:
+    """Files that batches took out of a table and that may still lie there."""
+    query = f"SELECT {_COLUMNS} FROM batches WHERE table_id = ? AND state IN ('published', 'removing')"
+    found = [_batch(row) for row in connection.execute(query, (table_id,)).fetchall()]
+    return {each.path: each.identity for batch in found for each in batch.removals}
+
+
+def _current(connection: sqlite3.Connection, batch: Batch) -> tuple[Removal, ...]:
+    """The removals with the identities that the files have now: what was embedded in one leaves its rows as they are,
+    and its id. TableChanged when one is not in the table any more."""
+    found = []
+    for each in batch.removals:
+        query = f"SELECT {IDENTITY} FROM files WHERE id = ? AND table_id = ?"
+        row = connection.execute(query, (each.file_id, batch.table_id)).fetchone()
+        if row is None:
+            raise TableChanged(f"{each.path} changed or went away while it was being replaced.", hint=_HINT)
+        found.append(replace(each, identity=Identity(*row)))
+    return tuple(found)
+
+
+def _moves_text(moves: Sequence[Move]) -> str:
+    return json.dumps([[move.source, move.target, move.rows, move.own] for move in moves])
+
+
+def _removals_text(removals: Sequence[Removal]) -> str:
+    # Without what a chmod changes: no file that was taken out may come back by it.
+    return json.dumps([[r.file_id, r.path, r.identity.size, r.identity.mtime_ns, r.identity.etag] for r in removals])
+
+
+def _batch(row: tuple[int, str, str, str, str, str, float]) -> Batch:
+    table_id, batch, state, staging, moves, removals, keep_until = row
+    return Batch(
+        table_id,
+        batch,
+        state,
+        staging,
+        tuple(Move(*move) for move in json.loads(moves)),
+        tuple(Removal(id, path, Identity(*identity)) for id, path, *identity in json.loads(removals)),
+        keep_until,
+    )

@@ -1,0 +1,43 @@
+"""The files of tables as the registry knows them, kept between questions.
+
+A table can have very many files, and a change touches few: what did not change since stays the same object, and only
+what did is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from needlepoint.tables.model import File, Table
+from needlepoint.tables.registry.registry import Registry
+
+# Fewer changed files than this are always read by themselves, and never more than a share of all.
+FEW, SHARE = 1000, 4
+
+
+class KnownFiles:
+    """For one process; threads may share it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._held: dict[int, tuple[int, Mapping[str, File]]] = {}
+
+    def of(self, table: Table) -> Mapping[str, File]:
+        """By path, in no particular order."""
+        with self._registry.snapshot():  # which one thread has at a time
+            sequence = self._registry.sequence()
+            since, files = self._held.get(table.id, (0, {}))
+            if since != sequence:
+                files = self._renewed(table, since, files)
+                self._held[table.id] = (sequence, files)
+            return files
+
+    def _renewed(self, table: Table, since: int, files: Mapping[str, File]) -> Mapping[str, File]:
+        known = self._registry.changed(table, since) if since else None
+        if known is None or len(known) > max(FEW, len(files) // SHARE):
+            return {file.path: file for file in self._registry.files(table)}
+        if not known:
+            return files
+        changed = frozenset(known)
+        kept = {path: file for path, file in files.items() if file.id not in changed}
+        return kept | {file.path: file for file in self._registry.files(table, known)}
