@@ -254,7 +254,7 @@ def test_rows_expire_by_instants_at_the_beginning_of_a_day(tmp_path: Path) -> No
 
 def test_a_file_that_cannot_be_written_alike_is_left(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
-    duckdb.sql(f"COPY (SELECT n, INTERVAL 1 DAY AS i FROM range(10) t(n)) TO '{tmp_path}/t/a.parquet'")
+    duckdb.sql(f"COPY (SELECT n, TIMETZ '01:00:00+01' AS i FROM range(10) t(n)) TO '{tmp_path}/t/a.parquet'")
     with needlepoint.open(tmp_path, refresh=0) as lake:
         lake.create_table("t")
         with pytest.raises(needlepoint.UsageError, match="cannot be written without some of its rows"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.parquet.test_value_list import as_the_example_reads, write_example_file
+from tests.unit.parquet.write.test_value_list import as_the_example_reads, write_example_file
 
 import needlepoint
 

@@ -30,6 +30,8 @@ def create_table(lake: Lake, name: str, location: str | Path | None, format: str
     if is_of_others(decided):
         _create_table_of_others(lake, name, place, decided)
         return
+    if not is_url(place) and Path(place).is_file():
+        raise _is_a_file(name, place)
     listing = list_files(place)
     if format is None:
         check_plain(place, listing)
@@ -55,7 +57,7 @@ def directory_of(name: str, place: str) -> str:
             raise _is_a_pattern(place, f"`needle create-table {name} {_before_pattern(place)}`")
         return place
     if os.path.lexists(place) or not glob.has_magic(place):
-        if Path(place).is_file():
+        if Path(place).is_file() and place.endswith(".parquet"):
             raise _is_a_file(name, place)
         return place
     directory = _before_pattern(place)

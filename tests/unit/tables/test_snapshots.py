@@ -225,12 +225,12 @@ def test_a_swap_while_files_are_recognised_shows_the_new_files(
     lake.indexer.catch_up(lake.registry.table("product"))
     for path in Path(lake.registry.table("product").location).rglob("*.parquet"):
         path.chmod(0o600)
-    original = snapshots.doubts.settle
+    original = snapshots.changed_files.settle
 
     def settle(*arguments: object) -> bool:
         recognised = original(*arguments)
         publish(lake, 100, replacing=True, keep=keep)
         return recognised
 
-    monkeypatch.setattr(snapshots.doubts, "settle", settle)
+    monkeypatch.setattr(snapshots.changed_files, "settle", settle)
     assert seen(lake) == (2, 20, 0)

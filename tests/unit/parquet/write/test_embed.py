@@ -34,7 +34,7 @@ from needlepoint.parquet.write.embed import (
 )
 from needlepoint.parquet.write.embedded import INDEXES, LARGEST, checksum, fingerprint
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[3] / "golden"
 KEY = Payload("key", ("id",), 1, b"key " * 1000)
 TEXT = Payload("text", ("title",), 3, b"", {"tokens": ["a", "b"], "exact": True})
 NOISE = Payload("distinct", ("id", "title"), 2, np.random.default_rng(0).bytes(3000))

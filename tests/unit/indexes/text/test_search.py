@@ -34,7 +34,7 @@ from needlepoint.predicate import Compare, In, IsNull, Like, Not, StartsWith, Te
 from needlepoint.stores.base import IndexDamaged
 
 KIND = TextKind()
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[3] / "golden"
 TOKENIZERS = ["word", "trigram"]
 
 

@@ -18,7 +18,7 @@ from needlepoint.indexes.hashing import hash_values
 from needlepoint.indexes.key.kind import encode, key_bytes, keys_of, range_of
 from needlepoint.tables.schemas import ordinal
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "keys.json"
+GOLDEN = Path(__file__).parents[3] / "golden" / "keys.json"
 
 values = {
     pa.int8(): st.integers(-(2**7), 2**7 - 1),
