@@ -178,19 +178,18 @@ class Engine:
         def run(attempt: Attempt) -> Result:
             return self.retried(lambda first: self._run_once(query, parameters, use_indexes, attempt, may_list=first))
 
-        try:
+        attempt = Attempt.FIRST
+        while True:
             try:
-                return run(Attempt.FIRST)
-            except CannotSkip:
-                return run(Attempt.WHOLE)
-        except EngineFault:
-            pass
-        except CannotSkip as error:
-            raise unreadable(error, error.readings) from error
-        try:
-            return run(Attempt.PLAIN)
-        except CannotSkip as error:
-            raise unreadable(error, error.readings) from error
+                return run(attempt)
+            except CannotSkip as error:
+                if attempt is not Attempt.FIRST:
+                    raise unreadable(error, error.readings) from error
+                attempt = Attempt.WHOLE
+            except EngineFault:
+                if attempt is Attempt.PLAIN:
+                    raise
+                attempt = Attempt.PLAIN
 
     def retried(self, ask: Callable[[bool], Answer], *, holding: bool = True) -> Answer:
         """Ask again, of the files as they are then, when one changed; `ask` learns whether files may be listed. See

@@ -83,7 +83,16 @@ def plan_facts(plan: Any) -> PlanFacts:
                 stacked = stacked or (hit and any(map(_has_upper_filter, inputs)))
         filtered = _filtered_below(node, kind, filtered)
         waiting += [(each, filtered) for each in inputs]
-    return PlanFacts(joins, shared, stacked, own, extremes, unions, constants, anti)
+    return PlanFacts(
+        joins=joins,
+        shared_names=shared,
+        stacked_filters=stacked,
+        own_filters=own,
+        extremes=extremes,
+        unions=unions,
+        outer_constants=constants,
+        anti_joins=anti,
+    )
 
 
 def _filtered_below(node: Any, kind: str, filtered: frozenset[str]) -> frozenset[str]:
