@@ -322,6 +322,8 @@ def unordered(world: World) -> World:
         "SELECT (SELECT count(*) FROM z WHERE f IN (0.0, 3, 4, 5)) AS n",
         "SELECT count(*) AS n FROM z WHERE -f IN (1.0, 3, 4, 5)",
         "SELECT count(*) AS n FROM (SELECT f AS g, id FROM z LIMIT 300) WHERE g IN (-0.0, 3, 4, 5, 6)",
+        "SELECT count(*) AS n FROM z WHERE coalesce(f, 1.5) IN (0.0, 3, 4, 5, 6)",
+        "SELECT count(*) AS n FROM z WHERE CASE WHEN id > 50 THEN f ELSE 3 END NOT IN (-0.0, 4, 5, 6)",
     ],
 )
 @pytest.mark.parametrize("access", ["auto", "pages", "scan"])

@@ -99,7 +99,7 @@ def _filtered_below(node: Any, kind: str, filtered: frozenset[str]) -> frozenset
     """The names of the columns that filters above the inputs of a node are about; any, where names may change."""
     if kind == "Filter":
         predicate = node.to_variant().predicate()
-        return filtered | {each.to_variant().name() for each in parts_of(predicate) if each.variant_name() == "Column"}
+        return filtered | {each.to_variant().name() for each in _columns(predicate)}
     renames = kind == "Projection" and any(each.variant_name() != "Column" for each in node.to_variant().projections())
     return frozenset([_ANY]) if filtered and (renames or kind not in _KEEPS_NAMES) else filtered
 
@@ -113,18 +113,16 @@ Zeros = Sequence[tuple[str, float]]
 
 
 def listed_zeros(plan: Any) -> Iterator[tuple[str, float]]:
-    """The zeros in lists that columns are compared with, and the names of the columns. DataFusion 55 looks lists of
-    four and more values up by their bits, which tell -0.0 from 0.0."""
+    """The zeros in lists that expressions are compared with, and the names of their columns. DataFusion 55 looks lists
+    of four and more values up by their bits, which tell -0.0 from 0.0."""
     for _, node in nodes(plan):
         for expression in EXPRESSIONS.get(type(node).__name__, lambda _: ())(node):
             for part in parts_of(expression):
                 if part.variant_name() == "InList":
                     left, *items = part.rex_call_operands()
-                    while left.variant_name() == "Cast":
-                        (left,) = left.rex_call_operands()
-                    zeros = [value for value in map(_float, items) if value == 0]
-                    if zeros and left.variant_name() == "Column":
-                        yield left.to_variant().name(), max(zeros, key=lambda zero: math.copysign(1, zero))
+                    if zeros := [value for value in map(_float, items) if value == 0]:
+                        zero = max(zeros, key=lambda zero: math.copysign(1, zero))
+                        yield from ((column.to_variant().name(), zero) for column in _columns(left))
 
 
 def _float(expression: Any) -> float | None:
@@ -202,7 +200,11 @@ def _has_grouping_sets(aggregate: Any) -> bool:
 
 
 def _has_column(expression: Any) -> bool:
-    return any(part.variant_name() == "Column" for part in parts_of(expression))
+    return any(True for _ in _columns(expression))
+
+
+def _columns(expression: Any) -> Iterator[Any]:
+    return (part for part in parts_of(expression) if part.variant_name() == "Column")
 
 
 def _has_extremes(aggregate: Any) -> bool:
