@@ -54,6 +54,12 @@ def _counted(table: pa.Table) -> Rows:
     return Counter(map(repr, zip(*(_values(column) for column in table.columns), strict=True)))
 
 
+def _flat(table: pa.Table) -> Rows:
+    """Without nested columns: where keys and values of a damaged map differ in number, arrow-rs pairs others in a scan
+    than in a read of some pages."""
+    return _counted(table.select([field.name for field in table.schema if not pa.types.is_nested(field.type)]))
+
+
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """Python values; those that Python has none for, years beyond 9999 and texts that are not UTF-8, as stored."""
     if pa.types.is_timestamp(column.type):
@@ -147,8 +153,9 @@ class Cases:
             indexed = self._allowed(lambda query=query: self._lakes[0].sql(query).to_arrow())
             if indexed is None:
                 continue
-            found = _counted(indexed)
-            expected = [_counted(each) for each in (scanned, self._filtered(whole, table, query)) if each is not None]
+            shown = _flat if mutated.untrue else _counted
+            found = shown(indexed)
+            expected = [shown(each) for each in (scanned, self._filtered(whole, table, query)) if each is not None]
             if any(found == each for each in expected) or not expected:
                 continue
             if mutated.untrue and any(found <= each for each in expected):
@@ -178,7 +185,7 @@ class Cases:
         except Exception:
             return False
         filtered = self._filtered(whole, base.name, query)
-        return filtered is not None and found <= _counted(filtered)
+        return filtered is not None and found <= _flat(filtered)
 
     def _queries(self, base: Base, chance: random.Random) -> list[str]:
         known = chance.randrange(2000, 2000 + ROWS)
