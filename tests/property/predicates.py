@@ -58,7 +58,7 @@ def _leaf(draw: DrawFn, spec: TableSpec, column: Column, prefix: str) -> Sql:
     if kind.name == "date":
         forms.append(st.builds(_as_timestamp, st.just(name), BY_NAME["timestamp us"].values))
     if pa.types.is_timestamp(kind.type) and kind.type.tz is None:
-        forms.append(_of_timestamps(name, literal, column.kind.name != "timestamp ns"))
+        forms.append(_of_timestamps(name, literal, column.kind.name == "timestamp ns"))
     others = [each for each in spec.all_columns if each.kind is kind and each is not column]
     if others:
         forms.append(_two_columns(name, [same(prefix + other.sql) for other in others]))
@@ -143,15 +143,21 @@ def _of_integers(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql], wide: bo
 
 
 @st.composite
-def _of_timestamps(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql], truncated: bool) -> Sql:
-    """DuckDB 2.0 rounds nanoseconds to microseconds before it truncates them: 23:59:59.9999996 is the next day."""
+def _of_timestamps(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql], nanoseconds: bool) -> Sql:
+    operands = [name, draw(literal)]
     operator = draw(st.sampled_from(OPERATORS))
     unit = draw(st.sampled_from(["hour", "day", "week", "month", "year"]))
     forms = [
         f"CAST({{0}} AS DATE) {operator} CAST({{1}} AS DATE)",
         f"date_trunc('{unit}', {{0}}) {operator} date_trunc('{unit}', {{1}})",
     ]
-    return Sql.of(draw(st.sampled_from(forms if truncated else forms[:1])), name, draw(literal))
+    return Sql.of(draw(st.sampled_from(forms)), *(map(_microseconds, operands) if nanoseconds else operands))
+
+
+def _microseconds(moment: Sql) -> Sql:
+    """DuckDB 2.0 rounds nanoseconds before it truncates them (23:59:59.9999996 is the next day), so they are cut off."""
+    ns = f"epoch_ns({moment.duck})"
+    return Sql(moment.lake, f"make_timestamp(({ns} - (({ns} % 1000) + 1000) % 1000) // 1000)")
 
 
 def _as_timestamp(name: Sql, value: int) -> Sql:
