@@ -362,7 +362,7 @@ def test_scores_are_the_same_with_an_index_and_read_no_more_texts(tmp_path: Path
         expected = lake.sql(query).to_arrow()
         lake.create_index("item", "title", kind="text", embed=embed)
         assert lake.sql(query).to_arrow().equals(expected)
-        snapshot = lake.engine.prepare("item")
+        snapshot = lake.engine.state("item")
         snapshot.texts.clear()
         spoil_data(tmp_path / "item", ["title"])
         assert len(statistics_of(snapshot, "title", terms(parse("dairy")), lake.engine).frequencies) == 1

@@ -37,14 +37,14 @@ def test_parts_are_of_a_size(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [len(lake.plan_read("product", where).parts) for where in (scan, pages)] == [1, 1]
     size = max(path.stat().st_size for path in lake.root.rglob("*.parquet"))
     monkeypatch.setattr(scan_tasks, "BYTES_IN_A_PART", 2 * size)
-    found = [len(part.reading.scanned) for part in lake.plan_read("product", scan).parts]
+    found = [len(part.scan.scanned) for part in lake.plan_read("product", scan).parts]
     assert found == [2, 2, 2]
     monkeypatch.setattr(scan_tasks, "FILES_IN_A_PART", 3)
     by_page = lake.plan_read("product", pages)
-    assert [len(part.reading.paged) for part in by_page.parts] == [3, 1]
+    assert [len(part.scan.paged) for part in by_page.parts] == [3, 1]
     assert sorted(read(by_page)["product_id"].to_pylist()) == [1, 2001, 4001, 6001]
     # Neighbours share their directory, and so an arm of the scan.
-    assert {file.path.split("/")[0] for file in by_page.parts[0].reading.paged} == {"year=2020", "year=2021"}
+    assert {file.path.split("/")[0] for file in by_page.parts[0].scan.paged} == {"year=2020", "year=2021"}
 
 
 def test_files_whose_rows_datafusion_cannot_skip(tmp_path: Path) -> None:
@@ -64,9 +64,9 @@ def test_rows_that_came_before_a_failure_come_once(lake: Lake, monkeypatch: pyte
     plan = lake.plan_read("product", "price > 50")
     whole, run = read(plan), Part._run
 
-    def failing(part: Part, made: object, care: scan_tasks.Care) -> Iterator[pa.RecordBatch]:
-        batches = list(run(part, made, care))  # type: ignore[arg-type]
-        if not care.pushdown:
+    def failing(part: Part, made: object, options: scan_tasks.SessionOptions) -> Iterator[pa.RecordBatch]:
+        batches = list(run(part, made, options))  # type: ignore[arg-type]
+        if not options.pushdown:
             yield from batches
             return
         yield batches[0].slice(0, 10)

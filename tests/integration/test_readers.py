@@ -28,7 +28,7 @@ from needlepoint.objects import held
 from needlepoint.parquet.write.embed import Payload, embed
 from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.native_scan import NativeScans
-from needlepoint.query.datafusion.session import Care
+from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.scan import held_files
 from needlepoint.query.scan.held_files import Holder, Tries
 from needlepoint.query.sql.predicate_extraction import everything
@@ -187,10 +187,10 @@ def test_no_room_for_copies(lake: needlepoint.Lake, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(held, "DESCRIPTORS", "/dev/fd")
     monkeypatch.setattr(held_files, "MOST_COPIED", 1)
     tries = Tries(lambda: None, str(lake.store), lake.registry.turns)
-    prepared = lake.engine.prepare("t")
+    state = lake.engine.state("t")
     tries._restless_until = float("inf")
-    reading, _ = tries.run(lambda _: lake.engine.narrow(prepared, everything(["id"])))
-    assert (reading.held, reading.sources, len(reading.scanned)) == ({}, {}, FILES)
+    scan = tries.run(lambda _: lake.engine.plan_scan(state, everything(["id"])))
+    assert (scan.held, scan.sources, len(scan.scanned)) == ({}, {}, FILES)
     assert not list((lake.store / "scratch").iterdir())
 
 
@@ -200,8 +200,8 @@ def trying(lake: needlepoint.Lake) -> Iterator[None]:
         yield
 
 
-def read_column(lake: needlepoint.Lake, prepared: Any, column: str = "id") -> list[Any]:
-    found = lake.engine.read(prepared, column, range(len(prepared.snapshot.files)))
+def read_column(lake: needlepoint.Lake, state: Any, column: str = "id") -> list[Any]:
+    found = lake.engine.read(state, column, range(len(state.snapshot.files)))
     return sorted(value for batch in found for value in batch.to_pylist())
 
 
@@ -220,26 +220,26 @@ def replace_file(path: Path, table: pa.Table) -> None:
 
 
 def test_what_is_held_is_read_whatever_becomes_of_the_file(small: needlepoint.Lake, tmp_path: Path) -> None:
-    prepared = small.engine.prepare("t")
+    state = small.engine.state("t")
     with trying(small):
-        scanned, _ = small.engine.narrow(prepared, everything(["id"]))
+        scanned = small.engine.plan_scan(state, everything(["id"]))
         for path in (tmp_path / "t").iterdir():
             replace_file(path, pa.table({"id": [-1]}))
-        assert read_column(small, prepared) == [*range(3 * ROWS)]
+        assert read_column(small, state) == [*range(3 * ROWS)]
         (tmp_path / "t" / "00000.parquet").unlink()
-        assert read_column(small, prepared) == [*range(3 * ROWS)]
+        assert read_column(small, state) == [*range(3 * ROWS)]
         assert scanned.held
     small.sync("t")
     assert small.sql("SELECT id FROM t").rows() == [{"id": -1}, {"id": -1}]
 
 
 def test_a_file_replaced_before_it_was_opened_is_planned_again_alone(small: needlepoint.Lake, tmp_path: Path) -> None:
-    prepared = small.engine.prepare("t")
+    state = small.engine.state("t")
     replace_file(tmp_path / "t" / "00001.parquet", rows_of(7))
     with trying(small):
-        assert read_column(small, prepared) == [*range(ROWS), *range(2 * ROWS, 3 * ROWS), *range(7 * ROWS, 8 * ROWS)]
-        reading, _ = small.engine.narrow(prepared, everything(["id"]))
-        assert [file.id is None for file in reading.scanned] == [False, True, False]
+        assert read_column(small, state) == [*range(ROWS), *range(2 * ROWS, 3 * ROWS), *range(7 * ROWS, 8 * ROWS)]
+        scan = small.engine.plan_scan(state, everything(["id"]))
+        assert [file.id is None for file in scan.scanned] == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -255,35 +255,35 @@ def test_a_file_replaced_before_it_was_opened_is_planned_again_alone(small: need
 def test_a_file_with_other_columns_makes_the_plan_void(
     small: needlepoint.Lake, tmp_path: Path, other: pa.Table | None
 ) -> None:
-    prepared = small.engine.prepare("t")
+    state = small.engine.state("t")
     path = tmp_path / "t" / "00001.parquet"
     path.unlink() if other is None else replace_file(path, other)
     with trying(small), pytest.raises(FileChanged):
-        read_column(small, prepared)
+        read_column(small, state)
 
 
 def test_a_file_changed_in_place_is_noticed(small: needlepoint.Lake, tmp_path: Path) -> None:
-    prepared = small.engine.prepare("t")
+    state = small.engine.state("t")
     with trying(small), pytest.raises(FileChanged):
-        small.engine.narrow(prepared, everything(["id"]))
+        small.engine.plan_scan(state, everything(["id"]))
         with (tmp_path / "t" / "00001.parquet").open("ab") as file:
             file.write(b"more")
-        read_column(small, prepared)
+        read_column(small, state)
 
 
 def test_a_card_that_the_registry_has_no_more_is_made_of_what_is_held(small: needlepoint.Lake, tmp_path: Path) -> None:
     """Another process embeds an index after this query chose its pages and before it reads them."""
     from needlepoint.query.scan.page_reader import read_pages
 
-    prepared = small.engine.prepare("t")
-    understood = small.engine.understand("SELECT s FROM t WHERE id = 5", None, [], {"t": prepared})
+    state = small.engine.state("t")
+    logical = small.engine.plan_sql("SELECT s FROM t WHERE id = 5", state)
     with trying(small):
-        reading, _ = small.engine.narrow(prepared, understood.asked["t"])
-        assert len(reading.paged) == 1
+        scan = small.engine.plan_scan(state, logical.requests["t"])
+        assert len(scan.paged) == 1
         embed(str(tmp_path / "t" / "00000.parquet"), [Payload("odd", (), 1, b"x")])
         small.sync("t")
         small.engine.cards.cards.clear()
-        found = read_pages(reading, small.engine.cards, small.engine.caches)
+        found = read_pages(scan, small.engine.cards, small.engine.caches).rows
     assert found is not None
     assert found.column("s").to_pylist() == ["word5 of0"]
 
@@ -297,7 +297,7 @@ def test_one_descriptor_is_two_files_of_the_same_size_and_time(tmp_path: Path) -
         os.utime(path, ns=(10**18, 10**18))
     assert paths[0].stat().st_size == paths[1].stat().st_size
     natives, descriptors = NativeScans(), set()
-    context = session.make_context(Care(statistics=False, footers=False))
+    context = session.make_context(SessionOptions(statistics=False, footers=False))
     for path, expected in ((paths[0], 0), (paths[1], 100), (paths[0], 0)):
         file = held.HeldFile(str(path))
         descriptors.add(file.descriptor)

@@ -194,7 +194,7 @@ def test_only_what_can_match_is_touched(lake: Lake) -> None:
     assert (point.paged, point.scanned, point.rows, point.few) == (1, 0, 1, True)
     both = lake.plan_read("product", "id > 10000")
     assert (both.paged, both.scanned, both.few) == (1, 1, False)
-    assert {file.path for part in both.parts for file in part.reading.snapshot.files} == {
+    assert {file.path for part in both.parts for file in part.scan.snapshot.files} == {
         "partner=ABC/3.parquet",
         "partner=new/4.parquet",
     }

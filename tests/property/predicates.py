@@ -155,7 +155,7 @@ def _of_timestamps(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql], nanose
 
 
 def _microseconds(moment: Sql) -> Sql:
-    """DuckDB 2.0 rounds nanoseconds before it truncates them (23:59:59.9999996 is the next day), so they are cut off."""
+    """DuckDB 2.0 rounds nanoseconds before it truncates them (23:59:59.9999996 is the next day): they are cut off."""
     ns = f"epoch_ns({moment.duck})"
     return Sql(moment.lake, f"make_timestamp(({ns} - (({ns} % 1000) + 1000) % 1000) // 1000)")
 

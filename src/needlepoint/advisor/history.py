@@ -12,7 +12,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TypeVar
@@ -20,9 +21,12 @@ from typing import TypeVar
 from needlepoint.advisor import query_shapes
 from needlepoint.advisor.query_shapes import Shape
 from needlepoint.errors import NeedlepointError, StoreError
-from needlepoint.query.pruning.context import Question
-from needlepoint.query.scan.scan_plan import Reading
+from needlepoint.query.point_lookup import PointLookup
+from needlepoint.query.pruning.result import PruningResult
+from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.stores.database import Database, is_damaged
+from needlepoint.tables.model import Index
+from needlepoint.tables.snapshots import Snapshot
 
 FORMAT = 1
 FLUSH_SECONDS = 10.0
@@ -62,6 +66,17 @@ class Sums:
     compared: int = 0
     scans: int = 0
 
+    def add(self, seconds: float, done: ScanMetrics, files: int, compared: int) -> None:
+        """One query more, which read so many files and compared so many values."""
+        self.times += 1
+        self.seconds += seconds
+        self.matched += done.matched
+        self.files += files
+        self.compared += compared
+        for stats in done.reads:
+            self.bytes += stats.bytes_read
+            self.pages += stats.pages
+
 
 @dataclass(slots=True)
 class _Tally:
@@ -80,7 +95,7 @@ class _Tally:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One shape of question to one table, for some columns; the sums are of all times it was asked."""
+    """One shape of query to one table, for some columns; the sums are of all times it was asked."""
 
     shape: Shape
     columns: tuple[str, ...]
@@ -118,54 +133,73 @@ class History:
 
     def note(
         self,
-        reading: Reading,
-        question: Question,
+        scan: ScanPlan,
+        done: ScanMetrics,
         seconds: float,
-        matched: int,
         scanned: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
-        """A query was answered. `matched` rows came by page; `scanned` tells, when asked, what a native scan read."""
+        """A query was answered. `scanned` tells, when asked, what a native scan read."""
+        if self._on:
+            with self._undisturbed():
+                self._add(scan, done, seconds, scanned)
+
+    def note_lookup(
+        self, snapshot: Snapshot, index: Index, lookup: PointLookup, done: ScanMetrics, seconds: float
+    ) -> None:
+        """A key index named the rows of a point lookup."""
         if not self._on:
             return
+        ((column, values),) = lookup.values.items()
+        shape = ("eq" if len(values) == 1 else "in", column)
+        with self._undisturbed(), self._lock:
+            sums = self._counts((snapshot.table.id, shape, frozenset((*lookup.columns, column)))).sums
+            sums.add(seconds, done, len(done.reads), len(values))
+            for each in snapshot.indexes:
+                self._count_use(snapshot.table.id, each.name, each is index)
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """What fails inside fails nobody. Then what has waited long enough goes into the database."""
         try:
-            self._add(reading, question, seconds, matched, scanned)
+            yield
             if time.monotonic() - self._flushed > FLUSH_SECONDS or len(self._asked) > MOST_SHAPES:
                 self.flush()
         except Exception as error:
             self._complain(error)
 
+    def _counts(self, key: _Key) -> _Tally:
+        found = self._asked.get(key)
+        if found is None:
+            found = self._asked[key] = _Tally(Sums())
+        return found
+
+    def _count_use(self, table: int, index: str, used: bool) -> None:
+        self._used[table, index] = self._used.get((table, index), 0) + used
+
     def _add(
         self,
-        reading: Reading,
-        question: Question,
+        scan: ScanPlan,
+        done: ScanMetrics,
         seconds: float,
-        matched: int,
         scanned: Callable[[], Mapping[str, int]] | None,
     ) -> None:
-        table = reading.snapshot.table
-        key = (table.id, query_shapes.shape_of(reading.predicate), reading.columns)
+        table, predicate = scan.snapshot.table, scan.predicate
+        pruning = scan.pruning or PruningResult(scan.access)
         with self._lock:
-            tally = self._asked.get(key)
-            if tally is None:
-                tally = self._asked[key] = _Tally(Sums())
+            tally = self._counts((table.id, query_shapes.shape_of(predicate), scan.columns))
             sums = tally.sums
-            sums.times += 1
-            sums.seconds += seconds
-            sums.matched += matched
-            sums.files += len(reading.paged) + len(reading.scanned)
-            sums.compared += query_shapes.values_in(reading.predicate)
-            for stats in (*question.spent, *reading.stats):
+            sums.add(seconds, done, len(scan.paged) + len(scan.scanned), query_shapes.values_in(predicate))
+            for stats in pruning.reads:
                 sums.bytes += stats.bytes_read
                 sums.pages += stats.pages
-            for use in question.indexes:
-                name = (table.id, use.index)
-                self._used[name] = self._used.get(name, 0) + use.used
-            if not reading.scanned:
+            for use in pruning.indexes:
+                self._count_use(table.id, use.index, use.used)
+            if not scan.scanned:
                 return
             sums.scans += 1
             if scanned is None:  # several tables were scanned: by the share of the columns
-                share = len(reading.stored_columns()) / max(1, len(table.data_columns))
-                found = {"bytes": int(share * sum(file.identity.size for file in reading.scanned)), "rows": 0}
+                share = len(scan.stored_columns()) / max(1, len(table.data_columns))
+                found = {"bytes": int(share * sum(file.identity.size for file in scan.scanned)), "rows": 0}
             elif tally.counted < COUNTED_SCANS:
                 found = dict(scanned())
             else:

@@ -17,8 +17,8 @@ from needlepoint.errors import NeedlepointError
 from needlepoint.parquet.card.card import ABSENT, FileCard
 from needlepoint.parquet.read.page_reader import Wanted, read_files
 from needlepoint.predicate import Zone
-from needlepoint.query.cache.card_cache import Cards
-from needlepoint.query.cache.table_state import Prepared
+from needlepoint.query.cache.card_cache import CardCache
+from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.scan.cost_model import Costs
 from needlepoint.tables.model import File
 
@@ -87,15 +87,15 @@ class Facts:
 
 
 def survey(
-    prepared: Prepared,
-    cards: Cards,
+    state: TableState,
+    cards: CardCache,
     costs: Costs,
     range_limit: int,
     indexes: Sequence[IndexFacts],
     valued: Sequence[str],
 ) -> Facts:
     """All of it for one snapshot; values are sampled of the columns in `valued`."""
-    snapshot = prepared.snapshot
+    snapshot = state.snapshot
     known = [file for file in snapshot.files if file.has_card]
     sample = [known[at] for at in _spread(len(known), CARDS)]
     held = [(file, card) for file in sample if (card := cards.get(file)) is not None]
@@ -103,14 +103,14 @@ def survey(
         1, sum(file.identity.size for file, _ in held)
     )
     columns = {
-        name: _column(prepared, cards, name, held, float(scale or 1)) for name in snapshot.table.data_columns if held
+        name: _column(state, cards, name, held, float(scale or 1)) for name in snapshot.table.data_columns if held
     }
     chance = np.random.default_rng(0)
-    rows = int(prepared.file_rows.sum())
+    rows = int(state.file_rows.sum())
     sampled = {
         name: found
         for name in valued
-        if name in columns and (found := _values(prepared, name, held, columns[name], rows, chance)) is not None
+        if name in columns and (found := _values(state, name, held, columns[name], rows, chance)) is not None
     }
     return Facts(
         snapshot.table.name,
@@ -134,7 +134,7 @@ def _spread(count: int, most: int) -> list[int]:
 
 
 def _column(
-    prepared: Prepared, cards: Cards, name: str, held: Sequence[tuple[File, FileCard]], scale: float
+    state: TableState, cards: CardCache, name: str, held: Sequence[tuple[File, FileCard]], scale: float
 ) -> ColumnFacts:
     size = pages = dictionaries = chunks = indexed = 0
     for _, card in held:
@@ -149,10 +149,10 @@ def _column(
             pages += of_pages.stop - of_pages.start
             chunks += groups
             indexed += int((card.chunks.column_index_offset[of_leaf] != ABSENT).sum())
-    type = prepared.types[name]
+    type = state.types[name]
     maps = cards.zone_maps([file for file, _ in held], name, type)
     zones = [each.pages for each in maps if each is not None]
-    zone = prepared.zones([name]).columns.get(name)
+    zone = state.zones([name]).columns.get(name)
     files = overlap(zone) if zone is not None else 1.0
     return ColumnFacts(
         type,
@@ -198,7 +198,7 @@ def _as_numbers(lows: npt.NDArray[Any], highs: npt.NDArray[Any]) -> tuple[npt.ND
 
 
 def _values(
-    prepared: Prepared,
+    state: TableState,
     name: str,
     held: Sequence[tuple[File, FileCard]],
     facts: ColumnFacts,
@@ -216,7 +216,7 @@ def _values(
             continue
         starts = np.unique(chance.integers(0, max(1, card.num_rows // block), BLOCKS)) * block
         numbers = (starts[:, None] + np.arange(block)[None, :]).ravel()
-        path = f"{prepared.snapshot.table.location}/{file.path}"
+        path = f"{state.snapshot.table.location}/{file.path}"
         wanted.append(Wanted(path, card, numbers[numbers < card.num_rows]))
     try:
         parts = [chunk for _, found, _ in read_files(wanted, [name]) for chunk in found.column(name).chunks]

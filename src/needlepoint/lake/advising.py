@@ -25,8 +25,8 @@ def advise_table(lake: Lake, table: str) -> Advised:
         for index in table_status(lake, found).indexes
     ]
     costs = Costs.of(found.location, lake.settings.costs)
-    prepared, limit = lake.engine.prepare(table), lake.settings.range_limit
-    facts = survey(prepared, lake.engine.cards, costs, limit, indexes, list(dict.fromkeys(compared)))
+    state, limit = lake.engine.state(table), lake.settings.range_limit
+    facts = survey(state, lake.engine.cards, costs, limit, indexes, list(dict.fromkeys(compared)))
     advice = advise(facts, history, lake.history.used(found.id), today())
     if is_of_others(found.format):  # whose files are not rewritten here
         advice = [each for each in advice if each.what not in REWRITES]

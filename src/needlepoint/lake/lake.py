@@ -36,9 +36,9 @@ from needlepoint.maintenance.delete import Deleted
 from needlepoint.objects import is_nameable, is_url
 from needlepoint.parquet.read.caches import ByteCache
 from needlepoint.parquet.write.retrofit import Retrofitted
-from needlepoint.query.cache.index_cache import FileIndexes
+from needlepoint.query.cache.index_cache import IndexCache
 from needlepoint.query.engine import Engine
-from needlepoint.query.point_lookup import Lookup
+from needlepoint.query.get import get as get_rows
 from needlepoint.query.report.explain import Report
 from needlepoint.query.result import Result
 from needlepoint.query.scan.scan_tasks import ReadPlan, plan_read
@@ -88,7 +88,7 @@ class LakeTable:
         """
         if not isinstance(keys, Mapping | None):
             raise UsageError(f"get({keys!r}) names no column.", hint="For example get(product_id=384209819).")
-        return self._lake.lookup(self.name, {**(keys or {}), **named}, columns, in_order)
+        return get_rows(self._lake.engine, self.name, {**(keys or {}), **named}, columns, in_order)
 
 
 class Lake:
@@ -115,17 +115,16 @@ class Lake:
         self._stores: dict[int, KeyStore] = {}
         self._lock = threading.Lock()
         self.unpacked = Unpacked(self.store / "unpacked", settings.unpacked_bytes)
-        file_indexes = FileIndexes(self._pack_store, self.unpacked, settings.index_bytes, settings.payload_bytes)
+        file_indexes = IndexCache(self._pack_store, self.unpacked, settings.index_bytes, settings.payload_bytes)
         scratch = self.store / "scratch"
         self.indexer = Indexer(self.registry, self.key_store, self._pack_store, scratch, settings, progress)
         self.history = History(self.store, settings.history == "on")
         self.engine = Engine(self.registry, self.key_store, file_indexes, settings, self.history)
-        self._lookup = Lookup(self.engine)
         forks.own(self)
 
     def abandon(self) -> None:
         """In a child of the process that opened it: see forks.py."""
-        parts = ("registry", "queue", "unpacked", "indexer", "history", "engine", "_lookup")
+        parts = ("registry", "queue", "unpacked", "indexer", "history", "engine")
         for handle in (*(getattr(self, name) for name in parts), *self._stores.values()):
             forks.leak(handle)
         for name in parts:
@@ -549,7 +548,7 @@ class Lake:
     def lookup(
         self, table: str, keys: Mapping[str, Any], columns: Sequence[str] | None = None, in_order: bool = False
     ) -> Result:
-        return self._lookup.get(table, keys, columns, in_order)
+        return get_rows(self.engine, table, keys, columns, in_order)
 
     def _show_indexes(self, table: str | None) -> Result:
         tables = self.status().tables if table is None else [table_status(self, self.registry.table(table))]

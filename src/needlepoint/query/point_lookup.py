@@ -1,161 +1,246 @@
-"""Rows by key without SQL: the index, the pages, done.
+"""Point lookups: rows by key, from `table.get` and from SQL, in one way.
 
-Where anything is out of the ordinary (a file not indexed, a column without index, floats and their NaN), the same
-question goes to the engine as SQL, so that there is one answer.
+    SELECT columns FROM table WHERE column = value          or IN (values), literals or parameters
+    table.get(column=value)
+
+All of them become a `PointLookup`. Where a key index covers all files it names the rows, their pages are read, done.
+Else the steps narrow as for any query, and where they leave no file to scan the rows are read the same way. What is
+left goes to DataFusion as SQL, so that there is one answer.
+
+>>> types = {"id": pa.int64(), "title": pa.string()}
+>>> found = recognise("SELECT title FROM product WHERE id = 5").lookup(types, None)
+>>> found.table, found.columns, found.request.predicate
+('product', ('title',), Compare(column='id', operator='=', value=5))
+>>> recognise("SELECT upper(title) FROM product WHERE id = 5") is None
+True
 """
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import math
+import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from needlepoint.errors import UsageError
-from needlepoint.predicate import And, In, Predicate
-from needlepoint.query.engine import Engine
+from needlepoint.errors import FileChanged, NeedlepointError
+from needlepoint.indexes.key.kind import encode
+from needlepoint.parquet.read.page_reader import ReadStats, Wanted, read_files
+from needlepoint.predicate import And, Compare, In, Leaf, Ordinal, Predicate, leaves
+from needlepoint.query.cache.table_state import TableState
+from needlepoint.query.pruning.key_step import FEW_VALUES, rows_by_file
 from needlepoint.query.report.explain import Report
 from needlepoint.query.report.table_report import table_report
 from needlepoint.query.result import Result
-from needlepoint.query.scan.page_reader import read_matching
-from needlepoint.query.sql.predicate_extraction import Request
-from needlepoint.query.sql.statements import quoted
-from needlepoint.tables.model import Table
+from needlepoint.query.scan.held_files import is_holding
+from needlepoint.query.scan.page_reader import completed, matching_rows, read_pages
+from needlepoint.query.scan.scan_plan import FEW_FILES, FEW_ROWS, ScanMetrics, ScanPlan
+from needlepoint.query.sql.predicate_extraction import Request, Types
+from needlepoint.stores.base import Locations
 from needlepoint.tables.schemas import ordinal
 
+if TYPE_CHECKING:
+    from needlepoint.query.engine import Engine
 
-class Lookup:
-    def __init__(self, engine: Engine) -> None:
+_NUMBER, _TEXT, _PARAMETER = r"[0-9]{1,18}", r"'[^'\\]*'", r"\$[a-zA-Z_]\w*"
+_LISTS = "|".join(rf"{each}(?:\s*,\s*{each})*" for each in (_NUMBER, _TEXT, _PARAMETER))
+_VALUES = rf"(?:=\s*({_NUMBER}|{_TEXT}|{_PARAMETER})|\bIN\s*\(\s*({_LISTS})\s*\))"
+# Each run of spaces has one place in it to match: two in a row would be tried in all their lengths.
+_LOOKUP = re.compile(
+    rf"\s*SELECT\s+(\*|\w+(?:\s*,\s*\w+)*)\s+FROM\s+(\w+)\s+WHERE\s+(\w+)\s*{_VALUES}\s*(?:;\s*)?",
+    re.IGNORECASE | re.ASCII,
+)
+_ONE = re.compile(rf"{_NUMBER}|{_TEXT}|{_PARAMETER}")
+
+
+@dataclass(frozen=True)
+class PointLookup:
+    """The rows whose columns have one of these values each; `columns` of them, in that order."""
+
+    table: str
+    columns: tuple[str, ...]
+    values: Mapping[str, pa.Array]
+
+    @cached_property
+    def request(self) -> Request:
+        """The same for the steps. NotImplementedError for a type without equality."""
+        found = [_one_of(column, array) for column, array in self.values.items()]
+        predicate = found[0] if len(found) == 1 else And(tuple(found))
+        return Request(frozenset([*self.columns, *self.values]), predicate)
+
+    def agrees(self, request: Request | None, schema: pa.Schema) -> bool:
+        """Whether a request and a schema, which DataFusion made of the same query, ask for the same."""
+        if request is None or request.columns != self.request.columns or schema.names != [*self.columns]:
+            return False
+        found = [*leaves(request.predicate)]
+        return len(found) == 1 and _equalities(found[0]) == _equalities(next(leaves(self.request.predicate)))
+
+
+def _one_of(column: str, array: pa.Array) -> Predicate:
+    values = [ordinal(scalar) for scalar in array]
+    if None in values:
+        raise NotImplementedError(f"column '{column}' is {array.type}, which has no equality.")
+    known = tuple(value for value in values if value is not None)
+    return Compare(column, "=", known[0]) if len(known) == 1 else In(column, known)
+
+
+def _equalities(leaf: Leaf) -> tuple[str, frozenset[Ordinal]] | None:
+    match leaf:
+        case Compare(column, "=", value):
+            return column, frozenset([value])
+        case In(column, values):
+            return column, frozenset(values)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class LookupForm:
+    """A query that looks like a point lookup; `selected` and `listed` are texts of it."""
+
+    table: str
+    selected: str
+    column: str
+    listed: str
+
+    def lookup(self, types: Types, parameters: Mapping[str, pa.Scalar] | None) -> PointLookup | None:
+        """The lookup in a table with columns of these types; None when it is anything else."""
+        type = types.get(self.column)
+        columns = tuple(types) if self.selected == "*" else tuple(name.strip() for name in self.selected.split(","))
+        if type is None or not types.keys() >= set(columns) or len(set(columns)) < len(columns):
+            return None
+        values = self._values(type, parameters)
+        return None if values is None else PointLookup(self.table, columns, {self.column: values})
+
+    def _values(self, type: pa.DataType, parameters: Mapping[str, pa.Scalar] | None) -> pa.Array | None:
+        """The values in the column's type; None when it is not the type of the values, or cannot hold one."""
+        first, found = self.listed[0], list[Any]()
+        if first == "$":
+            scalars = [(parameters or {}).get(name.strip()[1:]) for name in self.listed.split(",")]
+            fits = pa.types.is_integer if pa.types.is_integer(type) else pa.types.is_string
+            if any(scalar is None or not scalar.is_valid or not fits(scalar.type) for scalar in scalars):
+                return None
+            found = [scalar.as_py() for scalar in scalars if scalar is not None]
+        elif first == "'":
+            found = [text[1:-1] for text in _ONE.findall(self.listed)]
+        else:
+            found = [int(number) for number in self.listed.split(",")]
+        if not (pa.types.is_string(type) if isinstance(found[0], str) else pa.types.is_integer(type)):
+            return None
+        try:
+            return pa.array(dict.fromkeys(found), type)
+        except (pa.ArrowException, OverflowError):
+            return None
+
+
+def recognise(query: str) -> LookupForm | None:
+    """What a query looks up, if it looks like that. SQL folds names to lower case."""
+    found = _LOOKUP.fullmatch(query)
+    if found is None:
+        return None
+    return LookupForm(found[2].lower(), found[1].lower(), found[3].lower(), found[4] or found[5])
+
+
+class PointLookups:
+    """Runs point lookups with the caches of an engine."""
+
+    def __init__(self, engine: Engine, access: str, range_limit: int) -> None:
         self._engine = engine
+        self._by_key = access != "scan"
+        self._range_limit = range_limit
 
-    def get(
-        self, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None = None, in_order: bool = False
-    ) -> Result:
-        if not keys:
-            raise UsageError("get needs at least one key.", hint="For example get(product_id=384209819).")
-        columns = [columns] if isinstance(columns, str) else columns
-        for column in columns or ():
-            if list(columns or ()).count(column) > 1:
-                raise UsageError(f"column '{column}' is asked for twice.", hint="Name each column once.")
-        if not in_order:
-            return self._engine.retried(lambda _: self._get_once(name, keys, columns))
-        table = self._engine.prepare(name).snapshot.table
-        wanted = list(columns) if columns is not None else table.schema.names
-        first = next(iter(keys))
-        with_key = [*wanted, *([] if first in wanted else [first])]
-        found = self._engine.retried(lambda _: self._get_once(name, keys, with_key))
-        return Result(
-            _ordered(found.to_arrow(), first, _values(table, first, keys[first])).select(wanted), found.report
-        )
-
-    def _get_once(self, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None) -> Result:
+    def run(
+        self, lookup: PointLookup, state: TableState, use_indexes: bool | str = True, pushdown: bool = True
+    ) -> Result | ScanPlan:
+        """The rows; or the plan of the scan that it takes, where some file must be scanned."""
         started = time.perf_counter()
-        prepared = self._engine.prepare(name)
-        table = prepared.snapshot.table
-        wanted = list(columns) if columns is not None else table.schema.names
-        for column in wanted:
-            table.field(column)
-        values = {column: _values(table, column, value) for column, value in keys.items()}
-        predicate = _predicate(values)
-        request = Request(frozenset([*wanted, *values]), predicate)
-        reading, question = self._engine.narrow(prepared, request)
-        if reading.scanned or any(pa.types.is_floating(array.type) for array in values.values()):
-            return self._by_sql(table, values, wanted)
+        if use_indexes is True and self._by_key and (found := self._found_by_key(lookup, state, started)) is not None:
+            return found
+        scan = self._engine.plan_scan(state, lookup.request, use_indexes, pushdown)
+        if scan.scanned:
+            return scan
         planned = time.perf_counter()
-        rows = read_matching(reading, values, self._engine.cards, self._engine.caches)
-        read = time.perf_counter()
-        self._engine.history.note(reading, question, read - started, rows.num_rows)
-        seconds = {"plan": planned - started, "read": read - planned}
-        report = Report(lambda: [table_report(reading, question, self._engine.cards)], executed=True, seconds=seconds)
-        return Result(rows.select(wanted), report)
+        read = read_pages(scan, self._engine.cards, self._engine.caches)
+        rows = scan.snapshot.table.schema.empty_table() if read.rows is None else read.rows
+        rows = matching_rows(rows, lookup.values).select(lookup.columns)
+        finished = time.perf_counter()
+        metrics = replace(read.metrics, matched=rows.num_rows)
+        if use_indexes is True:
+            self._engine.history.note(scan, metrics, finished - started)
+        seconds = {"plan": planned - started, "read": finished - planned}
+        report = Report(lambda: [table_report(scan, metrics, self._engine.cards)], executed=True, seconds=seconds)
+        return Result(rows, report)
 
-    def _by_sql(self, table: Table, values: Mapping[str, pa.Array], wanted: Sequence[str]) -> Result:
-        conditions: list[str] = []
-        parameters: dict[str, Any] = {}
-        for position, (column, array) in enumerate(values.items()):
-            if pa.types.is_integer(array.type):
-                listed = ", ".join(map(str, array.to_pylist()))  # parsed faster than as many parameters
-                conditions.append(f"{quoted(column)} IN ({listed})" if len(array) else "FALSE")
-                continue
-            if pa.types.is_floating(array.type):
-                # In lists of four and more DataFusion 55 tells -0.0 from 0.0.
-                zeros = pa.array([0.0, -0.0] if 0.0 in array.to_pylist() else [], array.type)
-                array = pa.concat_arrays([array, zeros])
-            names = [f"p{position}_{number}" for number in range(len(array))]
-            parameters |= dict(zip(names, array, strict=True))
-            marks = ", ".join(f"${name}" for name in names)
-            conditions.append(f"{quoted(column)} IN ({marks})" if names else "FALSE")
-        query = f"SELECT {', '.join(map(quoted, wanted))} FROM {quoted(table.name)} WHERE {' AND '.join(conditions)}"
-        return self._engine.sql(query, parameters)
+    def _found_by_key(self, lookup: PointLookup, state: TableState, started: float) -> Result | None:
+        """The rows that a key index names; None when it takes more than that."""
+        (column, values), *others = lookup.values.items()
+        index = state.key_indexes.get(column)
+        if others or index is None or not 0 < len(values) <= FEW_VALUES or is_holding():
+            return None
+        engine, snapshot = self._engine, state.snapshot
+        try:
+            keys = encode(values)
+            listed = sorted(keys.view(f"V{keys.shape[1]}").ravel().tolist())
+            locations = engine.key_store(index, snapshot).find(listed, self._range_limit)
+        except NeedlepointError:
+            return None  # the steps report what is wrong with it
+        if locations is None or len(locations) > FEW_ROWS:
+            return None
+        wanted = self._wanted(state, locations)
+        if wanted is None:
+            return None
+        planned = time.perf_counter()
+        names = [name for name in snapshot.table.schema.names if name in lookup.columns or name == column]
+        found = self._read(state, wanted, names)
+        if found is None:
+            return None
+        rows, reads = found
+        rows = matching_rows(rows, lookup.values).select(lookup.columns)
+        finished = time.perf_counter()
+        metrics = ScanMetrics(reads, matched=rows.num_rows)
+        engine.history.note_lookup(snapshot, index, lookup, metrics, finished - started)
+        seconds = {"plan": planned - started, "read": finished - planned}
 
+        def reports() -> list[Any]:
+            return [table_report(engine.plan_scan(state, lookup.request), metrics, engine.cards)]
 
-def _values(table: Table, column: str, value: Any) -> pa.Array:
-    """One value or a list of them as an array of the column's type; NULL equals nothing."""
-    field = table.field(column)
-    if isinstance(value, pa.Array | pa.ChunkedArray):
-        several = value.to_pylist()
-    elif isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        several = [value]
-    else:
-        several = list(value)
-    several = [each.item() if isinstance(each, np.generic) else each for each in several]
-    try:
-        fitting = [each for each in several if each is not None and not _is_no_time(each)]
-        fitting = [_in_zone(each, field.type) for each in fitting if _fits(each, field.type)]
-        return pa.array(fitting, field.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise UsageError(
-            f"{value!r} is not a value of column '{column}', which is {field.type}.", hint=str(error)
-        ) from None
+        return Result(rows, Report(reports, executed=True, seconds=seconds))
 
+    def _wanted(self, state: TableState, locations: Locations) -> list[tuple[int, Wanted]] | None:
+        """The rows by file; None where they are not to be read one by one, or the index is not to be believed."""
+        snapshot = state.snapshot
+        files, location = snapshot.files, snapshot.table.location
+        wanted: list[tuple[int, Wanted]] = []
+        for file_id, numbers in rows_by_file(np.unique(locations)).items():
+            position = state.positions.get(file_id)
+            if position is None:
+                continue  # a file that was replaced or is gone
+            file = files[position]
+            card = self._engine.cards.get(file)
+            if card is None or numbers[-1] >= card.num_rows or len(wanted) == FEW_FILES:
+                return None
+            wanted.append((position, Wanted(f"{location}/{file.path}", card, numbers)))
+        return wanted
 
-def _is_no_time(value: Any) -> bool:
-    """pandas' NaT, which equals nothing, as NULL does."""
-    return isinstance(value, datetime.datetime) and bool(value != value)
-
-
-def _in_zone(value: Any, type: pa.DataType) -> Any:
-    """A clock time without a zone is one of the column's zone, as in SQL. Arrow would take it for one of UTC."""
-    zoned = pa.types.is_timestamp(type) and type.tz is not None
-    if not zoned or not isinstance(value, datetime.datetime) or value.tzinfo is not None:
-        return value
-    return pc.assume_timezone(pa.scalar(value, pa.timestamp(type.unit)), type.tz)
-
-
-def _fits(value: Any, type: pa.DataType) -> bool:
-    """Whether Arrow takes the value as it is. It would cut off what the type has no room for, and find another value;
-    7.5 equals no integer, and 2 ** 70 none of 64 bits."""
-    if pa.types.is_integer(type) and isinstance(value, int):
-        signed = bool(pa.types.is_signed_integer(type))
-        bits: int = type.bit_width
-        return -(1 << (bits - 1)) * signed <= value < 1 << (bits - signed)
-    if pa.types.is_integer(type) and isinstance(value, float | decimal.Decimal):
-        return math.isfinite(value) and value == int(value)
-    if isinstance(value, datetime.datetime):
-        if pa.types.is_date32(type):
-            return value.time() == datetime.time()
-        if pa.types.is_timestamp(type):
-            return value.microsecond % {"s": 1_000_000, "ms": 1_000}.get(type.unit, 1) == 0
-    return True
-
-
-def _ordered(rows: pa.Table, column: str, values: pa.Array) -> pa.Table:
-    """Rows in the order in which their values of the column were asked for."""
-    places = pc.index_in(rows.column(column), values)
-    return rows.take(pc.sort_indices(pa.table({"place": places}), sort_keys=[("place", "ascending")]))
-
-
-def _predicate(values: Mapping[str, pa.Array]) -> Predicate:
-    leaves = []
-    for column, array in values.items():
-        ordinals = [ordinal(scalar) for scalar in array]
-        if None in ordinals:
-            raise UsageError(f"column '{column}' is {array.type}, which has no equality.")
-        leaves.append(In(column, tuple(each for each in ordinals if each is not None)))
-    return leaves[0] if len(leaves) == 1 else And(tuple(leaves))
+    def _read(
+        self, state: TableState, wanted: Sequence[tuple[int, Wanted]], names: list[str]
+    ) -> tuple[pa.Table, tuple[ReadStats, ...]] | None:
+        """The rows with these columns of the table; None when a file lacks one."""
+        snapshot = state.snapshot
+        stored = [name for name in names if name not in snapshot.table.partitions]
+        try:
+            parts = read_files([each for _, each in wanted], stored, None, self._engine.caches)
+        except KeyError:
+            return None
+        except FileNotFoundError as error:
+            raise FileChanged(str(error.filename), "is gone") from None
+        tables = []
+        for numbers, found, _ in parts:
+            counts = [(snapshot.files[wanted[number][0]], len(wanted[number][1].rows)) for number in numbers]
+            tables.append(completed(snapshot, counts, found, names))
+        if not tables:
+            return pa.schema([snapshot.table.schema.field(name) for name in names]).empty_table(), ()
+        return pa.concat_tables(tables) if len(tables) > 1 else tables[0], tuple(stats for _, _, stats in parts)

@@ -59,7 +59,7 @@ class _Sample:
 
 
 def verify(engine: Engine, table: Table, samples: int, seed: int | None) -> VerifyReport:
-    snapshot = engine.prepare(table.name).snapshot
+    snapshot = engine.state(table.name).snapshot
     chance = random.Random(seed)
     checks: list[Check] = []
     for index in snapshot.indexes:

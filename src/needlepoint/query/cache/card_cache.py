@@ -25,7 +25,7 @@ class HasCards(Protocol):
         """None for a file without a card, or with one that cannot be read or is of another version of the file."""
 
 
-class Cards:
+class CardCache:
     def __init__(self, registry: Registry, most_bytes: int) -> None:
         self._registry = registry
         self.cards: ByteCache[FileCard] = ByteCache(most_bytes)
@@ -52,7 +52,7 @@ class Cards:
         return card
 
     def zone_maps(self, files: Sequence[File], column: str, type: pa.DataType) -> list[ZoneMap | None]:
-        """The zone map of a column in each of the files, None where there is none; one question for all that lack.
+        """The zone map of a column in each of the files, None where there is none; one query for all that lack.
 
         Their bounds are ordinals of the type, which the table has for the column.
         """
@@ -91,7 +91,7 @@ def _zone_map_bytes(zone_map: ZoneMap) -> int:
 
 
 class SentCards:
-    """Cards that came along as bytes, by the path of their file, to where there is no registry."""
+    """CardCache that came along as bytes, by the path of their file, to where there is no registry."""
 
     def __init__(self, stored: Mapping[str, bytes]) -> None:
         self._stored = stored

@@ -15,12 +15,12 @@ from needlepoint.indexes.stored import StoredPayload, Unpacked
 from needlepoint.indexes.text.statistics import WordIndex
 from needlepoint.parquet.read.caches import ByteCache
 from needlepoint.parquet.write.embedded import Embedded
-from needlepoint.query.cache.table_state import Prepared
+from needlepoint.query.cache.table_state import TableState
 from needlepoint.stores.packs import PackStore
 from needlepoint.tables.model import File, Index, Place, Table
 
 
-class FileIndexes:
+class IndexCache:
     def __init__(self, packs: Callable[[Index], PackStore], unpacked: Unpacked, most_bytes: int, largest: int) -> None:
         self._packs = packs
         self._unpacked = unpacked
@@ -48,15 +48,15 @@ class FileIndexes:
         return opened
 
 
-def words_of(indexes: FileIndexes, prepared: Prepared, column: str, position: int) -> WordIndex | None:
+def words_of(indexes: IndexCache, state: TableState, column: str, position: int) -> WordIndex | None:
     """The text index of a column for one file; None when there is none that can be read."""
-    file = prepared.snapshot.files[position]
-    for index in prepared.snapshot.indexes:
-        place = prepared.places(index).get(file.id or 0) if index.kind == "text" and index.column == column else None
+    file = state.snapshot.files[position]
+    for index in state.snapshot.indexes:
+        place = state.places(index).get(file.id or 0) if index.kind == "text" and index.column == column else None
         if place is None or index.id not in file.indexed:
             continue
         try:
-            opened = indexes.get(prepared.snapshot.table, prepared.types, index, file, place)
+            opened = indexes.get(state.snapshot.table, state.types, index, file, place)
         except (NeedlepointError, OSError):
             return None
         return cast(WordIndex, opened)

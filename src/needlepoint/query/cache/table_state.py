@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -23,16 +23,26 @@ from needlepoint.tables.snapshots import Snapshot
 
 
 @dataclass
-class Prepared:
+class TableState:
     snapshot: Snapshot
     registry: Registry
-    stub: datafusion.Table
-    empty: datafusion.Table
+    make_stub: Callable[[], datafusion.Table]
+    make_empty: Callable[[], datafusion.Table]
     lookups: dict[tuple[str, ...], bool] = field(default_factory=dict)  # columns, and whether they are that in SQL
     texts: dict[str, Statistics] = field(default_factory=dict)  # of columns that were scored
     _zones: dict[str, Zone] = field(default_factory=dict)
     _coverage: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
     _places: dict[int, dict[int, Place]] = field(default_factory=dict)
+
+    @cached_property
+    def stub(self) -> datafusion.Table:
+        """A table to plan against, without files."""
+        return self.make_stub()
+
+    @cached_property
+    def empty(self) -> datafusion.Table:
+        """A table without rows."""
+        return self.make_empty()
 
     @cached_property
     def types(self) -> Mapping[str, pa.DataType]:
@@ -63,7 +73,7 @@ class Prepared:
         """The rows of each file; 0 where not known."""
         return np.array([file.rows or 0 for file in self.snapshot.files], np.int64)
 
-    def follow(self, before: Prepared) -> None:
+    def follow(self, before: TableState) -> None:
         """Take over what is known of the files that did not change since: they are the same objects."""
         places = {id(file): at for at, file in enumerate(before.snapshot.files)}
         files = self.snapshot.files
@@ -83,6 +93,13 @@ class Prepared:
             if index.id in before._coverage:
                 known_of = np.array([index.id in file.indexed for file in others], np.bool_)
                 self._coverage[index.id] = np.concatenate((before._coverage[index.id], known_of))[order]
+
+    @cached_property
+    def key_indexes(self) -> Mapping[str, Index]:
+        """Key indexes that cover all files, by column."""
+        keys = [index for index in self.snapshot.indexes if index.kind == "key"]
+        refined = self.snapshot.refined
+        return {index.column: index for index in keys if index.column not in refined and self.covered(index).all()}
 
     def covered(self, index: Index) -> npt.NDArray[np.bool_]:
         """Which files the index covers."""

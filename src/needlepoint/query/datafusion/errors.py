@@ -14,7 +14,7 @@ from needlepoint.objects.failures import is_by_object_store, local_failure, obje
 from needlepoint.parquet.card.describe import build_card
 from needlepoint.query.datafusion.session import CATALOG, SCHEMA
 from needlepoint.query.scan.page_reader import check_scanned_texts, check_units
-from needlepoint.query.scan.scan_plan import Reading
+from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.scan.table_provider import check_present
 
 _MISSING_TABLE = re.compile(r"\btable '([^\n]*?)' not found")
@@ -50,8 +50,8 @@ class CannotSkip(NeedlepointError):
     """DataFusion's reader cannot skip rows in some encodings (DELTA_BINARY_PACKED as DuckDB writes it), but it can
     read them whole: the query is run again without filter pushdown. A file that fails then, too, is damaged."""
 
-    def __init__(self, text: str, readings: Sequence[Reading] = ()) -> None:
-        self.readings = readings
+    def __init__(self, text: str, scans: Sequence[ScanPlan] = ()) -> None:
+        self.scans = scans
         super().__init__(text)
 
 
@@ -60,27 +60,27 @@ class EngineFault(SqlError):
     this."""
 
 
-def look_into(failure: BaseException, readings: Iterable[Reading]) -> NoReturn:
+def look_into(failure: BaseException, scans: Iterable[ScanPlan]) -> NoReturn:
     """Raise why a query failed while it read: FileChanged, a file that is not Parquet, CannotSkip, or what it was."""
-    readings = list(readings)
-    for reading in readings:
-        check_present(reading)  # a file that changed or went away meanwhile is reason enough
+    scans = list(scans)
+    for scan in scans:
+        check_present(scan)  # a file that changed or went away meanwhile is reason enough
     text = str(failure)
     if "Cannot cast" in text:
-        for reading in readings:
-            check_units(reading)
+        for scan in scans:
+            check_units(scan)
     if "UTF-8" in text:
-        for reading in readings:
-            check_scanned_texts(reading)
+        for scan in scans:
+            check_scanned_texts(scan)
     if is_fault(text):  # which shows the plan, with all its files
         raise _fault(text) from failure
     if not is_panic(failure) and ("parquet" not in text.lower() or is_by_object_store(text)):
         raise failure
     # DataFusion does not say which file it could not read. Our own reader does, and it is most often a new one.
-    for reading in readings:
-        for file in sorted(reading.scanned, key=lambda file: file.id is not None):
-            build_card(reading.path(file))
-    raise CannotSkip(text, readings) from failure
+    for scan in scans:
+        for file in sorted(scan.scanned, key=lambda file: file.id is not None):
+            build_card(scan.path(file))
+    raise CannotSkip(text, scans) from failure
 
 
 def is_fault(text: str) -> bool:

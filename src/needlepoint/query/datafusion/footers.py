@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from needlepoint.objects import Identity
-from needlepoint.query.scan.scan_plan import Reading
+from needlepoint.query.scan.scan_plan import ScanPlan
 
 _scanned: dict[str, Identity] = {}
 _replaced: set[str] = set()
 
 
-def are_stale(readings: Iterable[Reading]) -> bool:
+def are_stale(scans: Iterable[ScanPlan]) -> bool:
     """Whether a footer that DataFusion can remember is not that of the file; to be asked before each scan."""
     stale = False
-    for reading in readings:
-        for file in () if reading.remote else reading.scanned:
-            path, now = reading.path(file), file.identity
+    for scan in scans:
+        for file in () if scan.remote else scan.scanned:
+            path, now = scan.path(file), file.identity
             before = _scanned.setdefault(path, now)
             if before is not now and before != now:
                 _scanned[path] = now

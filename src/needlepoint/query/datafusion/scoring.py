@@ -20,9 +20,9 @@ from needlepoint.errors import NeedlepointError, SqlError
 from needlepoint.indexes.text.evaluation import Statistics
 from needlepoint.indexes.text.query_language import Term, parse, terms
 from needlepoint.indexes.text.statistics import WordIndex, statistics
-from needlepoint.query.cache.table_state import Prepared
+from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import session
-from needlepoint.query.datafusion.session import Care
+from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.datafusion.udfs import Known, unseen
 from needlepoint.query.sql.plan_facts import EXPRESSIONS
 
@@ -177,25 +177,25 @@ def _projected(expressions: Iterable[Any], plan: Any, relation: str | None, name
 class Texts(Protocol):
     """A text column of a snapshot's files."""
 
-    def words(self, prepared: Prepared, column: str, position: int) -> WordIndex | None:
+    def words(self, state: TableState, column: str, position: int) -> WordIndex | None:
         """The index of a file's words, if it has one."""
         ...
 
-    def read(self, prepared: Prepared, column: str, positions: Sequence[int]) -> Iterator[pa.Array]:
+    def read(self, state: TableState, column: str, positions: Sequence[int]) -> Iterator[pa.Array]:
         """The texts of these files."""
         ...
 
 
-def statistics_of(prepared: Prepared, column: str, wanted: Iterable[Term], texts: Texts) -> Statistics:
+def statistics_of(state: TableState, column: str, wanted: Iterable[Term], texts: Texts) -> Statistics:
     """Over all rows of the snapshot, kept with it. A file whose words an index knows is not read."""
-    held = prepared.texts.get(column)
+    held = state.texts.get(column)
     missing = [term for term in wanted if held is None or term not in held.frequencies]
     if held is not None and not missing:
         return held
     found = Statistics(0, 0, dict.fromkeys(missing, 0))
     unknown: list[int] = []
-    for position in range(len(prepared.snapshot.files)):
-        index = texts.words(prepared, column, position)
+    for position in range(len(state.snapshot.files)):
+        index = texts.words(state, column, position)
         try:
             share = None if index is None else statistics(index, missing)
         except NeedlepointError:
@@ -204,11 +204,11 @@ def statistics_of(prepared: Prepared, column: str, wanted: Iterable[Term], texts
             unknown.append(position)
         else:
             found += share
-    for some in texts.read(prepared, column, unknown) if unknown else ():
+    for some in texts.read(state, column, unknown) if unknown else ():
         found += Statistics.of(some, missing)
     known = held.frequencies if held is not None and len(held.frequencies) < MOST_TERMS_KEPT else {}
     held = Statistics(found.texts, found.words, {**known, **found.frequencies})
-    prepared.texts[column] = held
+    state.texts[column] = held
     return held
 
 
@@ -219,17 +219,19 @@ class Contexts:
     """As many contexts as queries with scores ran at the same time, used again and again."""
 
     def __init__(self) -> None:
-        self._idle: dict[Care, list[tuple[datafusion.SessionContext, Known]]] = {}
+        self._idle: dict[SessionOptions, list[tuple[datafusion.SessionContext, Known]]] = {}
         self._lock = threading.Lock()
 
     @contextmanager
-    def lent(self, care: Care, statistics: Mapping[str, Statistics]) -> Iterator[datafusion.SessionContext]:
+    def lent(
+        self, options: SessionOptions, statistics: Mapping[str, Statistics]
+    ) -> Iterator[datafusion.SessionContext]:
         with self._lock:
-            idle = self._idle.setdefault(care, [])
+            idle = self._idle.setdefault(options, [])
             taken = idle.pop() if idle else None
         if taken is None:
             known = Known()
-            taken = session.make_context(care, known), known
+            taken = session.make_context(options, known), known
         context, known = taken
         known.statistics = statistics
         try:
@@ -242,7 +244,7 @@ class Contexts:
 
 def counted(
     wanted: Iterable[Score],
-    prepared: Mapping[str, Prepared],
+    states: Mapping[str, TableState],
     texts: Texts,
 ) -> dict[str, Statistics]:
     """The statistics that the scores of a query need, by its text. Terms of one column are counted together."""
@@ -252,6 +254,6 @@ def counted(
     found: dict[str, Statistics] = {}
     for (table, column), asked in columns.items():
         together = [term for score in asked for term in terms(parse(score.query))]
-        statistics = statistics_of(prepared[table], column, dict.fromkeys(together), texts)
+        statistics = statistics_of(states[table], column, dict.fromkeys(together), texts)
         found |= {score.query: statistics for score in asked}
     return found

@@ -63,7 +63,7 @@ class _Catalog(CatalogProvider):
 
 
 @dataclass(frozen=True, slots=True)
-class Care:
+class SessionOptions:
     """What DataFusion may do, where the answer stays right.
 
     statistics    not with floats: it loses NaN, which statistics leave out
@@ -96,7 +96,7 @@ class Care:
 
 
 def make_context(
-    care: Care,
+    options: SessionOptions,
     known: udfs.Known | None = None,
     threads: int | None = None,
     subqueries_as_joins: bool = False,
@@ -106,37 +106,37 @@ def make_context(
     many. With `subqueries_as_joins` scalar subqueries are inputs of nodes, so that a plan shows all that it reads.
     `without_rules` are rules of the optimizer that it does without."""
     forks.begin()
-    pushdown = care.pushdown
+    pushdown = options.pushdown
     settings = {
         "datafusion.catalog.information_schema": "true",
-        "datafusion.execution.collect_statistics": str(care.statistics).lower(),
+        "datafusion.execution.collect_statistics": str(options.statistics).lower(),
         "datafusion.execution.parquet.pushdown_filters": str(pushdown).lower(),
         "datafusion.execution.parquet.reorder_filters": str(pushdown).lower(),
         "datafusion.execution.parquet.enable_page_index": str(pushdown).lower(),
-        "datafusion.optimizer.enable_topk_aggregation": str(care.top_groups).lower(),
-        "datafusion.optimizer.repartition_sorts": str(care.sorted_parts).lower(),
+        "datafusion.optimizer.enable_topk_aggregation": str(options.top_groups).lower(),
+        "datafusion.optimizer.repartition_sorts": str(options.sorted_parts).lower(),
         # One by one: the setting for all three would set the third again.
-        "datafusion.optimizer.enable_topk_dynamic_filter_pushdown": str(pushdown and care.own_filters).lower(),
-        "datafusion.optimizer.enable_join_dynamic_filter_pushdown": str(pushdown and care.own_filters).lower(),
+        "datafusion.optimizer.enable_topk_dynamic_filter_pushdown": str(pushdown and options.own_filters).lower(),
+        "datafusion.optimizer.enable_join_dynamic_filter_pushdown": str(pushdown and options.own_filters).lower(),
         # With two aggregates it makes `k > NULL OR m > 7`, which is never TRUE for an m of 7, whatever k is.
         "datafusion.optimizer.enable_aggregate_dynamic_filter_pushdown": "false",
-        "datafusion.optimizer.enable_leaf_expression_pushdown": str(pushdown and care.leaves).lower(),
+        "datafusion.optimizer.enable_leaf_expression_pushdown": str(pushdown and options.leaves).lower(),
         "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery": str(not subqueries_as_joins).lower(),
     }
-    if threads is not None or not care.even:
+    if threads is not None or not options.even:
         settings["datafusion.execution.target_partitions"] = str(threads or CORES * PARTS_OF_UNEVEN)
     config = datafusion.SessionConfig(settings).with_default_catalog_and_schema(CATALOG, SCHEMA)
     context = datafusion.SessionContext(config)
     context.register_catalog_provider(CATALOG, _Catalog())
     udfs.register(context, known or udfs.Known())
     removed = [*without_rules]
-    removed += [] if care.equijoins else ["extract_equijoin_predicate"]
-    removed += [] if care.moves else ["push_down_filter"]
+    removed += [] if options.equijoins else ["extract_equijoin_predicate"]
+    removed += [] if options.moves else ["push_down_filter"]
     for rule in removed:
         if not context.remove_optimizer_rule(rule):
             raise RuntimeError(f"DataFusion has no rule '{rule}', which this version of Needlepoint does without.")
     # A directory listing would otherwise be remembered for ever.
     context.sql("SET datafusion.runtime.list_files_cache_limit = '0'")
-    if not care.footers:
+    if not options.footers:
         context.sql("SET datafusion.runtime.metadata_cache_limit = '0'")
     return context

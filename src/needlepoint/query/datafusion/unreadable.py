@@ -9,16 +9,16 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import NeedlepointError, NotParquet, SqlError
 from needlepoint.objects import Identity, as_source
-from needlepoint.query.scan.scan_plan import Reading
+from needlepoint.query.scan.scan_plan import ScanPlan
 
 
-def unreadable(failure: Exception, readings: Iterable[Reading]) -> NeedlepointError:
+def unreadable(failure: Exception, scans: Iterable[ScanPlan]) -> NeedlepointError:
     """The error of the first file whose columns pyarrow cannot read either. All files that were to be scanned are read
     for it, one batch at a time; the query failed, and who asked it needs the name more than the time."""
-    for reading in readings:
-        for file in reading.scanned:
-            path = reading.path(file)
-            if (found := _problem(path, file.identity, reading.stored_columns())) is not None:
+    for scan in scans:
+        for file in scan.scanned:
+            path = scan.path(file)
+            if (found := _problem(path, file.identity, scan.stored_columns())) is not None:
                 column, why = found
                 where = f"column '{column}' cannot be read" if column else "cannot be read"
                 return NotParquet(path, f"{where}: {why}", hint="Write the file again or remove it, then sync.")

@@ -1,44 +1,43 @@
-"""What the steps are asked, and where they report."""
+"""What pruning goes by."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from needlepoint.parquet.read.page_reader import ReadStats
 from needlepoint.predicate import Predicate, leaves
-from needlepoint.query.cache.card_cache import Cards
-from needlepoint.query.cache.index_cache import FileIndexes
-from needlepoint.query.cache.table_state import Prepared
-from needlepoint.query.report.explain import IndexUse, StepReport
+from needlepoint.query.cache.card_cache import CardCache
+from needlepoint.query.cache.index_cache import IndexCache
+from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.scan.cost_model import Costs, column_bytes
 from needlepoint.stores.base import KeyStore
 from needlepoint.tables.model import File, Index
 from needlepoint.tables.snapshots import Snapshot
 
 
-@dataclass(slots=True)
-class Question:
-    """One predicate on one snapshot. `spent` is what the steps themselves read of files."""
+@dataclass(frozen=True, slots=True)
+class PruningContext:
+    """One predicate on one snapshot, and the indexes and caches that can be asked.
 
-    prepared: Prepared
+    always   ask indexes, whatever a scan costs
+    only     the one index that may be asked
+    """
+
+    state: TableState
     predicate: Predicate
-    stores: Callable[[Index], KeyStore]
-    cards: Cards
-    range_limit: int
     columns: frozenset[str]
     costs: Costs
-    file_indexes: FileIndexes
-    always: bool  # ask indexes, whatever a scan costs
-    only: str | None = None  # the one index that is to be asked
-    steps: list[StepReport] = field(default_factory=list)
-    indexes: list[IndexUse] = field(default_factory=list)
-    spent: list[ReadStats] = field(default_factory=list)
+    stores: Callable[[Index], KeyStore]
+    cards: CardCache
+    file_indexes: IndexCache
+    range_limit: int
+    always: bool = False
+    only: str | None = None
 
     @property
     def snapshot(self) -> Snapshot:
-        return self.prepared.snapshot
+        return self.state.snapshot
 
     @property
     def indexes_to_ask(self) -> list[Index]:

@@ -17,7 +17,8 @@ from needlepoint.errors import NeedlepointError
 from needlepoint.indexes.base import Answer, Condition
 from needlepoint.objects import concurrently, is_url
 from needlepoint.predicate import And, Constant, Or, Predicate, Unknown, leaves, without_not
-from needlepoint.query.pruning.context import Question
+from needlepoint.query.pruning.context import PruningContext
+from needlepoint.query.pruning.result import StepResult
 from needlepoint.query.report.explain import IndexUse
 from needlepoint.tables.model import File, Index
 
@@ -25,27 +26,26 @@ from needlepoint.tables.model import File, Index
 FEW_ROWS = 1000
 
 
-def by_index(plan: AccessPlan, question: Question) -> AccessPlan:
+def by_index(access: AccessPlan, context: PruningContext) -> StepResult:
     """Distinct values, filters and words of single files say which of their rows can match."""
-    asked = {leaf.column for leaf in leaves(question.predicate)}
-    indexes = [index for index in question.indexes_to_ask if index.kind != "key"]
+    asked = {leaf.column for leaf in leaves(context.predicate)}
+    indexes = [index for index in context.indexes_to_ask if index.kind != "key"]
     usable = [index for index in indexes if asked & set(index.columns)]
-    tally = _Tally()
-    files = question.snapshot.files
-    positions = [at for at in _worth_asking(plan) if _has_any(files[at], usable)] if usable else []
-    narrowed = _ask_all(plan, question, usable, positions, tally) if positions else plan
+    tally = _AnswerCounts()
+    files = context.snapshot.files
+    positions = [at for at in _worth_asking(access) if _has_any(files[at], usable)] if usable else []
+    narrowed = _ask_all(access, context, usable, positions, tally) if positions else access
     unasked = ""
     if usable and not positions:
-        left = any(_has_any(files[at], usable) for at in np.flatnonzero(plan.states).tolist())
+        left = any(_has_any(files[at], usable) for at in np.flatnonzero(access.states).tolist())
         unasked = "other indexes leave few rows" if left else "none of the files that are left is indexed as it is now"
-    question.indexes += [tally.use(index, index in usable, unasked) for index in indexes]
-    return narrowed
+    return StepResult(narrowed, tuple(tally.use(index, index in usable, unasked) for index in indexes))
 
 
-def _worth_asking(plan: AccessPlan) -> list[int]:
+def _worth_asking(access: AccessPlan) -> list[int]:
     """Files that are read whole, or of which so much is that more words about them can pay."""
-    named = [at for at, rows in plan.rows.items() if at not in plan.rough and rows.count > FEW_ROWS]
-    return sorted([*plan.roughly(), *named])
+    named = [at for at, rows in access.rows.items() if at not in access.rough and rows.count > FEW_ROWS]
+    return sorted([*access.roughly(), *named])
 
 
 def _has_any(file: File, indexes: Sequence[Index]) -> bool:
@@ -53,27 +53,31 @@ def _has_any(file: File, indexes: Sequence[Index]) -> bool:
 
 
 def _ask_all(
-    plan: AccessPlan, question: Question, indexes: Sequence[Index], positions: Sequence[int], tally: _Tally
+    access: AccessPlan,
+    context: PruningContext,
+    indexes: Sequence[Index],
+    positions: Sequence[int],
+    tally: _AnswerCounts,
 ) -> AccessPlan:
-    predicate = without_not(question.predicate)
+    predicate = without_not(context.predicate)
 
-    def ask(at: int) -> tuple[Rows | None, _Asked]:
-        asked = _Asked(question, question.snapshot.files[at], indexes)
+    def ask(at: int) -> tuple[Rows | None, _FileAnswers]:
+        asked = _FileAnswers(context, context.snapshot.files[at], indexes)
         return asked.rows(predicate), asked
 
-    remote = is_url(question.snapshot.table.location)
+    remote = is_url(context.snapshot.table.location)
     found = concurrently(ask, positions) if remote else [ask(at) for at in positions]
-    exact, named, rough = np.zeros(len(plan.states), np.bool_), dict[int, Rows](), dict[int, Rows]()
+    exact, named, rough = np.zeros(len(access.states), np.bool_), dict[int, Rows](), dict[int, Rows]()
     for at, (rows, asked) in zip(positions, found, strict=True):
         for index, answer in asked.answers:
             tally.note(index, answer)
         if rows is not None:
             exact[at] = asked.exact
             (named if asked.exact else rough)[at] = rows
-    return (plan.only(exact, named) if named else plan).narrowed(rough)
+    return (access.only(exact, named) if named else access).narrowed(rough)
 
 
-class _Tally:
+class _AnswerCounts:
     """What the indexes said of all files together."""
 
     def __init__(self) -> None:
@@ -101,14 +105,14 @@ class _Tally:
         return IndexUse(name, index.kind, shown, self.answered[name] > 0, "; ".join(whys))
 
 
-class _Asked:
-    """One file's indexes, asked for one predicate."""
+class _FileAnswers:
+    """What the indexes of one file say about one predicate."""
 
-    def __init__(self, question: Question, file: File, indexes: Sequence[Index]) -> None:
-        self._question = question
+    def __init__(self, context: PruningContext, file: File, indexes: Sequence[Index]) -> None:
+        self._context = context
         self._file = file
         self._indexes = indexes
-        self._seconds = question.scan_seconds(file)
+        self._seconds = context.scan_seconds(file)
         self.answers: list[tuple[Index, Answer]] = []
 
     @property
@@ -150,16 +154,16 @@ class _Asked:
         return found
 
     def _ask(self, index: Index, conditions: Sequence[Condition]) -> Answer:
-        question, file = self._question, self._file
-        if question.snapshot.refined.intersection(index.columns):
-            return Answer(None, f"files not synced yet have {index.shown_columns} in a finer unit: sync builds it anew")
+        context, file = self._context, self._file
+        if context.snapshot.refined.intersection(index.columns):
+            return Answer(None, f"files not synced yet have {index.shown_columns} in a finer unit: sync rebuilds it")
         if index.id not in file.indexed:
             return Answer(None, "not indexed yet, so scanned")
-        place = question.prepared.places(index).get(-1 if file.id is None else file.id)
+        place = context.state.places(index).get(-1 if file.id is None else file.id)
         if place is None:
             return Answer(None, "not made for this file: sync said why")
         try:
-            opened = question.file_indexes.get(question.snapshot.table, question.prepared.types, index, file, place)
+            opened = context.file_indexes.get(context.snapshot.table, context.state.types, index, file, place)
             answer = opened.find(conditions, self._seconds)
         except (NeedlepointError, OSError) as error:
             return Answer(None, f"cannot be read, so the files are scanned: {error}")

@@ -14,7 +14,8 @@ from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexes.key.kind import key_bytes, keys_of, range_of
 from needlepoint.predicate import And, Compare, Constant, In, Or, Ordinal, Predicate, StartsWith, leaves
-from needlepoint.query.pruning.context import Question
+from needlepoint.query.pruning.context import PruningContext
+from needlepoint.query.pruning.result import StepResult
 from needlepoint.query.report.explain import IndexUse
 from needlepoint.query.scan.cost_model import Estimate
 from needlepoint.stores.base import Locations
@@ -28,27 +29,31 @@ CLEARLY = 0.8
 MANY_TIMES = 10
 
 
-def by_key(plan: AccessPlan, question: Question) -> AccessPlan:
+def by_key(access: AccessPlan, context: PruningContext) -> StepResult:
     """The key index names the rows themselves; files it does not cover stay as they are."""
-    lookup = _KeyLookup(question)
-    found = lookup.find(question.predicate)
-    lookup.report_unused()
+    search = _KeySearch(context)
+    found = search.find(context.predicate)
+    uses = search.uses()
     if found is None:
-        return plan
+        return StepResult(access, uses)
     rows = {}
-    for file_id, numbers in _rows_by_file(found.locations).items():
-        position = question.prepared.positions.get(file_id)
+    for file_id, numbers in rows_by_file(found.locations).items():
+        position = context.state.positions.get(file_id)
         if position is None:
             continue  # a file that was replaced or is gone
-        file = question.snapshot.files[position]
+        file = context.snapshot.files[position]
         if file.rows is not None and numbers[-1] >= file.rows:
-            lookup.disbelieve(f"it names row {numbers[-1]} of {file.path}, which has {file.rows}")
-            return plan
+            why = f"it names row {numbers[-1]} of {file.path}, which has {file.rows}"
+            return StepResult(access, tuple(_disbelieved(use, why) for use in uses))
         rows[position] = Rows.of(numbers)
-    return plan.only(found.covered, rows)
+    return StepResult(access.only(found.covered, rows), uses)
 
 
-def _rows_by_file(locations: Locations) -> dict[int, npt.NDArray[np.int64]]:
+def _disbelieved(use: IndexUse, why: str) -> IndexUse:
+    return replace(use, used=False, why=f"cannot be right: {why}") if use.used else use
+
+
+def rows_by_file(locations: Locations) -> dict[int, npt.NDArray[np.int64]]:
     """Locations ascend, so the rows of a file stand together."""
     owners = (locations >> np.uint64(32)).astype(np.int64)
     rows = (locations & np.uint64(0xFFFFFFFF)).astype(np.int64)
@@ -77,20 +82,21 @@ _Lookup = Compare | In | StartsWith | _Range
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _KeyRows:
     """Rows that can match, ascending, in the files that are covered; others are not known about."""
 
     locations: Locations
     covered: npt.NDArray[np.bool_]
 
 
-class _KeyLookup:
-    def __init__(self, question: Question) -> None:
-        self._question = question
-        self._indexes = {i.column: i for i in question.indexes_to_ask if i.kind == "key"}
-        self._used: set[str] = set()
+class _KeySearch:
+    def __init__(self, context: PruningContext) -> None:
+        self._context = context
+        self._indexes = {i.column: i for i in context.indexes_to_ask if i.kind == "key"}
+        self._asked: set[str] = set()
+        self._uses: list[IndexUse] = []
 
-    def find(self, predicate: Predicate | _Range) -> _Found | None:
+    def find(self, predicate: Predicate | _Range) -> _KeyRows | None:
         """Rows outside of which the predicate is not TRUE; None when the indexes cannot say."""
         match predicate:
             case And(children):
@@ -99,13 +105,13 @@ class _KeyLookup:
                 found = [self.find(child) for child in children]
                 return self._either([each for each in found if each is not None]) if None not in found else None
             case Constant(False):
-                return _Found(np.empty(0, np.uint64), np.ones(len(self._question.snapshot.files), np.bool_))
+                return _KeyRows(np.empty(0, np.uint64), np.ones(len(self._context.snapshot.files), np.bool_))
             case Compare() | In() | StartsWith() | _Range():
                 index = self._indexes.get(predicate.column)
                 return None if index is None else self._ask(index, predicate)
         return None
 
-    def _both(self, found: Sequence[_Found | None]) -> _Found | None:
+    def _both(self, found: Sequence[_KeyRows | None]) -> _KeyRows | None:
         known = sorted((each for each in found if each is not None), key=lambda each: len(each.locations))
         if not known:
             return None
@@ -114,20 +120,20 @@ class _KeyLookup:
             # Where the two do not cover the same files, either alone is still right.
             if np.array_equal(result.covered, other.covered):
                 both = np.intersect1d(result.locations, other.locations, assume_unique=True)
-                result = _Found(both, result.covered)
+                result = _KeyRows(both, result.covered)
         return result
 
-    def _either(self, found: Sequence[_Found]) -> _Found:
+    def _either(self, found: Sequence[_KeyRows]) -> _KeyRows:
         covered = np.logical_and.reduce([each.covered for each in found])
-        return _Found(np.unique(np.concatenate([each.locations for each in found])), covered)
+        return _KeyRows(np.unique(np.concatenate([each.locations for each in found])), covered)
 
-    def _ask(self, index: Index, leaf: _Lookup) -> _Found | None:
-        type = self._question.snapshot.table.schema.field(index.column).type
-        self._used.add(index.name)
-        if index.column in self._question.snapshot.refined:
-            self._report(index, False, f"files not synced yet have {index.column} in a finer unit: sync builds it anew")
+    def _ask(self, index: Index, leaf: _Lookup) -> _KeyRows | None:
+        type = self._context.snapshot.table.schema.field(index.column).type
+        self._asked.add(index.name)
+        if index.column in self._context.snapshot.refined:
+            self._report(index, False, f"files not synced yet have {index.column} in a finer unit: sync rebuilds it")
             return None
-        covered = self._question.prepared.covered(index)
+        covered = self._context.state.covered(index)
         if not covered.any():
             self._report(index, False, "no file is indexed yet: sync builds it")
             return None
@@ -141,10 +147,10 @@ class _KeyLookup:
         missing = int(np.count_nonzero(~covered))
         note = f"{len(locations)} rows for {_describe(leaf)}"
         self._report(index, True, note + (f"; {missing} files not indexed yet are scanned" if missing else ""))
-        return _Found(np.unique(locations), covered)
+        return _KeyRows(np.unique(locations), covered)
 
     def _locations(self, index: Index, leaf: _Lookup, type: pa.DataType) -> Locations | None:
-        store, limit = self._question.stores(index), self._question.range_limit
+        store, limit = self._context.stores(index), self._context.range_limit
         match leaf:
             case Compare(_, "=", value):
                 found = store.find(_key_list([value], type), limit)
@@ -173,13 +179,13 @@ class _KeyLookup:
 
     def _scan_is_faster(self, values: int) -> bool:
         """Whether finding so many rows and reading a page of each column for each takes longer than a scan."""
-        question, snapshot = self._question, self._question.snapshot
-        columns, all_columns = len(question.columns), max(1, len(snapshot.table.data_columns))
+        context, snapshot = self._context, self._context.snapshot
+        columns, all_columns = len(context.columns), max(1, len(snapshot.table.data_columns))
         pages = max(1, sum(file.pages or 1 for file in snapshot.files))
         size = sum(file.identity.size for file in snapshot.files)
         touched = min(values * columns, pages * columns // all_columns)
         bytes_touched = size * touched // pages
-        costs, files = question.costs, min(values, len(snapshot.files))
+        costs, files = context.costs, min(values, len(snapshot.files))
         seconds = Estimate(touched, touched, bytes_touched).seconds(costs) + files * costs.file
         by_index = values * costs.key + costs.in_parallel(seconds, files)
         # A scan reads one column whole, and of the others the pages with matching rows.
@@ -192,8 +198,8 @@ class _KeyLookup:
     def _is_wide(self, leaf: _Lookup) -> bool:
         """Whether a range surely matches more rows than are worth finding one by one, going by the bounds of files: the
         values of each are taken to lie evenly between them."""
-        question = self._question
-        zone = question.prepared.zones([leaf.column]).columns.get(leaf.column)
+        context = self._context
+        zone = context.state.zones([leaf.column]).columns.get(leaf.column)
         if not isinstance(leaf, _Range | Compare) or zone is None or zone.low.dtype == object:
             return False
         low, high = (leaf.low, leaf.high) if isinstance(leaf, _Range) else _ends(leaf)
@@ -202,22 +208,19 @@ class _KeyLookup:
         last = highs if high is None or isinstance(high, bytes) else np.minimum(highs, float(high))
         with np.errstate(invalid="ignore", over="ignore"):  # infinite bounds say nothing
             share = np.nan_to_num(np.clip((last - first) / np.maximum(highs - lows, 1), 0, 1) * zone.known)
-        return float((share * question.prepared.file_rows).sum()) > MANY_TIMES * question.range_limit
+        return float((share * context.state.file_rows).sum()) > MANY_TIMES * context.range_limit
 
     def _report(self, index: Index, used: bool, why: str) -> None:
-        self._question.indexes.append(IndexUse(index.name, index.kind, index.shown_columns, used, why))
+        self._uses.append(IndexUse(index.name, index.kind, index.shown_columns, used, why))
 
-    def disbelieve(self, why: str) -> None:
-        for position, use in enumerate(self._question.indexes):
-            if use.used:
-                self._question.indexes[position] = replace(use, used=False, why=f"cannot be right: {why}")
-
-    def report_unused(self) -> None:
-        asked = {leaf.column for leaf in leaves(self._question.predicate)}
+    def uses(self) -> tuple[IndexUse, ...]:
+        """How each key index was used; why it was not, if it was not asked."""
+        asked = {leaf.column for leaf in leaves(self._context.predicate)}
         for column, index in self._indexes.items():
-            if index.name not in self._used:
+            if index.name not in self._asked:
                 why = "inside an OR with something not indexed, or a NOT" if column in asked else "not asked for"
                 self._report(index, False, f"column {column} is {why}")
+        return tuple(self._uses)
 
 
 def _merged_ranges(children: Sequence[Predicate]) -> list[Predicate | _Range]:

@@ -1,6 +1,6 @@
 """Steps narrow an access plan, one kind of knowledge each.
 
-    plan = step(plan, question)
+    result = step(access, context)
 
 What a step does not understand leaves the plan as it is, and the report says why. Files come first, then the row groups
 of those that are left, then their pages; each level is decided for all of them at once.
@@ -39,55 +39,61 @@ from needlepoint.predicate import (
     match,
     without_not,
 )
-from needlepoint.query.pruning.context import Question
+from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.index_step import by_index
 from needlepoint.query.pruning.key_step import by_key
+from needlepoint.query.pruning.result import PruningResult, StepResult
 from needlepoint.query.report.explain import IndexUse, StepReport
 from needlepoint.query.scan.cost_model import touched
 from needlepoint.tables.model import File
 
-Step = Callable[[AccessPlan, Question], AccessPlan]
+Step = Callable[[AccessPlan, PruningContext], StepResult]
 
 
-def narrow(plan: AccessPlan, question: Question) -> AccessPlan:
+def prune(access: AccessPlan, context: PruningContext) -> PruningResult:
     """All steps in order, each counted."""
-    rows = plan.count(question.prepared.file_rows)
+    rows = access.count(context.state.file_rows)
+    steps: list[StepReport] = []
+    indexes: list[IndexUse] = []
+    reads: list[ReadStats] = []
     for step in STEPS:
-        files_before, rows_before = plan.kept(), rows
+        files_before, rows_before = access.kept(), rows
         if files_before:
-            narrowed = step(plan, question)
-            rows = rows if narrowed is plan else narrowed.count(question.prepared.file_rows)
-            plan = narrowed
-        question.steps.append(StepReport(step.__name__, files_before, plan.kept(), rows_before, rows))
-    return plan
+            found = step(access, context)
+            rows = rows if found.access is access else found.access.count(context.state.file_rows)
+            access = found.access
+            indexes += found.indexes
+            reads += found.reads
+        steps.append(StepReport(step.__name__, files_before, access.kept(), rows_before, rows))
+    return PruningResult(access, tuple(steps), tuple(indexes), tuple(reads))
 
 
-def by_partition(plan: AccessPlan, question: Question) -> AccessPlan:
+def by_partition(access: AccessPlan, context: PruningContext) -> StepResult:
     """Hive partition values rule files out: year=2023 has no row with year = 2024."""
-    return _by_zones(plan, question, question.prepared.partition_zones(_asked(question)))
+    return _by_zones(access, context, context.state.partition_zones(_asked(context)))
 
 
-def by_zone(plan: AccessPlan, question: Question) -> AccessPlan:
+def by_zone(access: AccessPlan, context: PruningContext) -> StepResult:
     """A file whose ids lie between 10 and 20 has no row with id = 25."""
-    return _by_zones(plan, question, question.prepared.zones(_asked(question)))
+    return _by_zones(access, context, context.state.zones(_asked(context)))
 
 
-def _asked(question: Question) -> list[str]:
+def _asked(context: PruningContext) -> list[str]:
     # Bounds say nothing of what is inside a text: not worth loading.
-    return list({leaf.column: None for leaf in leaves(question.predicate) if not isinstance(leaf, Like | TextMatch)})
+    return list({leaf.column: None for leaf in leaves(context.predicate) if not isinstance(leaf, Like | TextMatch)})
 
 
-def _by_zones(plan: AccessPlan, question: Question, zones: Zones) -> AccessPlan:
+def _by_zones(access: AccessPlan, context: PruningContext, zones: Zones) -> StepResult:
     if not zones.columns:
-        return plan
-    return plan.without(match(question.predicate, zones) == Match.NEVER)
+        return StepResult(access)
+    return StepResult(access.without(match(context.predicate, zones) == Match.NEVER))
 
 
-def by_row_group(plan: AccessPlan, question: Question) -> AccessPlan:
+def by_row_group(access: AccessPlan, context: PruningContext) -> StepResult:
     """Row group 3 holds ids 30 to 40: nothing of it has id = 25."""
-    looked = _Looked.at(plan, question, lambda file: (file.row_groups or 0) > 1)
+    looked = _ZoneMaps.of(access, context, lambda file: (file.row_groups or 0) > 1)
     if looked is None:
-        return plan
+        return StepResult(access)
     starts = looked.group_rows
     zones = {
         column: Zone.joined([Zone.unknown(len(rows) - 1) if each is None else each.groups
@@ -95,74 +101,79 @@ def by_row_group(plan: AccessPlan, question: Question) -> AccessPlan:
         for column, maps in looked.maps.items()
     }  # fmt: skip
     counts = [len(rows) - 1 for rows in starts]
-    answers = match(question.predicate, Zones(sum(counts), zones)) != Match.NEVER
+    answers = match(context.predicate, Zones(sum(counts), zones)) != Match.NEVER
     parts = zip(looked.positions, starts, np.split(answers, np.cumsum(counts)[:-1]), strict=True)
-    return plan.narrowed({position: Rows.where(rows, keep) for position, rows, keep in parts if not keep.all()})
+    kept = {position: Rows.where(rows, keep) for position, rows, keep in parts if not keep.all()}
+    return StepResult(access.narrowed(kept))
 
 
-def by_bloom(plan: AccessPlan, question: Question) -> AccessPlan:
+def by_bloom(access: AccessPlan, context: PruningContext) -> StepResult:
     """The file's own bloom filters: row group 3 surely holds no id = 35. A value costs 32 bytes of a row group."""
-    asked = {leaf.column for leaf in leaves(question.predicate) if isinstance(leaf, In) or _is_equality(leaf)}
-    files = question.snapshot.files
-    positions = [at for at in plan.roughly() if asked & files[at].blooms] if asked else []
-    found = _ask_filters(plan, question, positions)
-    kept = {at: rows for at, rows in zip(positions, found, strict=True) if rows is not None}
-    if positions:
-        left = plan.narrowed(kept).kept()
-        for column in sorted(asked.intersection(*(files[at].blooms for at in positions))):
-            why = f"asked of {len(positions)} files, {plan.kept() - left} of them have no such value"
-            question.indexes.append(IndexUse(f"{column} in the files", "bloom", column, True, why))
-    return plan.narrowed(kept)
+    asked = {leaf.column for leaf in leaves(context.predicate) if isinstance(leaf, In) or _is_equality(leaf)}
+    files = context.snapshot.files
+    positions = [at for at in access.roughly() if asked & files[at].blooms] if asked else []
+    if not positions:
+        return StepResult(access)
+    found = _ask_filters(access, context, positions)
+    kept = {at: rows for at, (rows, _) in zip(positions, found, strict=True) if rows is not None}
+    narrowed = access.narrowed(kept)
+    why = f"asked of {len(positions)} files, {access.kept() - narrowed.kept()} of them have no such value"
+    columns = sorted(asked.intersection(*(files[at].blooms for at in positions)))
+    uses = tuple(IndexUse(f"{column} in the files", "bloom", column, True, why) for column in columns)
+    return StepResult(narrowed, uses, tuple(stats for _, stats in found if stats is not None))
 
 
 def _is_equality(leaf: Leaf) -> bool:
     return isinstance(leaf, Compare) and leaf.operator == "="
 
 
-def _ask_filters(plan: AccessPlan, question: Question, positions: Sequence[int]) -> list[Rows | None]:
-    """For each file the rows of the row groups that can match, None where they are all that were left anyway."""
-    table, files = question.snapshot.table, question.snapshot.files
+def _ask_filters(
+    access: AccessPlan, context: PruningContext, positions: Sequence[int]
+) -> list[tuple[Rows | None, ReadStats | None]]:
+    """For each file the rows of the row groups that can match, None where they are all that were left anyway, and what
+    was read."""
+    table, files = context.snapshot.table, context.snapshot.files
 
-    def ask(at: int) -> Rows | None:
-        card = question.cards.get(files[at])
+    def ask(at: int) -> tuple[Rows | None, ReadStats | None]:
+        card = context.cards.get(files[at])
         if card is None:
-            return None
-        before = plan.selection(at)
+            return None, None
+        before = access.selection(at)
         edges = card.row_group_rows
         groups = np.flatnonzero(touched(edges[:-1], before)) if isinstance(before, Rows) else np.arange(len(edges) - 1)
         try:
             with open_object(f"{table.location}/{files[at].path}", files[at].identity) as file:
                 file.check_unchanged(card.identity)
-                keep = may_match(file, card, question.predicate, groups.tolist(), table.schema)
+                keep = may_match(file, card, context.predicate, groups.tolist(), table.schema)
                 file.check_unchanged(card.identity)
         except (NeedlepointError, OSError):
-            return None  # whoever reads the file finds out what is wrong with it
-        question.spent.append(ReadStats(file.bytes_requested, file.requests, 0, 0))
-        return None if keep.all() else Rows.joined(edges[groups[keep]], edges[groups[keep] + 1])
+            return None, None  # the scan of the file reports what is wrong with it
+        rows = None if keep.all() else Rows.joined(edges[groups[keep]], edges[groups[keep] + 1])
+        return rows, ReadStats(file.bytes_requested, file.requests, 0, 0)
 
     remote = is_url(table.location)
     return concurrently(ask, positions) if remote else [ask(at) for at in positions]
 
 
-def by_page(plan: AccessPlan, question: Question) -> AccessPlan:
+def by_page(access: AccessPlan, context: PruningContext) -> StepResult:
     """Of a row group with ids 30 to 40, only the second page reaches from 35 to 37.
 
     Pages of different columns end at different rows, so what each column lets through is a set of rows; they meet in
     the rows that all of them let through.
     """
-    looked = _Looked.at(plan, question, lambda file: (file.pages or 0) > (file.row_groups or 0))
+    looked = _ZoneMaps.of(access, context, lambda file: (file.pages or 0) > (file.row_groups or 0))
     if looked is None:
-        return plan
+        return StepResult(access)
     ends = np.cumsum([int(rows[-1]) for rows in looked.group_rows])
-    found = _Pages(looked, ends).rows(without_not(question.predicate))
+    found = _PageRows(looked, ends).rows(without_not(context.predicate))
     if found is None:
-        return plan
+        return StepResult(access)
     totals = np.diff(ends, prepend=0).tolist()
     parts = zip(looked.positions, found.split(ends), totals, strict=True)
-    return plan.narrowed({position: rows for position, rows, total in parts if rows.count < total})
+    return StepResult(access.narrowed({position: rows for position, rows, total in parts if rows.count < total}))
 
 
-class _Looked:
+class _ZoneMaps:
     """The files a step can still narrow, with their zone maps by column."""
 
     def __init__(self, positions: list[int], maps: dict[str, list[ZoneMap | None]]) -> None:
@@ -176,23 +187,23 @@ class _Looked:
         self.group_rows = [each.group_rows for each in any_map if each is not None]
 
     @classmethod
-    def at(cls, plan: AccessPlan, question: Question, worth: Callable[[File], bool]) -> _Looked | None:
-        files = question.snapshot.files
-        partitions = question.snapshot.table.partitions
-        columns = [name for name in _asked(question) if name not in partitions and name in question.prepared.types]
-        positions = [at for at in plan.roughly() if files[at].has_card and worth(files[at])] if columns else []
+    def of(cls, access: AccessPlan, context: PruningContext, worth: Callable[[File], bool]) -> _ZoneMaps | None:
+        files = context.snapshot.files
+        partitions = context.snapshot.table.partitions
+        columns = [name for name in _asked(context) if name not in partitions and name in context.state.types]
+        positions = [at for at in access.roughly() if files[at].has_card and worth(files[at])] if columns else []
         if not positions:
             return None
         chosen = [files[at] for at in positions]
-        types = question.prepared.types
-        found = cls(positions, {name: question.cards.zone_maps(chosen, name, types[name]) for name in columns})
+        types = context.state.types
+        found = cls(positions, {name: context.cards.zone_maps(chosen, name, types[name]) for name in columns})
         return found if found.positions else None
 
 
-class _Pages:
+class _PageRows:
     """Rows that the pages of each column let through, over all files, whose rows are counted through."""
 
-    def __init__(self, looked: _Looked, ends: Int64Array) -> None:
+    def __init__(self, looked: _ZoneMaps, ends: Int64Array) -> None:
         self._looked = looked
         self._starts = np.concatenate(([0], ends[:-1])).tolist()
         self._ends = ends

@@ -83,7 +83,7 @@ class TableReport:
     query ran, or where it scans several tables, they are all rows of the files.
 
     `bytes` can be more than its total, the size of the files: `filter_bytes` of bloom filters, which were asked whether
-    the rest is worth reading, are part of it, and a scan reads what it needs again.
+    the rest is worth scan, are part of it, and a scan reads what it needs again.
     """
 
     table: str

@@ -1,4 +1,4 @@
-"""From a reading, decided or done, to its report."""
+"""The report of a scan, planned or done."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from needlepoint.access import Access, Rows
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.read.page_reader import ReadStats
-from needlepoint.query.cache.card_cache import Cards
-from needlepoint.query.pruning.context import Question
+from needlepoint.query.cache.card_cache import CardCache
+from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.report.explain import FileAccess, GroupAccess, Level, TableReport
 from needlepoint.query.scan.page_reader import foreseen, rows_read
-from needlepoint.query.scan.scan_plan import Reading
+from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.tables.model import File
 
 # So many files are drawn, and so many ranges of rows in each of their row groups.
@@ -23,43 +23,44 @@ MOST_RANGES = 16
 
 
 def table_report(
-    reading: Reading, question: Question, cards: Cards, native: Mapping[str, int] | None = None
+    scan: ScanPlan, done: ScanMetrics | None, cards: CardCache, native: Mapping[str, int] | None = None
 ) -> TableReport:
-    """What was read of a table, or will be; `native` is what DataFusion counted."""
-    files, scanned = reading.snapshot.files, reading.scanned
-    stats = [*question.spent, *(reading.stats or foreseen(reading, cards))]
+    """What was read of a table, or will be while nothing is done; `native` is what DataFusion counted."""
+    pruning = scan.pruning or PruningResult(scan.access)
+    files, scanned = scan.snapshot.files, scan.scanned
+    stats = [*pruning.reads, *((done and done.reads) or foreseen(scan, cards))]
     bytes_scanned = native["bytes"] if native else sum(file.identity.size for file in scanned)
     rows_scanned = native["rows"] if native else _total(scanned, "rows") or 0
     return TableReport(
-        table=reading.snapshot.table.name,
-        files=Level(len(scanned) + len(reading.paged), len(files)),
-        row_groups=_level(_row_groups(reading, cards), scanned, files, "row_groups"),
+        table=scan.snapshot.table.name,
+        files=Level(len(scanned) + len(scan.paged), len(files)),
+        row_groups=_level(_row_groups(scan, cards), scanned, files, "row_groups"),
         pages=_level(sum(each.pages for each in stats), scanned, files, "pages"),
-        rows=Level(rows_read(reading) + rows_scanned, _total(files, "rows")),
+        rows=Level(rows_read(scan) + rows_scanned, _total(files, "rows")),
         bytes=Level(sum(each.bytes_read for each in stats) + bytes_scanned, sum(file.identity.size for file in files)),
         requests=sum(each.requests for each in stats),
         cached_bytes=sum(each.cached_bytes for each in stats),
-        page_read_files=len(reading.paged) - reading.widened,
-        row_group_files=reading.widened,
-        scanned_files=len(reading.scanned),
+        page_read_files=len(scan.paged) - scan.widened,
+        row_group_files=scan.widened,
+        scanned_files=len(scan.scanned),
         scanned_rows=rows_scanned,
         scan_counted=native is not None,
-        filter_bytes=sum(each.bytes_read for each in question.spent),
-        sifted_files=reading.sifted,
-        steps=tuple(question.steps),
-        indexes=tuple(dict.fromkeys(question.indexes)),  # both sides of a self-join may ask the same
-        notes=_notes(reading, stats),
-        plan=_drawn(reading, cards),
-        version=reading.snapshot.version,
-        unfinished=reading.snapshot.unfinished,
-        unnamed=reading.snapshot.unnamed,
+        filter_bytes=sum(each.bytes_read for each in pruning.reads),
+        sifted_files=done.sifted if done else 0,
+        steps=pruning.steps,
+        indexes=tuple(dict.fromkeys(pruning.indexes)),  # both sides of a self-join may ask the same
+        notes=_notes(scan, stats),
+        plan=_drawn(scan, cards),
+        version=scan.snapshot.version,
+        unfinished=scan.snapshot.unfinished,
+        unnamed=scan.snapshot.unnamed,
     )
 
 
-def _row_groups(reading: Reading, cards: Cards) -> int:
+def _row_groups(scan: ScanPlan, cards: CardCache) -> int:
     """The row groups that pages are read of. A file whose predicate is evaluated first is read in two turns."""
-    files, count = reading.snapshot.files, 0
-    for at, rows in reading.plan.rows.items():
+    files, count = scan.snapshot.files, 0
+    for at, rows in scan.access.rows.items():
         card = cards.get(files[at])
         groups = [rows] if card is None else rows.split(card.row_group_rows[1:])
         count += sum(group.count > 0 for group in groups)
@@ -75,15 +76,15 @@ def _level(read: int, scanned: Sequence[File], files: Sequence[File], what: str)
     return Level(read + (_total(scanned, what) or 0), _total(files, what))
 
 
-def _notes(reading: Reading, stats: Sequence[ReadStats]) -> tuple[str, ...]:
+def _notes(scan: ScanPlan, stats: Sequence[ReadStats]) -> tuple[str, ...]:
     """Why files are read whole, or by whole row groups."""
-    scanned = reading.scanned
+    scanned = scan.scanned
     unknown = sum(file.id is None for file in scanned)
     waiting = sum(file.id is not None and not file.has_card and file.problem is None for file in scanned)
     notes = [f"{count} without a card: {why}" for why, count in Counter(
         file.problem for file in scanned if file.problem is not None).items()]  # fmt: skip
-    if reading.overruled:
-        notes.insert(0, f"{reading.overruled} of which only some rows are wanted: that is faster here")
+    if scan.overruled:
+        notes.insert(0, f"{scan.overruled} of which only some rows are wanted: that is faster here")
     notes += [f"by row group, {reason}" for each in stats for reason in each.reasons]
     if unknown:
         notes.insert(0, f"{unknown} not known yet or changed since; sync makes them known")
@@ -92,9 +93,9 @@ def _notes(reading: Reading, stats: Sequence[ReadStats]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _drawn(reading: Reading, cards: Cards) -> tuple[FileAccess, ...]:
+def _drawn(scan: ScanPlan, cards: CardCache) -> tuple[FileAccess, ...]:
     """The first files that something is read of, those read by page before those scanned."""
-    files, plan = reading.snapshot.files, reading.plan
+    files, plan = scan.snapshot.files, scan.access
     positions = [*sorted(plan.rows), *plan.scanned()][:MOST_FILES]
     return tuple(_file_access(files[at], plan.selection(at), cards.get(files[at])) for at in positions)
 

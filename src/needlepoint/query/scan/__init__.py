@@ -1,4 +1,4 @@
-"""Reading what pruning left.
+"""ScanPlan what pruning left.
 
 scan_plan             what is read of a table, decided but not done
 cost_model            pages, row groups or a scan, whichever takes the least time

@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from needlepoint.errors import FileChanged, NeedlepointError
 from needlepoint.objects import Cursor, HeldFile, Identity, OpenObject, concurrently, identify, open_object
 from needlepoint.parquet.card.describe import describe
-from needlepoint.query.scan.scan_plan import Held, Reading
+from needlepoint.query.scan.scan_plan import HeldVersion, ScanPlan
 from needlepoint.tables.formats.table_formats import is_of_others
 from needlepoint.tables.locks import Turns
 from needlepoint.tables.model import File, Table
@@ -63,11 +63,15 @@ _holder: ContextVar[Holder | None] = ContextVar("holder", default=None)
 _limits = threading.Lock()
 
 
-def hold(reading: Reading) -> None:
-    """Hold what is to be read of a table, if the query that asks is to hold its files."""
+def hold(scan: ScanPlan) -> ScanPlan:
+    """The plan, with the files that it reads held, if the query is to hold them."""
     holder = _holder.get()
-    if holder is not None and (reading.scanned or reading.paged):
-        holder.hold(reading)
+    return holder.hold(scan) if holder is not None and (scan.scanned or scan.paged) else scan
+
+
+def is_holding() -> bool:
+    """Whether the query that runs here is to hold its files."""
+    return _holder.get() is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +124,30 @@ class Tries:
 
     def run(self, ask: Callable[[bool], Answer], holding: bool = True) -> Answer:
         """Ask until no FileChanged is raised; `ask` learns whether it may let DataFusion list a directory."""
+        first = 0
+        if time.monotonic() > self._restless_until:
+            try:
+                return ask(True)
+            except FileChanged:
+                self._changed(first)
+            first = 1
         with Holder(self._store, self._turns) as holder:
-            for attempt in range(MOST_TRIES):
+            for attempt in range(first, MOST_TRIES):
                 try:
-                    if not holding or (attempt == 0 and time.monotonic() > self._restless_until):
+                    if not holding:
                         return ask(attempt == 0)
                     with holder.trying(attempt):
                         return ask(False)
                 except FileChanged:
                     if attempt == MOST_TRIES - 1:
                         raise
-                    self._forget()
-                    self._restless_until = time.monotonic() + RESTLESS
-                    time.sleep(attempt * PAUSE)
+                    self._changed(attempt)
         raise AssertionError("the last try returns or raises")
+
+    def _changed(self, attempt: int) -> None:
+        self._forget()
+        self._restless_until = time.monotonic() + RESTLESS
+        time.sleep(attempt * PAUSE)
 
 
 class Holder:
@@ -172,26 +186,26 @@ class Holder:
         for file in files.values():
             file.close()
 
-    def hold(self, reading: Reading) -> None:
+    def hold(self, scan: ScanPlan) -> ScanPlan:
         before = set(self._files)
         try:
-            reading.held = self._objects(reading) if reading.remote else self._open(reading)
-            changed = [file for file in (*reading.scanned, *reading.paged) if _is_other(reading, file)]
+            scan = self._with_objects(scan) if scan.remote else replace(scan, held=self._open(scan))
+            changed = [file for file in (*scan.scanned, *scan.paged) if _is_other(scan, file)]
             if changed:
-                _scan_as_it_is(reading, changed)
-            there = [(file.path, reading.held.get(file.path)) for file in reading.scanned]
-            reading.sources = {path: held.source() for path, held in there if held is not None}
+                scan = _scan_as_it_is(scan, changed)
+            there = [(file.path, scan.held.get(file.path)) for file in scan.scanned]
+            return replace(scan, sources={path: held.source() for path, held in there if held is not None})
         except OSError:  # too many files, or no room for copies: they are read by path, and checked afterwards
-            reading.held, reading.sources = {}, {}
             for path in self._files.keys() - before:
                 self._files.pop(path).close()
+            return replace(scan, held={}, sources={})
 
     # Files
 
-    def _open(self, reading: Reading) -> dict[str, Held]:
-        files = [*reading.scanned, *reading.paged]
+    def _open(self, scan: ScanPlan) -> dict[str, HeldVersion]:
+        files = [*scan.scanned, *scan.paged]
         _make_room(len(files))
-        return {file.path: _Open(self._opened(reading.path(file)), self._copied) for file in files}
+        return {file.path: _Open(self._opened(scan.path(file)), self._copied) for file in files}
 
     def _opened(self, path: str) -> HeldFile:
         """The same version for whoever asks during one try."""
@@ -204,15 +218,16 @@ class Holder:
 
     # Objects
 
-    def _objects(self, reading: Reading) -> dict[str, Held]:
+    def _with_objects(self, scan: ScanPlan) -> ScanPlan:
         if self._attempt < TRIES_WITHOUT_COPIES:
-            return {}
+            return replace(scan, held={})
         if self._attempt >= TRIES_WITH_PAGES:
-            _scan(reading, [*reading.plan.rows])
+            scan = scan.with_access(scan.access.scanning([*scan.access.rows]))
         self._scratch()  # made here, once, and not in several threads
-        return dict(concurrently(lambda file: (file.path, self._object(reading.path(file), file)), reading.scanned))
+        copies = concurrently(lambda file: (file.path, self._object(scan.path(file), file)), scan.scanned)
+        return replace(scan, held=dict(copies))
 
-    def _object(self, path: str, file: File) -> Held:
+    def _object(self, path: str, file: File) -> HeldVersion:
         identity = file.identity
         for _ in range(TRIES_FOR_AN_OBJECT):
             try:
@@ -275,33 +290,26 @@ def _open_descriptors() -> int:
         return SPARE_DESCRIPTORS
 
 
-def _is_other(reading: Reading, file: File) -> bool:
-    held = reading.held.get(file.path)
+def _is_other(scan: ScanPlan, file: File) -> bool:
+    held = scan.held.get(file.path)
     return held is not None and held.identity != file.identity
 
 
-def _scan_as_it_is(reading: Reading, changed: Sequence[File]) -> None:
+def _scan_as_it_is(scan: ScanPlan, changed: Sequence[File]) -> ScanPlan:
     """Files that are held in another version than the one planned for are scanned, as files nobody knows."""
-    table = reading.snapshot.table
+    table = scan.snapshot.table
     now: dict[str, File] = {}
     for file in changed:
-        held = reading.held[file.path]
+        held = scan.held[file.path]
         if is_of_others(table.format) or not _fits(held, table, file.path):
-            raise FileChanged(reading.path(file), "is another file now")
+            raise FileChanged(scan.path(file), "is another file now")
         now[file.path] = File(file.path, held.identity)
-    _scan(reading, [at for at in reading.plan.rows if reading.snapshot.files[at].path in now])
-    reading.scanned = [now.get(file.path, file) for file in reading.scanned]
+    known = [at for at in scan.access.rows if scan.snapshot.files[at].path in now]
+    scan = scan.with_access(scan.access.scanning(known))
+    return replace(scan, scanned=tuple(now.get(file.path, file) for file in scan.scanned))
 
 
-def _scan(reading: Reading, positions: Sequence[int]) -> None:
-    """Scan files of which only some rows were to be read."""
-    files = reading.snapshot.files
-    reading.plan = reading.plan.scanning(positions)
-    reading.scanned = [files[at] for at in reading.plan.scanned()]
-    reading.paged = [files[at] for at in reading.plan.rows]
-
-
-def _fits(held: Held, table: Table, path: str) -> bool:
+def _fits(held: HeldVersion, table: Table, path: str) -> bool:
     """Whether a version has no column or type that the table lacks."""
     known = pa.schema([table.schema.field(name) for name in table.data_columns])
     try:

@@ -10,7 +10,7 @@ import contextlib
 import functools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -29,49 +29,59 @@ from needlepoint.parquet.read.utf8 import check_file_texts, holds_text
 from needlepoint.query.cache.card_cache import HasCards
 from needlepoint.query.scan.cost_model import FILES_IN_A_THREAD, THREADS, by_pages
 from needlepoint.query.scan.late_materialization import matching, sifting_columns
-from needlepoint.query.scan.scan_plan import Held, Reading
+from needlepoint.query.scan.scan_plan import HeldVersion, ScanMetrics, ScanPlan
 from needlepoint.tables.model import File
 from needlepoint.tables.schemas import too_far, unit_of
+from needlepoint.tables.snapshots import Snapshot
 
 _Work = list[tuple[File, Wanted]]
 Counts = Sequence[tuple[File, int]]
 """Files, and how many rows of each."""
 
 
-def read_pages(reading: Reading, cards: HasCards, caches: Caches | None = None) -> pa.Table | None:
-    """The rows that are read page by page, with all columns of the table; None when there are none."""
-    types = {field.name: field.type for field in reading.snapshot.table.schema}
-    decisive = sifting_columns(reading.predicate, types) if reading.plan.rough else frozenset()
+@dataclass(frozen=True, slots=True)
+class PageRead:
+    """The rows that were read page by page, with all columns of the table; None when there are none."""
+
+    rows: pa.Table | None
+    metrics: ScanMetrics
+
+
+def read_pages(scan: ScanPlan, cards: HasCards, caches: Caches | None = None) -> PageRead:
+    types = {field.name: field.type for field in scan.snapshot.table.schema}
+    decisive = sifting_columns(scan.predicate, types) if scan.access.rough else frozenset()
     work: dict[tuple[tuple[str, ...], tuple[str, ...]], _Work] = {}
-    columns, files = reading.stored_columns(), reading.snapshot.files
-    for position, rows in sorted(reading.plan.rows.items()):
+    columns, files = scan.stored_columns(), scan.snapshot.files
+    for position, rows in sorted(scan.access.rows.items()):
         file = files[position]
-        held = reading.held.get(file.path)
+        held = scan.held.get(file.path)
         card = cards.get(file) or _described(held)
         if card is None:
-            raise FileChanged(reading.path(file), "lost its card")
+            raise FileChanged(scan.path(file), "lost its card")
         present = tuple(name for name in columns if card.has(name))
-        first = tuple(name for name in present if name in decisive) if position in reading.plan.rough else ()
+        first = tuple(name for name in present if name in decisive) if position in scan.access.rough else ()
         rest = tuple(name for name in present if name not in first)
         if first and rest:
             every = by_pages(card, rest, rows)
-            saved = (every.pages - len(rest)) * (reading.costs.page + reading.costs.byte * every.bytes / every.pages)
+            saved = (every.pages - len(rest)) * (scan.costs.page + scan.costs.byte * every.bytes / every.pages)
             # Looking first is another visit to the file.
-            if saved < reading.costs.file + reading.costs.request:
+            if saved < scan.costs.file + scan.costs.request:
                 first = ()
-        wanted = Wanted(reading.path(file), card, rows.numbers(), None if held is None else held.open)
+        wanted = Wanted(scan.path(file), card, rows.numbers(), None if held is None else held.open)
         work.setdefault((first, present), []).append((file, wanted))
     tables: list[pa.Table] = []
+    reader = _TableReader(scan, caches)
     try:
         for (first, present), wanted_of in work.items():
-            read = _Reader(reading, caches)
-            tables += read.sifted(first, present, wanted_of) if first else read.all(present, wanted_of)
+            tables += reader.sifted(first, present, wanted_of) if first else reader.all(present, wanted_of)
     except FileNotFoundError as error:
         raise FileChanged(str(error.filename), "is gone") from None
-    return pa.concat_tables(tables) if tables else None
+    found = pa.concat_tables(tables) if tables else None
+    matched = 0 if found is None else found.num_rows
+    return PageRead(found, ScanMetrics(tuple(reader.reads), reader.files_sifted, matched))
 
 
-def _described(held: Held | None) -> FileCard | None:
+def _described(held: HeldVersion | None) -> FileCard | None:
     """The card of a version that is held: the registry has only the newest."""
     if held is None:
         return None
@@ -79,44 +89,41 @@ def _described(held: Held | None) -> FileCard | None:
     return describe(opened.path, opened=opened).card
 
 
-def read_matching(
-    reading: Reading, values: Mapping[str, pa.Array], cards: HasCards, caches: Caches | None = None
-) -> pa.Table:
-    """The rows read page by page whose columns have one of these values each; not for floats.
-
-    Every row is checked again: the index says "these at most".
-    """
-    found = read_pages(reading, cards, caches)
-    if found is None:
-        return reading.snapshot.table.schema.empty_table()
+def matching_rows(rows: pa.Table, values: Mapping[str, pa.Array]) -> pa.Table:
+    """The rows whose columns have one of these values each; not for floats. An index says "these at most"."""
     mask = None
     for column, array in values.items():
-        present = found.column(column)
+        present = rows.column(column)
         one = pc.equal(present, array[0]) if len(array) == 1 else pc.is_in(present, array)
         mask = one if mask is None else pc.and_kleene(mask, one)
-    return found if mask is None else found.filter(mask)
+    return rows if mask is None else rows.filter(mask)
 
 
-class _Reader:
-    def __init__(self, reading: Reading, caches: Caches | None) -> None:
-        self._reading = reading
+class _TableReader:
+    """Reads pages of files, and counts: `reads`, and `files_sifted` of which the deciding columns were read first."""
+
+    def __init__(self, scan: ScanPlan, caches: Caches | None) -> None:
+        self._scan = scan
         self._caches = caches
+        self.reads: list[ReadStats] = []
+        self.files_sifted = 0
 
     def all(self, columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
         """The wanted rows of all files, with these columns, as rows of the table."""
         return [
-            completed(self._reading, _counts(work, numbers), found) for numbers, found in self._parts(columns, work)
+            completed(self._scan.snapshot, _counts(work, numbers), found)
+            for numbers, found in self._parts(columns, work)
         ]
 
     def sifted(self, first: tuple[str, ...], columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
         """First the columns that decide; then, of the rows that can match, the others."""
-        self._reading.sifted += len(work)
+        self.files_sifted += len(work)
         seen: list[pa.Table] = []
         left: _Work = []
         for numbers, found in self._parts(first, work):
             # Files differ in how wide their types are.
-            typed = _typed(self._reading, _counts(work, numbers), found)
-            mask = matching(typed, self._reading.predicate)
+            typed = _typed(self._scan.snapshot, _counts(work, numbers), found)
+            mask = matching(typed, self._scan.predicate)
             ends = np.cumsum([len(work[number][1].rows) for number in numbers])
             for number, end in zip(numbers, ends.tolist(), strict=True):
                 file, wanted = work[number]
@@ -130,14 +137,14 @@ class _Reader:
         for numbers, found in self._parts(rest, left):
             decided = pa.concat_tables([seen[number] for number in numbers])
             both = {name: (decided if name in first else found).column(name) for name in columns}
-            tables.append(completed(self._reading, _counts(left, numbers), pa.table(both)))
+            tables.append(completed(self._scan.snapshot, _counts(left, numbers), pa.table(both)))
         return tables
 
     def _parts(self, columns: tuple[str, ...], work: _Work) -> list[tuple[list[int], pa.Table]]:
         threads = None if len(work) <= FILES_IN_A_THREAD else _threads()
         parts = []
         for numbers, found, stats in read_files([wanted for _, wanted in work], columns, threads, self._caches):
-            self._reading.stats.append(stats)
+            self.reads.append(stats)
             parts.append((numbers, found))
         return parts
 
@@ -155,13 +162,19 @@ def _counts(work: _Work, numbers: Sequence[int]) -> Counts:
     return [(work[number][0], len(work[number][1].rows)) for number in numbers]
 
 
-def _typed(reading: Reading, wanted: Counts, found: pa.Table) -> pa.Table:
-    return pa.table({name: _as_declared(reading, wanted, found, name) for name in found.column_names})
+def _typed(snapshot: Snapshot, wanted: Counts, found: pa.Table) -> pa.Table:
+    schema = snapshot.table.schema
+    return pa.table(
+        {name: _as_declared(snapshot, wanted, found.column(name), schema.field(name)) for name in found.column_names}
+    )
 
 
-def completed(reading: Reading, wanted: Counts, found: pa.Table) -> pa.Table:
-    """What was read of files, as rows of the table: types as declared, partition values added, NULLs for the rest."""
-    schema, snapshot = reading.snapshot.table.schema, reading.snapshot
+def completed(snapshot: Snapshot, wanted: Counts, found: pa.Table, names: Sequence[str] | None = None) -> pa.Table:
+    """What was read of files, as rows of the table with all its columns, or with these: types as declared, partition
+    values added, NULLs for the rest."""
+    schema = snapshot.table.schema
+    if names is not None:
+        schema = pa.schema([schema.field(name) for name in names], schema.metadata)
     counts = [count for _, count in wanted]
     arrays = []
     for column in schema:
@@ -170,56 +183,55 @@ def completed(reading: Reading, wanted: Counts, found: pa.Table) -> pa.Table:
             chunks = [pa.repeat(value, count) for value, count in zip(values, counts, strict=True)]
             arrays.append(pa.chunked_array(chunks, column.type))
         elif column.name in found.column_names:
-            arrays.append(_as_declared(reading, wanted, found, column.name))
+            values = found.column(column.name)
+            same = values.type == column.type
+            arrays.append(values if same else _as_declared(snapshot, wanted, values, column))
         else:
             arrays.append(pa.chunked_array([pa.nulls(sum(counts), column.type)]))
     return pa.Table.from_arrays(arrays, schema=schema).combine_chunks()
 
 
-def _as_declared(reading: Reading, wanted: Counts, found: pa.Table, name: str) -> pa.ChunkedArray:
+def _as_declared(snapshot: Snapshot, wanted: Counts, values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
     """A column in the table's type; SchemaConflict names the file with a value that the type has no room for."""
-    values, type = found.column(name), reading.snapshot.table.schema.field(name).type
     try:
-        return _as_type(values, type)
+        return _as_type(values, column.type)
     except pa.ArrowInvalid:
         start = 0
-        for file, count in wanted if unit_of(type) is not None else ():
-            _check_room(reading, file, name, values.slice(start, count))
+        for file, count in wanted if unit_of(column.type) is not None else ():
+            _check_room(snapshot, file, column.name, values.slice(start, count))
             start += count
         raise
 
 
-def _check_room(reading: Reading, file: File, name: str, values: pa.ChunkedArray) -> None:
-    type = reading.snapshot.table.schema.field(name).type
+def _check_room(snapshot: Snapshot, file: File, name: str, values: pa.ChunkedArray) -> None:
+    type = snapshot.table.schema.field(name).type
     try:
         _as_type(values, type)
     except pa.ArrowInvalid:
-        raise too_far(reading.path(file), name, type) from None
+        raise too_far(f"{snapshot.table.location}/{file.path}", name, type) from None
 
 
-def check_units(reading: Reading) -> None:
+def check_units(scan: ScanPlan) -> None:
     """SchemaConflict names the file whose values DataFusion could not cast to the table's finer unit, if one is."""
-    mixed = reading.columns & reading.snapshot.table.mixed
-    for file in reading.scanned if mixed else ():
+    mixed = scan.columns & scan.snapshot.table.mixed
+    for file in scan.scanned if mixed else ():
         with contextlib.suppress(OSError, pa.ArrowException):  # one that cannot be read is not the one
-            opened = pq.ParquetFile(
-                as_source(reading.path(file), file.identity), coerce_int96_timestamp_unit=int96.UNIT
-            )
+            opened = pq.ParquetFile(as_source(scan.path(file), file.identity), coerce_int96_timestamp_unit=int96.UNIT)
             present = [name for name in opened.schema_arrow.names if name in mixed]
             for batch in opened.iter_batches(columns=present):
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                    _check_room(reading, file, name, pa.chunked_array([column]))
+                    _check_room(scan.snapshot, file, name, pa.chunked_array([column]))
 
 
-def check_scanned_texts(reading: Reading) -> None:
+def check_scanned_texts(scan: ScanPlan) -> None:
     """NotParquet names the file and the column whose strings DataFusion could not read as UTF-8, if one is."""
-    for file in reading.scanned:
+    for file in scan.scanned:
         with contextlib.suppress(OSError, pa.ArrowException):  # one that cannot be read is not the one
-            opened = pq.ParquetFile(as_source(reading.path(file), file.identity))
-            fields = [field for field in opened.schema_arrow if field.name in reading.columns]
+            opened = pq.ParquetFile(as_source(scan.path(file), file.identity))
+            fields = [field for field in opened.schema_arrow if field.name in scan.columns]
             present = [field.name for field in fields if holds_text(field.type)]
             for batch in opened.iter_batches(columns=present) if present else ():
-                check_file_texts(reading.path(file), pa.Table.from_batches([batch]))
+                check_file_texts(scan.path(file), pa.Table.from_batches([batch]))
 
 
 def _as_type(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
@@ -230,16 +242,16 @@ def _as_type(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     return values.cast(type)
 
 
-def rows_read(reading: Reading) -> int:
-    return sum(rows.count for rows in reading.plan.rows.values())
+def rows_read(scan: ScanPlan) -> int:
+    return sum(rows.count for rows in scan.access.rows.values())
 
 
-def foreseen(reading: Reading, cards: HasCards) -> list[ReadStats]:
+def foreseen(scan: ScanPlan, cards: HasCards) -> list[ReadStats]:
     """What the page reads will cost at most, without doing them."""
-    columns = reading.stored_columns()
+    columns = scan.stored_columns()
     found = []
-    for position, rows in reading.plan.rows.items():
-        card = cards.get(reading.snapshot.files[position])
+    for position, rows in scan.access.rows.items():
+        card = cards.get(scan.snapshot.files[position])
         if card is not None:
             present = [name for name in columns if card.has(name)]
             found.append(foresee_rows(card, present, rows.numbers()))

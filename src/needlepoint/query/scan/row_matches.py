@@ -25,11 +25,11 @@ from needlepoint.parquet.read.utf8 import check_file_texts
 from needlepoint.parquet.write.rewrite import opened
 from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.errors import clear_error
-from needlepoint.query.datafusion.session import Care
+from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.engine import Engine
 from needlepoint.query.scan.page_reader import completed
-from needlepoint.query.scan.scan_plan import Reading
-from needlepoint.query.scan.scan_tasks import LINES_ABOVE, called, conditional, understand
+from needlepoint.query.scan.scan_plan import ScanPlan
+from needlepoint.query.scan.scan_tasks import LINES_ABOVE, called, conditional, plan_condition
 from needlepoint.query.sql import nesting
 from needlepoint.query.sql.statements import quoted
 from needlepoint.tables.model import File, Table
@@ -51,23 +51,23 @@ class Matches:
 
 def find_matches(engine: Engine, name: str, where: str) -> tuple[Table, Iterator[Matches]]:
     """The rows of a table for which the condition holds, file by file. FileChanged when a file is not what it was."""
-    prepared = engine.prepare(name)
-    snapshot = prepared.snapshot
+    state = engine.state(name)
+    snapshot = state.snapshot
     counted = f"SELECT 1 FROM {quoted(name)}"
-    understood = understand(engine, prepared, conditional(counted, where), where)
-    if chances := sorted(called(understood) & _CHANCES):
+    logical = plan_condition(engine, state, conditional(counted, where), where)
+    if chances := sorted(called(logical) & _CHANCES):
         hint = "Say which rows, so that it can be done again."
         raise SqlError(f"{chances[0]}() is another value each time.", hint=hint)
-    request = understood.asked.get(name)
+    request = logical.requests.get(name)
     if request is None:  # it never holds
         return snapshot.table, iter(())
-    reading, _ = engine.narrow(prepared, request)
+    scan = engine.plan_scan(state, request)
     row = _free_name(snapshot.table)
-    query = f"SELECT {quoted(row)} FROM {quoted(name)}" + understood.query.removeprefix(counted)
-    condition = _Condition(name, query, row, prepared.zeros(understood.zeros))
-    if not reading.stored_columns():
-        return snapshot.table, _by_partition(reading, condition)
-    return snapshot.table, _by_file(reading, condition)
+    query = f"SELECT {quoted(row)} FROM {quoted(name)}" + logical.query.removeprefix(counted)
+    condition = _Condition(name, query, row, state.zeros(logical.zeros))
+    if not scan.stored_columns():
+        return snapshot.table, _by_partition(scan, condition)
+    return snapshot.table, _by_file(scan, condition)
 
 
 def _free_name(table: Table) -> str:
@@ -106,21 +106,21 @@ def _with_zeros(numbers: pa.ChunkedArray, zero: float) -> pa.ChunkedArray:
 
 @functools.cache
 def _context() -> datafusion.SessionContext:
-    return session.make_context(Care(statistics=False, pushdown=False), threads=1)
+    return session.make_context(SessionOptions(statistics=False, pushdown=False), threads=1)
 
 
-def _positions(reading: Reading) -> list[int]:
+def _positions(scan: ScanPlan) -> list[int]:
     """Of the files that can have such rows."""
-    return sorted([*reading.plan.scanned(), *reading.plan.rows])
+    return sorted([*scan.access.scanned(), *scan.access.rows])
 
 
-def _by_partition(reading: Reading, condition: _Condition) -> Iterator[Matches]:
+def _by_partition(scan: ScanPlan, condition: _Condition) -> Iterator[Matches]:
     """Files whose rows are all like their partition values say."""
-    snapshot = reading.snapshot
-    files = [snapshot.files[position] for position in _positions(reading)]
+    snapshot = scan.snapshot
+    files = [snapshot.files[position] for position in _positions(scan)]
     if not files:
         return
-    rows = completed(reading, [(file, 1) for file in files], _without_columns(len(files)))
+    rows = completed(snapshot, [(file, 1) for file in files], _without_columns(len(files)))
     for number in condition.holding(rows).tolist():
         yield Matches(files[number], None)
 
@@ -129,28 +129,28 @@ def _without_columns(rows: int) -> pa.Table:
     return pa.table({"": pa.nulls(rows)}).select([])
 
 
-def _by_file(reading: Reading, condition: _Condition) -> Iterator[Matches]:
-    for position in _positions(reading):
-        file = reading.snapshot.files[position]
-        found = _of_file(reading, file, reading.plan.rows.get(position), condition)
+def _by_file(scan: ScanPlan, condition: _Condition) -> Iterator[Matches]:
+    for position in _positions(scan):
+        file = scan.snapshot.files[position]
+        found = _of_file(scan, file, scan.access.rows.get(position), condition)
         if found is not None:
             yield found
 
 
-def _of_file(reading: Reading, file: File, possible: Rows | None, condition: _Condition) -> Matches | None:
-    wanted = reading.stored_columns()
+def _of_file(scan: ScanPlan, file: File, possible: Rows | None, condition: _Condition) -> Matches | None:
+    wanted = scan.stored_columns()
     numbers = possible.numbers() if possible is not None else None
     parts: list[Numbers] = []
     first = 0
-    with opened(reading.path(file), file.identity, int96.UNIT) as source:
+    with opened(scan.path(file), file.identity, int96.UNIT) as source:
         columns = [name for name in wanted if name in source.schema_arrow.names]
         for group in range(source.metadata.num_row_groups):
             rows = source.metadata.row_group(group).num_rows
             if numbers is None or np.searchsorted(numbers, first) < np.searchsorted(numbers, first + rows):
                 start = first
                 for table in _tables(source, group, columns, rows):
-                    check_file_texts(reading.path(file), table)
-                    whole = completed(reading, [(file, table.num_rows)], table)
+                    check_file_texts(scan.path(file), table)
+                    whole = completed(scan.snapshot, [(file, table.num_rows)], table)
                     parts.append(condition.holding(whole) + start)
                     start += table.num_rows
             first += rows
@@ -159,7 +159,7 @@ def _of_file(reading: Reading, file: File, possible: Rows | None, condition: _Co
     if not len(found):
         return None
     if file.rows is not None and file.rows != total:
-        raise FileChanged(reading.path(file), "has another number of rows than it had")
+        raise FileChanged(scan.path(file), "has another number of rows than it had")
     return Matches(file, None if len(found) == total else found)
 
 

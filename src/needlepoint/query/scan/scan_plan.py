@@ -1,9 +1,9 @@
-"""What is to be read of one table, decided but not done."""
+"""What is to be read of one table, and what reading it took."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from needlepoint.access import AccessPlan, Rows
@@ -11,7 +11,8 @@ from needlepoint.objects import Identity, OpenObject, is_url
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.read.page_reader import ReadStats
 from needlepoint.predicate import Predicate
-from needlepoint.query.cache.card_cache import Cards
+from needlepoint.query.cache.card_cache import CardCache
+from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.scan.cost_model import Costs, Native, by_pages, by_row_groups, scan_seconds
 from needlepoint.tables.model import File
 from needlepoint.tables.snapshots import Snapshot
@@ -20,7 +21,7 @@ from needlepoint.tables.snapshots import Snapshot
 FEW_FILES, FEW_ROWS = 2, 1000
 
 
-class Held(Protocol):
+class HeldVersion(Protocol):
     """A version of a file that stays readable while the query runs."""
 
     @property
@@ -35,32 +36,36 @@ class Held(Protocol):
         """Raise FileChanged when it did not stay."""
 
 
-@dataclass(slots=True)
-class Reading:
-    """What is to be read of one table, and afterwards what was. `opaque` columns DataFusion must not prune by; in those
-    of `zeros` every zero is to have the same sign. `held` are versions of files, by path, that are read in the place of
-    what lies there; scans find them at `sources`. Without `constants`, DataFusion does not learn that partition columns
-    are constant in a file (table_provider.py)."""
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What is to be read of one table.
+
+    unprunable   columns that DataFusion must not prune by
+    zeros        columns in which every zero gets the same sign
+    constants    whether DataFusion learns that partition columns are constant in a file (table_provider.py)
+    widened      files of which whole row groups are read
+    overruled    files that are scanned though only some rows are wanted, because that is faster
+    may_list     whether DataFusion may list the directory
+    held         versions of files, by path, that are read in place of what is at the path; scans find them at `sources`
+    pruning      how the access plan was found
+    """
 
     snapshot: Snapshot
     columns: frozenset[str]
     predicate: Predicate
-    plan: AccessPlan
+    access: AccessPlan
     costs: Costs
-    opaque: frozenset[str] = frozenset()
+    unprunable: frozenset[str] = frozenset()
     zeros: Mapping[str, float] = field(default_factory=dict)
     constants: bool = True
-    stats: list[ReadStats] = field(default_factory=list)
-    scanned: list[File] = field(default_factory=list)
-    paged: list[File] = field(default_factory=list)
+    scanned: tuple[File, ...] = ()
+    paged: tuple[File, ...] = ()
     widened: int = 0
-    sifted: int = 0
     overruled: int = 0
-    listed: bool = False
     may_list: bool = True
-    matched: int = 0  # rows read by page that were handed on
-    held: dict[str, Held] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
+    held: Mapping[str, HeldVersion] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    pruning: PruningResult | None = None
 
     @property
     def remote(self) -> bool:
@@ -77,43 +82,62 @@ class Reading:
         """The wanted columns that are in the files and not in their paths, in the table's order."""
         return [name for name in self.snapshot.table.data_columns if name in self.columns]
 
+    def with_access(self, access: AccessPlan) -> ScanPlan:
+        files = self.snapshot.files
+        scanned = tuple(files[position] for position in access.scanned())
+        return replace(self, access=access, scanned=scanned, paged=tuple(files[position] for position in access.rows))
 
-def settle(reading: Reading, cards: Cards, native: Native, access: str = "auto") -> None:
+
+@dataclass(frozen=True, slots=True)
+class ScanMetrics:
+    """What reading a table took.
+
+    reads     of pages
+    sifted    files of which the columns of the predicate were read first
+    matched   rows read by page that were handed on
+    listed    whether DataFusion listed the directory
+    """
+
+    reads: tuple[ReadStats, ...] = ()
+    sifted: int = 0
+    matched: int = 0
+    listed: bool = False
+
+
+def choose_access(scan: ScanPlan, cards: CardCache, native: Native, access: str = "auto") -> ScanPlan:
     """Pages, row groups or the native scan for each file of which only some rows are wanted.
 
     `access` overrides the estimates: `pages` reads by page wherever it can, `scan` never does.
     """
-    files = reading.snapshot.files
+    files, rows = scan.snapshot.files, scan.access.rows
     scans: list[int] = []
-    weighed: dict[int, _Weighed] = {}
-    columns = reading.stored_columns()
-    few = len(reading.plan.rows) <= FEW_FILES and sum(rows.count for rows in reading.plan.rows.values()) <= FEW_ROWS
-    cards_of = {position: cards.get(files[position]) for position in reading.plan.rows}
-    for position, card in cards_of.items():
+    weighed: dict[int, _Estimates] = {}
+    overruled = 0
+    columns = scan.stored_columns()
+    few = len(rows) <= FEW_FILES and sum(each.count for each in rows.values()) <= FEW_ROWS
+    for position in rows:
+        card = cards.get(files[position])
         if card is None or access == "scan":
             scans.append(position)
         elif access == "auto" and not few:
-            weighed[position] = _weigh(reading, card, columns, position, native)
+            weighed[position] = _weigh(scan, card, columns, position, native)
     if weighed:
-        share = reading.costs.in_parallel(1.0, len(weighed))
+        share = scan.costs.in_parallel(1.0, len(weighed))
         savings = {
             at: each.seconds * share - each.scan for at, each in weighed.items() if each.seconds * share > each.scan
         }
-        base = reading.costs.scan + native.values * reading.costs.scan_value
+        base = scan.costs.scan + native.values * scan.costs.scan_value
         # Scanning at all has its price, which is paid once, and is paid already where some file is scanned anyway.
-        if scans or reading.plan.scanned() or sum(savings.values()) > base:
+        if scans or scan.access.scanned() or sum(savings.values()) > base:
             scans += savings
-            reading.overruled = len(savings)
+            overruled = len(savings)
     widened = {at: each.wider for at, each in weighed.items() if each.wider is not None and at not in scans}
-    reading.plan = reading.plan.scanning(scans) if scans else reading.plan
-    reading.plan = reading.plan.widened(widened)
-    reading.widened = len(widened)
-    reading.scanned = [files[position] for position in reading.plan.scanned()]
-    reading.paged = [files[position] for position in reading.plan.rows]
+    chosen = scan.access.scanning(scans) if scans else scan.access
+    return replace(scan.with_access(chosen.widened(widened)), widened=len(widened), overruled=overruled)
 
 
 @dataclass(frozen=True, slots=True)
-class _Weighed:
+class _Estimates:
     """How long a file takes by page, or by row group if `wider` says which rows that are, and by the native scan."""
 
     seconds: float
@@ -121,8 +145,8 @@ class _Weighed:
     scan: float
 
 
-def _weigh(reading: Reading, card: FileCard, columns: Sequence[str], position: int, native: Native) -> _Weighed:
-    rows, costs = reading.plan.rows[position], reading.costs
+def _weigh(scan: ScanPlan, card: FileCard, columns: Sequence[str], position: int, native: Native) -> _Estimates:
+    rows, costs = scan.access.rows[position], scan.costs
     columns = [name for name in columns if card.has(name)]
     pages, wider = by_pages(card, columns, rows), None
     seconds = pages.seconds(costs)
@@ -130,5 +154,5 @@ def _weigh(reading: Reading, card: FileCard, columns: Sequence[str], position: i
         all_rows, whole = by_row_groups(card, columns, rows)
         if whole.seconds(costs) < seconds:
             wider, seconds = all_rows, whole.seconds(costs)
-    scan = scan_seconds(card, columns, rows, pages if position in reading.plan.rough else None, native, costs)
-    return _Weighed(seconds, wider, scan)
+    bounded = pages if position in scan.access.rough else None
+    return _Estimates(seconds, wider, scan_seconds(card, columns, rows, bounded, native, costs))

@@ -25,15 +25,17 @@ from needlepoint import forks
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, SqlError, UsageError
 from needlepoint.query.cache.card_cache import SentCards
-from needlepoint.query.cache.table_state import Prepared
+from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import footers, session
 from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, look_into
 from needlepoint.query.datafusion.native_scan import NativeScans
-from needlepoint.query.datafusion.session import Care
+from needlepoint.query.datafusion.planner import LogicalQuery
+from needlepoint.query.datafusion.session import SessionOptions
+from needlepoint.query.datafusion.session_options import Attempt, session_options
 from needlepoint.query.datafusion.unreadable import unreadable
-from needlepoint.query.engine import Attempt, Engine, Understood, care_for
+from needlepoint.query.engine import Engine
 from needlepoint.query.scan.page_reader import read_pages
-from needlepoint.query.scan.scan_plan import FEW_ROWS, Reading
+from needlepoint.query.scan.scan_plan import FEW_ROWS, ScanPlan
 from needlepoint.query.scan.table_provider import (
     FILES_WORTH_A_LISTING,
     arms,
@@ -64,30 +66,29 @@ _CLOCKS, _FUNCTION = {"now", "current_date", "current_time"}, "ScalarFunction"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some files of a table and the question to them. Can be pickled."""
+    """Some files of a table, and the condition. Can be pickled."""
 
-    reading: Reading
+    scan: ScanPlan
     cards: dict[str, bytes]
     query: str
     schema: pa.Schema
-    care: Care
+    options: SessionOptions
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows that match, with the plan's schema. FileChanged when a file is not the one that was
         planned for; rows that came before that do not count."""
-        reading, table = self.reading, self.reading.snapshot.table
+        scan, table = self.scan, self.scan.snapshot.table
         try:
             with clear_error(self.query, lambda: [table.name]):
-                if not reading.remote:  # there the check costs requests, and the one after the scan tells all the same
-                    check_present(reading)
-                check_sound(reading)
-                pages = read_pages(reading, SentCards(self.cards))
+                if not scan.remote:  # there the check costs requests, and the one after the scan tells all the same
+                    check_present(scan)
+                check_sound(scan)
+                pages = read_pages(scan, SentCards(self.cards)).rows
                 if pages is not None and pages.num_rows:
-                    yield from self._matching(functools.partial(page_arm, reading, pages))
-                for files in arms(reading):
-                    scan = functools.partial(native_arm, reading, files, _natives())
-                    yield from self._matching(scan)
-                check_present(reading)
+                    yield from self._matching(functools.partial(page_arm, scan, pages))
+                for files in arms(scan):
+                    yield from self._matching(functools.partial(native_arm, scan, files, _natives()))
+                check_present(scan)
         except FileChanged as error:
             raise FileChanged(
                 error.path,
@@ -100,7 +101,7 @@ class Part:
         again without pushdown, for files that cannot be read with it, the rows come in the same order."""
         seen = 0
         try:
-            for batch in self._run(made, self.care):
+            for batch in self._run(made, self.options):
                 seen += batch.num_rows
                 yield batch
             return
@@ -108,9 +109,9 @@ class Part:
             raise
         except BaseException as error:  # DataFusion's panics are no Exceptions
             try:
-                look_into(error, [self.reading])
+                look_into(error, [self.scan])
             except (CannotSkip, EngineFault):
-                plain = replace(self.care, statistics=False, pushdown=False)
+                plain = replace(self.options, statistics=False, pushdown=False)
         for batch in self._plainly(made, plain):
             known = min(seen, batch.num_rows)
             seen -= known
@@ -118,26 +119,26 @@ class Part:
                 yield batch.slice(known)
 
     def _plainly(
-        self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame], care: Care
+        self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame], options: SessionOptions
     ) -> Iterator[pa.RecordBatch]:
         """Once more; a file that cannot be read now is damaged."""
         try:
-            yield from self._run(made, care)
+            yield from self._run(made, options)
         except (GeneratorExit, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             try:
-                look_into(error, [self.reading])
+                look_into(error, [self.scan])
             except CannotSkip as failure:
-                raise unreadable(failure, failure.readings) from error
+                raise unreadable(failure, failure.scans) from error
 
     def _run(
-        self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame], care: Care
+        self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame], options: SessionOptions
     ) -> Iterator[pa.RecordBatch]:
-        if footers.are_stale([self.reading]):
-            care = replace(care, footers=False, statistics=False)
-        context = _context(care)
-        with session.tables({self.reading.snapshot.table.name: datafusion.Table(made(context))}):
+        if footers.are_stale([self.scan]):
+            options = replace(options, footers=False, statistics=False)
+        context = _context(options)
+        with session.tables({self.scan.snapshot.table.name: datafusion.Table(made(context))}):
             frame = nesting.frame(context, self.query)
         for batch in frame.execute_stream():
             found = batch.to_pyarrow()
@@ -155,9 +156,9 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @functools.cache
-def _context(care: Care) -> datafusion.SessionContext:
+def _context(options: SessionOptions) -> datafusion.SessionContext:
     """Other parts have the other cores."""
-    return session.make_context(care, threads=1)
+    return session.make_context(options, threads=1)
 
 
 @functools.cache
@@ -202,32 +203,32 @@ class ReadPlan:
 def plan_read(engine: Engine, name: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
     """Plan `SELECT columns FROM name WHERE where`; `where` is a condition of the table's own columns."""
     # Who reads a part has no use for what is open here.
-    return engine.retried(lambda _: _plan_once(engine, name, where, columns), holding=False)
+    return engine.with_replan(lambda _: _plan_once(engine, name, where, columns), holding=False)
 
 
 def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[str] | None) -> ReadPlan:
-    prepared = engine.prepare(name)
-    snapshot = prepared.snapshot
+    state = engine.state(name)
+    snapshot = state.snapshot
     chosen = ", ".join(map(quoted, _columns(snapshot.table, columns)))
     query = conditional(f"SELECT {chosen} FROM {quoted(name)}", where)
-    understood = understand(engine, prepared, query, where)
+    logical = plan_condition(engine, state, query, where)
     parts: list[Part] = []
     paged = scanned = rows = 0
-    if (request := understood.asked.get(name)) is not None:
-        request = request.hiding((), prepared.zeros(understood.zeros))
-        reading, _ = engine.narrow(prepared, request, pushdown=not request.nested)
-        care = care_for([reading], attempt=Attempt.WHOLE if request.nested else Attempt.FIRST)
-        for positions in _cut(reading):
-            own = _of_files(reading, positions)
-            cards = {file.path: _stored_card(prepared, file) for file in own.paged}
-            parts.append(Part(own, cards, understood.query, understood.schema, care))
-        paged, scanned = len(reading.paged), len(reading.scanned)
-        rows = sum(each.count for each in reading.plan.rows.values())
+    if (request := logical.requests.get(name)) is not None:
+        request = request.hiding((), state.zeros(logical.zeros))
+        scan = engine.plan_scan(state, request, pushdown=not request.nested)
+        options = session_options([scan], attempt=Attempt.WHOLE if request.nested else Attempt.FIRST)
+        for positions in _cut(scan):
+            own = _of_files(scan, positions)
+            cards = {file.path: _stored_card(state, file) for file in own.paged}
+            parts.append(Part(own, cards, logical.query, logical.schema, options))
+        paged, scanned = len(scan.paged), len(scan.scanned)
+        rows = sum(each.count for each in scan.access.rows.values())
     paths = tuple(file.path for file in snapshot.files)
     return ReadPlan(
         snapshot.table,
-        understood.schema,
-        understood.query,
+        logical.schema,
+        logical.query,
         tuple(parts),
         paths,
         paged,
@@ -238,20 +239,20 @@ def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[s
 
 
 def conditional(query: str, where: str | None) -> str:
-    """The query with a condition, which need not be one: see `understand`."""
+    """The query with a condition, which need not be one: see `plan_condition`."""
     if where is None:
         return query
     _check_text(where)
     return f"{query} WHERE (\n{where}\n)"  # on lines of its own: it may end with a comment
 
 
-def understand(engine: Engine, prepared: Prepared, query: str, where: str | None) -> Understood:
+def plan_condition(engine: Engine, state: TableState, query: str, where: str | None) -> LogicalQuery:
     """What a query with nothing but this condition asks of a table. SqlError when it is more than that."""
-    name = prepared.snapshot.table.name
+    name = state.snapshot.table.name
     with clear_error(query if where is None else where, lambda: [name], above=0 if where is None else LINES_ABOVE):
-        understood = engine.understand(query, None, [], {name: prepared})
-    _check_plan(understood, where)
-    return understood
+        logical = engine.plan_sql(query, state)
+    _check_plan(logical, where)
+    return logical
 
 
 def _columns(table: Table, columns: Sequence[str] | None) -> Sequence[str]:
@@ -281,11 +282,11 @@ def _check_text(where: str) -> None:
         raise SqlError("the condition has a subquery.", hint="Name the values themselves, as in id IN (1, 2).")
 
 
-def _check_plan(understood: Understood, where: str | None) -> None:
+def _check_plan(logical: LogicalQuery, where: str | None) -> None:
     """It must be what a reader of single files can answer: a row comes in, that row or nothing goes out, whenever it
     is asked."""
     shape = []
-    plan = understood.written
+    plan = logical.written
     while True:
         shape.append(type(plan.to_variant()).__name__)
         below = plan.inputs()
@@ -293,22 +294,22 @@ def _check_plan(understood: Understood, where: str | None) -> None:
             break
         plan = below[0]
     wanted = ["Projection", "TableScan"] if where is None else ["Projection", "Filter", "TableScan"]
-    if shape != wanted or any(map(_is_subquery, _condition_parts(understood))):
+    if shape != wanted or any(map(_is_subquery, _condition_parts(logical))):
         raise SqlError(f"'{where}' is more than a condition.", hint="Give what stands between WHERE and GROUP BY.")
-    if understood.scores:
+    if logical.scores:
         raise SqlError("score compares with all texts, a condition sees one row.", hint="Ask for it with lake.sql.")
-    if clocks := sorted(called(understood) & _CLOCKS):
+    if clocks := sorted(called(logical) & _CLOCKS):
         # Each task would look at its own clock, and the plan was made by another.
         raise SqlError(f"{clocks[0]}() is another time at every look.", hint="Write the time as a literal.")
 
 
-def called(understood: Understood) -> set[str]:
+def called(logical: LogicalQuery) -> set[str]:
     """The functions that the condition of a query calls, as it was written."""
-    return {part.rex_call_operator() for part in _condition_parts(understood) if part.variant_name() == _FUNCTION}
+    return {part.rex_call_operator() for part in _condition_parts(logical) if part.variant_name() == _FUNCTION}
 
 
-def _condition_parts(understood: Understood) -> Iterator[Any]:
-    for below in understood.written.inputs():
+def _condition_parts(logical: LogicalQuery) -> Iterator[Any]:
+    for below in logical.written.inputs():
         node = below.to_variant()
         if type(node).__name__ == "Filter":
             yield from parts_of(node.predicate())
@@ -318,15 +319,15 @@ def _is_subquery(part: Any) -> bool:
     return part.variant_name() in ("ScalarSubquery", "InSubquery", "Exists", "SetComparison")
 
 
-def _cut(reading: Reading) -> Iterator[list[int]]:
+def _cut(scan: ScanPlan) -> Iterator[list[int]]:
     """Positions of files that are read together. Files that share partition values stay neighbours."""
     part: list[int] = []
     size = 0
-    wanted = [*reading.plan.scanned(), *reading.plan.rows]
-    files = reading.snapshot.files
-    partition = reading.snapshot.partition
+    wanted = [*scan.access.scanned(), *scan.access.rows]
+    files = scan.snapshot.files
+    partition = scan.snapshot.partition
     for position in sorted(wanted, key=lambda position: (partition(files[position]), files[position].path)):
-        paged = position in reading.plan.rows
+        paged = position in scan.access.rows
         weight = BYTES_IN_A_PART // FILES_IN_A_PART if paged else files[position].identity.size
         if part and (size + weight > BYTES_IN_A_PART or len(part) == FILES_IN_A_PART):
             yield part
@@ -337,9 +338,9 @@ def _cut(reading: Reading) -> Iterator[list[int]]:
         yield part
 
 
-def _of_files(reading: Reading, positions: Sequence[int]) -> Reading:
-    """The part of a reading that concerns the files at these positions."""
-    snapshot, plan = reading.snapshot, reading.plan
+def _of_files(scan: ScanPlan, positions: Sequence[int]) -> ScanPlan:
+    """The part of a plan that concerns the files at these positions."""
+    snapshot, plan = scan.snapshot, scan.access
     files = tuple(
         replace(file, identity=file.identity.elsewhere()) for file in (snapshot.files[at] for at in positions)
     )
@@ -358,13 +359,11 @@ def _of_files(reading: Reading, positions: Sequence[int]) -> Reading:
         groups={file.path: snapshot.groups[file.path] for file in files} if snapshot.groups else {},
         listable=False,
     )
-    scanned = [files[number] for number in own.scanned()]
-    paged = [files[number] for number in own.rows]
-    return replace(reading, snapshot=seen, plan=own, stats=[], scanned=scanned, paged=paged)
+    return replace(scan, snapshot=seen, pruning=None).with_access(own)
 
 
-def _stored_card(prepared: Prepared, file: File) -> bytes:
-    stored = None if file.id is None else prepared.registry.card(file.id)
+def _stored_card(state: TableState, file: File) -> bytes:
+    stored = None if file.id is None else state.registry.card(file.id)
     if stored is None:
         raise FileChanged(file.path, "lost its card")
     return stored

@@ -54,7 +54,7 @@ _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 class Request:
     """What one query needs of one table, over all the places where it scans it.
 
-    `opaque` are the columns that DataFusion must not prune by: wide decimals, and floats whose predicates depend on
+    `unprunable` are the columns that DataFusion must not prune by: wide decimals, and floats whose predicates depend on
     where NaN stands in the order or on the sign of zero. `zeros` has those in which DataFusion would tell -0.0 from
     0.0, with the one it looks for. `nested` says that some predicate is about a list, struct or map. `together` are the
     columns that stand in one condition with another one.
@@ -62,7 +62,7 @@ class Request:
 
     columns: frozenset[str]
     predicate: Predicate
-    opaque: frozenset[str] = frozenset()
+    unprunable: frozenset[str] = frozenset()
     nested: bool = False
     zeros: Mapping[str, float] = field(default_factory=dict)
     together: frozenset[str] = frozenset()
@@ -70,7 +70,7 @@ class Request:
     def hiding(self, columns: Iterable[str], zeros: Mapping[str, float]) -> Request:
         """The request of a query in which DataFusion must prune by none of these columns, and looks for these zeros."""
         known = {name: zero for name, zero in zeros.items() if name in self.columns}
-        return replace(self, opaque=self.opaque.union(columns, known), zeros=known)
+        return replace(self, unprunable=self.unprunable.union(columns, known), zeros=known)
 
 
 Types = Mapping[str, pa.DataType]
@@ -106,10 +106,10 @@ def _either(found: list[Request]) -> Request:
     if len(found) == 1:
         return found[0]
     columns = frozenset[str]().union(*(request.columns for request in found))
-    opaque = frozenset[str]().union(*(request.opaque for request in found))
+    unprunable = frozenset[str]().union(*(request.unprunable for request in found))
     nested = any(request.nested for request in found)
     together = frozenset[str]().union(*(request.together for request in found))
-    return Request(columns, Or(tuple(request.predicate for request in found)), opaque, nested, together=together)
+    return Request(columns, Or(tuple(request.predicate for request in found)), unprunable, nested, together=together)
 
 
 def _scans(plan: Any) -> Iterator[Any]:
@@ -129,7 +129,7 @@ def _request(scan: Any, types: Types) -> Request:
     predicate = _with_float_ranges(And(tuple(convert(expression) for expression in scan.filters())), types)
     nested = any(pa.types.is_nested(types[name]) for name in convert.columns)
     return Request(
-        columns | convert.columns, predicate, convert.opaque, nested, together=_together(scan.filters(), types)
+        columns | convert.columns, predicate, convert.unprunable, nested, together=_together(scan.filters(), types)
     )
 
 
@@ -186,7 +186,7 @@ class _Converter:
         return frozenset(self._mentions)
 
     @property
-    def opaque(self) -> frozenset[str]:
+    def unprunable(self) -> frozenset[str]:
         """Columns whose statistics mislead, but for float columns of which all that is asked is equality with a number
         other than zero, or NULL. A bloom filter tells -0.0 from 0.0."""
         return frozenset(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import pyarrow as pa
 import pytest
 
 from needlepoint.errors import SqlError, UnknownName
 from needlepoint.query.datafusion.errors import translate
+from needlepoint.query.point_lookup import recognise
 from needlepoint.query.scan.scan_tasks import conditional
-from needlepoint.query.shortcut import recognise
 from needlepoint.query.sql.patterns import LONGEST_PIECE, MOST_PIECES, of_like, of_regex, of_text
 from needlepoint.query.sql.statements import parse
 
@@ -25,17 +24,13 @@ def _refused(call: Callable[[], object]) -> None:
         call()
 
 
-def _nothing(name: str) -> None:
-    return None
-
-
 LOOKUP = "SELECT a FROM t WHERE id = 5"
 CASES: dict[str, Callable[[], object]] = {
-    "blank lines before a comment": lambda: recognise(LOOKUP + "\n" * LENGTH + "-- a comment", _nothing),
-    "blank lines before the end": lambda: recognise(LOOKUP + "\n" * LENGTH + ";" + "\n" * LENGTH + "x", _nothing),
-    "spaces between words": lambda: recognise("SELECT a" + " " * LENGTH + ", b" + " " * LENGTH + "x", _nothing),
-    "a list that does not end": lambda: recognise(LOOKUP[:-3] + "IN (" + "12345, " * (LENGTH // 7) + "x", _nothing),
-    "columns that do not end": lambda: recognise("SELECT " + "abc, " * (LENGTH // 5) + "FROM t", _nothing),
+    "blank lines before a comment": lambda: recognise(LOOKUP + "\n" * LENGTH + "-- a comment"),
+    "blank lines before the end": lambda: recognise(LOOKUP + "\n" * LENGTH + ";" + "\n" * LENGTH + "x"),
+    "spaces between words": lambda: recognise("SELECT a" + " " * LENGTH + ", b" + " " * LENGTH + "x"),
+    "a list that does not end": lambda: recognise(LOOKUP[:-3] + "IN (" + "12345, " * (LENGTH // 7) + "x"),
+    "columns that do not end": lambda: recognise("SELECT " + "abc, " * (LENGTH // 5) + "FROM t"),
     "a like of letters": lambda: of_like("a" * LENGTH),
     "a like of pieces": lambda: of_like("a%" * (LENGTH // 2)),
     "a regex of letters": lambda: of_regex("a" * LENGTH),
@@ -75,8 +70,8 @@ def test_a_misspelt_name_is_compared_with_others_when_it_is_short() -> None:
 
 def test_a_lookup_may_end_with_a_semicolon_and_spaces() -> None:
     for end in ("", ";", " ; ", "\n\n;\n"):
-        assert recognise(LOOKUP + end, {"t": {"a": pa.int64(), "id": pa.int64()}}.get) is not None
-    assert recognise(LOOKUP + ";;", {"t": {"a": pa.int64(), "id": pa.int64()}}.get) is None
+        assert recognise(LOOKUP + end) is not None
+    assert recognise(LOOKUP + ";;") is None
 
 
 def test_of_a_long_pattern_its_first_pieces_are_asked() -> None:

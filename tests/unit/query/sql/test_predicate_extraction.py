@@ -183,13 +183,13 @@ def test_a_hidden_scan_of_one_table_does_not_widen_another(context) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "opaque"),
+    ("where", "unprunable"),
     [("f = 1.5", set()), ("f IN (1, 2)", set()), ("f IS NULL", set()), ("f > 1", {"f"}), ("f = 'NaN'", {"f"}),
      ("f <> 1", {"f"}), ("abs(f) = 1", {"f"}), ("f = 1 AND f32 > 2", {"f32"}), ("f = 1 AND f + 1 > 2", {"f"}),
      ("NOT (f = 1)", {"f"}), ("id > 1", set())],
 )  # fmt: skip
-def test_float_columns_whose_nan_matters_are_noticed(context, where: str, opaque: set[str]) -> None:
-    assert ask(context, f"SELECT id FROM t WHERE {where}")["t"].opaque == opaque
+def test_float_columns_whose_nan_matters_are_noticed(context, where: str, unprunable: set[str]) -> None:
+    assert ask(context, f"SELECT id FROM t WHERE {where}")["t"].unprunable == unprunable
 
 
 def test_many_alternatives_ask_for_their_values(context) -> None:

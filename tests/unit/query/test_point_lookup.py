@@ -9,7 +9,7 @@ from tests.lakes import write
 
 import needlepoint
 from needlepoint.query import engine
-from needlepoint.query.shortcut import recognise
+from needlepoint.query.point_lookup import PointLookup, recognise
 
 TYPES = {"id": pa.int64(), "small": pa.uint8(), "s": pa.string(), "f": pa.float64(), "d": pa.decimal128(9, 2)}
 RECOGNISED = [
@@ -18,13 +18,21 @@ RECOGNISED = [
     "SELECT s FROM t WHERE id IN (5)",
     "SELECT s, small FROM t WHERE id in ( 5,6 , 5 )",
     "SELECT id FROM t WHERE s IN ('a', '', 'x,y')",
-    "SELECT id FROM t WHERE small IN (1, 300)",
     "SELECT * FROM t WHERE s = 'b'",
     "SELECT s FROM t WHERE s = ''",
-    "SELECT id FROM t WHERE small = 300",
+    "SELECT s FROM t WHERE id = $id",
+    "SELECT id FROM t WHERE s IN ($text, $empty)",
     "SELECT f, d FROM t WHERE id = 7",
 ]
 LEFT_TO_DATAFUSION = [
+    "SELECT id FROM t WHERE small IN (1, 300)",
+    "SELECT id FROM t WHERE small = 300",
+    "SELECT id FROM t WHERE small = $large",
+    "SELECT s FROM t WHERE id = $text",
+    "SELECT s FROM t WHERE id = $nothing",
+    "SELECT s FROM t WHERE id = $yes",
+    "SELECT s FROM t WHERE id = $missing",
+    "SELECT s FROM t WHERE id IN ($id, 6)",
     "SELECT s FROM t WHERE id = -5",
     "SELECT s FROM t WHERE id = 5.0",
     "SELECT s FROM t WHERE id IN (5, 6.0)",
@@ -46,18 +54,26 @@ LEFT_TO_DATAFUSION = [
     'SELECT "s" FROM t WHERE id = 5',
     "SELECT s FROM v WHERE id = 5",
 ]
+PARAMETERS = {"id": 5, "text": "a", "empty": "", "large": 300, "nothing": None, "yes": True}
+
+
+def look_up(query: str) -> PointLookup | None:
+    form = recognise(query)
+    if form is None or form.table != "t":
+        return None
+    return form.lookup(TYPES, {name: pa.scalar(value) for name, value in PARAMETERS.items()})
 
 
 @pytest.mark.parametrize("query", RECOGNISED)
 def test_lookups_are_recognised(query: str) -> None:
-    assert recognise(query, {"t": TYPES}.get) is not None
+    assert look_up(query) is not None
 
 
 @pytest.mark.parametrize(
     "query", [*LEFT_TO_DATAFUSION, "SELECT nope FROM t WHERE id = 5", "SELECT s FROM t WHERE x = 5"]
 )
 def test_anything_else_is_not(query: str) -> None:
-    assert recognise(query, {"t": TYPES}.get) is None
+    assert look_up(query) is None
 
 
 def test_the_answer_is_the_same_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,13 +94,13 @@ def test_the_answer_is_the_same_either_way(tmp_path: Path, monkeypatch: pytest.M
         answers = {}
         for query in [*RECOGNISED, *LEFT_TO_DATAFUSION]:
             try:
-                answers[query] = lake.sql(query).to_arrow()
+                answers[query] = lake.sql(query, PARAMETERS).to_arrow()
             except needlepoint.SqlError as error:
                 answers[query] = str(error)
         monkeypatch.setattr(engine, "recognise", lambda *_: None)
         for query, answer in answers.items():
             try:
-                expected = lake.sql(query).to_arrow()
+                expected = lake.sql(query, PARAMETERS).to_arrow()
                 assert answer.schema.types == expected.schema.types, query
                 # No order was asked for.
                 assert sorted(map(str, answer.to_pylist())) == sorted(map(str, expected.to_pylist())), query

@@ -1,0 +1,162 @@
+"""SQL planned against tables without files: what a query asks of each table, before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import datafusion
+import pyarrow as pa
+
+from needlepoint.query.cache.table_state import TableState
+from needlepoint.query.datafusion import session
+from needlepoint.query.datafusion.scoring import Score, scores
+from needlepoint.query.datafusion.session import SessionOptions
+from needlepoint.query.sql import literals, nesting
+from needlepoint.query.sql.parameters import for_datafusion
+from needlepoint.query.sql.plan_facts import PlanFacts, Zeros, has_subqueries, listed_zeros, plan_facts
+from needlepoint.query.sql.predicate_extraction import Request, requests
+from needlepoint.query.sql.views import Broken, View, define
+
+Parameters = Mapping[str, Any]
+
+_OWN_FILTERS = PlanFacts(own_filters=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalQuery:
+    """What DataFusion says of a query.
+
+    query, views   as they are run: it is decided which literals are decimals
+    requests       what it asks of each table
+    schema         of the answer
+    written        the plan before it is optimized
+    facts, zeros   of the optimized plan
+    scores         what is to be scored
+    """
+
+    query: str
+    views: list[View]
+    requests: dict[str, Request]
+    schema: pa.Schema
+    written: datafusion.LogicalPlan
+    facts: PlanFacts
+    zeros: Zeros
+    scores: tuple[Score, ...]
+
+
+class Planner:
+    """`names` lists tables and views, for the texts of errors."""
+
+    def __init__(self, context: datafusion.SessionContext, names: Callable[[], list[str]]) -> None:
+        self._names = names
+        self._context = context
+        self._shown = session.make_context(SessionOptions(), subqueries_as_joins=True)
+        self._coerced = session.make_context(
+            SessionOptions(), subqueries_as_joins=True, without_rules=literals.IN_THE_WAY
+        )
+
+    def plan(
+        self,
+        query: str,
+        parameters: Parameters | None,
+        views: list[View],
+        tables: Mapping[str, TableState],
+        scale: int = 0,
+    ) -> LogicalQuery:
+        """Plan a query. Its decimal literals have at least this scale."""
+        types = {name: state.types for name, state in tables.items()}
+        written: dict[str, str] = {}
+
+        def with_decimals(view: str) -> str:
+            written[view] = self._with_decimals(view, None, types, scale)
+            return written[view]
+
+        stubs = {name: state.stub for name, state in tables.items()}
+        with self.tables(self._context, views, stubs, with_decimals):
+            query = self._with_decimals(query, parameters, types, scale)
+            frame = self.frame(self._context, query, parameters)
+            plan = frame.optimized_logical_plan()
+            drawn = plan.display_indent()
+            asked, wanted = requests(plan, drawn, types), scores(plan, drawn, types)
+            facts = plan_facts(plan)
+            zeros = [*listed_zeros(plan)]
+            if has_subqueries(drawn):
+                shown = self._with_subqueries(query, parameters)
+                facts = PlanFacts.careful() if shown is None else facts | plan_facts(shown) | _OWN_FILTERS
+                zeros += () if shown is None else listed_zeros(shown)
+            # The plan as it is written has types from before coercion: of a UNION, those of its first arm.
+            schema = _without_views(self._context.create_dataframe_from_logical_plan(plan).schema())
+            decided = [(name, written.get(view, view)) for name, view in views]
+            return LogicalQuery(query, decided, asked, schema, frame.logical_plan(), facts, zeros, wanted)
+
+    @contextmanager
+    def tables(
+        self,
+        context: datafusion.SessionContext,
+        views: list[View],
+        found: dict[str, datafusion.Table],
+        written: Callable[[str], str] = lambda view: view,
+    ) -> Iterator[None]:
+        """Inside, names in SQL mean these tables, and the views over them, whose queries are written so."""
+        with session.tables(found):
+            session.remember(found)
+            broken = Broken(self._names)
+            define(views, found, lambda query: self.frame(context, written(query), None), broken)
+            try:
+                yield
+            except Exception as failure:
+                if why := broken.error(failure):
+                    raise why from failure
+                raise
+
+    def frame(
+        self, context: datafusion.SessionContext, query: str, parameters: Parameters | None
+    ) -> datafusion.DataFrame:
+        return nesting.frame(context, query, for_datafusion(query, parameters))
+
+    def _with_subqueries(self, query: str, parameters: Parameters | None) -> datafusion.LogicalPlan | None:
+        """The plan of a query in which scalar subqueries are joins, if they can be."""
+        try:
+            return self.frame(self._shown, query, parameters).optimized_logical_plan()
+        except Exception:
+            return None
+
+    def _with_decimals(
+        self,
+        query: str,
+        parameters: Parameters | None,
+        tables: Mapping[str, Mapping[str, pa.DataType]],
+        scale: int,
+    ) -> str:
+        """The query with the literals that meet decimals as such."""
+        if not any(pa.types.is_decimal(type) for types in tables.values() for type in types.values()):
+            return query
+
+        columns = {name: type for types in tables.values() for name, type in types.items()}
+        return literals.resolved(
+            query,
+            self._coerced,
+            lambda text: self.frame(self._coerced, text, parameters),
+            plans=lambda text: self._can_plan(text, parameters),
+            parameters=parameters,
+            types=columns,
+            scale=scale,
+        )
+
+    def _can_plan(self, query: str, parameters: Parameters | None) -> bool:
+        """Whether a query can be planned. Where a decimal meets a literal of infinity that the plan for the literals
+        does not show, since it is of no use there, it cannot."""
+        try:
+            self.frame(self._context, query, parameters).optimized_logical_plan()
+        except Exception:
+            return False
+        return True
+
+
+def _without_views(schema: pa.Schema) -> pa.Schema:
+    """Texts and binaries as every library takes them."""
+    types = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    return pa.schema([field.with_type(types.get(field.type, field.type)) for field in schema], schema.metadata)

@@ -1,0 +1,74 @@
+"""Which switches of DataFusion a query needs for a right answer (`SessionOptions` says why)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+import pyarrow as pa
+
+from needlepoint.query.datafusion import footers
+from needlepoint.query.datafusion.session import SessionOptions
+from needlepoint.query.scan.scan_plan import ScanPlan
+from needlepoint.query.sql.plan_facts import PlanFacts
+from needlepoint.query.sql.predicate_extraction import misleads
+
+WORTH_PARTS = 10 << 20  # bytes; DataFusion cuts no smaller files
+
+
+class Attempt(Enum):
+    """How a query is run: as DataFusion does it best; with files that it reads whole, since it cannot skip rows in some
+    of them; and with as little of its optimizer as it takes, after a failure inside it."""
+
+    FIRST = "first"
+    WHOLE = "whole"
+    PLAIN = "plain"
+
+
+def session_options(
+    scans: Iterable[ScanPlan],
+    facts: PlanFacts = PlanFacts(),  # noqa: B008
+    attempt: Attempt = Attempt.FIRST,
+) -> SessionOptions:
+    """The switches of a query with this plan over these scans."""
+    scans = list(scans)
+    plain = attempt is not Attempt.FIRST
+    # What DataFusion remembers of a path can be of another version: of any object, of a local file that was replaced,
+    # and where an older version is held.
+    forgetful = any(scan.remote or scan.held for scan in scans) or footers.are_stale(scans)
+    misleading = any(map(_misleads, scans))
+    return SessionOptions(
+        statistics=not (forgetful or plain or misleading or (facts.extremes and any(map(_has_texts, scans)))),
+        top_groups=not misleading,
+        pushdown=not plain,
+        moves=attempt is not Attempt.PLAIN or facts.joins,
+        own_filters=attempt is not Attempt.PLAIN and not facts.shared_names,
+        equijoins=not facts.stacked_filters,
+        leaves=not facts.joins and all(map(_is_bare_scan, scans)),
+        sorted_parts=not (facts.unions or facts.outer_constants),
+        footers=not forgetful,
+        even=not any(map(_has_embedded, scans)),
+    )
+
+
+def _has_embedded(scan: ScanPlan) -> bool:
+    """Whether files that are large enough to be scanned by several cores hold indexes, too."""
+    embedded = any(index.embed for index in scan.snapshot.indexes)
+    return embedded and any(file.identity.size > WORTH_PARTS for file in scan.scanned)
+
+
+def _is_bare_scan(scan: ScanPlan) -> bool:
+    """Whether DataFusion sees the files as they are, without a projection of ours over them."""
+    return not (scan.snapshot.table.partitions or scan.unprunable or scan.paged)
+
+
+def _has_texts(scan: ScanPlan) -> bool:
+    """DataFusion cannot compare statistics of texts where files have them as different types, and takes the first."""
+    schema = scan.snapshot.table.schema
+    types = [schema.field(name).type for name in scan.columns]
+    return any(pa.types.is_string(type) or pa.types.is_binary(type) for type in types)
+
+
+def _misleads(scan: ScanPlan) -> bool:
+    schema = scan.snapshot.table.schema
+    return any(misleads(schema.field(name).type) for name in scan.columns)

@@ -1,0 +1,139 @@
+"""`table.get`: rows by key without SQL."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from needlepoint.errors import UsageError
+from needlepoint.query.engine import Engine
+from needlepoint.query.point_lookup import PointLookup
+from needlepoint.query.result import Result
+from needlepoint.query.sql.statements import quoted
+from needlepoint.tables.model import Table
+
+_INT64, _TEXT, _RANGE = pa.int64(), pa.string(), range(-(1 << 63), 1 << 63)
+
+
+def get(
+    engine: Engine, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None = None, in_order: bool = False
+) -> Result:
+    """The rows whose columns have these values; with `in_order`, in the order of the first key's values."""
+    if not keys:
+        raise UsageError("get needs at least one key.", hint="For example get(product_id=384209819).")
+    columns = [columns] if isinstance(columns, str) else columns
+    if columns is not None and len(set(columns)) < len(columns):
+        twice = next(column for column in columns if list(columns).count(column) > 1)
+        raise UsageError(f"column '{twice}' is asked for twice.", hint="Name each column once.")
+    if not in_order:
+        return engine.with_replan(lambda _: _get_once(engine, name, keys, columns))
+    table = engine.state(name).snapshot.table
+    wanted = list(columns) if columns is not None else table.schema.names
+    first = next(iter(keys))
+    with_key = [*wanted, *([] if first in wanted else [first])]
+    found = engine.with_replan(lambda _: _get_once(engine, name, keys, with_key))
+    return Result(_ordered(found.to_arrow(), first, _values(table, first, keys[first])).select(wanted), found.report)
+
+
+def _get_once(engine: Engine, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None) -> Result:
+    state = engine.state(name)
+    table, types = state.snapshot.table, state.types
+    wanted = tuple(types) if columns is None else tuple(columns)
+    for column in wanted:
+        if column not in types:
+            table.field(column)  # raises what is wrong with it
+    lookup = PointLookup(name, wanted, {column: _values(table, column, value) for column, value in keys.items()})
+    if any(pa.types.is_floating(array.type) for array in lookup.values.values()):  # NaN equals nothing, 0.0 is -0.0
+        return _by_sql(engine, lookup)
+    try:
+        found = engine.lookups.run(lookup, state)
+    except NotImplementedError as error:
+        raise UsageError(str(error)) from None
+    return found if isinstance(found, Result) else _by_sql(engine, lookup)
+
+
+def _by_sql(engine: Engine, lookup: PointLookup) -> Result:
+    conditions: list[str] = []
+    parameters: dict[str, Any] = {}
+    for position, (column, array) in enumerate(lookup.values.items()):
+        if pa.types.is_integer(array.type):
+            listed = ", ".join(map(str, array.to_pylist()))  # parsed faster than as many parameters
+            conditions.append(f"{quoted(column)} IN ({listed})" if len(array) else "FALSE")
+            continue
+        if pa.types.is_floating(array.type):
+            # In lists of four and more DataFusion 55 tells -0.0 from 0.0.
+            zeros = pa.array([0.0, -0.0] if 0.0 in array.to_pylist() else [], array.type)
+            array = pa.concat_arrays([array, zeros])
+        names = [f"p{position}_{number}" for number in range(len(array))]
+        parameters |= dict(zip(names, array, strict=True))
+        marks = ", ".join(f"${name}" for name in names)
+        conditions.append(f"{quoted(column)} IN ({marks})" if names else "FALSE")
+    selected, table = ", ".join(map(quoted, lookup.columns)), quoted(lookup.table)
+    return engine.sql(f"SELECT {selected} FROM {table} WHERE {' AND '.join(conditions)}", parameters)
+
+
+def _values(table: Table, column: str, value: Any) -> pa.Array:
+    """One value or a list of them as an array of the column's type; NULL equals nothing."""
+    field = table.field(column)
+    if (type(value) is int and field.type == _INT64 and value in _RANGE) or (
+        type(value) is str and field.type == _TEXT
+    ):
+        return pa.array([value], field.type)
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        several = value.to_pylist()
+    elif isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        several = [value]
+    else:
+        several = list(value)
+    several = [each.item() if isinstance(each, np.generic) else each for each in several]
+    try:
+        fitting = [each for each in several if each is not None and not _is_no_time(each)]
+        fitting = [_in_zone(each, field.type) for each in fitting if _fits(each, field.type)]
+        return pa.array(fitting, field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{value!r} is not a value of column '{column}', which is {field.type}.", hint=str(error)
+        ) from None
+
+
+def _is_no_time(value: Any) -> bool:
+    """pandas' NaT, which equals nothing, as NULL does."""
+    return isinstance(value, datetime.datetime) and bool(value != value)
+
+
+def _in_zone(value: Any, type: pa.DataType) -> Any:
+    """A clock time without a zone is one of the column's zone, as in SQL. Arrow would take it for one of UTC."""
+    zoned = pa.types.is_timestamp(type) and type.tz is not None
+    if not zoned or not isinstance(value, datetime.datetime) or value.tzinfo is not None:
+        return value
+    return pc.assume_timezone(pa.scalar(value, pa.timestamp(type.unit)), type.tz)
+
+
+def _fits(value: Any, type: pa.DataType) -> bool:
+    """Whether Arrow takes the value as it is. It would cut off what the type has no room for, and find another value;
+    7.5 equals no integer, and 2 ** 70 none of 64 bits."""
+    if pa.types.is_integer(type) and isinstance(value, int):
+        signed = bool(pa.types.is_signed_integer(type))
+        bits: int = type.bit_width
+        return -(1 << (bits - 1)) * signed <= value < 1 << (bits - signed)
+    if pa.types.is_integer(type) and isinstance(value, float | decimal.Decimal):
+        return math.isfinite(value) and value == int(value)
+    if isinstance(value, datetime.datetime):
+        if pa.types.is_date32(type):
+            return value.time() == datetime.time()
+        if pa.types.is_timestamp(type):
+            return value.microsecond % {"s": 1_000_000, "ms": 1_000}.get(type.unit, 1) == 0
+    return True
+
+
+def _ordered(rows: pa.Table, column: str, values: pa.Array) -> pa.Table:
+    """Rows in the order in which their values of the column were asked for."""
+    places = pc.index_in(rows.column(column), values)
+    return rows.take(pc.sort_indices(pa.table({"place": places}), sort_keys=[("place", "ascending")]))

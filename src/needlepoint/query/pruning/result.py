@@ -1,0 +1,28 @@
+"""What pruning found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from needlepoint.access import AccessPlan
+from needlepoint.parquet.read.page_reader import ReadStats
+from needlepoint.query.report.explain import IndexUse, StepReport
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The access plan after a step, the indexes that it considered, and what it read of files."""
+
+    access: AccessPlan
+    indexes: tuple[IndexUse, ...] = ()
+    reads: tuple[ReadStats, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PruningResult:
+    """The access plan after all steps, what each step ruled out, the indexes considered, and what the steps read."""
+
+    access: AccessPlan
+    steps: tuple[StepReport, ...] = ()
+    indexes: tuple[IndexUse, ...] = ()
+    reads: tuple[ReadStats, ...] = ()
