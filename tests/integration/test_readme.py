@@ -1,7 +1,9 @@
-"""The README is true: its session prints what it says, its Python runs, every command and document is named."""
+"""The README and the tutorial are true: sessions print what they show, Python runs, and links lead somewhere."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import subprocess
 import sys
@@ -17,10 +19,6 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-
-
 def steady(text: str) -> str:
     """Times and sizes differ from run to run; trailing blanks do not matter."""
     text = re.sub(r"\b[\d.,]+ (ms|s)\b", "TIME", text)
@@ -31,11 +29,23 @@ def steady(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-@pytest.mark.spark
-def test_the_session_and_the_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("NEEDLE_LAKE", raising=False)
-    (session,) = blocks("console")
+def run(document: Path) -> None:
+    """Run the sessions and snippets of a page from top to bottom, and compare what they print.
+
+    A comment behind a `print` that begins with a bracket or a digit is what it prints."""
+    names: dict[str, object] = {}
+    for language, block in re.findall(r"^```(console|python)\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL):
+        if language == "console":
+            run_session(block)
+            continue
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block, document.name, "exec"), names)
+        for line in re.findall(r"^print\(.*\)  # ([\[\d].*)$", block, re.MULTILINE):
+            assert line in printed.getvalue().splitlines()
+
+
+def run_session(session: str) -> None:
     for step in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
         command, _, expected = step.partition("\n")
         if command.startswith("cat "):
@@ -45,8 +55,21 @@ def test_the_session_and_the_snippets_run(tmp_path: Path, monkeypatch: pytest.Mo
         assert words[0] == "needle"
         result = CliRunner().invoke(main, words[1:])
         assert steady(result.output) == steady(expected), command
-    for snippet in blocks("python"):
-        exec(compile(snippet, "README.md", "exec"), {})
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("pages", [("README.md", "docs/python.md"), ("docs/tutorial.md",)], ids=["readme", "tutorial"])
+def test_sessions_and_snippets_run(
+    pages: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NEEDLE_LAKE", raising=False)
+    for page in pages:
+        run(ROOT / page)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
 
 
 def test_every_command_is_in_the_readme() -> None:
@@ -55,16 +78,25 @@ def test_every_command_is_in_the_readme() -> None:
         assert f"| `needle {name}" in README, name
 
 
+def anchors(document: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_every_link_leads_somewhere() -> None:
-    documents = [
-        ROOT / "README.md",
-        *(ROOT / "docs").glob("*.md"),
-        ROOT / "CONTRIBUTING.md",
-        ROOT / "benchmarks/README.md",
-    ]
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks/README.md"]
     for document in documents:
-        for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
-            assert (document.parent / link).exists(), f"{document.name}: {link}"
+        for path, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", document.read_text()):
+            target = document.parent / path if path else document
+            assert target.exists(), f"{document.name}: {path}"
+            assert not anchor or anchor in anchors(target), f"{document.name}: {path}#{anchor}"
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    for document in (ROOT / "docs").glob("*.md"):
+        assert f"(docs/{document.name})" in README, document.name
 
 
 def test_every_error_is_drawn_in_the_tree() -> None:
