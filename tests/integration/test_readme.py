@@ -17,6 +17,7 @@ from needlepoint.cli.needle import main
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def steady(text: str) -> str:
@@ -34,7 +35,7 @@ def run(document: Path) -> None:
 
     A comment behind a `print` that begins with a bracket or a digit is what it prints."""
     names: dict[str, object] = {}
-    for language, block in re.findall(r"^```(console|python)\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL):
+    for language, block in BLOCK.findall(document.read_text()):
         if language == "console":
             run_session(block)
             continue
