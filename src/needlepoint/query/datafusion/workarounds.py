@@ -1,0 +1,95 @@
+"""What DataFusion 55 does wrong, and how each fault is avoided.
+
+Each entry names the fault, the issue upstream where one is known, and the place of the cure. For each there is a test
+that runs plain DataFusion and fails when a new version no longer has the fault: then the cure can go
+(tests/unit/query/datafusion/test_workarounds.py). That the cures work is tested with whole queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Workaround:
+    """`cure` names a switch of SessionOptions, or the module that avoids the fault."""
+
+    name: str
+    fault: str
+    cure: str
+    issue: str = "not reported"
+
+
+WORKAROUNDS = (
+    Workaround(
+        "shared_names",
+        "Filters are mapped by column name through joins whose inputs share a name, and land on the wrong side.",
+        "SessionOptions.own_filters, and a barrier in scan/table_provider.py",
+        "datafusion#25296",
+    ),
+    Workaround(
+        "nan_statistics",
+        "Statistics leave NaN out, SQL orders it above all numbers: `f > 1` loses NaN rows.",
+        "SessionOptions.statistics, and nanvl(f, f) in scan/table_provider.py",
+    ),
+    Workaround(
+        "coarse_units",
+        "A cast to a finer unit moves to the literal and is cut off: `t < 1001 ns` becomes `t < 1 us`.",
+        "greatest(t, t) in scan/table_provider.py",
+    ),
+    Workaround(
+        "sorted_parts",
+        "A key that is constant in each part of a union is dropped from ORDER BY with LIMIT; the parts share a filter.",
+        "SessionOptions.sorted_parts, and an arm without rows in scan/table_provider.py",
+    ),
+    Workaround(
+        "constant_groups",
+        "count(DISTINCT p) of no rows is 1 where p is a literal.",
+        "an arm without rows in scan/table_provider.py",
+    ),
+    Workaround(
+        "outer_constants",
+        "A column that is constant below an outer join is dropped from the keys of ORDER BY above it.",
+        "datafusion/sorted_apart.py",
+    ),
+    Workaround(
+        "literal_first",
+        "`4 = id AND id = 4` is FALSE, `id >= 4 AND id > 4` keeps 4, where a projection puts the literal first.",
+        "partition values as a row to join with, in scan/table_provider.py",
+    ),
+    Workaround(
+        "aggregate_filters",
+        "min and max in one query filter by `k > NULL OR m > 7`, which is TRUE for no k.",
+        "enable_aggregate_dynamic_filter_pushdown is off in datafusion/session.py",
+    ),
+    Workaround(
+        "anti_joins_without_keys",
+        "NOT IN forgets the NULLs of a subquery without extract_equijoin_predicate, which stacked filters need off.",
+        "sql/refusals.py",
+    ),
+    Workaround(
+        "zero_lists",
+        "Lists of four and more floats are compared by their bits: -0.0 is not in (0.0, 3, 4, 5).",
+        "zeros of one sign in scan/table_provider.py",
+    ),
+    Workaround(
+        "zero_blooms",
+        "The bloom filter of a file is asked for the bits of 0.0, and rules row groups of -0.0 out.",
+        "nanvl(f, f) in scan/table_provider.py",
+    ),
+    Workaround(
+        "decimal_literals",
+        "`amount = 8.64` over DECIMAL compares floats, and misses rows.",
+        "sql/literals.py",
+    ),
+    Workaround(
+        "listing_cache",
+        "A directory is listed once, and new files are never seen.",
+        "list_files_cache_limit is 0 in datafusion/session.py",
+    ),
+    Workaround(
+        "distinct_from",
+        "`a IS NOT DISTINCT FROM false AND k = 1` is parsed as `… FROM (false AND k = 1)`.",
+        "none: docs/reliability.md lists it",
+    ),
+)
