@@ -140,10 +140,10 @@ def test_new_changed_and_deleted_files_are_seen_before_any_sync(lake, tmp_path: 
 
 
 def test_a_file_replaced_between_plan_and_read_is_planned_again(lake, monkeypatch) -> None:
-    from needlepoint.query.scan import page_reader
+    from needlepoint.query import point_lookup
 
     path = lake.root / "product/year=2020/p0.parquet"
-    original, calls = page_reader.read_files, []
+    original, calls = point_lookup.read_files, []
 
     def replace_first(*arguments):
         if not calls:
@@ -151,7 +151,7 @@ def test_a_file_replaced_between_plan_and_read_is_planned_again(lake, monkeypatc
             write(products(1_000_000, 10), path)
         return original(*arguments)
 
-    monkeypatch.setattr(page_reader, "read_files", replace_first)
+    monkeypatch.setattr(point_lookup, "read_files", replace_first)
     assert lake.sql("SELECT upc FROM product WHERE product_id = 1234").rows() == []
     assert calls == [1]
 
