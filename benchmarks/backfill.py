@@ -23,7 +23,7 @@ from quick import make_lake, report
 
 import needlepoint
 from needlepoint import spark as needle_spark
-from needlepoint.indexes.key.kind import encode
+from needlepoint.indexes.key.encoding import encode
 from needlepoint.spark.products import product_id_of
 from needlepoint.stores.base import KeyStore
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from quick import report
 
 import needlepoint
-from needlepoint.indexer.build import FileTask, Task, build
+from needlepoint.indexer.build import BuildTask, FileTask, build
 from needlepoint.predicate import Bounds
 from needlepoint.tables.listing import list_files
 from needlepoint.tables.model import File
@@ -49,7 +49,7 @@ def make(root: Path, files: int) -> None:
         ]
         lake.registry.replace_files(table, added, [])
         task = FileTask(known.id or 0, str(first), known.identity, frozenset())
-        (artifact,) = build(Task((task,), (), str(root / "scratch"), 1 << 28)).files
+        (artifact,) = build(BuildTask((task,), (), 1 << 28), root).files
         chance = np.random.default_rng(0)
         lows = chance.integers(0, 10**12, files)
         artifacts = []

@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 from quick import report
 
 import needlepoint
-from needlepoint.indexer.build import FileTask, Task, build
-from needlepoint.indexes.key.kind import encode
+from needlepoint.indexer.build import BuildTask, FileTask, build
+from needlepoint.indexes.key.encoding import encode
 from needlepoint.objects import Identity
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.predicate import Bounds
@@ -67,7 +67,7 @@ def make_files(root: Path, files: int) -> None:
         table = lake.registry.table("t")
         (known,) = lake.registry.files(table)
         task = FileTask(known.id or 0, str(first), known.identity, frozenset())
-        (artifact,) = build(Task((task,), (), (), str(root / "scratch"), 1 << 28)).files
+        (artifact,) = build(BuildTask((task,), (), 1 << 28), root).files
         card = FileCard.from_bytes(artifact.card)
         identities = {known.path: known.identity}
         for number in range(1, files):

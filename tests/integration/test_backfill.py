@@ -20,7 +20,7 @@ from tests.lakes import product_lake, products, write
 import needlepoint
 from needlepoint import spark as needle_spark
 from needlepoint.cli import main
-from needlepoint.indexer import backfill
+from needlepoint.indexer import plan, sorted_runs
 from needlepoint.indexer.build import FileTask
 from needlepoint.lake import Lake
 from needlepoint.objects import Identity
@@ -51,8 +51,8 @@ QUESTIONS = (
 @pytest.fixture(autouse=True)
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several tasks, each of several files, and several ranges."""
-    monkeypatch.setattr(backfill, "FILES_PER_TASK", 2)
-    monkeypatch.setattr(backfill, "ENTRIES_PER_RANGE", 1500)
+    monkeypatch.setattr(plan, "FILES_PER_TASK", 2)
+    monkeypatch.setattr(sorted_runs, "ENTRIES_PER_RANGE", 1500)
 
 
 def declare(lake: Lake, *, embed: bool = False, indexes: Sequence[str] = tuple(INDEXES)) -> None:
@@ -127,11 +127,11 @@ KILLED = """
 import os, signal, sys
 import needlepoint
 from needlepoint import spark
-from needlepoint.indexer import backfill
+from needlepoint.indexer import plan, sorted_runs
 from needlepoint.indexer.pools import LocalPool
 
 root, on, what, enough = sys.argv[1:]
-backfill.FILES_PER_TASK, backfill.ENTRIES_PER_RANGE = 1, 1500
+plan.FILES_PER_TASK, sorted_runs.ENTRIES_PER_RANGE = 1, 1500
 
 def progress(doing, done, total):
     if doing == what and done >= int(enough):
@@ -314,7 +314,8 @@ def test_tasks_have_several_files_and_there_are_some_for_each_core(monkeypatch: 
 
     def sizes(files: int, rows: int, bytes: int, cores: int, most: int = 10**9) -> list[int]:
         tasks = [FileTask(number, str(number), Identity(bytes, 0), frozenset()) for number in range(files)]
-        groups = list(backfill.group(tasks, dict.fromkeys(range(files), rows), most, cores))
+        limits = plan.pool_limits(most, files * rows, cores)
+        groups = list(plan.group(tasks, dict.fromkeys(range(files), rows), limits))
         assert [file for group in groups for file in group] == tasks
         return [len(group) for group in groups]
 
@@ -331,7 +332,7 @@ def test_one_build_of_a_table_at_a_time(tmp_path: Path, spark) -> None:
     with make_lake(tmp_path / "lake") as lake:
         table = lake.registry.table("product")
         with (
-            backfill._alone(lake.registry.turns, lake.store / "scratch" / f"backfill-{table.id}"),
+            sorted_runs.alone(lake.registry.turns, lake.store / "scratch" / f"backfill-{table.id}"),
             pytest.raises(needlepoint.UsageError, match="another process builds"),
         ):
             needle_spark.build(spark, lake, "product")
@@ -380,12 +381,12 @@ import os, signal, sys
 import psutil
 import needlepoint
 from needlepoint import spark
-from needlepoint.indexer import backfill
+from needlepoint.indexer import plan, sorted_runs
 
 root, master, worker, far, python_path = sys.argv[1:]
 if far:
     spark.pool.SparkPool.reaches = lambda self, directory: self._reached.setdefault(directory, False)
-backfill.FILES_PER_TASK, backfill.ENTRIES_PER_RANGE = 1, 1500
+plan.FILES_PER_TASK, sorted_runs.ENTRIES_PER_RANGE = 1, 1500
 config = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

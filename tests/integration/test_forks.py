@@ -118,7 +118,7 @@ def test_a_child_that_only_ends_changes_nothing(root: Path, end: str) -> None:
         from pathlib import Path
         lake = needlepoint.open(root)
         is_whole(lake)
-        (store,) = [each for each in lake._stores.values()]
+        (store,) = [each for each in lake.index_stores._open.values()]
         secondary = store._secondary.name
         claimed = lake.staging("t")
         def files():

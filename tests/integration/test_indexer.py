@@ -18,7 +18,7 @@ import pytest
 from tests.lakes import product_lake, products, write
 
 import needlepoint
-from needlepoint.indexer import indexer
+from needlepoint.indexer import indexer, plan, run
 from needlepoint.indexer.pools import LocalPool
 from needlepoint.stores.packs import PackStore
 from needlepoint.stores.rocksdb import RocksKeyStore
@@ -56,8 +56,8 @@ def test_memory_is_bounded_by_the_setting_not_by_the_file(tmp_path: Path) -> Non
 SCRIPT_WITHOUT_A_GUARD = """
 import sys
 import needlepoint
-from needlepoint.indexer import indexer
-indexer.ROWS_WORTH_PROCESSES = 10
+from needlepoint.indexer import plan
+plan.ROWS_WORTH_PROCESSES = 10
 lake = needlepoint.open(sys.argv[1], workers=2, index_memory=65 << 20)
 lake.create_table("product")
 lake.create_index("product", "product_id")
@@ -79,7 +79,7 @@ def test_a_worker_that_dies_is_a_clear_error_and_nothing_is_half_done(tmp_path: 
     product_lake(tmp_path / "lake")
     with needlepoint.open(tmp_path / "lake", workers=2) as lake:
         lake.create_table("product")
-        monkeypatch.setattr(indexer, "ROWS_WORTH_PROCESSES", 10)
+        monkeypatch.setattr(plan, "ROWS_WORTH_PROCESSES", 10)
         monkeypatch.setattr(sys, "executable", "/bin/false")
         with pytest.raises(needlepoint.StoreError, match="died"):
             lake.create_index("product", "product_id")
@@ -225,7 +225,7 @@ def begin_anew(root: Path) -> None:
     """What `needle rebuild` begins with, in another process."""
     with needlepoint.open(root) as other:
         for index in other.registry.indexes():
-            other.indexer.begin_anew(index)
+            other.index_stores.replace_index(index)
 
 
 def is_found_by_page(lake: needlepoint.Lake) -> bool:
@@ -316,15 +316,15 @@ def test_what_is_lost_while_files_are_read_is_built_again(tmp_path: Path, monkey
         name = lake.create_index("product", "product_id")
         write(products(8000, 100), tmp_path / "product/year=2021/p4.parquet")
         damaged = lake.registry.index(name)
-        build = indexer.build
+        build = run.build
 
-        def lose(task):
+        def lose(task, directory):
             monkeypatch.undo()
             for part in (lake.store / "indexes" / str(damaged.id)).glob("*.sst"):
                 part.unlink()
-            return build(task)
+            return build(task, directory)
 
-        monkeypatch.setattr(indexer, "build", lose)
+        monkeypatch.setattr(run, "build", lose)
         lake.sync()
         index = lake.registry.index(name)
         assert index.id != damaged.id
@@ -338,13 +338,13 @@ def test_a_damaged_index_is_begun_anew_once(tmp_path: Path) -> None:
         lake.create_table("product")
         name = lake.create_index("product", "product_id")
         damaged = lake.registry.index(name)
-        other.indexer.begin_anew(damaged)
+        other.index_stores.replace_index(damaged)
         other.sync()
         found = lake.registry.index(name)
-        lake.indexer.begin_anew(damaged)  # the same thing found a little later
+        lake.index_stores.replace_index(damaged)  # the same thing found a little later
         assert lake.registry.index(name) == found
         assert is_found_by_page(lake)
-        assert list(lake._stores) == [found.id]  # and holds nothing of the old one
+        assert list(lake.index_stores._open) == [found.id]  # and holds nothing of the old one
 
 
 def test_a_card_is_never_older_than_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -401,7 +401,7 @@ def test_an_index_built_anew_elsewhere_is_taken_up(lake) -> None:
     lake.sql(query)
     with needlepoint.open(lake.root) as other:
         index = other.registry.indexes()[0]
-        other.indexer.begin_anew(index)
+        other.index_stores.replace_index(index)
         other.sync()
     result = lake.sql(query)
     assert result.rows() == [{"upc": "U000004321"}]

@@ -15,6 +15,7 @@ import pytest
 from tests.lakes import as_format_5, products, staged
 
 import needlepoint
+from needlepoint.indexer.run import BuildResult
 from needlepoint.objects import local
 from needlepoint.tables import changed_files
 
@@ -206,7 +207,7 @@ def test_a_file_that_nothing_indexed_yet_can_be_touched(root: Path) -> None:
         (path,) = (root / "lake/p").glob("*.parquet")
         (before,) = lake.registry.files(lake.registry.table("p"))
         path.chmod(0o600)
-        assert lake.indexer.catch_up(lake.registry.table("p")) == (1, ())
+        assert lake.indexer.catch_up(lake.registry.table("p")) == BuildResult(1)
         (after,) = lake.registry.files(lake.registry.table("p"))
         assert (after.id, after.has_card) == (before.id, True)
 

@@ -264,7 +264,7 @@ def test_an_index_that_cannot_be_built_does_not_stop_the_stream(
     def refuse(*_: object) -> None:
         raise needlepoint.StoreError("the disk of the indexes is full.")
 
-    monkeypatch.setattr(lake.indexer, "_commit", refuse)
+    monkeypatch.setattr(lake.registry, "commit_artifacts", refuse)
     feed(tmp_path, 1)
     with caplog.at_level(logging.WARNING, "needlepoint"):
         run(spark, lake, tmp_path)

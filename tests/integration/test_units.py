@@ -15,6 +15,7 @@ from tests.lakes import staged
 
 import needlepoint
 from needlepoint.errors import SchemaConflict
+from needlepoint.indexer.pools import InlinePool
 from needlepoint.lake import Lake
 from needlepoint.query.report.explain import TableReport
 
@@ -217,15 +218,16 @@ def test_the_unit_changes_while_an_index_is_built(root: Path, monkeypatch: pytes
     with needlepoint.open(root, refresh=0) as held, needlepoint.open(root, refresh=0) as other:
         held.create_table("t")
         held.create_index("t", "t", name="by_time", build=False)
-        artifacts = held.indexer._artifacts
+        run = InlinePool.run
 
         def late(*arguments: Any) -> Iterator[Any]:
-            built = list(artifacts(*arguments))
+            built = list(run(*arguments))
+            monkeypatch.undo()
             write(root / "t/1.parquet", "ns", 1)
             other.sync("t")
             yield from built
 
-        monkeypatch.setattr(held.indexer, "_artifacts", late)
+        monkeypatch.setattr(InlinePool, "run", late)
         held.sync("t")
         monkeypatch.undo()
         check(held, ["us", "ns"])

@@ -16,7 +16,7 @@ import pyarrow as pa
 from needlepoint.advisor.history import Asked, Used
 from needlepoint.advisor.query_shapes import Shape, conditions, found_by, shown
 from needlepoint.advisor.table_statistics import Facts
-from needlepoint.indexes.key.kind import key_bytes
+from needlepoint.indexes.key.encoding import key_bytes
 from needlepoint.parquet.inspect.advice import LARGE_PAGE, size_text
 
 # Asked less often, a shape says nothing.

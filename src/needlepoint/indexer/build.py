@@ -1,7 +1,7 @@
-"""Files become artifacts: a card, bounds, for each key index sorted runs of entries, and payloads of other kinds.
+"""Files become artifacts: a card, bounds, sorted runs of entries for key indexes, and payloads for other kinds.
 
-A pure function of the files, run in worker processes. What it holds in memory is bounded by a setting: entries are
-collected over row groups and files until the memory is used, sorted, and written as one run; then the next run begins.
+A pure function of the files, run in any pool. A setting bounds its memory: entries are collected over row groups and
+files until the memory is used, sorted, and written as one run; then the next run begins.
 """
 
 from __future__ import annotations
@@ -16,94 +16,78 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from needlepoint.errors import FileChanged, NeedlepointError, NotParquet, PayloadDamaged, StoreError
+from needlepoint.indexer.file_source import BATCH_ROWS, FileSource
 from needlepoint.indexer.payloads import (
-    Pack,
-    Packs,
-    PayloadFile,
-    PayloadTask,
-    believes,
-    carried_places,
+    IndexTask,
+    PackFile,
+    PackFiles,
+    embedded_places,
     find_payloads,
-    holds,
-    plain_array,
     same_data,
 )
 from needlepoint.indexer.range_merge import write_plain
-from needlepoint.indexes.key import payload
-from needlepoint.indexes.key.kind import encode, key_bytes
-from needlepoint.indexes.key.payload import KeysAndRows
+from needlepoint.indexes.base import KeysAndRows
+from needlepoint.indexes.index_stores import write_run
+from needlepoint.indexes.key.build import entries_of, sorted_by_key
+from needlepoint.indexes.kinds import entry_kind, kind
 from needlepoint.indexes.parquet_bloom import filtered_columns
 from needlepoint.indexes.zone_map import zone_maps
-from needlepoint.objects import Identity, as_source, concurrently, identify, is_url, open_object
+from needlepoint.objects import Identity, concurrently, identify, is_url
 from needlepoint.parquet.card.describe import Description, describe
-from needlepoint.parquet.format import int96
 from needlepoint.parquet.write.embed import Payload
-from needlepoint.parquet.write.embedded import Embedded, read_payload
-from needlepoint.stores.rocksdb import RocksKeyStore
+from needlepoint.stores.base import Entries
 from needlepoint.tables.registry.registry import FileArtifact
 from needlepoint.tables.schemas import plain, unit_of
 
-BATCH_ROWS = 1 << 16
 # An entry is held as collected, as sorted, and as its sort order at the same time.
 COPIES_OF_AN_ENTRY = 4
 # What Arrow and the interpreter need besides the entries.
 BASE_MEMORY = 64 << 20
-# Bytes of a column that are asked for at once. From an object store several requests, side by side, bring them.
-READ_AHEAD, REMOTE_READ_AHEAD = 1 << 20, 16 << 20
 # Cards of objects are read side by side, so many at a time: each is a wait for the store.
 CARDS_AT_ONCE = 32
-# Until somebody does something about it.
-_FOR_GOOD = frozenset(
+# Errors that stay until an operator fixes their cause.
+_PERMANENT = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
 )
 
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """One file to index; `indexes` are the ids of those that lack it, `believed` the checksums of payloads inside it
-    that are taken (payloads.py)."""
+    """One file to index. `indexes` are the ids of those that lack it, `trusted` the checksums of embedded payloads that
+    are used as they are (payloads.py)."""
 
     file_id: int
     path: str
     identity: Identity
     indexes: frozenset[int]
-    believed: frozenset[str] = frozenset()
+    trusted: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class IndexTask:
-    """A key index. With `embed` its keys of each file are kept in the file too, from where it can be built again."""
+class BuildTask:
+    """Files that are read together, so that their entries share runs.
 
-    index_id: int
-    column: str
-    type: pa.DataType
-    embed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Files that are read in one go, so that their entries share runs.
-
-    With `to_merge` runs are plain sorted entries, which `ranges.py` merges; else a store can ingest them.
+    With `to_merge` runs are plain sorted entries, which `range_merge.py` merges; else a store can ingest them.
     """
 
     files: tuple[FileTask, ...]
     indexes: tuple[IndexTask, ...]
-    payloads: tuple[PayloadTask, ...]
-    scratch: str
     memory: int
     to_merge: bool = False
+
+    @property
+    def entry_indexes(self) -> tuple[IndexTask, ...]:
+        return tuple(each for each in self.indexes if each.keeps_entries)
+
+    @property
+    def payload_indexes(self) -> tuple[IndexTask, ...]:
+        return tuple(each for each in self.indexes if not each.keeps_entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """With `index_id`, only that index could not be made of the file. What is `passing` may go well at another time."""
+    """With `index_id`, only that index could not be built for the file. A `passing` failure may not occur again."""
 
     path: str
     reason: str
@@ -113,9 +97,9 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Sorted entries of one index in a file, to be ingested or merged; plain ones take so many bytes, with a checksum,
-    since they may lie there for long."""
+class EntryRun:
+    """Sorted entries of one index in a file, to be ingested or merged. A plain run has its bytes and a checksum, since
+    it may wait for long."""
 
     index_id: int
     name: str
@@ -126,14 +110,27 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """What a task made. Nothing of it counts until it is committed. `entries` are those in the runs of files that are
-    committed otherwise, by index and then by file."""
+    """What a task made. It has no effect until it is committed. `entries` are the numbers of entries, by index and
+    then by file, in the runs of files that are committed already."""
 
     files: tuple[FileArtifact, ...] = ()
-    runs: tuple[Run, ...] = ()
-    packs: tuple[Pack, ...] = ()
+    runs: tuple[EntryRun, ...] = ()
+    packs: tuple[PackFile, ...] = ()
     failures: tuple[Failure, ...] = ()
     entries: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+
+    def moved(self, directory: Path) -> Artifact:
+        """The artifact with its files in another directory."""
+        return replace(
+            self,
+            runs=tuple(replace(run, path=str(directory / Path(run.path).name)) for run in self.runs),
+            packs=tuple(replace(pack, path=str(directory / Path(pack.path).name)) for pack in self.packs),
+        )
+
+    @property
+    def finished_files(self) -> int:
+        """Files that need no other try in this build."""
+        return len(self.files) + sum(each.index_id is None for each in self.failures)
 
 
 @dataclass(slots=True)
@@ -141,14 +138,14 @@ class _RunWriter:
     """Collects the entries of one index and writes them in sorted runs of limited size."""
 
     task: IndexTask
-    scratch: Path
+    directory: Path
     capacity: int
     to_merge: bool
-    parts: list[npt.NDArray[np.uint8]] = field(default_factory=list)
+    parts: list[Entries] = field(default_factory=list)
     held: int = 0
-    runs: list[Run] = field(default_factory=list)
+    runs: list[EntryRun] = field(default_factory=list)
 
-    def add(self, entries: npt.NDArray[np.uint8]) -> None:
+    def add(self, entries: Entries) -> None:
         self.parts.append(entries)
         self.held += len(entries)
         if self.held >= self.capacity:
@@ -158,28 +155,25 @@ class _RunWriter:
         if self.held == 0:
             return
         name = uuid.uuid4().hex
-        width = key_bytes(self.task.type)
-        entries = _sorted(self.parts, width)
+        width = self.task.key_bytes
+        entries = sorted_by_key(self.parts, width)
         checksum = ""
         if self.to_merge:
-            path = self.scratch / f"{name}.run"
+            path = self.directory / f"{name}.run"
             checksum = write_plain(path, entries)
         else:
-            path = self.scratch / f"{name}.sst"
-            RocksKeyStore(self.scratch, width).write_run(path, entries, name)
-        self.runs.append(Run(self.task.index_id, name, str(path), entries.nbytes, checksum))
+            path = self.directory / f"{name}.sst"
+            write_run(path, entries, name, width)
+        self.runs.append(EntryRun(self.task.index_id, name, str(path), entries.nbytes, checksum))
         self.parts, self.held = [], 0
 
 
-def build(task: Task) -> Artifact:
-    """A file that cannot be indexed fails alone, with the reason."""
-    scratch = Path(task.scratch)
-    scratch.mkdir(parents=True, exist_ok=True)
-    writers = {
-        index.index_id: _RunWriter(index, scratch, capacity(task.memory, task.indexes, index), task.to_merge)
-        for index in task.indexes
-    }
-    packs = Packs(scratch)
+def build(task: BuildTask, directory: Path) -> Artifact:
+    """Index the files of a task; runs and packs are written to the directory. A file that cannot be indexed fails
+    alone, with the reason."""
+    keyed = task.entry_indexes
+    writers = [_RunWriter(index, directory, capacity(task.memory, keyed, index), task.to_merge) for index in keyed]
+    packs = PackFiles(directory)
     files: list[FileArtifact] = []
     failures: list[Failure] = []
     for file, description in _descriptions(task.files):
@@ -188,14 +182,14 @@ def build(task: Task) -> Artifact:
             files.append(artifact)
             failures += refused
         except StoreError:
-            raise  # the next file would fare no better
+            raise  # the next file would fail too
         except NeedlepointError as error:
             failures.append(Failure(file.path, str(error), file.file_id, passing=may_pass(error)))
         except OSError as error:
             failures.append(Failure(file.path, f"{file.path}: {error}", file.file_id, passing=may_pass(error)))
-    for writer in writers.values():
+    for writer in writers:
         writer.flush()
-    runs = tuple(itertools.chain.from_iterable(writer.runs for writer in writers.values()))
+    runs = tuple(itertools.chain.from_iterable(writer.runs for writer in writers))
     return Artifact(tuple(files), runs, packs.close(), tuple(failures))
 
 
@@ -206,18 +200,18 @@ def may_pass(error: BaseException | None) -> bool:
     (True, False)
     """
     if isinstance(error, OSError):
-        return error.errno is not None and error.errno not in _FOR_GOOD
+        return error.errno is not None and error.errno not in _PERMANENT
     return isinstance(error, FileChanged) or (isinstance(error, NotParquet) and may_pass(error.__cause__))
 
 
 def capacity(memory: int, indexes: Sequence[IndexTask], index: IndexTask) -> int:
     """How many entries of an index fit into its share of the memory."""
-    entry = key_bytes(index.type) + 8
+    entry = index.key_bytes + 8
     return max(BATCH_ROWS, (memory - BASE_MEMORY) // (len(indexes) * entry * COPIES_OF_AN_ENTRY))
 
 
 def _descriptions(files: Sequence[FileTask]) -> Iterator[tuple[FileTask, Callable[[], Description]]]:
-    """Each file and what describes it, or raises why nothing can."""
+    """Each file, and a function that describes it or raises the reason why it cannot."""
     if not files or not is_url(files[0].path):
         for file in files:
             yield file, functools.partial(describe, file.path)
@@ -237,39 +231,26 @@ def _promised(file: FileTask) -> Callable[[], Description]:
 
 
 def _index_file(
-    file: FileTask, description: Description, writers: dict[int, _RunWriter], task: Task, packs: Packs
+    file: FileTask, description: Description, writers: Sequence[_RunWriter], task: BuildTask, packs: PackFiles
 ) -> tuple[FileArtifact, list[Failure]]:
-    """The artifact, and which indexes could not be made of it alone."""
+    """The artifact, and which indexes could not be built for this file."""
     card = description.card
     if card.identity != file.identity:
         raise FileChanged(file.path, "changed since it was listed", hint="Run sync again.")
     if card.num_rows >= 1 << 32:
         raise NotParquet(file.path, f"has {card.num_rows} rows, more than 2^32", hint="Split it into smaller files.")
+    source = FileSource(file.path, file.identity, description, task.memory, file.trusted)
     entries = {}
-    kept: list[Payload] = []
+    to_embed: list[Payload] = []
     own: set[str] = set()
-    for index_id in sorted(file.indexes & writers.keys()):
-        writer = writers[index_id]
-        entries[index_id] = 0
-        if writer.task.column not in card.arrow_schema.names:
-            continue  # an older file without this column: all its values are NULL
-        carried = _carried_keys(file, description, writer.task)
-        parts = []
-        for keys, rows in _keys(file, writer.task) if carried is None else carried:
-            writer.add(_entries(keys, rows, file.file_id))
-            entries[index_id] += len(rows)
-            if writer.task.embed and carried is None:
-                parts.append((keys, rows))
-        if writer.task.embed and carried is None:
-            made = payload.payload(writer.task.column, writer.task.type, parts)
-            there = _carried(description, writer.task)
-            if there is not None and holds(file.path, file.identity, there, made.data):
-                own.add(there.checksum)
-            else:
-                kept.append(made)
-    payload_file = PayloadFile(file.path, file.identity, description, task.memory, file.believed)
-    found = find_payloads(payload_file, file.indexes, task.payloads, packs, kept)
-    # An object was read under the condition that it is this version.
+    wanted = [each for each in writers if each.task.index_id in file.indexes]
+    for writer in sorted(wanted, key=lambda each: each.task.index_id):
+        added = _add_entries(source, file.file_id, writer)
+        entries[writer.task.index_id] = added.entries
+        to_embed += added.to_embed
+        own |= added.own
+    found = find_payloads(source, file.indexes, task.payload_indexes, packs, to_embed)
+    # Every read of an object was on the condition that it is this version.
     identity = found.description.card.identity
     if not identity.etag and identify(file.path) != identity:
         raise FileChanged(file.path, "changed while it was read", hint="Run sync again.")
@@ -283,29 +264,74 @@ def _index_file(
     return artifact, [Failure(file.path, why, index_id=index_id) for index_id, why in found.refused.items()]
 
 
-def finish_file(keys: Sequence[IndexTask], payloads: Sequence[PayloadTask], memory: int, path: str) -> int:
-    """Embed what is to be embedded into a file that nobody reads yet. Returns its size then.
+@dataclass(frozen=True, slots=True)
+class _FileEntries:
+    """What one file added to an index: how many entries, what is still to be embedded in the file, and the checksums
+    of payloads in it that are equal to what was built."""
 
-    What cannot be made of it is left out: whoever indexes the file will say so.
+    entries: int = 0
+    to_embed: tuple[Payload, ...] = ()
+    own: frozenset[str] = frozenset()
+
+
+def _add_entries(file: FileSource, file_id: int, writer: _RunWriter) -> _FileEntries:
+    task = writer.task
+    if not all(map(file.description.card.has, task.columns)):
+        return _FileEntries()  # an older file without this column: all its values are NULL
+    carried = _carried_keys(file, task)
+    keep = task.embed and carried is None
+    kept: list[KeysAndRows] = []
+    count = 0
+    for keys, rows in _keys(file, task, writer.directory) if carried is None else carried:
+        writer.add(entries_of(keys, rows, file_id))
+        count += len(rows)
+        if keep:
+            kept.append((keys, rows))
+    if not keep:
+        return _FileEntries(count)
+    built = entry_kind(task.kind).pack(task.fields, kept)
+    there = task.embedded(file.description)
+    if there is not None and file.holds(there, built.payload):
+        return _FileEntries(count, own=frozenset({there.checksum}))
+    return _FileEntries(count, to_embed=(task.payload(built),))
+
+
+def _keys(file: FileSource, task: IndexTask, scratch: Path) -> Iterator[KeysAndRows]:
+    return entry_kind(task.kind).keys(task.source(file, scratch))
+
+
+def _carried_keys(file: FileSource, task: IndexTask) -> Sequence[KeysAndRows] | None:
+    """Keys and row numbers that the file itself carries, without reading data pages; None when it does not."""
+    found = task.embedded(file.description)
+    data = None if found is None or not file.trusts(found) else file.payload(found)
+    if data is None:
+        return None
+    try:
+        return entry_kind(task.kind).unpack(data, task.fields, file.description.card.num_rows)
+    except PayloadDamaged:
+        return None
+
+
+def finish_file(indexes: Sequence[IndexTask], memory: int, path: str) -> int:
+    """Embed indexes in a file that no reader knows yet. Returns its new size.
+
+    What cannot be built is left out: the indexer will report it.
     """
     description = describe(path)
-    identity = description.card.identity
-    file = FileTask(0, path, identity, frozenset())
-    kept = [
-        payload.payload(index.column, index.type, list(_keys(file, index)))
-        for index in keys
-        if index.column in description.card.arrow_schema.names
-    ]
-    with tempfile.TemporaryDirectory() as scratch:
-        wanted = frozenset(each.index_id for each in payloads)
-        payload_file = PayloadFile(path, identity, description, memory)
-        return find_payloads(payload_file, wanted, payloads, Packs(Path(scratch)), kept).description.card.identity.size
+    file = FileSource(path, description.card.identity, description, memory)
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = Path(directory)
+        keyed = [each for each in indexes if each.keeps_entries and all(map(description.card.has, each.columns))]
+        keys = [each.payload(kind(each.kind).build(each.source(file, scratch))) for each in keyed]
+        others = [each for each in indexes if not each.keeps_entries]
+        wanted = frozenset(each.index_id for each in others)
+        return find_payloads(file, wanted, others, PackFiles(scratch), keys).description.card.identity.size
 
 
-def described_again(file: FileTask, identity: Identity, fingerprint: str, tasks: Sequence[PayloadTask]) -> FileArtifact:
-    """Of a file that was changed and has the same rows: places of embedded payloads can be others now."""
+def describe_again(file: FileTask, identity: Identity, fingerprint: str, indexes: Sequence[IndexTask]) -> FileArtifact:
+    """Of a file that was written to and has the same rows: places of embedded payloads may have moved."""
     description = same_data(file.path, identity, fingerprint)
-    places = carried_places(description, tasks, file.believed)
+    places = embedded_places(description, [each for each in indexes if not each.keeps_entries], file.trusted)
     return replace(_described(file.file_id, description), was=file.identity, places=places)
 
 
@@ -326,64 +352,3 @@ def _described(file_id: int, description: Description) -> FileArtifact:
         blooms=filtered_columns(card),
         sample=description.sample,
     )
-
-
-def _carried(description: Description, index: IndexTask) -> Embedded | None:
-    found = description.embedded.find("key", index.column)
-    return found if found is not None and payload.fits(found, index.type) else None
-
-
-def _carried_keys(file: FileTask, description: Description, index: IndexTask) -> list[KeysAndRows] | None:
-    """Keys and row numbers that the file itself carries, sparing its data pages; None when it does not."""
-    found = _carried(description, index)
-    if found is None or not believes(file.believed, found):
-        return None
-    try:
-        with open_object(file.path, file.identity) as opened:
-            opened.check_unchanged(file.identity)
-            return payload.read(read_payload(opened, found), index.type, description.card.num_rows)
-    except PayloadDamaged:
-        return None
-
-
-def _keys(file: FileTask, index: IndexTask) -> Iterator[KeysAndRows]:
-    """Keys and row numbers of all values that are not NULL, a batch at a time."""
-    first = 0
-    read_ahead = REMOTE_READ_AHEAD if is_url(file.path) else READ_AHEAD
-    try:
-        source, unit = as_source(file.path, file.identity), int96.UNIT
-        with pq.ParquetFile(
-            source, pre_buffer=False, buffer_size=read_ahead, coerce_int96_timestamp_unit=unit
-        ) as opened:
-            int96.check(file.path, file.identity, opened.schema, [index.column])
-            for batch in opened.iter_batches(BATCH_ROWS, columns=[index.column], use_threads=False):
-                # By its name: pyarrow takes `a.b` for the field of a struct, too.
-                values = plain_array(batch.column(index.column), index.type)
-                rows = np.arange(first, first + len(values))
-                first += len(values)
-                if values.null_count:
-                    rows = rows[values.is_valid().to_numpy(zero_copy_only=False)]
-                    values = values.drop_null()
-                if len(values):
-                    yield encode(values), rows
-    except (pa.ArrowException, OSError) as error:
-        raise NotParquet(file.path, f"column '{index.column}' cannot be read: {error}") from error
-
-
-def _entries(keys: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], file_id: int) -> npt.NDArray[np.uint8]:
-    width = keys.shape[1]
-    entries = np.empty((len(rows), width + 8), np.uint8)
-    entries[:, :width] = keys
-    locations = (np.uint64(file_id) << np.uint64(32)) | rows.astype(np.uint64)
-    entries[:, width:] = locations.astype(">u8").view(np.uint8).reshape(-1, 8)
-    return entries
-
-
-def _sorted(parts: Sequence[npt.NDArray[np.uint8]], width: int) -> npt.NDArray[np.uint8]:
-    entries = np.concatenate(parts)
-    # Entries were collected in ascending order of location within a file and files come in ascending order of id, so
-    # a stable sort by key is a sort of the whole entry.
-    words = [np.ascontiguousarray(entries[:, at : at + 8]).view(">u8").ravel() for at in range(0, width, 8)]
-    native = [word.astype(np.uint64) for word in words]
-    order = np.argsort(native[0], kind="stable") if len(native) == 1 else np.lexsort(native[::-1])
-    return entries[order]

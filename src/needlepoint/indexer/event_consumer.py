@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.indexer.indexer import Indexer, SyncReport
+from needlepoint.indexer.plan import BuildRequest
 from needlepoint.objects import identify, is_url
 from needlepoint.queues.notifications import ObjectsChanged, parse
 from needlepoint.queues.queue import Message, Queue
@@ -175,8 +176,8 @@ def _paths(name: str, group: Sequence[_Work]) -> frozenset[str]:
 
 
 def _caught_up(indexer: Indexer, table: Table, paths: frozenset[str]) -> SyncReport:
-    indexed, failures = indexer.catch_up(table, only=paths)
-    return SyncReport(table.name, indexed=indexed, failures=failures)
+    built = indexer.catch_up(table, BuildRequest(paths))
+    return SyncReport(table.name, indexed=built.indexed, failures=built.failures)
 
 
 def _attempt(table: Table, group: list[_Work], index: Callable[[list[_Work]], SyncReport]) -> None:

@@ -45,11 +45,29 @@ class Pool(Protocol):
         ...
 
 
-class LocalPool:
-    """Processes of this machine."""
+class InlinePool:
+    """This process: for work that is done before another one has started."""
 
-    def __init__(self, processes: int) -> None:
+    def cores(self) -> int:
+        return 1
+
+    def reaches(self, directory: Path) -> bool:
+        return True
+
+    def run(
+        self, function: Callable[[Item, Path], Made], items: Sequence[Item], scratch: Path
+    ) -> Iterator[tuple[Made, Path]]:
+        for item in items:
+            directory = _new_directory(scratch)
+            yield function(item, directory), directory
+
+
+class LocalPool:
+    """Processes of this machine. They inherit open `descriptors`, such as those of locks."""
+
+    def __init__(self, processes: int, descriptors: tuple[int, ...] = ()) -> None:
         self._processes = processes
+        self._descriptors = descriptors
 
     def cores(self) -> int:
         return self._processes
@@ -61,11 +79,19 @@ class LocalPool:
         self, function: Callable[[Item, Path], Made], items: Sequence[Item], scratch: Path
     ) -> Iterator[tuple[Made, Path]]:
         def call(item: Item) -> Callable[..., Any]:
-            directory = scratch / uuid.uuid4().hex
-            directory.mkdir()
-            return lambda running: (call_in_process(running, function, item, directory), directory)
+            directory = _new_directory(scratch)
+            return lambda running: (
+                call_in_process(running, function, item, directory, descriptors=self._descriptors),
+                directory,
+            )
 
         return in_threads([call(item) for item in items], self._processes)
+
+
+def _new_directory(scratch: Path) -> Path:
+    directory = scratch / uuid.uuid4().hex
+    directory.mkdir()
+    return directory
 
 
 def in_threads(calls: Sequence[Callable[[set[subprocess.Popen[bytes]]], Made]], threads: int) -> Iterator[Made]:

@@ -20,12 +20,13 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from needlepoint.indexes.index_stores import write_run
+from needlepoint.indexes.key.build import sorted_once
 from needlepoint.stores.base import Entries, name_in_range
-from needlepoint.stores.rocksdb import RocksKeyStore
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class EntryRange:
     """Entries `low <= entry < high` of plain runs, given by path and bytes; an empty bound is none."""
 
     runs: tuple[tuple[str, int], ...]
@@ -35,7 +36,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedRun:
     """A run that a store can ingest."""
 
     name: str
@@ -65,7 +66,7 @@ def is_plain(path: Path, checksum: str) -> bool:
     return found.hexdigest() == checksum
 
 
-def choose_ranges(plain: Sequence[tuple[str, int]], key_bytes: int, most: int) -> list[Range]:
+def choose_ranges(plain: Sequence[tuple[str, int]], key_bytes: int, most: int) -> list[EntryRange]:
     """Ranges that cover all entries of the runs, with at most `most` in each."""
     runs = [_opened(path, size, key_bytes) for path, size in plain]
     if not runs:
@@ -77,18 +78,18 @@ def choose_ranges(plain: Sequence[tuple[str, int]], key_bytes: int, most: int) -
     samples = sorted(entry for run in runs for entry in run[step - 1 :: step].tolist() if entry < last)
     together = max(1, most // (2 * step))
     bounds = [b"", *dict.fromkeys(samples[together - 1 :: together]), b""]
-    return [Range(tuple(plain), key_bytes, low, high) for low, high in itertools.pairwise(bounds)]
+    return [EntryRange(tuple(plain), key_bytes, low, high) for low, high in itertools.pairwise(bounds)]
 
 
-def merge(task: Range, directory: Path) -> Merged | None:
+def merge(task: EntryRange, directory: Path) -> MergedRun | None:
     """One run with the entries of a range, in a file of the directory; None when there are none."""
-    entries = _sorted(_read(task))
+    entries = sorted_once(_read(task))
     if len(entries) == 0:
         return None
     name = name_in_range(uuid.uuid4().hex, entries)
     file = f"{name[:32]}.sst"
-    RocksKeyStore(directory, task.key_bytes).write_run(directory / file, entries, name)
-    return Merged(name, file, len(entries))
+    write_run(directory / file, entries, name, task.key_bytes)
+    return MergedRun(name, file, len(entries))
 
 
 def _opened(path: str, size: int, key_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
@@ -97,7 +98,7 @@ def _opened(path: str, size: int, key_bytes: int) -> np.ndarray[tuple[int], np.d
     return np.memmap(path, dtype=f"V{width}", mode="r", shape=(size // width,))
 
 
-def _read(task: Range) -> Entries:
+def _read(task: EntryRange) -> Entries:
     width = task.key_bytes + 8
     pieces = [(path, *_piece(_opened(path, size, task.key_bytes), task)) for path, size in task.runs]
     entries = np.empty((sum(end - start for _, start, end in pieces), width), np.uint8)
@@ -112,26 +113,10 @@ def _read(task: Range) -> Entries:
     return entries
 
 
-def _piece(run: np.ndarray[tuple[int], np.dtype[np.void]], task: Range) -> tuple[int, int]:
+def _piece(run: np.ndarray[tuple[int], np.dtype[np.void]], task: EntryRange) -> tuple[int, int]:
     """Where a range begins and ends in a run."""
 
     def place(bound: bytes) -> int:
         return bisect.bisect_left(range(len(run)), bound, key=lambda number: run[number].tobytes())
 
     return place(task.low) if task.low else 0, place(task.high) if task.high else len(run)
-
-
-def _sorted(entries: Entries) -> Entries:
-    """In ascending order, each once: a file that was read twice has the same entries in two runs."""
-    words = [
-        np.ascontiguousarray(entries[:, at : at + 8]).view(">u8").ravel().astype(np.uint64)
-        for at in range(0, entries.shape[1], 8)
-    ]
-    order = np.lexsort(words[::-1])
-    same = np.ones(max(len(order) - 1, 0), np.bool_)
-    for word in words:
-        same &= word[order[1:]] == word[order[:-1]]
-    del words
-    if same.any():
-        order = order[np.concatenate([[True], ~same])]
-    return entries[order]

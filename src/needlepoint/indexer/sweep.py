@@ -1,12 +1,13 @@
-"""What indexes know of files that are gone, taken out of them.
+"""Remove what indexes keep of files that are gone.
 
-A key index is read once through, in order, and entries of files that it still covers become the runs of a new database,
-which takes its place in one commit under a new id. A pack with payloads that nobody wants becomes a pack without them.
-Readers of the old ones find them gone, and scan.
+A key index is read once, in order, and the entries of files that it still covers become the runs of a new store, which
+replaces the old one in one commit, under a new id. A pack with payloads that nothing refers to is copied without them.
+Readers of the old store or pack find it gone, and scan.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
@@ -16,47 +17,76 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from needlepoint.errors import UnknownName
-from needlepoint.stores.base import Entries, IndexDamaged, KeyStore, name_in_range
+from needlepoint.errors import StoreError, UnknownName
+from needlepoint.indexes.index_stores import IndexStores, index_fields, key_store
+from needlepoint.indexes.kinds import entry_kind, keeps_entries
+from needlepoint.stores.base import Entries, IndexDamaged, name_in_range
 from needlepoint.stores.packs import PackStore, PackWriter
-from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables.model import Index
 from needlepoint.tables.registry.index_generations import Packed
 from needlepoint.tables.registry.registry import Registry
 
+# An entry is held as it is read, as it is selected, as it is joined with others, and as it is written.
+COPIES_OF_AN_ENTRY = 4
+FEWEST_ENTRIES = 1 << 16
+
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """Entries of a key index: of files it covers, and of others."""
+class EntryCount:
+    """Entries of an index: of files it covers, and of others."""
 
     live: int
     dead: int
 
 
-def count(registry: Registry, store: KeyStore, index: Index) -> Counted:
-    """Never fewer dead entries than there are: an entry that lies in two runs counts twice."""
-    with registry.snapshot():
-        runs, live = registry.runs(index), sum(registry.renewals.entries(index).values())
-    store.refresh(runs)
-    return Counted(live, max(0, store.count() - live))
+def count_entries(registry: Registry, stores: IndexStores, index: Index) -> EntryCount:
+    """Never fewer dead entries than there are: an entry that is in two runs counts twice. Of an index that cannot be
+    read, or that keeps no entries in a store, those that the registry knows."""
+    try:
+        if keeps_entries(index.kind):
+            with registry.snapshot():
+                runs, live = registry.runs(index), sum(registry.renewals.entries(index).values())
+            store = stores.entries(index)
+            store.refresh(runs)
+            return EntryCount(live, max(0, store.count() - live))
+    except StoreError:
+        pass
+    return EntryCount(registry.entries(index)[1], 0)
 
 
 def sweep_entries(
-    registry: Registry, index: Index, width: int, indexes: Path, scratch: Path, capacity: int
-) -> int | None:
-    """Make a key index anew of its live entries. Returns its new id; None when it was dropped, or begun
-    anew, meanwhile."""
+    registry: Registry, stores: IndexStores, index: Index, scratch: Path, memory: int, worth: float
+) -> int:
+    """Remove entries of files that are gone, if they are more than this share of all. Returns how many there were."""
+    found = count_entries(registry, stores, index)
+    if not found.dead or found.dead <= worth * (found.live + found.dead):
+        return 0
+    table = next((table for table in registry.tables() if table.id == index.table_id), None)
+    fields = None if table is None else index_fields(table, index)
+    if fields is None:
+        return 0
+    width = entry_kind(index.kind).key_bytes(fields)
+    capacity = max(FEWEST_ENTRIES, memory // ((width + 8) * COPIES_OF_AN_ENTRY))
+    if not _copy_live_entries(registry, stores, index, width, scratch, capacity):
+        return 0
+    stores.retire(index.id)
+    return found.dead
+
+
+def _copy_live_entries(
+    registry: Registry, stores: IndexStores, index: Index, width: int, scratch: Path, capacity: int
+) -> bool:
+    """Replace an index with a generation of its live entries; False when it was dropped or replaced meanwhile."""
     with registry.snapshot():
         try:
             runs = registry.runs(index)
         except UnknownName:
-            return None
+            return False
         files = registry.renewals.entries(index)
-    # A reader of its own: those of queries may be closed and opened again meanwhile.
-    store = RocksKeyStore(indexes / str(index.id), width)
+    store = stores.reader(index)
     new_id = registry.renewals.new_id()
     beside = scratch / uuid.uuid4().hex
-    database = RocksKeyStore(beside / "database", width)
+    database = key_store(beside / "database", width)
     covered = np.array(sorted(files), np.uint32)
     names: list[str] = []
     registry.turns.claim(beside.name)
@@ -71,13 +101,13 @@ def sweep_entries(
             database.ingest([run])
 
         def arrive() -> None:
-            (beside / "database").rename(indexes / str(new_id))
+            stores.install(beside / "database", new_id)
 
-        return new_id if registry.renewals.renew(index, new_id, files.keys(), names, arrive) else None
+        return registry.renewals.renew(index, new_id, files.keys(), names, arrive)
     except IndexDamaged:
         if index.id in registry.renewals.known_ids():
             raise
-        return None
+        return False
     finally:
         store.close()
         shutil.rmtree(beside, ignore_errors=True)
@@ -99,8 +129,20 @@ def _portions(
         yield np.concatenate(held)
 
 
-def sweep_pack(registry: Registry, packs: PackStore, index_id: int, name: str, live: Sequence[Packed]) -> int:
-    """Make a pack anew of the payloads that are of use, if there are others in it. Returns the bytes that are free."""
+def sweep_packs(registry: Registry, stores: IndexStores, older_than: float) -> int:
+    """Remove payloads of files that are gone, and packs that nothing refers to. Returns the bytes that are free."""
+    freed = 0
+    for (index_id, name), live in registry.renewals.packed().items():
+        with contextlib.suppress(FileNotFoundError):  # sync builds again what was lost
+            freed += _sweep_pack(registry, stores.packs_of(index_id), index_id, name, live)
+    wanted: dict[int, set[str]] = {}
+    for index_id, pack in registry.packs():
+        wanted.setdefault(index_id, set()).add(pack)
+    return freed + sum(stores.packs_of(id).sweep(wanted.get(id, set()), older_than) for id in stores.ids())
+
+
+def _sweep_pack(registry: Registry, packs: PackStore, index_id: int, name: str, live: Sequence[Packed]) -> int:
+    """Copy the payloads that are of use into a new pack, if there are others. Returns the bytes that are free."""
     old = packs.path(name)
     size = old.stat().st_size
     if sum(each.length for each in live) >= size:

@@ -1,13 +1,14 @@
 """What an index kind is: a way to make a small payload of some columns of a file, and to answer from it.
 
-    build   a file's columns  ──►  payload (bytes)          once a file, when it is indexed
-    open    payload           ──►  FileIndex                kept in memory while it is asked
+    build   a file's columns  ──►  payload (bytes)          once per file, when it is indexed
+    open    payload           ──►  FileIndex                cached in memory
     find    conditions        ──►  rows that can match      never too few
 
-A payload lies in the lake's store (external) or inside the Parquet file itself (embedded); a kind does not know which.
+A payload is in the lake's store (external) or inside the Parquet file itself (embedded); a kind does not know which.
 Kinds are found by name through the entry point group `needlepoint.indexes`; docs/custom-index.md builds one.
 
-The key index is not such a kind: it is one store for all files of a table (key/kind.py, stores/).
+Most kinds answer from these payloads (PayloadKind). The key index answers from one sorted store for all files of a
+table (EntryKind); `index_stores.py` opens what either of them keeps.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from needlepoint.access import Rows
@@ -25,6 +28,9 @@ from needlepoint.predicate import Leaf, Not
 
 Options = Mapping[str, Any]
 """Of one index, as they were given with CREATE INDEX; what JSON can hold."""
+
+KeysAndRows = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
+"""Keys, one per line, and the number in the file of the row of each."""
 
 Condition = Leaf | Not
 """A leaf, or NOT directly above one."""
@@ -110,7 +116,7 @@ class FileIndex(Protocol):
 
 
 class IndexKind(Protocol):
-    """Payloads of another `version` are built anew."""
+    """What all kinds have. Payloads of another `version` are built again."""
 
     name: str
     version: int
@@ -123,6 +129,37 @@ class IndexKind(Protocol):
         """A pure function of the source. NotIndexable refuses a file, with the reason."""
         ...
 
+
+class PayloadKind(IndexKind, Protocol):
+    """A kind that answers from the payload of each file."""
+
     def open(self, stored: Stored, fields: Sequence[pa.Field], options: Options) -> FileIndex:
         """IndexDamaged when the payload is not one of this kind: its bytes are not to be trusted."""
+        ...
+
+
+class EntryKind(IndexKind, Protocol):
+    """A kind that answers from one sorted store of entries for all files of a table (stores/base.py).
+
+    Its payload holds the keys of one file: embedded in the file, it spares reading the column again.
+    """
+
+    def key_bytes(self, fields: Sequence[pa.Field]) -> int:
+        """How wide its keys are: the store needs to know."""
+        ...
+
+    def keys(self, source: Source) -> Iterator[KeysAndRows]:
+        """Keys and the numbers of their rows, ascending by row, a part at a time."""
+        ...
+
+    def pack(self, fields: Sequence[pa.Field], parts: Sequence[KeysAndRows]) -> Built:
+        """The payload of these keys, which are all of a file."""
+        ...
+
+    def unpack(self, data: bytes, fields: Sequence[pa.Field], file_rows: int) -> Sequence[KeysAndRows]:
+        """The keys in a payload; PayloadDamaged when it is not one of a file with so many rows."""
+        ...
+
+    def declaration(self, fields: Sequence[pa.Field]) -> dict[str, Any]:
+        """What is kept beside an embedded payload, and must be equal for the payload to be used."""
         ...

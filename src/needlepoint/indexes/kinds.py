@@ -14,14 +14,16 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
 from needlepoint.errors import NeedlepointError, UnknownName, UsageError
-from needlepoint.indexes.base import IndexKind
+from needlepoint.indexes.base import EntryKind, IndexKind, PayloadKind
 
 GROUP = "needlepoint.indexes"
 BUILT_IN = {
     "bloom": "needlepoint.indexes.bloom.kind:BloomKind",
     "distinct": "needlepoint.indexes.distinct.kind:DistinctKind",
+    "key": "needlepoint.indexes.key.kind:KeyKind",
     "text": "needlepoint.indexes.text.kind:TextKind",
 }
+ENTRY_KINDS = frozenset({"key"})
 _PARTS = ("version", "check", "build", "open")
 
 
@@ -47,11 +49,24 @@ def kind(name: str) -> IndexKind:
         return cast(IndexKind, getattr(_imported(name, module), attribute)())
     found = tuple(entry_points(group=GROUP, name=name))
     if not found:
-        raise UnknownName("index kind", name, ["key", *names()])
+        raise UnknownName("index kind", name, names())
     if len({entry.value for entry in found}) > 1:
         packages = ", ".join(sorted(_package(entry) for entry in found))
         raise UsageError(f"several packages bring an index kind '{name}': {packages}.", hint="Uninstall all but one.")
     return _loaded(found[0])
+
+
+def keeps_entries(name: str) -> bool:
+    """Whether a kind is an EntryKind; known without importing it, since the package of another kind may be missing."""
+    return name in ENTRY_KINDS
+
+
+def entry_kind(name: str) -> EntryKind:
+    return cast(EntryKind, kind(name))
+
+
+def payload_kind(name: str) -> PayloadKind:
+    return cast(PayloadKind, kind(name))
 
 
 def _imported(name: str, module: str) -> Any:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from needlepoint.errors import NotIndexable, UsageError
 from needlepoint.indexes import kinds
-from needlepoint.indexes.key.kind import check_key_index
 from needlepoint.lake.batch_writer import refuse_of_others
 from needlepoint.objects import is_url
 from needlepoint.tables.discovery import discover_table, read_schemas
@@ -140,8 +139,5 @@ def check_index(
         raise UsageError(f"options of an index are texts and numbers, not {options!r}.") from None
     if "compat" in options and not embed:
         raise UsageError("compat is for readers of the files.", hint="Give embed=True too.")
-    if kind == "key":
-        check_key_index(table, fields, options)
-    else:
-        kinds.kind(kind).check(table, fields, options)
+    kinds.kind(kind).check(table, fields, options)
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,10 +19,12 @@ from needlepoint.advisor.advice import Advised
 from needlepoint.advisor.history import History
 from needlepoint.errors import NotIndexable, SqlError, StoreError, UnknownName, UsageError
 from needlepoint.indexer.event_consumer import Handled, follow
-from needlepoint.indexer.indexer import Elsewhere, Indexer, Progress, SyncReport, no_progress
+from needlepoint.indexer.indexer import Indexer, SyncReport, no_progress
 from needlepoint.indexer.payloads import strip_index
+from needlepoint.indexer.plan import BuildRequest
 from needlepoint.indexer.pools import Pool
-from needlepoint.indexes.key.kind import key_bytes
+from needlepoint.indexer.run import Progress
+from needlepoint.indexes.index_stores import IndexStores
 from needlepoint.indexes.stored import Unpacked
 from needlepoint.lake import batch_writer, ddl
 from needlepoint.lake.advising import advise_table
@@ -49,9 +50,7 @@ from needlepoint.query.verify import VerifyReport, verify
 from needlepoint.queues.queue import LocalQueue, Queue
 from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
-from needlepoint.stores.packs import PackStore
 from needlepoint.stores.place import claim, store_directory
-from needlepoint.stores.rocksdb import RocksKeyStore
 from needlepoint.tables import publishing
 from needlepoint.tables.model import LONGEST_NAME, Batch, File, Index, Table, check_name
 from needlepoint.tables.registry.registry import Registry
@@ -112,24 +111,21 @@ class Lake:
         claim(self.store, self.root)
         self.registry = Registry(self.store, self.root)
         self.queue = _queue(settings.queue, self.store)
-        self._stores: dict[int, KeyStore] = {}
-        self._lock = threading.Lock()
+        self.index_stores = IndexStores(self.store / "indexes", self.registry)
         self.unpacked = Unpacked(self.store / "unpacked", settings.unpacked_bytes)
-        file_indexes = IndexCache(self._pack_store, self.unpacked, settings.index_bytes, settings.payload_bytes)
+        file_indexes = IndexCache(self.index_stores.packs, self.unpacked, settings.index_bytes, settings.payload_bytes)
         scratch = self.store / "scratch"
-        self.indexer = Indexer(self.registry, self.key_store, self._pack_store, scratch, settings, progress)
+        self.indexer = Indexer(self.registry, self.index_stores, scratch, settings, progress)
         self.history = History(self.store, settings.history == "on")
-        self.engine = Engine(self.registry, self.key_store, file_indexes, settings, self.history)
+        self.engine = Engine(self.registry, self.index_stores.entries, file_indexes, settings, self.history)
         forks.own(self)
 
     def abandon(self) -> None:
         """In a child of the process that opened it: see forks.py."""
-        parts = ("registry", "queue", "unpacked", "indexer", "history", "engine")
-        for handle in (*(getattr(self, name) for name in parts), *self._stores.values()):
-            forks.leak(handle)
+        parts = ("registry", "queue", "unpacked", "index_stores", "indexer", "history", "engine")
         for name in parts:
+            forks.leak(getattr(self, name))
             setattr(self, name, forks.Abandoned())
-        self._stores, self._lock = {}, threading.Lock()
 
     def __enter__(self) -> Lake:
         return self
@@ -140,8 +136,7 @@ class Lake:
         self.close()
 
     def close(self) -> None:
-        for store in self._stores.values():
-            store.close()
+        self.index_stores.close()
         self.history.close()
         self.queue.close()
         self.registry.close()
@@ -186,7 +181,7 @@ class Lake:
                 f"table '{name}' is not dropped: {error.message}", hint="When that is done or mended, drop it again."
             ) from error
         for index in indexes:
-            self._destroy(index)
+            self.index_stores.destroy(index.id)
 
     def table(self, name: str) -> LakeTable:
         self.registry.table(name)
@@ -228,8 +223,7 @@ class Lake:
         found = ddl.check_index(self, table, columns, kind, embed, options)
         chosen = name or self._free_name(found, columns, kind)
         index = self.registry.create_index(found, chosen, columns, kind, embed=embed, options=options)
-        if kind == "key":
-            self.key_store(index).ingest([])  # an index without entries is there, and empty
+        self.index_stores.create(index)
         if build:
             for failure in (each for report in self.build_index(index.name) for each in report.failures):
                 _log.warning("%s", failure.reason)
@@ -256,17 +250,18 @@ class Lake:
         """
         self.indexes_of(table, index)
         publishing.recover(self.registry, self.queue, self.registry.table(table))
-        report = self.indexer.build(table, Elsewhere(pool, index))
-        self.sweep_indexes()
+        report = self.indexer.build(table, BuildRequest(index=index, pool=pool))
+        self.index_stores.sweep()
         return [report]
 
     def rebuild(self, table: str, index: str | None = None, *, from_data: bool = False) -> list[SyncReport]:
         """Build the indexes of a table, or one of them, again: from the indexes embedded in its files where there are
         any, without reading their data; or `from_data`, which embeds them anew too."""
         for each in self.indexes_of(table, index):
-            self.indexer.begin_anew(each)
-        built, _ = self.indexer.catch_up(self.registry.table(table), from_data=True) if from_data else (0, ())
-        # What could not be built is tried once more, and told then.
+            self.index_stores.replace_index(each)
+        request = BuildRequest(from_data=True)
+        built = self.indexer.catch_up(self.registry.table(table), request).indexed if from_data else 0
+        # What could not be built is tried once more, and reported then.
         return [SyncReport(table, indexed=built).then(report) for report in self.sync(table)]
 
     def indexes_of(self, table: str, name: str | None = None) -> list[Index]:
@@ -283,9 +278,9 @@ class Lake:
         table = next(table for table in self.registry.tables() if table.id == index.table_id)
         if strip and index.embed:
             # Where this fails the index is still declared: drop it again, or sync builds it.
-            self.indexer.begin_anew(index)
+            self.index_stores.replace_index(index)
             self.indexer.rewrite(table, strip_index(index))
-        self._destroy(self.registry.drop_index(name))
+        self.index_stores.destroy(self.registry.drop_index(name).id)
 
     def verify(self, table: str, samples: int = 20, seed: int | None = None) -> VerifyReport:
         """Compare what the indexes of a table answer with what a scan answers, for sampled values of each."""
@@ -300,48 +295,10 @@ class Lake:
         """Take entries of files that are gone out of the key indexes of a table where they are more than this share.
         Returns how many that were."""
         indexes = self.registry.indexes(self.registry.table(table))
-        return sum(sweep_index_entries(self, index, worth) for index in indexes if index.kind == "key")
-
-    def _destroy(self, index: Index) -> None:
-        if index.kind == "key":
-            self._key_store_of(index, 8).destroy()
-            self._stores.pop(index.id, None)
-        else:
-            self._pack_store(index).destroy()
-
-    def _pack_store(self, index: Index) -> PackStore:
-        return PackStore(self.store / "indexes" / str(index.id))
-
-    def sweep_indexes(self) -> None:
-        """Indexes that began anew under another id leave their entries behind, and so does a drop that was killed."""
-        # In this order: an index is in the registry before it has a directory, or arrives in the commit that says so.
-        there = [int(path.name) for path in (self.store / "indexes").glob("*") if path.name.isdecimal()]
-        if not {index.id for index in self.registry.indexes()}.issuperset(there):
-            known = self.registry.renewals.known_ids()
-            for id in there:
-                if id not in known:
-                    self._destroy(Index(id, 0, "", (), "key"))
-
-    def forget_store(self, index: Index) -> None:
-        with self._lock:
-            self._stores.pop(index.id, None)
+        return sum(sweep_index_entries(self, index, worth) for index in indexes)
 
     def key_store(self, index: Index) -> KeyStore:
-        with self._lock:
-            if index.id not in self._stores:
-                table = next((table for table in self.registry.tables() if table.id == index.table_id), None)
-                if table is None:
-                    raise UnknownName("index", index.name, [each.name for each in self.registry.indexes()])
-                known = index.column in table.schema.names  # a log can take a column away
-                width = key_bytes(table.schema.field(index.column).type) if known else 8
-                # Those that went on under another id are left to who still asks them, and hold no room after that.
-                current = {each.id for each in self.registry.indexes()}
-                self._stores = {id: store for id, store in self._stores.items() if id in current}
-                self._stores[index.id] = self._key_store_of(index, width)
-            return self._stores[index.id]
-
-    def _key_store_of(self, index: Index, width: int) -> KeyStore:
-        return self._stores.get(index.id) or RocksKeyStore(self.store / "indexes" / str(index.id), width)
+        return self.index_stores.entries(index)
 
     # Writing
 
@@ -351,7 +308,7 @@ class Lake:
         for name in names:
             publishing.recover(self.registry, self.queue, self.registry.table(name))
         reports = [self.indexer.sync(name) for name in names]
-        self.sweep_indexes()
+        self.index_stores.sweep()
         return reports
 
     def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from needlepoint.errors import StoreError
-from needlepoint.indexer.sweep import Counted, count
-from needlepoint.tables.model import Index, Table
+from needlepoint.indexer.sweep import count_entries
+from needlepoint.tables.model import Table
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake
@@ -96,8 +95,8 @@ def table_status(lake: Lake, table: Table) -> TableStatus:
             i.kind,
             i.embed,
             *lake.registry.entries(i),
-            _index_bytes(lake, i),
-            counted(lake, i).dead if i.kind == "key" else 0,
+            lake.index_stores.size(i),
+            count_entries(lake.registry, lake.index_stores, i).dead,
         )
         for i in snapshot.indexes
     )
@@ -116,15 +115,3 @@ def table_status(lake: Lake, table: Table) -> TableStatus:
         snapshot.version,
         len(snapshot.unfinished) + len(snapshot.unnamed),
     )
-
-
-def _index_bytes(lake: Lake, index: Index) -> int:
-    return lake.key_store(index).size() if index.kind == "key" else lake.registry.payload_bytes(index)
-
-
-def counted(lake: Lake, index: Index) -> Counted:
-    """Entries of a key index; of one that cannot be read, those that the registry knows of."""
-    try:
-        return count(lake.registry, lake.key_store(index), index)
-    except StoreError:
-        return Counted(lake.registry.entries(index)[1], 0)

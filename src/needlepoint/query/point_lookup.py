@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.errors import FileChanged, NeedlepointError
-from needlepoint.indexes.key.kind import encode
+from needlepoint.indexes.key.encoding import encode
 from needlepoint.parquet.read.page_reader import ReadStats, Wanted, read_files
 from needlepoint.predicate import And, Compare, In, Leaf, Ordinal, Predicate, leaves
 from needlepoint.query.cache.table_state import TableState

@@ -48,8 +48,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 
 def test_built_in_kinds() -> None:
-    assert kinds.names() == ["bloom", "distinct", "text"]
-    for name in ("bloom", "distinct"):
+    assert kinds.names() == ["bloom", "distinct", "key", "text"]
+    for name in ("bloom", "distinct", "key"):
         assert kinds.kind(name).name == name
         assert kinds.kind(name) is kinds.kind(name)
 
@@ -73,7 +73,7 @@ def test_a_kind_of_another_package(install: Install, value: str) -> None:
 def test_our_own_are_not_replaced(install: Install) -> None:
     install("thief", WORKING.format(name="distinct"), "distinct", "Working")
     assert type(kinds.kind("distinct")).__module__ == "needlepoint.indexes.distinct.kind"
-    assert kinds.names() == ["bloom", "distinct", "text"]
+    assert kinds.names() == ["bloom", "distinct", "key", "text"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
-"""The key index: value to rows.
+"""The key index: value to rows, in one sorted store for all files of a table.
 
-kind     what it is and how entries are ordered
-payload  the keys of one file as a payload
+kind      what the indexer and the store need to know
+encoding  values as keys
+build     columns to keys, keys to entries
+search    predicates to keys
+payload   the keys of one file, embedded in it
 """

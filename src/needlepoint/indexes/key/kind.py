@@ -1,175 +1,46 @@
-"""The key index: value -> rows.
-
-Every value becomes a key of fixed width whose byte order is the value's order, as far as it goes:
-
-    integers, dates, times, bool   8 bytes, offset binary
-    decimals                       8 bytes, the unscaled value, clamped to 64 bits
-    floats                         8 bytes, the IEEE order; -0.0 as 0.0; every NaN as the greatest
-    strings, binaries, uuids       16 bytes, the first 8 bytes and a 64-bit hash of the whole
-
-Two values may share a key (clamped decimals, a hash collision). That costs reading a row too many: whoever asks the
-index evaluates the predicate again on what was read. NULLs are not in the index.
-
->>> keys_of([-1, 0, 1], pa.int64()).tolist()[1]
-[128, 0, 0, 0, 0, 0, 0, 0]
-"""
+"""The key index: value -> rows, of all files of a table in one sorted store."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from needlepoint.errors import NotIndexable, UsageError
-from needlepoint.indexes.hashing import hash_values, leading_bytes
-from needlepoint.predicate import Ordinal
-
-Keys = npt.NDArray[np.uint8]
-"""Shape (values, key bytes)."""
-
-_SIGN = np.uint64(1 << 63)
-_NAN_KEY = b"\xff" * 8
+from needlepoint.indexes.base import Built, KeysAndRows, Options, Source
+from needlepoint.indexes.key import payload
+from needlepoint.indexes.key.build import read_keys
+from needlepoint.indexes.key.encoding import key_bytes
 
 
-def check_key_index(table: str, fields: Sequence[pa.Field], options: Mapping[str, Any]) -> None:
-    """Refuse what a key index cannot be made of."""
-    if len(fields) != 1:
-        raise NotIndexable("a key index has one column.", hint="A bloom index can have several.")
-    if options:
-        raise UsageError(f"a key index has no option '{next(iter(options))}'.", hint="docs/indexes.md lists them.")
-    key_bytes(fields[0].type, fields[0].name, table)
+class KeyKind:
+    """One column, no options."""
 
+    name = payload.NAME
+    version = payload.VERSION
 
-def key_bytes(type: pa.DataType, column: str = "", table: str = "") -> int:
-    """Width of the keys of a type; NotIndexable for types without one."""
-    if _is_bytes(type):
-        return 16
-    if (
-        pa.types.is_integer(type)
-        or pa.types.is_boolean(type)
-        or (pa.types.is_temporal(type) and not pa.types.is_interval(type))
-        or pa.types.is_floating(type)
-        or pa.types.is_decimal(type)
-    ):
-        return 8
-    raise NotIndexable(
-        f"column '{column}' of table '{table}' is {type}, which a key index cannot hold.",
-        hint="Key indexes take numbers, strings, binaries, dates, times, timestamps, decimals, uuids and bools.",
-    )
+    def check(self, table: str, fields: Sequence[pa.Field], options: Options) -> None:
+        if len(fields) != 1:
+            raise NotIndexable("a key index has one column.", hint="A bloom index can have several.")
+        if options:
+            raise UsageError(f"a key index has no option '{next(iter(options))}'.", hint="docs/indexes.md lists them.")
+        key_bytes(fields[0].type, fields[0].name, table)
 
+    def build(self, source: Source) -> Built:
+        return self.pack(source.fields, list(self.keys(source)))
 
-def _is_bytes(type: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(type)
-        or pa.types.is_large_string(type)
-        or pa.types.is_binary(type)
-        or pa.types.is_large_binary(type)
-        or pa.types.is_fixed_size_binary(type)
-    )
+    def key_bytes(self, fields: Sequence[pa.Field]) -> int:
+        return key_bytes(fields[0].type)
 
+    def keys(self, source: Source) -> Iterator[KeysAndRows]:
+        return read_keys(source)
 
-def encode(values: pa.Array) -> Keys:
-    """Keys of an array without NULLs."""
-    type = values.type
-    if _is_bytes(type):
-        blobs = values.cast(pa.large_binary())
-        return _join(leading_bytes(blobs), hash_values(blobs))
-    if pa.types.is_floating(type):
-        return _big_endian(_float_order(values.cast(pa.float64()).to_numpy(zero_copy_only=False)))
-    if pa.types.is_decimal(type):
-        return _big_endian(_clamped_decimals(values).view(np.uint64) ^ _SIGN)
-    if pa.types.is_unsigned_integer(type):
-        return _big_endian(values.cast(pa.uint64()).to_numpy())
-    return _big_endian(_as_integers(values).view(np.uint64) ^ _SIGN)
+    def pack(self, fields: Sequence[pa.Field], parts: Sequence[KeysAndRows]) -> Built:
+        return Built(payload.to_bytes(fields[0].type, parts), sum(len(rows) for _, rows in parts))
 
+    def unpack(self, data: bytes, fields: Sequence[pa.Field], file_rows: int) -> list[KeysAndRows]:
+        return payload.from_bytes(data, fields[0].type, file_rows)
 
-def keys_of(values: Sequence[Ordinal], type: pa.DataType) -> Keys:
-    """Keys of the ordinals a predicate compares a column of this type with."""
-    if _is_bytes(type):
-        return encode(pa.array(values, pa.binary()))
-    if pa.types.is_floating(type):
-        return encode(pa.array(values, pa.float64()))
-    if pa.types.is_unsigned_integer(type):
-        return _big_endian(np.array([min(max(int(value), 0), 2**64 - 1) for value in values], np.uint64))
-    clamped = [min(max(int(value), -(2**63)), 2**63 - 1) for value in values]
-    return _big_endian(np.array(clamped, np.int64).view(np.uint64) ^ _SIGN)
-
-
-def range_of(low: Ordinal | None, high: Ordinal | None, type: pa.DataType) -> list[tuple[bytes, bytes]]:
-    """Key ranges, both ends included, that hold every value from low to high (strings: by their first 8 bytes).
-
-    NaN is outside every order the engines agree on, so a range of floats always takes the NaNs along. DataFusion
-    orders -NaN below all numbers, while every NaN has the greatest key: a range from -NaN begins with the first key.
-
-    >>> range_of(-math.nan, 5.0, pa.float64()) == range_of(None, 5.0, pa.float64())
-    True
-    """
-    width = key_bytes(type)
-    lower = b"\x00" * width if low is None or _is_negative_nan(low) else _end(low, type, b"\x00")
-    upper = b"\xff" * width if high is None else _end(high, type, b"\xff")
-    ranges = [(lower, upper)] if lower <= upper else []
-    if pa.types.is_floating(type) and upper < _NAN_KEY:
-        ranges.append((_NAN_KEY, _NAN_KEY))
-    return ranges
-
-
-def _is_negative_nan(value: Ordinal) -> bool:
-    return isinstance(value, float) and math.isnan(value) and math.copysign(1, value) < 0
-
-
-def _end(value: Ordinal, type: pa.DataType, fill: bytes) -> bytes:
-    if isinstance(value, bytes):
-        return value[:8].ljust(8, b"\x00") + fill * 8
-    return bytes(keys_of([value], type)[0])
-
-
-def _as_integers(values: pa.Array) -> npt.NDArray[np.int64]:
-    type = values.type
-    if pa.types.is_boolean(type):
-        values = values.cast(pa.int8())
-    elif pa.types.is_temporal(type):
-        values = values.view(pa.int32() if type.bit_width == 32 else pa.int64())
-    numbers: npt.NDArray[np.int64] = values.cast(pa.int64()).to_numpy()
-    return numbers
-
-
-def _float_order(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:
-    # Adding zero makes -0.0 into 0.0; of a signalling NaN numpy would warn.
-    with np.errstate(invalid="ignore"):
-        bits = (numbers + 0.0).view(np.uint64)
-    ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)
-    return np.where(np.isnan(numbers), np.uint64(2**64 - 1), ordered)
-
-
-def _clamped_decimals(values: pa.Array) -> npt.NDArray[np.int64]:
-    if pa.types.is_decimal256(values.type):
-        words = _words(values, 4)
-        low, high = words[:, 0], words[:, 3]
-        fits = (words[:, 1:] == (low >> 63)[:, None]).all(axis=1)
-    else:
-        words = _words(pc.cast(values, pa.decimal128(values.type.precision, values.type.scale)), 2)
-        low, high = words[:, 0], words[:, 1]
-        fits = high == low >> 63
-    limits = np.where(high < 0, np.int64(-(2**63)), np.int64(2**63 - 1))
-    return np.where(fits, low, limits)
-
-
-def _words(values: pa.Array, count: int) -> npt.NDArray[np.int64]:
-    """The little-endian 64-bit words of each decimal."""
-    data = np.frombuffer(values.buffers()[1], np.int64)
-    return data.reshape(-1, count)[values.offset : values.offset + len(values)]
-
-
-def _big_endian(numbers: npt.NDArray[Any]) -> Keys:
-    return numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
-
-
-def _join(leading: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]) -> Keys:
-    both = np.empty((len(leading), 2), ">u8")
-    both[:, 0], both[:, 1] = leading, hashes
-    return both.view(np.uint8).reshape(-1, 16)
+    def declaration(self, fields: Sequence[pa.Field]) -> dict[str, Any]:
+        return {"type": str(fields[0].type)}

@@ -2,7 +2,7 @@
 
     NPKY  width (1 byte)  |  first bytes of all keys, second bytes, …  |  row numbers, 4 bytes each
 
-Keys (kind.py) in the order of their rows; row numbers little-endian, ascending. NULLs have neither.
+Keys (encoding.py) in the order of their rows; row numbers little-endian, ascending. NULLs have neither.
 """
 
 from __future__ import annotations
@@ -10,37 +10,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from needlepoint.errors import PayloadDamaged
-from needlepoint.indexes.key.kind import key_bytes
-from needlepoint.parquet.write.embed import Payload
-from needlepoint.parquet.write.embedded import Embedded
+from needlepoint.indexes.base import KeysAndRows
+from needlepoint.indexes.key.encoding import key_bytes
 
+NAME = "key"
 VERSION = 1
 _MAGIC = b"NPKY"
 
-KeysAndRows = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
-
-def payload(column: str, type: pa.DataType, parts: Sequence[KeysAndRows]) -> Payload:
+def to_bytes(type: pa.DataType, parts: Sequence[KeysAndRows]) -> bytes:
     """Of all keys of a column, given part by part."""
     width = key_bytes(type)
     keys = np.concatenate([keys for keys, _ in parts]) if parts else np.empty((0, width), np.uint8)
     rows = np.concatenate([rows for _, rows in parts]) if parts else np.empty(0, np.int64)
-    head = _MAGIC + bytes([width])
-    # Bytes of the same place stand together: the upper ones hardly differ, and zstd makes little of them.
-    data = head + np.ascontiguousarray(keys.T).tobytes() + rows.astype("<u4").tobytes()
-    return Payload("key", (column,), VERSION, data, {"type": str(type)})
+    # Bytes of the same position stand together: the upper ones hardly differ, so zstd compresses them well.
+    return _MAGIC + bytes([width]) + np.ascontiguousarray(keys.T).tobytes() + rows.astype("<u4").tobytes()
 
 
-def fits(entry: Embedded, type: pa.DataType) -> bool:
-    """Whether the entry holds keys of this type: those of another may have another order."""
-    return entry.version == VERSION and entry.options.get("type") == str(type)
-
-
-def read(data: bytes, type: pa.DataType, file_rows: int) -> list[KeysAndRows]:
+def from_bytes(data: bytes, type: pa.DataType, file_rows: int) -> list[KeysAndRows]:
+    """What `to_bytes` wrote; PayloadDamaged when the bytes are something else."""
     width = key_bytes(type)
     count, rest = divmod(len(data) - len(_MAGIC) - 1, width + 4)
     if data[: len(_MAGIC)] != _MAGIC or rest or count < 0 or data[len(_MAGIC)] != width:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from needlepoint.errors import NeedlepointError, StoreError
 from needlepoint.indexes.base import FileIndex
-from needlepoint.indexes.kinds import kind
+from needlepoint.indexes.kinds import payload_kind
 from needlepoint.indexes.stored import StoredPayload, Unpacked
 from needlepoint.indexes.text.statistics import WordIndex
 from needlepoint.parquet.read.caches import ByteCache
@@ -43,7 +43,7 @@ class IndexCache:
         path = str(self._packs(index).path(place.pack)) if place.pack else f"{table.location}/{file.path}"
         stored = StoredPayload(path, None if place.pack else file.identity, entry, self._unpacked)
         fields = [pa.field(name, types[name]) for name in index.columns]
-        opened = kind(index.kind).open(stored, fields, json.loads(index.options))
+        opened = payload_kind(index.kind).open(stored, fields, json.loads(index.options))
         self.open.put(key, opened, opened.memory)
         return opened
 

@@ -15,6 +15,7 @@ import numpy as np
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexes.base import Answer, Condition
+from needlepoint.indexes.kinds import keeps_entries
 from needlepoint.objects import concurrently, is_url
 from needlepoint.predicate import And, Constant, Or, Predicate, Unknown, leaves, without_not
 from needlepoint.query.pruning.context import PruningContext
@@ -29,7 +30,7 @@ FEW_ROWS = 1000
 def by_index(access: AccessPlan, context: PruningContext) -> StepResult:
     """Distinct values, filters and words of single files say which of their rows can match."""
     asked = {leaf.column for leaf in leaves(context.predicate)}
-    indexes = [index for index in context.indexes_to_ask if index.kind != "key"]
+    indexes = [index for index in context.indexes_to_ask if not keeps_entries(index.kind)]
     usable = [index for index in indexes if asked & set(index.columns)]
     tally = _AnswerCounts()
     files = context.snapshot.files

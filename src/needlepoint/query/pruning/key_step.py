@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import NeedlepointError
-from needlepoint.indexes.key.kind import key_bytes, keys_of, range_of
+from needlepoint.indexes.key.encoding import key_bytes
+from needlepoint.indexes.key.search import keys_of, range_of
+from needlepoint.indexes.kinds import keeps_entries
 from needlepoint.predicate import And, Compare, Constant, In, Or, Ordinal, Predicate, StartsWith, leaves
 from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import StepResult
@@ -92,7 +94,7 @@ class _KeyRows:
 class _KeySearch:
     def __init__(self, context: PruningContext) -> None:
         self._context = context
-        self._indexes = {i.column: i for i in context.indexes_to_ask if i.kind == "key"}
+        self._indexes = {i.column: i for i in context.indexes_to_ask if keeps_entries(i.kind)}
         self._asked: set[str] = set()
         self._uses: list[IndexUse] = []
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from needlepoint.errors import NotIndexable
 from needlepoint.indexes.hashing import hash_values
-from needlepoint.indexes.key.kind import encode, key_bytes, keys_of, range_of
+from needlepoint.indexes.key.encoding import encode, key_bytes
+from needlepoint.indexes.key.search import keys_of, range_of
 from needlepoint.tables.schemas import ordinal
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "keys.json"

@@ -6,23 +6,23 @@ from pathlib import Path
 
 import numpy as np
 
-from needlepoint.indexer.backfill import Sorted
-from needlepoint.indexer.build import Artifact, Run
+from needlepoint.indexer.build import Artifact, EntryRun
 from needlepoint.indexer.range_merge import write_plain
+from needlepoint.indexer.sorted_runs import SortedRuns
 
 KEYS = frozenset({1, 2})
 
 
-def noted(place: Path) -> Sorted:
+def noted(place: Path) -> SortedRuns:
     """Runs of two indexes, and the note of them."""
     place.mkdir()
     runs = []
     for index_id in sorted(KEYS):
         entries = np.random.default_rng(index_id).integers(0, 256, (200, 16), np.uint8)
         path = place / f"{index_id}.run"
-        runs.append(Run(index_id, str(index_id), str(path), entries.nbytes, write_plain(path, entries)))
-    made = Sorted.of(place, Artifact(runs=tuple(runs)), KEYS)
-    made = Sorted(made.directory, made.runs, {1: {7: 200}, 2: {7: 200}})
+        runs.append(EntryRun(index_id, str(index_id), str(path), entries.nbytes, write_plain(path, entries)))
+    made = SortedRuns.of(place, Artifact(runs=tuple(runs)), KEYS)
+    made = SortedRuns(made.directory, made.runs, {1: {7: 200}, 2: {7: 200}})
     made.save()
     return made
 
@@ -35,13 +35,13 @@ def flip(path: Path, at: int) -> None:
 
 def test_what_was_written_is_found_again(tmp_path: Path) -> None:
     made = noted(tmp_path / "task")
-    assert Sorted.load(tmp_path / "task") == made
+    assert SortedRuns.load(tmp_path / "task") == made
 
 
 def test_a_changed_run_is_left_out(tmp_path: Path) -> None:
     noted(tmp_path / "task")
     flip(tmp_path / "task/1.run", 1000)
-    found = Sorted.load(tmp_path / "task")
+    found = SortedRuns.load(tmp_path / "task")
     assert found is not None
     assert found.entries == {2: {7: 200}}
 
@@ -51,6 +51,6 @@ def test_a_changed_note_is_none(tmp_path: Path) -> None:
     note = tmp_path / "task/sorted.json"
     for at in range(note.stat().st_size):
         flip(note, at)
-        assert Sorted.load(tmp_path / "task") is None
+        assert SortedRuns.load(tmp_path / "task") is None
         flip(note, at)
-    assert Sorted.load(tmp_path / "task") is not None
+    assert SortedRuns.load(tmp_path / "task") is not None

@@ -1,0 +1,60 @@
+"""What tasks made becomes visible: entries and packs move into the store, then the registry commits.
+
+Entries come first: they are invisible until the registry says that the file is indexed. It says nothing about an index
+that was dropped or replaced meanwhile, so what was made for it has no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from needlepoint.errors import UnknownName
+from needlepoint.indexer.build import Artifact
+from needlepoint.indexes.index_stores import IndexStores
+from needlepoint.indexes.kinds import keeps_entries, kind
+from needlepoint.stores.base import IndexDamaged
+from needlepoint.tables.model import Index
+from needlepoint.tables.registry.registry import Registry
+
+
+def commit(registry: Registry, stores: IndexStores, indexes: Sequence[Index], artifact: Artifact) -> None:
+    current = {index.id for index in registry.indexes()}
+    for index in indexes:
+        if index.id not in current:
+            continue
+        packs = [Path(pack.path) for pack in artifact.packs if pack.index_id == index.id]
+        if packs:
+            stores.packs(index).ingest(packs)
+        runs = [Path(run.path) for run in artifact.runs if run.index_id == index.id]
+        try:
+            if runs:
+                stores.entries(index).ingest(runs)
+        except IndexDamaged:
+            stores.replace_index(index)
+    made = [(run.index_id, run.name) for run in artifact.runs]
+    registry.commit_artifacts(artifact.files, made, artifact.entries)
+    registry.note_problems({each.file_id: each.reason for each in artifact.failures if each.file_id is not None})
+
+
+def repair(registry: Registry, stores: IndexStores, index: Index) -> None:
+    """Make the registry forget what an index has lost, so that a build makes it again."""
+    if not keeps_entries(index.kind):
+        _forget_lost_payloads(registry, stores, index)
+        return
+    try:
+        stores.entries(index).refresh(registry.runs(index))
+    except UnknownName:
+        return  # dropped meanwhile
+    except IndexDamaged:
+        stores.replace_index(index)
+
+
+def _forget_lost_payloads(registry: Registry, stores: IndexStores, index: Index) -> None:
+    """Those whose pack is lost, and those that another version of the kind wrote."""
+    places = registry.places(index)
+    lost = stores.packs(index).missing({place.pack for place in places.values() if place.pack})
+    version = kind(index.kind).version
+    stale = [id for id, place in places.items() if place.pack in lost or place.version != version]
+    if stale:
+        registry.forget_payloads(index, stale)
