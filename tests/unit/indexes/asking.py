@@ -18,10 +18,11 @@ from hypothesis.strategies import DataObject, DrawFn, SearchStrategy
 from tests.property.kinds import KINDS, Kind
 
 from needlepoint.access import Rows
-from needlepoint.indexes.base import Condition, FileIndex, IndexKind, Source
+from needlepoint.indexes.base import Condition, FileIndex, PayloadKind, Source
 from needlepoint.indexes.text.words import folds_alike
 from needlepoint.parquet.card import array_container
 from needlepoint.predicate import Between, Compare, In, IsNotNull, IsNull, Like, Not, StartsWith
+from needlepoint.stores.base import IndexDamaged
 from needlepoint.tables.schemas import ordinal
 
 INDEXED = tuple(kind for kind in KINDS if kind.indexed)
@@ -78,7 +79,7 @@ def source_of(
     )
 
 
-def built(kind: IndexKind, source: Source) -> FileIndex:
+def built(kind: PayloadKind, source: Source) -> FileIndex:
     return kind.open(Held(kind.build(source).payload), source.fields, source.options)
 
 
@@ -217,3 +218,26 @@ def distorted(payload: bytes, data: DataObject) -> bytes:
             case "blob" if blobs:
                 blobs = data.draw(st.sampled_from([[], [b""], [*blobs, b"x"], [blobs[0][::-1]], [blobs[0][:-1]]]))
     return array_container.pack(header, changed, blobs)
+
+
+def check_damaged_payloads(
+    tested: PayloadKind, source: Source, kind: Kind, values: list[Any], data: DataObject
+) -> None:
+    """A changed payload is refused or answers with no row too few; a hostile one does no harm."""
+    payload = tested.build(source).payload
+    place = data.draw(st.integers(0, len(payload) - 1))
+    other = bytes([payload[place] ^ data.draw(st.integers(1, 255))])
+    asked = data.draw(questions(kind, values))
+    for changed in (payload[:place], payload[:place] + other + payload[place + 1 :], payload + b"x"):
+        try:
+            index = tested.open(Held(changed), source.fields, {})
+        except IndexDamaged:
+            continue
+        found = numbers(index.find([asked.condition], 1.0).rows, source.rows)
+        assert found >= true_rows({"c": kind.array(values)}, asked.sql)
+    try:
+        hostile = tested.open(Held(distorted(payload, data)), source.fields, {})
+    except IndexDamaged:
+        return
+    rows = hostile.find([asked.condition], 1.0).rows
+    assert rows is None or rows.count >= 0

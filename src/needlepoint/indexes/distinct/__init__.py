@@ -1,5 +1,7 @@
 """The distinct index: each value of a file and the pages that hold it.
 
-kind    what it is and how it is built
-search  conditions pick values, values have pages
+kind     what it is
+build    a column to values and pages
+search   conditions select values, values have pages
+payload  the values of one file
 """

@@ -1,11 +1,12 @@
-"""An open distinct index: conditions pick values, and values have pages.
+"""An open distinct index: conditions select values, and values have pages.
 
     values   apple  banana  cherry  NaN  NULL       sorted; the last two places are for what has no place in the order
     pages    0 2    1       0 1 2        1          of each value
 
-All conditions are about the one value of a row, so only values that every condition picks count. Three pages of ten
+All conditions are about the one value of a row, so only values that every condition selects count. Three pages of ten
 rows hold what is drawn above:
 
+>>> from needlepoint.indexes.values import Family
 >>> index = DistinctIndex.of(
 ...     Family("binary"), np.array([0, 10, 20, 30]), pa.array([b"apple", b"banana", b"cherry"], pa.large_binary()),
 ...     starts=np.array([0, 2, 3, 6, 6, 7]), pages=np.array([0, 2, 1, 0, 1, 2, 1]), text=True,
@@ -14,16 +15,12 @@ rows hold what is drawn above:
 ('0-10, 20-30', 0)
 >>> index.find([Not(Compare("fruit", "=", b"cherry")), StartsWith("fruit", b"b")], 1.0).why
 '1 of 3 values, on 1 of 3 pages'
-
-Stored (payload.py) are the rows of each page, the number of pages of each value, the gaps between those, and the
-values: numbers as differences, binaries as lengths and bytes.
 """
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,16 +29,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from needlepoint.access import Rows
-from needlepoint.errors import NotIndexable
 from needlepoint.indexes.base import Answer, Condition
-from needlepoint.indexes.payload import damaged, pack, unpack
+from needlepoint.indexes.distinct.payload import DistinctPayload
 from needlepoint.indexes.text.words import folded, folded_text, folds_alike
-from needlepoint.indexes.values import Family, joined_binaries
-from needlepoint.parquet.format.page_index import Int64Array
 from needlepoint.predicate import Between, Compare, In, IsNotNull, IsNull, Like, Not, Ordinal, StartsWith, after
 
-NAME = "distinct"
-VERSION = 1
 # Values of an IN that are searched one by one, and runs of values that are; more are looked at all at once.
 _FEW = 64
 
@@ -50,69 +42,12 @@ Mask = npt.NDArray[np.bool_]
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DistinctIndex:
-    """`starts` tells where the pages of each value begin in `pages`; NaN and NULL come after all values. `edges` are
-    the first row of each page and the number of rows; `text` says that the values are strings."""
-
-    family: Family
-    edges: Int64Array
-    values: pa.Array
-    starts: Int64Array
-    pages: npt.NDArray[np.unsignedinteger[Any]]
-    text: bool
-
-    @classmethod
-    def of(
-        cls, family: Family, edges: Int64Array, values: pa.Array, starts: Int64Array, pages: Int64Array, *, text: bool
-    ) -> DistinctIndex:
-        narrow = pages.astype(np.min_scalar_type(max(0, len(edges) - 2)))
-        return cls(family, edges, values, starts, narrow, text and family.form == "binary" and _are_texts(values))
-
-    def to_bytes(self) -> bytes:
-        counts = np.diff(self.starts)
-        pages = self.pages.astype(np.int64)
-        gaps = np.diff(pages, prepend=np.int64(0))
-        firsts = self.starts[:-1][counts > 0]
-        gaps[firsts] = pages[firsts]
-        if self.family.is_binary:
-            numbers, blobs = pc.binary_length(self.values).to_numpy(), [b"".join(self.values.to_pylist())]
-        else:
-            # Differences that leave 64 bits come back into them the same way.
-            numbers, blobs = np.diff(self.values.to_numpy().view(np.int64), prepend=np.int64(0)), []
-        return pack(NAME, VERSION, self.family.to_dict(), [np.diff(self.edges), counts, gaps, numbers], blobs)
-
-    @classmethod
-    def from_bytes(cls, data: bytes, *, text: bool) -> DistinctIndex:
-        """What `to_bytes` wrote; IndexDamaged when the bytes are something else."""
-        header, arrays, blobs = unpack(NAME, VERSION, data)
-        try:
-            family = Family.from_dict(header)
-            sizes, counts, gaps, numbers = arrays
-            edges, starts = _sums(sizes), _sums(counts)
-            if starts[-1] != len(gaps) or (counts > len(gaps)).any():
-                raise ValueError(f"{len(gaps)} places where {starts[-1]} were announced")
-            sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(gaps)))
-            pages = sums[1:] - np.repeat(sums[starts[:-1]], counts)
-            if len(pages) and (pages.min() < 0 or pages.max() >= len(sizes)):
-                raise ValueError("a page that is not there")
-            values = _values(family, numbers, blobs)
-            if len(counts) != len(values) + 2:
-                raise ValueError(f"{len(values)} values, and pages of {len(counts)}")
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise damaged(NAME, str(error)) from error
-        return cls.of(family, edges, values, starts, pages, text=text)
+class DistinctIndex(DistinctPayload):
+    __slots__ = ()
 
     @property
     def memory(self) -> int:
         return int(self.values.nbytes + self.starts.nbytes + self.pages.nbytes + self.edges.nbytes)
-
-    def texts(self) -> list[str]:
-        """The values as strings."""
-        if not self.text:
-            raise NotIndexable("the values are no strings.")
-        found: list[str] = self.values.cast(pa.large_string()).to_pylist()
-        return found
 
     def find(self, conditions: Sequence[Condition], seconds: float) -> Answer:
         masks = [mask for condition in conditions if (mask := self._picked(condition)) is not None]
@@ -258,27 +193,3 @@ def _escaped(text: str) -> str:
     'a\\\\x{2e}b'
     """
     return "".join(letter if letter.isalnum() else f"\\x{{{ord(letter):x}}}" for letter in text)
-
-
-def _are_texts(values: pa.Array) -> bool:
-    """Parquet files can hold strings that are no UTF-8."""
-    try:
-        values.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _sums(counts: Int64Array) -> Int64Array:
-    """Zero, and the sum after each count; ValueError for counts that are none."""
-    if (counts < 0).any() or (counts >= 1 << 31).any():
-        raise ValueError("a count below zero, or a very large one")
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-
-
-def _values(family: Family, numbers: Int64Array, blobs: Sequence[bytes]) -> pa.Array:
-    if family.is_binary:
-        (blob,) = blobs
-        return joined_binaries(numbers, blob)
-    restored = np.cumsum(numbers)
-    return pa.array(restored.view(np.float64) if family.form == "float" else restored, family.arrow)

@@ -17,8 +17,8 @@ from tests.unit.indexes.asking import (
     Held,
     any_kind,
     built,
+    check_damaged_payloads,
     columns_of,
-    distorted,
     edges,
     numbers,
     questions,
@@ -27,8 +27,9 @@ from tests.unit.indexes.asking import (
 )
 
 from needlepoint.errors import NotIndexable, UsageError
-from needlepoint.indexes.bloom import kind
-from needlepoint.indexes.bloom.kind import BloomIndex, BloomKind
+from needlepoint.indexes.bloom import search
+from needlepoint.indexes.bloom.kind import BloomKind
+from needlepoint.indexes.bloom.search import BloomIndex
 from needlepoint.indexes.hashing import hash_integers
 from needlepoint.predicate import Compare, In, IsNull, Not, StartsWith
 from needlepoint.stores.base import IndexDamaged
@@ -118,7 +119,7 @@ def test_nulls_only() -> None:
 
 
 def test_of_many_combinations_the_columns_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kind, "MOST_COMBINATIONS", 3)
+    monkeypatch.setattr(search, "MOST_COMBINATIONS", 3)
     index = built(KIND, source_of({"a": pa.array([1, 2]), "b": pa.array([1, 2])}))
     assert not numbers(index.find([Compare("a", "=", 1), In("b", (2, 3, 4))], 1.0).rows, 2)
     assert index.find([Compare("a", "=", 1), In("b", (2, 3, 4, 5))], 1.0).rows is None
@@ -151,22 +152,7 @@ def test_check() -> None:
 @given(kind=any_kind(), data=st.data())
 def test_damage_is_noticed_or_does_not_matter(kind: Kind, data: DataObject) -> None:
     values = data.draw(columns_of(kind, 20))
-    source = source_of({"c": kind.array(values)}, groups=[0, 9, 20])
-    payload = KIND.build(source).payload
-    place = data.draw(st.integers(0, len(payload) - 1))
-    other = bytes([payload[place] ^ data.draw(st.integers(1, 255))])
-    asked = data.draw(questions(kind, values))
-    for changed in (payload[:place], payload[:place] + other + payload[place + 1 :], payload + b"x"):
-        try:
-            index = KIND.open(Held(changed), source.fields, {})
-        except IndexDamaged:
-            continue
-        assert numbers(index.find([asked.condition], 1.0).rows, 20) >= true_rows({"c": kind.array(values)}, asked.sql)
-    try:
-        hostile = KIND.open(Held(distorted(payload, data)), source.fields, {})
-    except IndexDamaged:
-        return
-    hostile.find([asked.condition], 1.0)
+    check_damaged_payloads(KIND, source_of({"c": kind.array(values)}, groups=[0, 9, 20]), kind, values, data)
 
 
 def test_a_payload_of_other_columns_is_damage() -> None:

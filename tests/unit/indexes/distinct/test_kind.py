@@ -20,8 +20,8 @@ from tests.unit.indexes.asking import (
     Held,
     any_kind,
     built,
+    check_damaged_payloads,
     columns_of,
-    distorted,
     edges,
     numbers,
     questions,
@@ -31,7 +31,7 @@ from tests.unit.indexes.asking import (
 
 from needlepoint.errors import NotIndexable, UsageError
 from needlepoint.indexes.base import Built
-from needlepoint.indexes.distinct import kind
+from needlepoint.indexes.distinct import build
 from needlepoint.indexes.distinct.kind import DistinctKind
 from needlepoint.indexes.distinct.search import DistinctIndex
 from needlepoint.predicate import Between, Compare, In, IsNull, Like, Not, StartsWith, TextMatch
@@ -181,7 +181,7 @@ def test_a_column_with_too_many_values_is_refused_with_the_figure() -> None:
 
 
 def test_pages_become_coarser_before_they_become_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kind, "MOST_PLACES", 100)
+    monkeypatch.setattr(build, "MOST_PLACES", 100)
     values = [n % 30 for n in range(600)]
     index = built(KIND, source_of({"c": pa.array(values)}, list(range(0, 601, 5))))
     assert isinstance(index, DistinctIndex)
@@ -212,34 +212,11 @@ def test_check() -> None:
             KIND.check("t", fields, options)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=100)
 @given(kind=any_kind(), data=st.data())
 def test_damage_is_noticed_or_does_not_matter(kind: Kind, data: DataObject) -> None:
     values = data.draw(columns_of(kind, 20))
-    source = source_of({"c": kind.array(values)}, [0, 3, 9, 20])
-    payload = KIND.build(source).payload
-    place = data.draw(st.integers(0, len(payload) - 1))
-    other = bytes([payload[place] ^ data.draw(st.integers(1, 255))])
-    for changed in (payload[:place], payload[:place] + other + payload[place + 1 :], payload + b"x"):
-        try:
-            index = KIND.open(Held(changed), source.fields, {})
-        except IndexDamaged:
-            continue
-        asked = data.draw(questions(kind, values))
-        assert numbers(index.find([asked.condition], 1.0).rows, 20) >= true_rows({"c": kind.array(values)}, asked.sql)
-
-
-@settings(deadline=None, max_examples=100)
-@given(kind=any_kind(), data=st.data())
-def test_hostile_payloads_do_no_harm(kind: Kind, data: DataObject) -> None:
-    values = data.draw(columns_of(kind, 20))
-    source = source_of({"c": kind.array(values)}, [0, 3, 9, 20])
-    try:
-        index = KIND.open(Held(distorted(KIND.build(source).payload, data)), source.fields, {})
-    except IndexDamaged:
-        return
-    rows = index.find([data.draw(questions(kind, values)).condition], 1.0).rows
-    assert rows is None or rows.count >= 0
+    check_damaged_payloads(KIND, source_of({"c": kind.array(values)}, [0, 3, 9, 20]), kind, values, data)
 
 
 def test_a_payload_that_would_become_huge_is_not_unpacked() -> None:
