@@ -19,10 +19,10 @@ import needlepoint
 from needlepoint import NotIndexable, UnknownName, UsageError
 from needlepoint.access import Rows
 from needlepoint.indexer import payloads
-from needlepoint.indexes.base import Answer, Built, Source
+from needlepoint.indexes.base import Answer, ColumnSource, IndexPayload
 from needlepoint.indexes.distinct.kind import DistinctKind
 from needlepoint.indexes.distinct.search import DistinctIndex
-from needlepoint.indexes.stored import Unpacked
+from needlepoint.indexes.stored import UnpackedPayloads
 from needlepoint.indexes.text.query_language import parse, terms
 from needlepoint.indexes.text.search import TextIndex
 from needlepoint.objects import replacing
@@ -380,7 +380,7 @@ def test_the_second_process_does_not_unpack(tmp_path: Path) -> None:
 
 
 def test_unpacked_indexes_are_bounded(tmp_path: Path) -> None:
-    unpacked = Unpacked(tmp_path / "unpacked", limit=25_000)
+    unpacked = UnpackedPayloads(tmp_path / "unpacked", limit=25_000)
 
     def make(place: Path) -> None:
         (place / "file").write_bytes(b"x" * 10_000)
@@ -439,7 +439,7 @@ def test_verify_samples_the_same_twice(tmp_path: Path) -> None:
 
 
 def test_an_embedded_index_that_lies_is_built_from_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lying(kind: DistinctKind, source: Source) -> Built:
+    def lying(kind: DistinctKind, source: ColumnSource) -> IndexPayload:
         other = pa.record_batch([pa.array(["other"] * source.rows)], ["brand"])
         return build(kind, dataclasses.replace(source, batches=lambda: iter([other])))
 

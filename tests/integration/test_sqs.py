@@ -19,7 +19,7 @@ from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server, parquet
 from tests.lakes import products
 
 import needlepoint
-from needlepoint.indexer.event_consumer import Handled
+from needlepoint.indexer.event_consumer import EventResult
 from needlepoint.queues.events import Event
 from needlepoint.queues.sqs import SqsQueue
 
@@ -66,7 +66,7 @@ def removed(bucket: Bucket, key: str) -> str:
     return json.dumps({"Records": [record(bucket.name, key, "ObjectRemoved:Delete")]})
 
 
-def follow(lake: needlepoint.Lake) -> list[Handled]:
+def follow(lake: needlepoint.Lake) -> list[EventResult]:
     return list(lake.follow_events(once=True))
 
 

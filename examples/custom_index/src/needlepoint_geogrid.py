@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from needlepoint.access import Rows
 from needlepoint.errors import NotIndexable, UsageError
-from needlepoint.indexes.base import Answer, Built, Condition, FileIndex, Options, Source, Stored
+from needlepoint.indexes.base import Answer, ColumnSource, Condition, FileIndex, IndexPayload, Options, PayloadHandle
 from needlepoint.predicate import Between, Compare
 from needlepoint.stores.base import IndexDamaged
 
@@ -64,7 +64,7 @@ class GeogridKind:
                 raise NotIndexable(f"column '{field.name}' of table '{table}' is {field.type}, not a float.")
         _axes(options)
 
-    def build(self, source: Source) -> Built:
+    def build(self, source: ColumnSource) -> IndexPayload:
         axes = _axes(source.options)
         # Pages of the two columns end at different rows; those of the latitude will do.
         edges = source.page_rows[source.fields[0].name]
@@ -79,9 +79,9 @@ class GeogridKind:
         places = np.unique(np.concatenate(found), axis=0)
         parts = [np.array([len(edges), len(places)]), edges, places.ravel()]
         numbers = np.concatenate(parts).astype("<i8").tobytes()
-        return Built(MAGIC + pa.compress(numbers, codec="zstd", asbytes=True), entries=len(places))
+        return IndexPayload(MAGIC + pa.compress(numbers, codec="zstd", asbytes=True), entries=len(places))
 
-    def open(self, stored: Stored, fields: Sequence[pa.Field], options: Options) -> FileIndex:
+    def open(self, stored: PayloadHandle, fields: Sequence[pa.Field], options: Options) -> FileIndex:
         latitude, longitude = fields
         edges, places = _decoded(stored.read())
         return Geogrid((latitude.name, longitude.name), _axes(options), edges, places)

@@ -14,7 +14,7 @@ from needlepoint.cli.options import common_options, open_lake
 from needlepoint.cli.say import one_line, say
 
 if TYPE_CHECKING:
-    from needlepoint.indexer.event_consumer import Handled
+    from needlepoint.indexer.event_consumer import EventResult
 
 _PAUSE = 0.5
 
@@ -64,7 +64,7 @@ def _stop_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _show(handled: Handled) -> None:
+def _show(handled: EventResult) -> None:
     if handled.problem:
         say(f"error: {handled.what}: {one_line(handled.problem)}", err=True)
     else:

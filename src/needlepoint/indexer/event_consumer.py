@@ -30,7 +30,7 @@ PAUSE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Handled:
+class EventResult:
     """What became of one message: `problem` is empty when all went well. `passed_over` objects are of no table."""
 
     message: Message
@@ -45,7 +45,7 @@ class Handled:
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _TablePaths:
     """Paths of one table."""
 
     added: tuple[str, ...]
@@ -57,19 +57,19 @@ class _Named:
 
 
 @dataclass(slots=True)
-class _Work:
+class _MessageState:
     """A message on its way: the tables left to do, with what it names of each, and what happened so far."""
 
     message: Message
     what: str
     passed_over: int = 0
-    left: dict[str, _Named] = field(default_factory=dict)
+    left: dict[str, _TablePaths] = field(default_factory=dict)
     indexed: int = 0
     problems: list[str] = field(default_factory=list)
     hopeless: bool = False
 
 
-def follow(registry: Registry, queue: Queue, indexer: Indexer, *, once: bool) -> Iterator[Handled]:
+def follow(registry: Registry, queue: Queue, indexer: Indexer, *, once: bool) -> Iterator[EventResult]:
     """Handle events as they come, for ever, or with `once` until the queue is empty.
 
     Batches whose publisher died are finished first: their event may never have been sent.
@@ -93,10 +93,10 @@ def follow(registry: Registry, queue: Queue, indexer: Indexer, *, once: bool) ->
                     queue.release(message)
 
 
-def _handle_all(registry: Registry, queue: Queue, indexer: Indexer, messages: list[Message]) -> Iterator[Handled]:
+def _handle_all(registry: Registry, queue: Queue, indexer: Indexer, messages: list[Message]) -> Iterator[EventResult]:
     """Files of one table are indexed together, which makes fewer and larger runs. A message that names files of several
     tables is done with the last of them."""
-    works: list[_Work] = []
+    works: list[_MessageState] = []
     for message in messages:
         work = _understand(registry, message)
         works.append(work)
@@ -111,21 +111,21 @@ def _handle_all(registry: Registry, queue: Queue, indexer: Indexer, messages: li
                 yield _settle(queue, work)
 
 
-def _understand(registry: Registry, message: Message) -> _Work:
-    work = _Work(message, f"event {message.body[:60]!r}")
+def _understand(registry: Registry, message: Message) -> _MessageState:
+    work = _MessageState(message, f"event {message.body[:60]!r}")
     try:
         event = parse(message.body)
         work.what = str(event)
         if isinstance(event, ObjectsChanged):
             work.left, work.passed_over = _by_table(registry.tables(), event.objects)
         else:
-            work.left[registry.table(event.table).name] = _Named(event.added, event.removed)
+            work.left[registry.table(event.table).name] = _TablePaths(event.added, event.removed)
     except UsageError as error:
         work.problems, work.hopeless = [str(error)], True
     return work
 
 
-def _by_table(tables: Sequence[Table], objects: Sequence[str]) -> tuple[dict[str, _Named], int]:
+def _by_table(tables: Sequence[Table], objects: Sequence[str]) -> tuple[dict[str, _TablePaths], int]:
     """Which objects are files of which tables, and how many are of none. One can be of several tables: of all that
     would list it."""
     found: dict[str, list[str]] = {}
@@ -139,14 +139,14 @@ def _by_table(tables: Sequence[Table], objects: Sequence[str]) -> tuple[dict[str
         passed_over += not mine
         for name, path in mine:
             found.setdefault(name, []).append(path)
-    return {name: _Named(tuple(paths)) for name, paths in found.items()}, passed_over
+    return {name: _TablePaths(tuple(paths)) for name, paths in found.items()}, passed_over
 
 
 def _concerns(table: Table, path: str) -> bool:
     return tells_of_change(table.format, path) if is_of_others(table.format) else belongs(path)
 
 
-def _handle_table(registry: Registry, indexer: Indexer, name: str, group: list[_Work]) -> None:
+def _handle_table(registry: Registry, indexer: Indexer, name: str, group: list[_MessageState]) -> None:
     try:
         table = registry.table(name)
     except UsageError as error:  # dropped this moment
@@ -156,8 +156,8 @@ def _handle_table(registry: Registry, indexer: Indexer, name: str, group: list[_
         _attempt(table, group, lambda some: indexer.look(name, _paths(name, some)))
         return
     known = frozenset(registry.paths(table))
-    recorded: list[_Work] = []
-    others: list[_Work] = []
+    recorded: list[_MessageState] = []
+    others: list[_MessageState] = []
     for work in group:
         named = work.left[name]
         is_recorded = known.issuperset(named.added) and known.isdisjoint(named.removed)
@@ -171,7 +171,7 @@ def _handle_table(registry: Registry, indexer: Indexer, name: str, group: list[_
         _attempt(table, others, lambda _: indexer.sync(name))
 
 
-def _paths(name: str, group: Sequence[_Work]) -> frozenset[str]:
+def _paths(name: str, group: Sequence[_MessageState]) -> frozenset[str]:
     return frozenset(path for work in group for path in work.left[name].paths)
 
 
@@ -180,7 +180,7 @@ def _caught_up(indexer: Indexer, table: Table, paths: frozenset[str]) -> SyncRep
     return SyncReport(table.name, indexed=built.indexed, failures=built.failures)
 
 
-def _attempt(table: Table, group: list[_Work], index: Callable[[list[_Work]], SyncReport]) -> None:
+def _attempt(table: Table, group: list[_MessageState], index: Callable[[list[_MessageState]], SyncReport]) -> None:
     """Index what a group of messages names, and note in each what went wrong with it."""
     try:
         report = index(group)
@@ -215,13 +215,13 @@ def _is_gone(path: str) -> bool:
     return False
 
 
-def _refuse(group: Sequence[_Work], error: UsageError) -> None:
+def _refuse(group: Sequence[_MessageState], error: UsageError) -> None:
     for work in group:
         work.problems.append(str(error))
         work.hopeless = True
 
 
-def _settle(queue: Queue, work: _Work) -> Handled:
+def _settle(queue: Queue, work: _MessageState) -> EventResult:
     """A message that is done is acknowledged, a hopeless one set aside; when the store or a disk failed, or a file
     changed, it waits for the next try."""
     problem = "; ".join(work.problems)
@@ -229,4 +229,4 @@ def _settle(queue: Queue, work: _Work) -> Handled:
         queue.acknowledge(work.message)
     elif work.hopeless or work.message.attempts > MOST_ATTEMPTS:
         queue.set_aside(work.message, problem)
-    return Handled(work.message, work.what, work.indexed, work.passed_over, problem)
+    return EventResult(work.message, work.what, work.indexed, work.passed_over, problem)

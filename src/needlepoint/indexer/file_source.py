@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from needlepoint.errors import NotParquet, PayloadDamaged
-from needlepoint.indexes.base import Options, Source
+from needlepoint.indexes.base import ColumnSource, Options
 from needlepoint.objects import Identity, as_source, is_url, open_object
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.card.describe import Description
@@ -38,9 +38,9 @@ class FileSource:
     memory: int
     trusted: frozenset[str] = frozenset()
 
-    def columns(self, fields: tuple[pa.Field, ...], options: Options, scratch: Path) -> Source:
+    def columns(self, fields: tuple[pa.Field, ...], options: Options, scratch: Path) -> ColumnSource:
         card = self.description.card
-        return Source(
+        return ColumnSource(
             fields=fields,
             options=options,
             rows=card.num_rows,

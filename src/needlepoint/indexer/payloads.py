@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from needlepoint.errors import FileChanged, NeedlepointError, NotIndexable, ObjectStoreError
 from needlepoint.indexer.file_source import FileSource, trusts
-from needlepoint.indexes.base import Built, Source
+from needlepoint.indexes.base import ColumnSource, IndexPayload
 from needlepoint.indexes.kinds import entry_kind, keeps_entries, kind
 from needlepoint.objects import Identity
 from needlepoint.parquet.card.describe import Description, describe
@@ -54,10 +54,10 @@ class IndexTask:
     def key_bytes(self) -> int:
         return entry_kind(self.kind).key_bytes(self.fields)
 
-    def source(self, file: FileSource, scratch: Path) -> Source:
+    def source(self, file: FileSource, scratch: Path) -> ColumnSource:
         return file.columns(self.fields, json.loads(self.options), scratch)
 
-    def payload(self, built: Built) -> Payload:
+    def payload(self, built: IndexPayload) -> Payload:
         """What is embedded in a file."""
         counts = {} if self.keeps_entries else {_ENTRIES: built.entries}
         return Payload(
@@ -217,13 +217,13 @@ def _entries(carried: Embedded) -> int:
     return found if type(found) is int else 0
 
 
-def _copied(file: FileSource, carried: Embedded) -> Built | None:
+def _copied(file: FileSource, carried: Embedded) -> IndexPayload | None:
     """What the file carries; None when its bytes are damaged."""
     data = file.payload(carried)
-    return None if data is None else Built(data, _entries(carried))
+    return None if data is None else IndexPayload(data, _entries(carried))
 
 
-def _built(file: FileSource, task: IndexTask, scratch: Path) -> Built:
+def _built(file: FileSource, task: IndexTask, scratch: Path) -> IndexPayload:
     # A kind may still write there when it returns: the scratch directory of the build is removed later.
     with tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as directory:
         try:

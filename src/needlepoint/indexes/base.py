@@ -37,7 +37,7 @@ Condition = Leaf | Not
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ColumnSource:
     """What an index is built from: some columns of one file.
 
     `row_group_rows` and `page_rows` are edges: the first row of each row group, or of each page of a column, and the
@@ -57,14 +57,14 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class IndexPayload:
     """A payload, and how many entries (values, words, bits set …) it has, for `status` to show."""
 
     payload: bytes
     entries: int
 
 
-class Stored(Protocol):
+class PayloadHandle(Protocol):
     """A payload where it lies, read when it is needed."""
 
     @property
@@ -125,7 +125,7 @@ class IndexKind(Protocol):
         """Raise NotIndexable for columns, or UsageError for options, that the kind cannot take."""
         ...
 
-    def build(self, source: Source) -> Built:
+    def build(self, source: ColumnSource) -> IndexPayload:
         """A pure function of the source. NotIndexable refuses a file, with the reason."""
         ...
 
@@ -133,7 +133,7 @@ class IndexKind(Protocol):
 class PayloadKind(IndexKind, Protocol):
     """A kind that answers from the payload of each file."""
 
-    def open(self, stored: Stored, fields: Sequence[pa.Field], options: Options) -> FileIndex:
+    def open(self, stored: PayloadHandle, fields: Sequence[pa.Field], options: Options) -> FileIndex:
         """IndexDamaged when the payload is not one of this kind: its bytes are not to be trusted."""
         ...
 
@@ -148,11 +148,11 @@ class EntryKind(IndexKind, Protocol):
         """How wide its keys are: the store needs to know."""
         ...
 
-    def keys(self, source: Source) -> Iterator[KeysAndRows]:
+    def keys(self, source: ColumnSource) -> Iterator[KeysAndRows]:
         """Keys and the numbers of their rows, ascending by row, a part at a time."""
         ...
 
-    def pack(self, fields: Sequence[pa.Field], parts: Sequence[KeysAndRows]) -> Built:
+    def pack(self, fields: Sequence[pa.Field], parts: Sequence[KeysAndRows]) -> IndexPayload:
         """The payload of these keys, which are all of a file."""
         ...
 
@@ -163,3 +163,7 @@ class EntryKind(IndexKind, Protocol):
     def declaration(self, fields: Sequence[pa.Field]) -> dict[str, Any]:
         """What is kept beside an embedded payload, and must be equal for the payload to be used."""
         ...
+
+
+# The names of earlier versions, for kinds of other packages.
+Source, Built, Stored = ColumnSource, IndexPayload, PayloadHandle

@@ -49,7 +49,7 @@ def may_match(
     The open file must be the one the card describes, before and after. `schema` is the table's, whose units the
     predicate is in; without it they are taken to be the file's.
     """
-    return _Asking(file, card, schema).may_match(predicate, np.asarray(row_groups, np.int64))
+    return _FilterProbe(file, card, schema).may_match(predicate, np.asarray(row_groups, np.int64))
 
 
 def filtered_columns(card: FileCard) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ def filtered_columns(card: FileCard) -> tuple[str, ...]:
     )
 
 
-class _Asking:
+class _FilterProbe:
     def __init__(self, file: OpenObject, card: FileCard, schema: pa.Schema | None) -> None:
         self._file, self._card, self._schema = file, card, schema
 

@@ -32,7 +32,7 @@ MOST_TRIES = 10
 _READ_AT_ONCE = 1 << 20
 
 
-class Unpacked:
+class UnpackedPayloads:
     """Payloads unpacked on disk, by content: processes that share the directory unpack each only once.
 
     Past `limit` bytes those used longest ago go. What a process has open it keeps, as files do that are deleted.
@@ -161,7 +161,7 @@ class StoredPayload:
     path: str
     identity: Identity | None
     entry: Embedded
-    cache: Unpacked
+    cache: UnpackedPayloads
 
     @property
     def checksum(self) -> str:

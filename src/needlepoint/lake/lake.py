@@ -18,14 +18,14 @@ from needlepoint import forks
 from needlepoint.advisor.advice import Advised
 from needlepoint.advisor.history import History
 from needlepoint.errors import NotIndexable, SqlError, StoreError, UnknownName, UsageError
-from needlepoint.indexer.event_consumer import Handled, follow
+from needlepoint.indexer.event_consumer import EventResult, follow
 from needlepoint.indexer.indexer import Indexer, SyncReport, no_progress
 from needlepoint.indexer.payloads import strip_index
 from needlepoint.indexer.plan import BuildRequest
 from needlepoint.indexer.pools import Pool
 from needlepoint.indexer.run import Progress
 from needlepoint.indexes.index_stores import IndexStores
-from needlepoint.indexes.stored import Unpacked
+from needlepoint.indexes.stored import UnpackedPayloads
 from needlepoint.lake import batch_writer, ddl
 from needlepoint.lake.advising import advise_table
 from needlepoint.lake.batch_writer import refuse_of_others, refuse_removing
@@ -112,7 +112,7 @@ class Lake:
         self.registry = Registry(self.store, self.root)
         self.queue = _queue(settings.queue, self.store)
         self.index_stores = IndexStores(self.store / "indexes", self.registry)
-        self.unpacked = Unpacked(self.store / "unpacked", settings.unpacked_bytes)
+        self.unpacked = UnpackedPayloads(self.store / "unpacked", settings.unpacked_bytes)
         file_indexes = IndexCache(self.index_stores.packs, self.unpacked, settings.index_bytes, settings.payload_bytes)
         scratch = self.store / "scratch"
         self.indexer = Indexer(self.registry, self.index_stores, scratch, settings, progress)
@@ -432,7 +432,7 @@ class Lake:
         publishing.recover(self.registry, self.queue, found, batch)
         return self.registry.batches.get(found, batch)
 
-    def follow_events(self, *, once: bool = False) -> Iterator[Handled]:
+    def follow_events(self, *, once: bool = False) -> Iterator[EventResult]:
         """Index what the events on the queue name, as they come, or with `once` until there are none."""
         return follow(self.registry, self.queue, self.indexer, once=once)
 

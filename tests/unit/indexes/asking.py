@@ -18,7 +18,7 @@ from hypothesis.strategies import DataObject, DrawFn, SearchStrategy
 from tests.property.kinds import KINDS, Kind
 
 from needlepoint.access import Rows
-from needlepoint.indexes.base import Condition, FileIndex, PayloadKind, Source
+from needlepoint.indexes.base import ColumnSource, Condition, FileIndex, PayloadKind
 from needlepoint.indexes.text.words import folds_alike
 from needlepoint.parquet.card import array_container
 from needlepoint.predicate import Between, Compare, In, IsNotNull, IsNull, Like, Not, StartsWith
@@ -57,7 +57,7 @@ def source_of(
     options: Mapping[str, Any] | None = None,
     batch_rows: int = 7,
     memory: int = 1 << 30,
-) -> Source:
+) -> ColumnSource:
     """Columns as an indexer would give them; `pages` and `groups` are edges."""
     batch = pa.record_batch(dict(columns))
     groups = [0, batch.num_rows] if groups is None else groups
@@ -67,7 +67,7 @@ def source_of(
         for first in range(0, batch.num_rows, batch_rows):
             yield batch.slice(first, batch_rows)
 
-    return Source(
+    return ColumnSource(
         fields=tuple(batch.schema),
         options=options or {},
         rows=batch.num_rows,
@@ -79,7 +79,7 @@ def source_of(
     )
 
 
-def built(kind: PayloadKind, source: Source) -> FileIndex:
+def built(kind: PayloadKind, source: ColumnSource) -> FileIndex:
     return kind.open(Held(kind.build(source).payload), source.fields, source.options)
 
 
@@ -221,7 +221,7 @@ def distorted(payload: bytes, data: DataObject) -> bytes:
 
 
 def check_damaged_payloads(
-    tested: PayloadKind, source: Source, kind: Kind, values: list[Any], data: DataObject
+    tested: PayloadKind, source: ColumnSource, kind: Kind, values: list[Any], data: DataObject
 ) -> None:
     """A changed payload is refused or answers with no row too few; a hostile one does no harm."""
     payload = tested.build(source).payload

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from needlepoint.indexes.base import Source
+from needlepoint.indexes.base import ColumnSource
 
 
-def text_source(texts: pa.Array, scratch: Path, *, memory: int = 64 << 20, batch: int = 1000, **options: Any) -> Source:
+def text_source(
+    texts: pa.Array, scratch: Path, *, memory: int = 64 << 20, batch: int = 1000, **options: Any
+) -> ColumnSource:
     field = pa.field("t", texts.type)
     edges = np.array([0, len(texts)])
 
@@ -22,7 +24,7 @@ def text_source(texts: pa.Array, scratch: Path, *, memory: int = 64 << 20, batch
             yield pa.record_batch([texts.slice(at, batch)], schema=pa.schema([field]))
 
     scratch.mkdir(parents=True, exist_ok=True)
-    return Source((field,), options, len(texts), edges, {"t": edges}, batches, memory, scratch)
+    return ColumnSource((field,), options, len(texts), edges, {"t": edges}, batches, memory, scratch)
 
 
 class StoredBytes:

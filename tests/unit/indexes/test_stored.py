@@ -11,7 +11,7 @@ import pytest
 from tests.unit.indexes.payloads import text_source
 
 from needlepoint.errors import StoreError
-from needlepoint.indexes.stored import MANIFEST, StoredPayload, Unpacked
+from needlepoint.indexes.stored import MANIFEST, StoredPayload, UnpackedPayloads
 from needlepoint.indexes.text import search
 from needlepoint.indexes.text.kind import TextKind
 from needlepoint.parquet.write.embed import Payload, place
@@ -41,27 +41,27 @@ def flip(path: Path, at: int = 100) -> None:
 
 
 def test_what_is_whole_is_not_unpacked_again(tmp_path: Path) -> None:
-    first = Unpacked(tmp_path, 1 << 30).get("c", fill)
+    first = UnpackedPayloads(tmp_path, 1 << 30).get("c", fill)
     inode = first.stat().st_ino
 
     def refuse(directory: Path) -> None:
         raise AssertionError(f"{directory} is unpacked again")
 
-    again = Unpacked(tmp_path, 1 << 30).get("c", refuse)
+    again = UnpackedPayloads(tmp_path, 1 << 30).get("c", refuse)
     assert (again, again.stat().st_ino, held(again)) == (first, inode, CONTENT)
 
 
 @pytest.mark.parametrize("name", ["words", "rows", MANIFEST])
 def test_a_changed_byte_is_noticed(tmp_path: Path, name: str) -> None:
-    flip(Unpacked(tmp_path, 1 << 30).get("c", fill) / name, at=40)
-    place = Unpacked(tmp_path, 1 << 30).get("c", fill)
+    flip(UnpackedPayloads(tmp_path, 1 << 30).get("c", fill) / name, at=40)
+    place = UnpackedPayloads(tmp_path, 1 << 30).get("c", fill)
     assert held(place) == CONTENT
     assert [path.name for path in tmp_path.iterdir()] == ["c"]  # the damaged copy is gone
 
 
 @pytest.mark.parametrize("how", ["no manifest", "missing", "more", "empty", "a file"])
 def test_what_is_half_unpacked_is_made_again(tmp_path: Path, how: str) -> None:
-    place = Unpacked(tmp_path, 1 << 30).get("c", fill)
+    place = UnpackedPayloads(tmp_path, 1 << 30).get("c", fill)
     if how == "no manifest":
         (place / MANIFEST).unlink()
     elif how == "missing":
@@ -75,7 +75,7 @@ def test_what_is_half_unpacked_is_made_again(tmp_path: Path, how: str) -> None:
             path.unlink()
         place.rmdir()
         place.write_bytes(b"not a directory")
-    assert held(Unpacked(tmp_path, 1 << 30).get("c", fill)) == CONTENT
+    assert held(UnpackedPayloads(tmp_path, 1 << 30).get("c", fill)) == CONTENT
 
 
 def test_a_sweep_leaves_what_another_process_is_making(tmp_path: Path) -> None:
@@ -83,12 +83,12 @@ def test_a_sweep_leaves_what_another_process_is_making(tmp_path: Path) -> None:
 
     def fill_while_swept(directory: Path) -> None:
         (directory / "words").write_bytes(CONTENT["words"])
-        Unpacked(tmp_path, 0).sweep(frozenset(), just_used=-1.0)
+        UnpackedPayloads(tmp_path, 0).sweep(frozenset(), just_used=-1.0)
         fill(directory)
 
-    made = Unpacked(tmp_path, 1 << 30).get("c", fill_while_swept)
+    made = UnpackedPayloads(tmp_path, 1 << 30).get("c", fill_while_swept)
     assert held(made) == CONTENT
-    Unpacked(tmp_path, 0).sweep(frozenset(), just_used=-1.0)
+    UnpackedPayloads(tmp_path, 0).sweep(frozenset(), just_used=-1.0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -97,7 +97,7 @@ def test_several_unpack_and_mend_at_once(tmp_path: Path) -> None:
     problems: list[str] = []
 
     def ask(number: int) -> None:
-        cache = Unpacked(tmp_path, 1 << 30)
+        cache = UnpackedPayloads(tmp_path, 1 << 30)
         for turn in range(60):
             try:
                 found = cache.get("c", fill)
@@ -118,7 +118,7 @@ def test_several_unpack_and_mend_at_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert problems == []
-    assert held(Unpacked(tmp_path, 1 << 30).get("c", fill)) == CONTENT
+    assert held(UnpackedPayloads(tmp_path, 1 << 30).get("c", fill)) == CONTENT
 
 
 def test_a_text_index_that_is_opened_again_is_checked_again(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_text_index_that_is_opened_again_is_checked_again(tmp_path: Path) -> N
     built = kind.build(text_source(texts, tmp_path / "scratch"))
     (entry,), (data,) = place([Payload("text", ("t",), kind.version, built.payload)], 0, "")
     (tmp_path / "p.pack").write_bytes(data)
-    stored = StoredPayload(str(tmp_path / "p.pack"), None, entry, Unpacked(tmp_path / "unpacked", 1 << 30))
+    stored = StoredPayload(str(tmp_path / "p.pack"), None, entry, UnpackedPayloads(tmp_path / "unpacked", 1 << 30))
 
     def goats() -> list[int]:
         rows = kind.open(stored, [], {}).find([Like("t", ("goat",))], 1e9).rows

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from needlepoint.errors import UsageError
-from needlepoint.indexes.base import Built, FileIndex, Options, Source, Stored
+from needlepoint.indexes.base import ColumnSource, FileIndex, IndexPayload, Options, PayloadHandle
 from needlepoint.indexes.bloom.build import FilterBuilder, hash_column
 from needlepoint.indexes.bloom.payload import NAME, VERSION, to_bytes
 from needlepoint.indexes.bloom.search import BloomIndex
@@ -39,16 +39,16 @@ class BloomKind:
             require_family(self.name, table, column)
         _false_positives(options)
 
-    def build(self, source: Source) -> Built:
+    def build(self, source: ColumnSource) -> IndexPayload:
         names = [column.name for column in source.fields]
         families = [require_family(self.name, "", column) for column in source.fields]
         builder = FilterBuilder(source.row_group_rows, len(names), _false_positives(source.options), source.memory)
         for batch in source.batches():
             builder.add([hash_column(batch.column(name)) for name in names])
         counts, words = builder.finish()
-        return Built(to_bytes(names, families, source.row_group_rows, counts, words), builder.entries)
+        return IndexPayload(to_bytes(names, families, source.row_group_rows, counts, words), builder.entries)
 
-    def open(self, stored: Stored, fields: Sequence[pa.Field], options: Options) -> FileIndex:
+    def open(self, stored: PayloadHandle, fields: Sequence[pa.Field], options: Options) -> FileIndex:
         return BloomIndex.from_bytes(stored.read(), [column.name for column in fields])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from needlepoint.errors import NotIndexable, UsageError
-from needlepoint.indexes.base import Built, FileIndex, Options, Source, Stored
+from needlepoint.indexes.base import ColumnSource, FileIndex, IndexPayload, Options, PayloadHandle
 from needlepoint.indexes.distinct.build import ValueCollector
 from needlepoint.indexes.distinct.payload import NAME, VERSION
 from needlepoint.indexes.distinct.search import DistinctIndex
@@ -40,7 +40,7 @@ class DistinctKind:
                 hint="Leave compat away.",
             )
 
-    def build(self, source: Source) -> Built:
+    def build(self, source: ColumnSource) -> IndexPayload:
         (column,) = source.fields
         family = require_family(self.name, "", column)
         edges = source.page_rows.get(column.name, source.row_group_rows)
@@ -49,9 +49,9 @@ class DistinctKind:
             collector.add(stored_values(batch.column(0)))
         payload = collector.payload(text=_is_text(column))
         listed = payload.value_list(column.name) if _compatible(source.options) else b""
-        return Built(listed + payload.to_bytes(), len(payload.values))
+        return IndexPayload(listed + payload.to_bytes(), len(payload.values))
 
-    def open(self, stored: Stored, fields: Sequence[pa.Field], options: Options) -> FileIndex:
+    def open(self, stored: PayloadHandle, fields: Sequence[pa.Field], options: Options) -> FileIndex:
         return DistinctIndex.from_bytes(stored.read(), text=_is_text(fields[0]))
 
 

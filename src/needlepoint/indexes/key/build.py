@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from needlepoint.indexes.base import KeysAndRows, Source
+from needlepoint.indexes.base import ColumnSource, KeysAndRows
 from needlepoint.indexes.key.encoding import Keys, encode
 from needlepoint.stores.base import Entries
 
 
-def read_keys(source: Source) -> Iterator[KeysAndRows]:
+def read_keys(source: ColumnSource) -> Iterator[KeysAndRows]:
     """Keys and row numbers of all values that are not NULL, a batch at a time."""
     first = 0
     for batch in source.batches():

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from needlepoint.errors import NotIndexable, UsageError
-from needlepoint.indexes.base import Built, KeysAndRows, Options, Source
+from needlepoint.indexes.base import ColumnSource, IndexPayload, KeysAndRows, Options
 from needlepoint.indexes.key import payload
 from needlepoint.indexes.key.build import read_keys
 from needlepoint.indexes.key.encoding import key_bytes
@@ -27,17 +27,17 @@ class KeyKind:
             raise UsageError(f"a key index has no option '{next(iter(options))}'.", hint="docs/indexes.md lists them.")
         key_bytes(fields[0].type, fields[0].name, table)
 
-    def build(self, source: Source) -> Built:
+    def build(self, source: ColumnSource) -> IndexPayload:
         return self.pack(source.fields, list(self.keys(source)))
 
     def key_bytes(self, fields: Sequence[pa.Field]) -> int:
         return key_bytes(fields[0].type)
 
-    def keys(self, source: Source) -> Iterator[KeysAndRows]:
+    def keys(self, source: ColumnSource) -> Iterator[KeysAndRows]:
         return read_keys(source)
 
-    def pack(self, fields: Sequence[pa.Field], parts: Sequence[KeysAndRows]) -> Built:
-        return Built(payload.to_bytes(fields[0].type, parts), sum(len(rows) for _, rows in parts))
+    def pack(self, fields: Sequence[pa.Field], parts: Sequence[KeysAndRows]) -> IndexPayload:
+        return IndexPayload(payload.to_bytes(fields[0].type, parts), sum(len(rows) for _, rows in parts))
 
     def unpack(self, data: bytes, fields: Sequence[pa.Field], file_rows: int) -> list[KeysAndRows]:
         return payload.from_bytes(data, fields[0].type, file_rows)

@@ -24,10 +24,10 @@ import pyarrow.compute as pc
 
 from needlepoint.access import RowNumbers
 from needlepoint.errors import NotIndexable
-from needlepoint.indexes.base import Built, Source
+from needlepoint.indexes.base import ColumnSource, IndexPayload
 from needlepoint.indexes.text.pairs import PairCounter
 from needlepoint.indexes.text.patterns import padded
-from needlepoint.indexes.text.payload import Description, pack
+from needlepoint.indexes.text.payload import TextDescription, pack
 from needlepoint.indexes.text.words import lettered, letters_in_use, libraries_in_use
 
 TEXT, MARK = "t", "m"
@@ -42,20 +42,20 @@ class _PartTooLarge(Exception):
     """Tantivy closed a segment before its part was complete."""
 
 
-def build(source: Source, tantivy: Any) -> Built:
+def build(source: ColumnSource, tantivy: Any) -> IndexPayload:
     heap = min(max(source.memory // 2, LEAST_HEAP), MOST_HEAP)
     most_text = int(heap / HEAP_PER_TEXT[source.options.get("tokenizer", "word")])
     while True:
         try:
-            return _Building(source, tantivy, heap, most_text).run()
+            return _TextBuilder(source, tantivy, heap, most_text).run()
         except _PartTooLarge:
             if most_text < 1 << 16:
                 raise NotIndexable("the words of a few texts need more memory than an index may use.") from None
             most_text //= 4
 
 
-class _Building:
-    def __init__(self, source: Source, tantivy: Any, heap: int, most_text: int) -> None:
+class _TextBuilder:
+    def __init__(self, source: ColumnSource, tantivy: Any, heap: int, most_text: int) -> None:
         self.source, self.tantivy, self.heap, self.most_text = source, tantivy, heap, most_text
         self.trigrams = source.options.get("tokenizer") == "trigram"
         self.place = source.scratch / "index"
@@ -64,7 +64,7 @@ class _Building:
         self.odd: list[RowNumbers] = []
         self.rows = self.texts = 0
 
-    def run(self) -> Built:
+    def run(self) -> IndexPayload:
         shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir(parents=True)
         with _on_one_core():
@@ -78,7 +78,7 @@ class _Building:
         files["words.arrow"] = _as_ipc(found)
         files["pairs"] = b"" if self.trigrams else self.pairs.packed()
         files["odd"] = odd.astype("<i8").tobytes()
-        description = Description(
+        description = TextDescription(
             "trigram" if self.trigrams else "word",
             letters_in_use(),
             libraries_in_use(),
@@ -88,7 +88,7 @@ class _Building:
             tuple(self.parts),
         )
         shutil.rmtree(self.place)
-        return Built(pack(description, files), found.num_rows)
+        return IndexPayload(pack(description, files), found.num_rows)
 
     def _in_parts(self) -> Iterator[Iterator[list[str]]]:
         """The rows as JSON documents, some at a time; those of one part together."""

@@ -14,7 +14,7 @@ fit `dair*` or `dairy~1` are one term. A text that is NULL or has none of them s
 >>> evaluate(parse('"dairy cow" OR goat*'), texts).to_pylist()
 [True, True, False, None]
 >>> query = parse("cow goat*")
->>> bm25(query, texts, Statistics.of(texts, terms(query))).round(2).tolist()
+>>> bm25(query, texts, TextStatistics.of(texts, terms(query))).round(2).tolist()
 [0.56, 1.09, 0.0, 0.0]
 """
 
@@ -29,7 +29,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from needlepoint.indexes.text.query_language import AllOf, AnyOf, Fuzzy, Not, Phrase, Prefix, Query, Term, Word, terms
+from needlepoint.indexes.text.query_language import (
+    AllOf,
+    AnyOf,
+    Fuzzy,
+    Negation,
+    Phrase,
+    Prefix,
+    Query,
+    Term,
+    Word,
+    terms,
+)
 from needlepoint.indexes.text.words import folded, words
 
 K1, B = 1.2, 0.75
@@ -39,7 +50,7 @@ Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class TextStatistics:
     """Of many texts: how many there are, NULL not counted; their words, each as often as it occurs; and in how many
     texts each term occurs. Those of a table are the sum of its files'."""
 
@@ -48,15 +59,15 @@ class Statistics:
     frequencies: Mapping[Term, int]
 
     @classmethod
-    def of(cls, texts: pa.Array | pa.ChunkedArray, wanted: Iterable[Term]) -> Statistics:
-        taken = _Words(_plain(texts))
+    def of(cls, texts: pa.Array | pa.ChunkedArray, wanted: Iterable[Term]) -> TextStatistics:
+        taken = _TokenizedTexts(_plain(texts))
         found = {term: int(np.count_nonzero(taken.rows_with(taken.places(term)))) for term in wanted}
         return cls(len(texts) - texts.null_count, len(taken.ids), found)
 
-    def __add__(self, other: Statistics) -> Statistics:
+    def __add__(self, other: TextStatistics) -> TextStatistics:
         """Both know the same terms."""
         both = {term: count + other.frequencies[term] for term, count in self.frequencies.items()}
-        return Statistics(self.texts + other.texts, self.words + other.words, both)
+        return TextStatistics(self.texts + other.texts, self.words + other.words, both)
 
 
 def evaluate(query: Query, texts: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -66,14 +77,14 @@ def evaluate(query: Query, texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     possible = _possible(query, folded(texts))
     found = np.zeros(len(texts), np.bool_)
     if possible is None:
-        found = _matching(query, _Words(texts))
+        found = _matching(query, _TokenizedTexts(texts))
     elif possible.any():  # taking texts apart costs most, and few have the letters that are asked for
-        found[possible] = _matching(query, _Words(texts.filter(pa.array(possible))))
+        found[possible] = _matching(query, _TokenizedTexts(texts.filter(pa.array(possible))))
     return pa.array(found, mask=~valid)
 
 
-def bm25(query: Query, texts: pa.Array | pa.ChunkedArray, statistics: Statistics) -> npt.NDArray[np.float64]:
-    taken = _Words(_plain(texts))
+def bm25(query: Query, texts: pa.Array | pa.ChunkedArray, statistics: TextStatistics) -> npt.NDArray[np.float64]:
+    taken = _TokenizedTexts(_plain(texts))
     average = statistics.words / max(statistics.texts, 1)
     scores = np.zeros(len(texts))
     length = K1 * (1 - B + B * taken.lengths / max(average, 1e-9))
@@ -90,7 +101,7 @@ def _plain(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     return texts if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) else texts.cast(pa.string())
 
 
-class _Words:
+class _TokenizedTexts:
     """Texts taken apart: their words one after the other, as numbers, with the text each belongs to."""
 
     def __init__(self, texts: pa.Array) -> None:
@@ -144,13 +155,13 @@ class _Words:
         return self.rows_with(starts[within])
 
 
-def _matching(query: Query, taken: _Words) -> Mask:
+def _matching(query: Query, taken: _TokenizedTexts) -> Mask:
     match query:
         case AllOf(parts):
             return reduce(np.logical_and, (_matching(part, taken) for part in parts))
         case AnyOf(parts):
             return reduce(np.logical_or, (_matching(part, taken) for part in parts))
-        case Not(part):
+        case Negation(part):
             return ~_matching(part, taken)
         case Phrase():
             return taken.phrase(query)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from needlepoint.errors import NotIndexable, UnknownName, UsageError
-from needlepoint.indexes.base import Built, Options, Source, Stored
+from needlepoint.indexes.base import ColumnSource, IndexPayload, Options, PayloadHandle
 from needlepoint.indexes.text import build
 from needlepoint.indexes.text.search import TextIndex, load_tantivy
 from needlepoint.tables.schemas import plain
@@ -42,8 +42,8 @@ class TextKind:
                 f"a text index has no tokenizer {options['tokenizer']!r}.", hint=f"There is: {', '.join(TOKENIZERS)}."
             )
 
-    def build(self, source: Source) -> Built:
+    def build(self, source: ColumnSource) -> IndexPayload:
         return build.build(source, load_tantivy())
 
-    def open(self, stored: Stored, fields: Sequence[pa.Field], options: Options) -> TextIndex:
+    def open(self, stored: PayloadHandle, fields: Sequence[pa.Field], options: Options) -> TextIndex:
         return TextIndex(stored)

@@ -26,7 +26,7 @@ from needlepoint.predicate import Compare, In, Like, StartsWith
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class WordPattern:
     """A word, or when it is open the beginning, end or inside of one."""
 
     letters: str
@@ -42,22 +42,22 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class WordSequence:
     """Words of one text: directly one after the other, or with `apart` anywhere in it."""
 
-    words: tuple[Word, ...]
+    words: tuple[WordPattern, ...]
     apart: bool = False
 
     def __str__(self) -> str:
         return " ".join(map(str, self.words))
 
 
-Runs = tuple[Run, ...]
+WordSequences = tuple[WordSequence, ...]
 """All of them are in the text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LiteralPart:
     """Letters that are in the text, at its very beginning or end where it `starts` or `ends`."""
 
     text: str
@@ -65,21 +65,21 @@ class Piece:
     ends: bool = False
 
 
-Tokenizer = Callable[[Piece], Run | None]
+Tokenizer = Callable[[LiteralPart], WordSequence | None]
 Certain = Callable[[str], bool] | None
 
 
-def _words(piece: Piece) -> Run | None:
+def _words(piece: LiteralPart) -> WordSequence | None:
     letters = str(lettered(pa.array([piece.text]))[0].as_py())
-    found = [Word(word) for word in letters.split(" ") if word]
+    found = [WordPattern(word) for word in letters.split(" ") if word]
     if not found:
         return None
     open_left = not piece.starts and letters[0] != " "
     open_right = not piece.ends and letters[-1] != " "
-    found[0] = Word(found[0].letters, open_left, open_right and len(found) == 1)
+    found[0] = WordPattern(found[0].letters, open_left, open_right and len(found) == 1)
     if len(found) > 1:
-        found[-1] = Word(found[-1].letters, False, open_right)
-    return Run(tuple(found))
+        found[-1] = WordPattern(found[-1].letters, False, open_right)
+    return WordSequence(tuple(found))
 
 
 def padded(texts: pa.Array) -> pa.Array:
@@ -91,15 +91,17 @@ def padded(texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(plain, pa.scalar("  ", plain.type), pa.scalar("", plain.type))
 
 
-def _trigrams(piece: Piece) -> Run | None:
+def _trigrams(piece: LiteralPart) -> WordSequence | None:
     if not piece.text:
         return None
     letters: str = padded(pa.array([piece.text]))[0].as_py()
     if not piece.ends:
         letters = letters[:-2]
     if len(letters) < 3:
-        return Run((Word(letters, open_right=True),))
-    return Run(tuple(dict.fromkeys(Word(letters[at : at + 3]) for at in range(len(letters) - 2))), apart=True)
+        return WordSequence((WordPattern(letters, open_right=True),))
+    return WordSequence(
+        tuple(dict.fromkeys(WordPattern(letters[at : at + 3]) for at in range(len(letters) - 2))), apart=True
+    )
 
 
 WORDS: Tokenizer = _words
@@ -107,7 +109,7 @@ TRIGRAMS: Tokenizer = _trigrams
 
 
 @functools.lru_cache(maxsize=256)  # a query asks the same of each file
-def wanted(condition: Condition, tokenizer: Tokenizer, certain: Certain = None) -> list[Runs] | None:
+def wanted(condition: Condition, tokenizer: Tokenizer, certain: Certain = None) -> list[WordSequences] | None:
     """Texts for which the condition is TRUE have all runs of at least one of these. None: any text can be one.
 
     Of characters that are not `certain`, which is by default all, nothing is asked.
@@ -115,7 +117,7 @@ def wanted(condition: Condition, tokenizer: Tokenizer, certain: Certain = None) 
     match condition:
         case Like(_, pieces, starts, ends, fold):
             last = len(pieces) - 1
-            asked = [Piece(text, starts and at == 0, ends and at == last) for at, text in enumerate(pieces)]
+            asked = [LiteralPart(text, starts and at == 0, ends and at == last) for at, text in enumerate(pieces)]
             options = [_certain(asked, [certain, folds_alike if fold else None])]
         case Compare(_, "=", bytes(value)):
             options = [_certain(_whole(value), [certain])]
@@ -123,21 +125,21 @@ def wanted(condition: Condition, tokenizer: Tokenizer, certain: Certain = None) 
             options = [_certain(_whole(value), [certain]) for value in values if isinstance(value, bytes)]
         case StartsWith(_, prefix):
             # A prefix may end within a character.
-            options = [_certain([Piece(prefix.decode(errors="ignore"), starts=True)], [certain])]
+            options = [_certain([LiteralPart(prefix.decode(errors="ignore"), starts=True)], [certain])]
         case _:
             return None
     found = [tuple(run for piece in pieces if (run := tokenizer(piece)) is not None) for pieces in options]
     return found if all(found) else None
 
 
-def _whole(value: bytes) -> list[Piece]:
+def _whole(value: bytes) -> list[LiteralPart]:
     try:
-        return [Piece(value.decode(), starts=True, ends=True)]
+        return [LiteralPart(value.decode(), starts=True, ends=True)]
     except UnicodeDecodeError:
         return []
 
 
-def _certain(pieces: Sequence[Piece], tests: Sequence[Certain]) -> list[Piece]:
+def _certain(pieces: Sequence[LiteralPart], tests: Sequence[Certain]) -> list[LiteralPart]:
     """The pieces without the characters that a test is not sure of, in parts where these were."""
     sure = [test for test in tests if test is not None]
     if not sure:
@@ -149,5 +151,5 @@ def _certain(pieces: Sequence[Piece], tests: Sequence[Certain]) -> list[Piece]:
         # NUL itself may stand in a piece: then something less is asked.
         for at, part in enumerate(parts):
             if part:
-                found.append(Piece(part, piece.starts and at == 0, piece.ends and at == len(parts) - 1))
+                found.append(LiteralPart(part, piece.starts and at == 0, piece.ends and at == len(parts) - 1))
     return found

@@ -4,7 +4,7 @@
     version     u32
     checksum    u64         XXH3 of everything that follows
     length      u32         of the description
-    description             JSON, see Description
+    description             JSON, see TextDescription
     files                   each a zstd frame, one after the other, as the description lists them
 
 Numbers are little-endian. Unpacked into a directory, the files lie flat beside `description.json`:
@@ -44,7 +44,7 @@ _NAME = re.compile(r"[0-9a-z]+(\.[a-z]+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class TextDescription:
     """`parts` are how many rows each segment has; `letters` and `libraries` say by which tables text was taken apart
     (words.py)."""
 
@@ -57,7 +57,7 @@ class Description:
     parts: tuple[int, ...]
 
 
-def pack(description: Description, files: Mapping[str, bytes]) -> bytes:
+def pack(description: TextDescription, files: Mapping[str, bytes]) -> bytes:
     """NotIndexable for what would be refused when it is unpacked."""
     frames = {name: _ZSTD.compress(content, asbytes=True) for name, content in sorted(files.items())}
     sizes = [[name, len(frame), len(files[name])] for name, frame in frames.items()]
@@ -92,7 +92,7 @@ def _check_words(content: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Packed:
+class _PackedFile:
     """A file as it is listed, not unpacked yet."""
 
     name: str
@@ -109,7 +109,7 @@ class _Packed:
         return found
 
 
-def _parsed(payload: bytes) -> tuple[bytes, list[_Packed]]:
+def _parsed(payload: bytes) -> tuple[bytes, list[_PackedFile]]:
     magic, version, checksum, length = _HEAD.unpack_from(payload)
     if magic != MAGIC or version != VERSION:
         raise ValueError("it does not begin as one")
@@ -122,7 +122,7 @@ def _parsed(payload: bytes) -> tuple[bytes, list[_Packed]]:
             raise ValueError("it lists a file that is none of its own")
         if type(packed) is not int or type(size) is not int or min(packed, size) < 0:
             raise ValueError("it lists a file of no size")
-        files.append(_Packed(name, payload[at : at + packed], size))
+        files.append(_PackedFile(name, payload[at : at + packed], size))
         at += packed
     if at != len(payload):
         raise ValueError("its length differs")
@@ -133,10 +133,10 @@ def _parsed(payload: bytes) -> tuple[bytes, list[_Packed]]:
     return told, files
 
 
-def _described(told: bytes) -> Description:
+def _described(told: bytes) -> TextDescription:
     """From JSON; ValueError, KeyError or TypeError when it is something else."""
     found: dict[str, Any] = json.loads(told)
-    description = Description(
+    description = TextDescription(
         str(found["tokenizer"]),
         str(found["letters"]),
         str(found["libraries"]),
@@ -150,6 +150,6 @@ def _described(told: bytes) -> Description:
     return description
 
 
-def described(directory: Path) -> Description:
+def described(directory: Path) -> TextDescription:
     """Of what was unpacked."""
     return _described((directory / DESCRIPTION).read_bytes())

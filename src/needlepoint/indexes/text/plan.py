@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from needlepoint.indexes.text import query_language
 from needlepoint.indexes.text.pairs import PairTable
-from needlepoint.indexes.text.patterns import Run, Runs, Word
+from needlepoint.indexes.text.patterns import WordPattern, WordSequence, WordSequences
 from needlepoint.predicate import after
 
 # Seconds, measured with a million titles.
@@ -68,7 +68,7 @@ class Vocabulary:
                 high = middle
         return low
 
-    def matching(self, word: Word) -> Places:
+    def matching(self, word: WordPattern) -> Places:
         """The places of the words that fit."""
         letters = word.letters.encode()
         if word.open_left:
@@ -83,7 +83,7 @@ class Vocabulary:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class TantivyQuery:
     """Rows before they are looked for: about `expected`, surely not more than `most`, in so many `seconds`.
 
     `query` makes tantivy's query, of tantivy and a schema."""
@@ -94,11 +94,11 @@ class Sought:
     seconds: float
 
 
-NOWHERE = Sought(lambda tantivy, schema: tantivy.Query.empty_query(), 0, 0, 0.0)
+NOWHERE = TantivyQuery(lambda tantivy, schema: tantivy.Query.empty_query(), 0, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class QueryPlanner:
     """What is known of a file before postings are read. `field` is the one in tantivy's schema."""
 
     field: str
@@ -107,7 +107,7 @@ class Search:
     vocabulary: Vocabulary
     pairs: PairTable
 
-    def all_of(self, runs: Sequence[Run]) -> Sought:
+    def all_of(self, runs: Sequence[WordSequence]) -> TantivyQuery:
         """All runs in one text. Words that cost little to find come first; they may make the others needless."""
         best, parts = math.inf, []
         for run in sorted(set(runs), key=lambda run: (sum(not word.exact for word in run.words), -len(str(run)))):
@@ -119,38 +119,38 @@ class Search:
                 best = min(best, found.expected)
         return self.both(parts)
 
-    def any_of(self, options: Sequence[Runs]) -> Sought:
+    def any_of(self, options: Sequence[WordSequences]) -> TantivyQuery:
         found = self.either([self.all_of(runs) for runs in options])
         return replace(found, seconds=found.seconds + len(options) * PER_OPTION) if found.most else NOWHERE
 
-    def one(self, run: Run) -> Sought:
+    def one(self, run: WordSequence) -> TantivyQuery:
         found = self._run(run, math.inf)
         return NOWHERE if found is None else found
 
-    def matching(self, query: query_language.Query) -> Sought | None:
+    def matching(self, query: query_language.Query) -> TantivyQuery | None:
         """Rows outside of which a query of `text_match` is not TRUE; None is any row."""
         match query:
             case query_language.Word(text):
-                return self.one(Run((Word(text),)))
+                return self.one(WordSequence((WordPattern(text),)))
             case query_language.Prefix(text):
-                return self.one(Run((Word(text, open_right=True),)))
+                return self.one(WordSequence((WordPattern(text, open_right=True),)))
             case query_language.Fuzzy():
                 return self.fuzzy(query)
             case query_language.Phrase(words, 0):
-                return self.one(Run(tuple(map(Word, words))))
+                return self.one(WordSequence(tuple(map(WordPattern, words))))
             case query_language.Phrase(words):
-                return self.both([self.one(Run((Word(word),))) for word in words])
+                return self.both([self.one(WordSequence((WordPattern(word),))) for word in words])
             case query_language.AnyOf(parts):
                 found = [self.matching(part) for part in parts]
                 known = [each for each in found if each is not None]
                 return self.either(known) if len(known) == len(found) else None
             case query_language.AllOf(parts):
                 return self._all_but(parts)
-            case query_language.Not(query_language.Not(part)):
+            case query_language.Negation(query_language.Negation(part)):
                 return self.matching(part)
         return None
 
-    def _all_but(self, parts: Sequence[query_language.Query]) -> Sought | None:
+    def _all_but(self, parts: Sequence[query_language.Query]) -> TantivyQuery | None:
         known = [each for part in parts if (each := self.matching(part)) is not None]
         if not known:
             return None
@@ -159,7 +159,7 @@ class Search:
         without = [
             each
             for part in parts
-            if isinstance(part, query_language.Not)
+            if isinstance(part, query_language.Negation)
             and isinstance(part.part, query_language.Word | query_language.Prefix)
             if (each := self.matching(part.part)) is not None and each.most
             if each.seconds < max(found.expected * PER_ROW_READ, LITTLE)
@@ -173,7 +173,7 @@ class Search:
 
         return replace(found, query=query, seconds=found.seconds + sum(each.seconds for each in without))
 
-    def fuzzy(self, term: query_language.Fuzzy) -> Sought:
+    def fuzzy(self, term: query_language.Fuzzy) -> TantivyQuery:
         """Which words are near is for tantivy to find out; rows that have one are taken to be few."""
 
         def query(tantivy: Any, schema: Any) -> Any:
@@ -181,9 +181,9 @@ class Search:
             return make(schema, self.field, term.text, distance=term.distance, transposition_cost_one=True)
 
         seconds = PER_QUERY + len(self.vocabulary) * PER_WORD_SEEN
-        return Sought(query, min(self.rows / 4, FEW), self.rows, seconds)
+        return TantivyQuery(query, min(self.rows / 4, FEW), self.rows, seconds)
 
-    def both(self, parts: Sequence[Sought]) -> Sought:
+    def both(self, parts: Sequence[TantivyQuery]) -> TantivyQuery:
         """All of the parts, but for those that cost more than to read the rows they could exclude."""
         if any(part is NOWHERE for part in parts):
             return NOWHERE
@@ -193,25 +193,25 @@ class Search:
         if len(kept) == 1:
             return first
         by_chance = math.prod(part.expected / self.rows for part in kept[1:])
-        return Sought(
+        return TantivyQuery(
             lambda tantivy, schema: _boolean(tantivy, schema, tantivy.Occur.Must, kept),
             first.expected * max(by_chance, 0.1),
             min(part.most for part in kept),
             sum(part.seconds for part in kept),
         )
 
-    def either(self, parts: Sequence[Sought]) -> Sought:
+    def either(self, parts: Sequence[TantivyQuery]) -> TantivyQuery:
         parts = [part for part in parts if part is not NOWHERE]
         if len(parts) <= 1:
             return parts[0] if parts else NOWHERE
-        return Sought(
+        return TantivyQuery(
             lambda tantivy, schema: _boolean(tantivy, schema, tantivy.Occur.Should, parts),
             min(sum(part.expected for part in parts), self.rows),
             min(sum(part.most for part in parts), self.rows),
             sum(part.seconds for part in parts),
         )
 
-    def _run(self, run: Run, best: float) -> Sought | None:
+    def _run(self, run: WordSequence, best: float) -> TantivyQuery | None:
         """Words whose search would cost more than to read `best` rows, which are left anyway, are passed over. None:
         no word of the run is worth it."""
         sets: list[Places | None] = [None] * len(run.words)
@@ -237,9 +237,9 @@ class Search:
             found = self.both(self._side_by_side(sets))
         return found if found is NOWHERE else replace(found, seconds=found.seconds + spent)
 
-    def _side_by_side(self, sets: Sequence[Places | None]) -> list[Sought]:
+    def _side_by_side(self, sets: Sequence[Places | None]) -> list[TantivyQuery]:
         """Phrases where words next to each other are known, else what is known of each word."""
-        found: list[Sought] = []
+        found: list[TantivyQuery] = []
         for known, group in itertools.groupby(sets, key=lambda each: each is not None):
             stretch = [each for each in group if each is not None]
             if not known:
@@ -254,7 +254,7 @@ class Search:
                 found += [phrase] if phrase is not None else [self._set(each) for each in members]
         return found
 
-    def _phrases(self, stretch: Sequence[Places]) -> Sought | None:
+    def _phrases(self, stretch: Sequence[Places]) -> TantivyQuery | None:
         """Each combination of words that can stand side by side; None when there are too many."""
         if len(stretch) == 1:
             return self._set(stretch[0])
@@ -279,21 +279,21 @@ class Search:
         # often used together.
         return min(rarest, rarest * (0.1 + 10 * others[0] / max(self.total_words, 1)))
 
-    def _phrase(self, words: list[str], expected: float, rarest: int) -> Sought:
-        return Sought(
+    def _phrase(self, words: list[str], expected: float, rarest: int) -> TantivyQuery:
+        return TantivyQuery(
             lambda tantivy, schema: tantivy.Query.phrase_query(schema, self.field, words),
             expected,
             rarest,
             PER_QUERY * len(words) + rarest * PER_PHRASE_POSTING,
         )
 
-    def _set(self, places: Places) -> Sought:
+    def _set(self, places: Places) -> TantivyQuery:
         """Any of the words."""
         postings = int(self.vocabulary.rows[places].sum())
         most = min(postings, self.rows)
         if len(places) == 1:
             word = self.vocabulary.at(int(places[0]))
-            return Sought(
+            return TantivyQuery(
                 lambda tantivy, schema: tantivy.Query.term_query(schema, self.field, word, index_option="basic"),
                 most,
                 most,
@@ -305,8 +305,8 @@ class Search:
             return tantivy.Query.term_set_query(schema, self.field, [word.decode() for word in words])
 
         bitmap = PER_QUERY + self.rows * PER_ROW_OF_A_SET
-        return Sought(query, most, most, bitmap + len(places) * PER_WORD_WANTED + postings * PER_POSTING)
+        return TantivyQuery(query, most, most, bitmap + len(places) * PER_WORD_WANTED + postings * PER_POSTING)
 
 
-def _boolean(tantivy: Any, schema: Any, occur: Any, parts: Sequence[Sought]) -> Any:
+def _boolean(tantivy: Any, schema: Any, occur: Any, parts: Sequence[TantivyQuery]) -> Any:
     return tantivy.Query.boolean_query([(occur, part.query(tantivy, schema)) for part in parts])

@@ -15,8 +15,8 @@ several (e-mail) is a phrase. A query may be negative altogether: then all texts
 text: it neither matches nor lacks anything.
 
 >>> parse('dairy AND (cow OR goat*) -"ice cream"')
-AllOf(parts=(Word(text='dairy'), AnyOf(parts=(Word(text='cow'), Prefix(text='goat'))), Not(part=Phrase(words=('ice', \
-'cream'), slop=0))))
+AllOf(parts=(Word(text='dairy'), AnyOf(parts=(Word(text='cow'), Prefix(text='goat'))), \
+Negation(part=Phrase(words=('ice', 'cream'), slop=0))))
 >>> parse("dairy AND (cow")
 Traceback (most recent call last):
 needlepoint.errors.SqlError: text query 'dairy AND (cow': the parenthesis at 11 is not closed. Add ')'.
@@ -68,7 +68,7 @@ class Phrase:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Negation:
     part: Query
 
 
@@ -83,7 +83,7 @@ class AnyOf:
 
 
 Term = Word | Prefix | Fuzzy
-Query = Term | Phrase | Not | AllOf | AnyOf
+Query = Term | Phrase | Negation | AllOf | AnyOf
 
 _TOKEN = re.compile(
     r'(?P<space>\s+)|(?P<open>\()|(?P<close>\))|"(?P<phrase>[^"]*)"(?P<slop>~[0-9]*)?|(?P<sign>[+-](?=\S))'
@@ -113,7 +113,7 @@ def terms(query: Query) -> tuple[Term, ...]:
 
 def _terms(query: Query, wanted: bool) -> Iterator[Term]:
     match query:
-        case Not(part):
+        case Negation(part):
             yield from _terms(part, not wanted)
         case AllOf(parts) | AnyOf(parts):
             for part in parts:
@@ -197,10 +197,10 @@ class _Parser:
         self._next += 1
         match token.kind:
             case "NOT":
-                return Not(self._part(depth + 1))
+                return Negation(self._part(depth + 1))
             case "sign":
                 part = self._part(depth + 1)
-                return Not(part) if token.text == "-" else part
+                return Negation(part) if token.text == "-" else part
             case "open":
                 inner = self._any(depth + 1)
                 if not self._at("close"):

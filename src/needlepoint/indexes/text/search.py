@@ -21,12 +21,20 @@ import pyarrow as pa
 
 from needlepoint.access import RowNumbers, Rows
 from needlepoint.errors import UsageError
-from needlepoint.indexes.base import Answer, Condition, Stored
+from needlepoint.indexes.base import Answer, Condition, PayloadHandle
 from needlepoint.indexes.text.build import MARK, TEXT
 from needlepoint.indexes.text.pairs import PairTable
-from needlepoint.indexes.text.patterns import TRIGRAMS, WORDS, Run, Runs, Word, wanted
-from needlepoint.indexes.text.payload import Description, described, unpack
-from needlepoint.indexes.text.plan import NOWHERE, PER_HIT, PER_OPTION, PER_ROW_READ, Search, Sought, Vocabulary
+from needlepoint.indexes.text.patterns import TRIGRAMS, WORDS, WordPattern, WordSequence, WordSequences, wanted
+from needlepoint.indexes.text.payload import TextDescription, described, unpack
+from needlepoint.indexes.text.plan import (
+    NOWHERE,
+    PER_HIT,
+    PER_OPTION,
+    PER_ROW_READ,
+    QueryPlanner,
+    TantivyQuery,
+    Vocabulary,
+)
 from needlepoint.indexes.text.query_language import Fuzzy, parse
 from needlepoint.indexes.text.words import letters_in_use, libraries_in_use
 from needlepoint.parquet.read.caches import ByteCache
@@ -65,13 +73,13 @@ def tantivy_failures() -> Iterator[None]:
 class TextIndex:
     """Rows are ascending, and never too few: those the index does not describe (`odd`) are among all answers."""
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: PayloadHandle) -> None:
         self._stored = stored
         self._lock = threading.Lock()
         self._tantivy = load_tantivy()
         self._unpack()
         try:
-            self.description: Description = described(self._directory)
+            self.description: TextDescription = described(self._directory)
             self.odd: RowNumbers = np.frombuffer((self._directory / "odd").read_bytes(), "<i8").astype(np.int64)
             self.vocabulary = _vocabulary(self._directory / "words.arrow")
             pairs = PairTable((self._directory / "pairs").read_bytes())
@@ -79,10 +87,10 @@ class TextIndex:
                 raise ValueError("its odd rows are none of its rows")
         except (ValueError, KeyError, TypeError, OSError, pa.ArrowException) as error:
             raise IndexDamaged(f"a text index is damaged: {error}.") from error
-        self._search = Search(TEXT, self.description.rows, self.total_words, self.vocabulary, pairs)
+        self._planner = QueryPlanner(TEXT, self.description.rows, self.total_words, self.vocabulary, pairs)
         self._firsts = np.concatenate(([0], np.cumsum(self.description.parts)))[:-1].astype(np.int64)
         self._tokenizer = TRIGRAMS if self.description.tokenizer == "trigram" else WORDS
-        # Built where other characters were letters, the index is asked for ASCII only.
+        # Built with other tables of letters, the index is asked for ASCII only.
         self._certain = None if _same_letters(self.description) else str.isascii
         self.memory = 10_000 + self.odd.nbytes + len(pairs)  # words and postings are mapped
 
@@ -106,7 +114,7 @@ class TextIndex:
         """In how many rows the word, as `words()` gives it, occurs; odd rows are not counted."""
         if not self.by_words:
             return None
-        return int(self.vocabulary.rows[self.vocabulary.matching(Word(word))].sum())
+        return int(self.vocabulary.rows[self.vocabulary.matching(WordPattern(word))].sum())
 
     def rows_with(self, word: str) -> RowNumbers | None:
         """The word, as `words()` gives it."""
@@ -114,16 +122,20 @@ class TextIndex:
 
     def rows_with_phrase(self, words: Sequence[str]) -> RowNumbers | None:
         """The words, one directly after the other."""
-        return self._rows(self._search.one(Run(tuple(map(Word, words))))) if self.by_words else None
+        return self._rows(self._planner.one(WordSequence(tuple(map(WordPattern, words))))) if self.by_words else None
 
     def rows_with_prefix(self, prefix: str) -> RowNumbers | None:
         """A word that begins so."""
-        return self._rows(self._search.one(Run((Word(prefix, open_right=True),)))) if self.by_words else None
+        return (
+            self._rows(self._planner.one(WordSequence((WordPattern(prefix, open_right=True),))))
+            if self.by_words
+            else None
+        )
 
     def rows_with_fuzzy(self, word: str, distance: int) -> RowNumbers | None:
         """A word that becomes this one with at most `distance` (0 to 2) letters added, left out or changed, or two
         neighbours exchanged."""
-        return self._rows(self._search.fuzzy(Fuzzy(word, distance))) if self.by_words else None
+        return self._rows(self._planner.fuzzy(Fuzzy(word, distance))) if self.by_words else None
 
     def find(self, conditions: Sequence[Condition], seconds: float) -> Answer:
         asked = [wanted(condition, self._tokenizer, self._certain) for condition in conditions]
@@ -134,38 +146,38 @@ class TextIndex:
         shown = " ".join(filter(None, [_shown(understood), *queries]))
         if sum(map(len, understood)) * PER_OPTION > seconds + PER_OPTION:
             return Answer(None, f"{shown}: a scan is quicker")
-        parts = [each for query in queries if (each := self._search.matching(parse(query))) is not None]
+        parts = [each for text in queries if (each := self._planner.matching(parse(text))) is not None]
         if understood:
-            parts.append(self._sought(understood))
+            parts.append(self._query(understood))
         if not parts:
             return Answer(None, f"{shown}: only words that are not to be there")
-        sought = self._search.both(parts)
-        if sought.seconds + sought.expected * (PER_HIT + PER_ROW_READ) > seconds:
-            return Answer(None, f"{shown}: about {sought.expected:,.0f} rows, a scan is quicker")
-        rows = self._rows(sought)
+        query = self._planner.both(parts)
+        if query.seconds + query.expected * (PER_HIT + PER_ROW_READ) > seconds:
+            return Answer(None, f"{shown}: about {query.expected:,.0f} rows, a scan is quicker")
+        rows = self._rows(query)
         # One phrase finds little that does not match; several, or trigrams, may stand in another order.
         exact = self._tokenizer is WORDS and all(len(runs) == 1 for options in understood for runs in options)
         return Answer(Rows.of(rows), f"{shown}: {len(rows):,} rows", exact)
 
-    def _sought(self, understood: Sequence[Sequence[Runs]]) -> Sought:
+    def _query(self, understood: Sequence[Sequence[WordSequences]]) -> TantivyQuery:
         together = [run for options in understood if len(options) == 1 for run in options[0]]
-        parts = [self._search.all_of(together)] if together else []
+        parts = [self._planner.all_of(together)] if together else []
         for options in understood:
             if NOWHERE in parts:
                 break
             if len(options) != 1:
-                parts.append(self._search.any_of(options))
-        return self._search.both(parts)
+                parts.append(self._planner.any_of(options))
+        return self._planner.both(parts)
 
-    def _rows(self, sought: Sought) -> RowNumbers:
-        if sought.most == 0:
+    def _rows(self, query: TantivyQuery) -> RowNumbers:
+        if query.most == 0:
             return self.odd
         with tantivy_failures():
             searcher, schema = self._opened()
             # The same score for all spares scoring.
-            query = self._tantivy.Query.const_score_query(sought.query(self._tantivy, schema), 1.0)
+            unscored = self._tantivy.Query.const_score_query(query.query(self._tantivy, schema), 1.0)
             # Tantivy makes room for as many as it is asked for, before it looks.
-            hits = searcher.search(query, limit=max(1, min(sought.most, searcher.num_docs)), count=False).hits
+            hits = searcher.search(unscored, limit=max(1, min(query.most, searcher.num_docs)), count=False).hits
             rows: RowNumbers = np.fromiter((hit[1].doc for hit in hits), np.int64, len(hits))
             if len(self._firsts) > 1:
                 rows += self._firsts[np.fromiter((hit[1].segment_ord for hit in hits), np.int64, len(hits))]
@@ -197,7 +209,7 @@ class TextIndex:
         return found
 
 
-def _same_letters(description: Description) -> bool:
+def _same_letters(description: TextDescription) -> bool:
     return description.libraries == libraries_in_use() or description.letters == letters_in_use()
 
 
@@ -227,7 +239,7 @@ def _vocabulary(path: Path) -> Vocabulary:
     return Vocabulary(words.chunk(0), rows.chunk(0).to_numpy())
 
 
-def _shown(understood: Iterable[Sequence[Runs]]) -> str:
+def _shown(understood: Iterable[Sequence[WordSequences]]) -> str:
     runs = dict.fromkeys(run for options in understood for runs in options for run in runs)
     text = " ".join(f"'{run}'" for run in runs)
     return text if len(text) < 80 else f"{text[:77]}…"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from needlepoint.access import RowNumbers
-from needlepoint.indexes.text.evaluation import Statistics
+from needlepoint.indexes.text.evaluation import TextStatistics
 from needlepoint.indexes.text.query_language import Fuzzy, Prefix, Term, Word
 
 
@@ -35,7 +35,7 @@ class WordIndex(Protocol):
         ...
 
 
-def statistics(index: WordIndex, wanted: Sequence[Term]) -> Statistics | None:
+def statistics(index: WordIndex, wanted: Sequence[Term]) -> TextStatistics | None:
     """Those of the file; None when its texts must be read for them."""
     if len(index.odd):
         return None
@@ -52,4 +52,4 @@ def statistics(index: WordIndex, wanted: Sequence[Term]) -> Statistics | None:
         if count is None:
             return None
         found[term] = count
-    return Statistics(index.texts, index.total_words, found)
+    return TextStatistics(index.texts, index.total_words, found)

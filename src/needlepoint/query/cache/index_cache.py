@@ -11,7 +11,7 @@ import pyarrow as pa
 from needlepoint.errors import NeedlepointError, StoreError
 from needlepoint.indexes.base import FileIndex
 from needlepoint.indexes.kinds import payload_kind
-from needlepoint.indexes.stored import StoredPayload, Unpacked
+from needlepoint.indexes.stored import StoredPayload, UnpackedPayloads
 from needlepoint.indexes.text.statistics import WordIndex
 from needlepoint.parquet.read.caches import ByteCache
 from needlepoint.parquet.write.embedded import Embedded
@@ -21,7 +21,9 @@ from needlepoint.tables.model import File, Index, Place, Table
 
 
 class IndexCache:
-    def __init__(self, packs: Callable[[Index], PackStore], unpacked: Unpacked, most_bytes: int, largest: int) -> None:
+    def __init__(
+        self, packs: Callable[[Index], PackStore], unpacked: UnpackedPayloads, most_bytes: int, largest: int
+    ) -> None:
         self._packs = packs
         self._unpacked = unpacked
         self._largest = largest

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from needlepoint.indexes.text.evaluation import Statistics
+from needlepoint.indexes.text.evaluation import TextStatistics
 from needlepoint.predicate import Bounds, Zone, Zones
 from needlepoint.query.sql.plan_facts import Zeros
 from needlepoint.query.sql.predicate_extraction import misleads
@@ -29,7 +29,7 @@ class TableState:
     make_stub: Callable[[], datafusion.Table]
     make_empty: Callable[[], datafusion.Table]
     lookups: dict[tuple[str, ...], bool] = field(default_factory=dict)  # columns, and whether they are that in SQL
-    texts: dict[str, Statistics] = field(default_factory=dict)  # of columns that were scored
+    texts: dict[str, TextStatistics] = field(default_factory=dict)  # of columns that were scored
     _zones: dict[str, Zone] = field(default_factory=dict)
     _coverage: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
     _places: dict[int, dict[int, Place]] = field(default_factory=dict)

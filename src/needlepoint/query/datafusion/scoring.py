@@ -17,7 +17,7 @@ import datafusion
 import pyarrow as pa
 
 from needlepoint.errors import NeedlepointError, SqlError
-from needlepoint.indexes.text.evaluation import Statistics
+from needlepoint.indexes.text.evaluation import TextStatistics
 from needlepoint.indexes.text.query_language import Term, parse, terms
 from needlepoint.indexes.text.statistics import WordIndex, statistics
 from needlepoint.query.cache.table_state import TableState
@@ -186,13 +186,13 @@ class Texts(Protocol):
         ...
 
 
-def statistics_of(state: TableState, column: str, wanted: Iterable[Term], texts: Texts) -> Statistics:
+def statistics_of(state: TableState, column: str, wanted: Iterable[Term], texts: Texts) -> TextStatistics:
     """Over all rows of the snapshot, kept with it. A file whose words an index knows is not read."""
     held = state.texts.get(column)
     missing = [term for term in wanted if held is None or term not in held.frequencies]
     if held is not None and not missing:
         return held
-    found = Statistics(0, 0, dict.fromkeys(missing, 0))
+    found = TextStatistics(0, 0, dict.fromkeys(missing, 0))
     unknown: list[int] = []
     for position in range(len(state.snapshot.files)):
         index = texts.words(state, column, position)
@@ -205,9 +205,9 @@ def statistics_of(state: TableState, column: str, wanted: Iterable[Term], texts:
         else:
             found += share
     for some in texts.read(state, column, unknown) if unknown else ():
-        found += Statistics.of(some, missing)
+        found += TextStatistics.of(some, missing)
     known = held.frequencies if held is not None and len(held.frequencies) < MOST_TERMS_KEPT else {}
-    held = Statistics(found.texts, found.words, {**known, **found.frequencies})
+    held = TextStatistics(found.texts, found.words, {**known, **found.frequencies})
     state.texts[column] = held
     return held
 
@@ -224,7 +224,7 @@ class Contexts:
 
     @contextmanager
     def lent(
-        self, options: SessionOptions, statistics: Mapping[str, Statistics]
+        self, options: SessionOptions, statistics: Mapping[str, TextStatistics]
     ) -> Iterator[datafusion.SessionContext]:
         with self._lock:
             idle = self._idle.setdefault(options, [])
@@ -246,12 +246,12 @@ def counted(
     wanted: Iterable[Score],
     states: Mapping[str, TableState],
     texts: Texts,
-) -> dict[str, Statistics]:
+) -> dict[str, TextStatistics]:
     """The statistics that the scores of a query need, by its text. Terms of one column are counted together."""
     columns: dict[tuple[str, str], list[Score]] = {}
     for score in wanted:
         columns.setdefault((score.table, score.column), []).append(score)
-    found: dict[str, Statistics] = {}
+    found: dict[str, TextStatistics] = {}
     for (table, column), asked in columns.items():
         together = [term for score in asked for term in terms(parse(score.query))]
         statistics = statistics_of(states[table], column, dict.fromkeys(together), texts)

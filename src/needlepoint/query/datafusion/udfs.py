@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.errors import SqlError
-from needlepoint.indexes.text.evaluation import Statistics, bm25, evaluate
+from needlepoint.indexes.text.evaluation import TextStatistics, bm25, evaluate
 from needlepoint.indexes.text.query_language import parse
 
 
@@ -22,9 +22,9 @@ from needlepoint.indexes.text.query_language import parse
 class Known:
     """The statistics that scores are made with, by the text of the query."""
 
-    statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    statistics: Mapping[str, TextStatistics] = field(default_factory=dict)
 
-    def of(self, query: str) -> Statistics:
+    def of(self, query: str) -> TextStatistics:
         found = self.statistics.get(query)
         if found is None:
             raise unseen(query)

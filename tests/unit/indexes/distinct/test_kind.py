@@ -30,7 +30,7 @@ from tests.unit.indexes.asking import (
 )
 
 from needlepoint.errors import NotIndexable, UsageError
-from needlepoint.indexes.base import Built
+from needlepoint.indexes.base import IndexPayload
 from needlepoint.indexes.distinct import build
 from needlepoint.indexes.distinct.kind import DistinctKind
 from needlepoint.indexes.distinct.search import DistinctIndex
@@ -228,7 +228,7 @@ def test_a_payload_that_would_become_huge_is_not_unpacked() -> None:
 
 def test_a_payload_of_another_kind_is_damage() -> None:
     kind = BY_NAME["int64"]
-    payload: Built = KIND.build(source_of({"c": kind.array([1, 2])}))
+    payload: IndexPayload = KIND.build(source_of({"c": kind.array([1, 2])}))
     assert payload.entries == 2
     for data in (b"", b"IDX1", b"NPFC", payload.payload[:-1]):
         with pytest.raises(IndexDamaged):

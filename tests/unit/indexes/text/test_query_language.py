@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tests.unit.indexes.payloads import StoredBytes, text_source
 
 from needlepoint.errors import SqlError
-from needlepoint.indexes.text.evaluation import Statistics, bm25, evaluate, near
+from needlepoint.indexes.text.evaluation import TextStatistics, bm25, evaluate, near
 from needlepoint.indexes.text.kind import TextKind
 from needlepoint.indexes.text.query_language import (
     AllOf,
     AnyOf,
     Fuzzy,
-    Not,
+    Negation,
     Phrase,
     Prefix,
     Query,
@@ -42,10 +42,10 @@ from needlepoint.predicate import TextMatch
         ("dairy AND cow", AllOf((Word("dairy"), Word("cow")))),
         ("dairy OR cow goat", AnyOf((Word("dairy"), AllOf((Word("cow"), Word("goat")))))),
         ("(dairy OR cow) goat", AllOf((AnyOf((Word("dairy"), Word("cow"))), Word("goat")))),
-        ("-dairy", Not(Word("dairy"))),
-        ("+dairy -cow", AllOf((Word("dairy"), Not(Word("cow"))))),
-        ("dairy NOT cow", AllOf((Word("dairy"), Not(Word("cow"))))),
-        ("dairy AND NOT -(cow)", AllOf((Word("dairy"), Not(Not(Word("cow")))))),
+        ("-dairy", Negation(Word("dairy"))),
+        ("+dairy -cow", AllOf((Word("dairy"), Negation(Word("cow"))))),
+        ("dairy NOT cow", AllOf((Word("dairy"), Negation(Word("cow"))))),
+        ("dairy AND NOT -(cow)", AllOf((Word("dairy"), Negation(Negation(Word("cow")))))),
         ('"Ice  cream!"', Phrase(("ice", "cream"))),
         ('"ice"~3', Word("ice")),
         ('"ice cream"~3', Phrase(("ice", "cream"), 3)),
@@ -154,7 +154,7 @@ def matches(query: Query, found: list[str]) -> bool:
             return all(matches(part, found) for part in parts)
         case AnyOf(parts):
             return any(matches(part, found) for part in parts)
-        case Not(part):
+        case Negation(part):
             return not matches(part, found)
         case Phrase(phrase, slop):
             return has_phrase(found, phrase, slop)
@@ -193,7 +193,7 @@ leaf_queries = (
 some_queries = st.recursive(
     leaf_queries,
     lambda inner: (
-        st.builds(Not, inner)
+        st.builds(Negation, inner)
         | st.builds(AllOf, st.lists(inner, min_size=2, max_size=3).map(tuple))
         | st.builds(AnyOf, st.lists(inner, min_size=2, max_size=3).map(tuple))
     ),
@@ -216,8 +216,8 @@ def test_evaluation_is_as_a_loop_over_words_says(query: Query, texts: list[str |
 @given(some_queries, some_texts, st.integers(0, 12))
 def test_scores_are_as_the_formula_says(query: Query, texts: list[str | None], cut: int) -> None:
     array, wanted = pa.array(texts, pa.string()), terms(query)
-    whole = Statistics.of(array, wanted)
-    assert Statistics.of(array[:cut], wanted) + Statistics.of(array[cut:], wanted) == whole
+    whole = TextStatistics.of(array, wanted)
+    assert TextStatistics.of(array[:cut], wanted) + TextStatistics.of(array[cut:], wanted) == whole
     scores = bm25(query, array, whole)
     assert scores == pytest.approx(naive_scores(query, texts))
     parts = np.concatenate([bm25(query, array[:cut], whole), bm25(query, array[cut:], whole)])
@@ -242,7 +242,7 @@ def opened(texts: list[str | None], place: Path) -> TextIndex:
 def test_an_index_never_finds_too_few(tmp_path: Path, query: Query, texts: list[str | None], odd: bool) -> None:
     texts = [*texts, "x" * 70_000 + " dairy"] if odd else texts  # a word that no index describes
     index = opened(texts, tmp_path)
-    sought = index._search.matching(query)
+    sought = index._planner.matching(query)
     matching = {row for row, text in enumerate(texts) if text is not None and matches(query, taken_apart(text))}
     if sought is not None:
         rows = index._rows(sought)
@@ -272,5 +272,5 @@ def test_statistics_of_an_index_are_those_of_the_texts(
     tmp_path: Path, texts: list[str | None], found: list[str]
 ) -> None:
     wanted = [*map(Word, found), Prefix(found[0])]
-    assert statistics(opened(texts, tmp_path), wanted) == Statistics.of(pa.array(texts, pa.string()), wanted)
+    assert statistics(opened(texts, tmp_path), wanted) == TextStatistics.of(pa.array(texts, pa.string()), wanted)
     assert statistics(opened([*texts, "x" * 70_000], tmp_path), wanted) is None

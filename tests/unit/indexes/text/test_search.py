@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from tests.unit.indexes.payloads import StoredBytes, text_source
 
 from needlepoint.errors import NotIndexable, UnknownName, UsageError
-from needlepoint.indexes.base import Condition, Source
+from needlepoint.indexes.base import ColumnSource, Condition
 from needlepoint.indexes.text import build, search
 from needlepoint.indexes.text.evaluation import evaluate
 from needlepoint.indexes.text.kind import TextKind
@@ -53,7 +53,7 @@ def test_a_build_that_fails_leaves_nobody_writing(tmp_path: Path) -> None:
     """A file that is deleted while it is read ends the build with that error, and its directory can be removed."""
     texts = pa.array([f"word{number} and{number % 13}" for number in range(2000)])
 
-    def cut(source: Source) -> Iterator[pa.RecordBatch]:
+    def cut(source: ColumnSource) -> Iterator[pa.RecordBatch]:
         yield from itertools.islice(source.batches(), 1)
         raise FileNotFoundError("gone")
 
@@ -400,9 +400,9 @@ def test_damaged_bytes_are_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/b", "..", ".x", "description.json", ""])
 def test_files_stay_in_their_directory(tmp_path: Path, name: str) -> None:
-    from needlepoint.indexes.text.payload import Description, pack
+    from needlepoint.indexes.text.payload import TextDescription, pack
 
-    bad = pack(Description("word", "", "", 0, 0, 0, ()), {name: b"x"})
+    bad = pack(TextDescription("word", "", "", 0, 0, 0, ()), {name: b"x"})
     with pytest.raises(IndexDamaged):
         KIND.open(StoredBytes(bad, tmp_path / "cache"), [], {})
 
