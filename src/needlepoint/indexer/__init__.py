@@ -1,11 +1,15 @@
 """Events and directories in, complete indexes out.
 
-indexer         sync, look, catch up
-event_consumer  one event of the queue after the other
-build           files become cards, runs and payloads
+indexer         sync, look and catch up
+event_consumer  handles the events of the queue
+plan            what indexes lack, and the tasks that build it
+run             runs tasks in a pool
+pools           this process, or processes of this machine
+build           what one task makes: cards, runs and payloads
+file_source     the columns of one file
 payloads        payloads of one file
-pools           work in processes
-backfill        work elsewhere, such as Spark tasks
-range_merge     overlapping runs become disjoint ones
-sweep           what indexes know of files that are gone
+sorted_runs     runs of a large build, kept until they are merged
+range_merge     merges overlapping runs into disjoint ones
+commit          makes visible what tasks made
+sweep           removes what indexes keep of files that are gone
 """

@@ -1,7 +1,7 @@
-"""Following the queue: one event after the other, at least once, bad ones set aside.
+"""Consume the queue: every event at least once; events that cannot be handled are set aside.
 
-A batch recorded its files, and they are indexed. Files of a bucket that an event or a notification names are looked at,
-one by one, and not listed. In a directory, other files than those recorded are for sync.
+A batch has recorded its files, so they are indexed. In a bucket, the files that an event or a notification names are
+looked at one by one, without listing. In a directory, sync finds files that are not recorded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class EventResult:
-    """What became of one message: `problem` is empty when all went well. `passed_over` objects are of no table."""
+    """The outcome of one message: `problem` is empty on success. `passed_over` objects belong to no table."""
 
     message: Message
     what: str
@@ -58,7 +58,7 @@ class _TablePaths:
 
 @dataclass(slots=True)
 class _MessageState:
-    """A message on its way: the tables left to do, with what it names of each, and what happened so far."""
+    """A message in progress: the paths it names of each table that is left to do, and what happened so far."""
 
     message: Message
     what: str
@@ -70,7 +70,7 @@ class _MessageState:
 
 
 def follow(registry: Registry, queue: Queue, indexer: Indexer, *, once: bool) -> Iterator[EventResult]:
-    """Handle events as they come, for ever, or with `once` until the queue is empty.
+    """Handle events as they come, forever, or with `once` until the queue is empty.
 
     Batches whose publisher died are finished first: their event may never have been sent.
     """
@@ -88,13 +88,13 @@ def follow(registry: Registry, queue: Queue, indexer: Indexer, *, once: bool) ->
                 del left[handled.message.id]
                 yield handled
         finally:
-            with contextlib.suppress(StoreError):  # the leases end by themselves
+            with contextlib.suppress(StoreError):  # the leases expire
                 for message in left.values():
                     queue.release(message)
 
 
 def _handle_all(registry: Registry, queue: Queue, indexer: Indexer, messages: list[Message]) -> Iterator[EventResult]:
-    """Files of one table are indexed together, which makes fewer and larger runs. A message that names files of several
+    """Index the files of one table together, which makes fewer and larger runs. A message that names files of several
     tables is done with the last of them."""
     works: list[_MessageState] = []
     for message in messages:
@@ -126,8 +126,8 @@ def _understand(registry: Registry, message: Message) -> _MessageState:
 
 
 def _by_table(tables: Sequence[Table], objects: Sequence[str]) -> tuple[dict[str, _TablePaths], int]:
-    """Which objects are files of which tables, and how many are of none. One can be of several tables: of all that
-    would list it."""
+    """Which objects are files of which tables, and how many are of none. An object belongs to every table that would
+    list it."""
     found: dict[str, list[str]] = {}
     passed_over = 0
     for url in objects:
@@ -149,7 +149,7 @@ def _concerns(table: Table, path: str) -> bool:
 def _handle_table(registry: Registry, indexer: Indexer, name: str, group: list[_MessageState]) -> None:
     try:
         table = registry.table(name)
-    except UsageError as error:  # dropped this moment
+    except UsageError as error:  # it was just dropped
         _refuse(group, error)
         return
     if is_url(table.location):
@@ -161,7 +161,7 @@ def _handle_table(registry: Registry, indexer: Indexer, name: str, group: list[_
     for work in group:
         named = work.left[name]
         is_recorded = known.issuperset(named.added) and known.isdisjoint(named.removed)
-        if is_recorded and work.message.attempts > 1:  # a file that is another one by now would fail as it did
+        if is_recorded and work.message.attempts > 1:  # a file that was replaced would fail again
             _attempt(table, [work], lambda some: indexer.look(name, _paths(name, some)))
         else:
             (recorded if is_recorded else others).append(work)
@@ -181,12 +181,12 @@ def _caught_up(indexer: Indexer, table: Table, paths: frozenset[str]) -> SyncRep
 
 
 def _attempt(table: Table, group: list[_MessageState], index: Callable[[list[_MessageState]], SyncReport]) -> None:
-    """Index what a group of messages names, and note in each what went wrong with it."""
+    """Index what a group of messages names, and record the problems of each message."""
     try:
         report = index(group)
     except UsageError as error:
         if len(group) > 1 and is_url(table.location):
-            # A file that does not fit into the table keeps those of other messages out no longer.
+            # Try each message alone: a file that does not fit the table must not block the others.
             for work in group:
                 _attempt(table, [work], index)
         else:
@@ -205,7 +205,7 @@ def _attempt(table: Table, group: list[_MessageState], index: Callable[[list[_Me
 
 
 def _is_gone(path: str) -> bool:
-    """Compacted away or deleted: there is nothing left to index."""
+    """Whether a file was compacted or deleted: then there is nothing left to index."""
     try:
         identify(path)
     except FileNotFoundError:
@@ -222,8 +222,8 @@ def _refuse(group: Sequence[_MessageState], error: UsageError) -> None:
 
 
 def _settle(queue: Queue, work: _MessageState) -> EventResult:
-    """A message that is done is acknowledged, a hopeless one set aside; when the store or a disk failed, or a file
-    changed, it waits for the next try."""
+    """Acknowledge a message that is done, and set a hopeless one aside. If the store or a disk failed, or a file
+    changed, the message comes again."""
     problem = "; ".join(work.problems)
     if not problem:
         queue.acknowledge(work.message)

@@ -61,8 +61,8 @@ def no_progress(what: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What a sync or an event changed. Of `refused` files the store did not tell what they are: ask again later. Of
-    `unfinished` ones, by path, nothing is known yet: they have no footer. No reader has a name for `unnamed` ones."""
+    """What a sync or an event changed. The store refused to describe `refused` files: try again later. `unfinished`
+    files, by path, have no footer yet. Not every reader can name `unnamed` files."""
 
     table: str
     added: int = 0
@@ -75,7 +75,7 @@ class SyncReport:
     unnamed: tuple[str, ...] = ()
 
     def then(self, later: SyncReport) -> SyncReport:
-        """Both together."""
+        """The sum of both."""
         return SyncReport(
             self.table,
             self.added + later.added,
@@ -106,7 +106,7 @@ class Indexer:
         self._progress = progress
 
     def sync(self, name: str, request: BuildRequest = EVERYTHING) -> SyncReport:
-        """Make the registry agree with the directory, or with the table's log, then index what lacks it."""
+        """Make the registry agree with the directory, or with the table's log, then build what indexes lack."""
         table = self._registry.table(name)
         known = self._files.of(table)
         seen = Snapshots(self._registry, refresh=0, files=self._files).look(name)
@@ -118,8 +118,8 @@ class Indexer:
         return replace(report, unnamed=seen.unnamed)
 
     def build(self, name: str, request: BuildRequest) -> SyncReport:
-        """What sync does, for large work. Files that changed since they were listed are listed again: those too that
-        a task embedded something in and then died, for Spark to run it again."""
+        """Sync for large work. Files that changed since they were listed are listed again, also those in which a task
+        embedded something before it died and Spark ran it again."""
         report = SyncReport(name)
         for number in range(1, MOST_LOOKS + 1):
             seen = self.sync(name, request)
@@ -134,10 +134,10 @@ class Indexer:
         return report
 
     def look(self, name: str, paths: Iterable[str]) -> SyncReport:
-        """What sync does, for the files at these paths: each is asked what it is now, and nothing is listed.
+        """Sync the files at these paths, without listing others.
 
-        A file that is replaced or removed while it is indexed is looked at again. Of a table of others the log is read:
-        files say nothing of what belongs to it.
+        A file that is replaced or removed while it is indexed is looked at again. Of an external table format the log
+        is read, since it decides which files belong to the table.
         """
         if is_of_others(self._registry.table(name).format):
             return self.sync(name)
@@ -151,7 +151,7 @@ class Indexer:
         return report
 
     def _look_once(self, name: str, paths: Collection[str], *, last: bool) -> tuple[SyncReport, set[str]]:
-        """What was done, and the paths where something changed meanwhile."""
+        """The report, and the paths of files that changed meanwhile."""
         table = self._registry.table(name)
         with self._registry.snapshot():
             known = self._files.of(table)
@@ -190,7 +190,7 @@ class Indexer:
         log: Logged | None = None,
         request: BuildRequest = EVERYTHING,
     ) -> SyncReport:
-        """Record files that are new or have changed, forget those that are gone, and index what lacks it."""
+        """Record files that are new or changed, forget those that are gone, and build what indexes lack."""
         changed = [file for file in fresh if file.path in known]
         kept = known.keys() - {file.path for file in (*gone, *fresh)}
         unfinished = frozenset[str]()
@@ -199,8 +199,7 @@ class Indexer:
         else:
             table, unreadable = self._follow_log(table, [*fresh, *(known[path] for path in kept)], log)
         fresh = [file for file in fresh if file.path not in unreadable and file.path not in unfinished]
-        # One that cannot be read any more stays known, as what it was: a query must not take it for a new file, which
-        # somebody is still writing.
+        # A file that can no longer be read stays known: a query must not take it for a new, unfinished file.
         removed = [known[file.path].id for file in changed if file.path not in unreadable] + [file.id for file in gone]
         self._registry.replace_files(table, fresh, [id for id in removed if id is not None])
         built = self.catch_up(table, request)
@@ -213,10 +212,10 @@ class Indexer:
     def _adapt_schema(
         self, table: Table, fresh: Sequence[File], kept: Collection[str], known: Container[str]
     ) -> tuple[Table, dict[str, Failure], frozenset[str]]:
-        """New files can bring new columns and wider types; a conflict is refused before anything is recorded.
+        """Add new columns and wider types of new files; a conflict is refused before anything is recorded.
 
-        Files that are not Parquet stay out of the registry, so every query that needs them says so. So do files that
-        are not finished; queries pass over them if the setting says so, and their paths are returned.
+        Files that are not Parquet stay out of the registry, so every query that needs them fails with the reason.
+        Unfinished files stay out too; queries skip them if the setting says so, and their paths are returned.
         """
         if not fresh:
             return table, {}, frozenset()
@@ -229,7 +228,7 @@ class Indexer:
         return table, _left_out(table, found), unfinished
 
     def _follow_log(self, table: Table, files: Sequence[File], log: Logged) -> tuple[Table, dict[str, Failure]]:
-        """The log says which columns there are; files can only be refused."""
+        """The log decides which columns there are; files can only be refused."""
         schemas = read_schemas(table.location, [file.path for file in log.unsettled(files, table)], log.taken)
         found = log.discover(schemas, base=table)
         if found.adds_to(table) or found.partitions != table.partitions:
@@ -237,7 +236,7 @@ class Indexer:
         return table, _left_out(table, found)
 
     def finisher(self, table: Table) -> Callable[[str], int] | None:
-        """What embeds the table's indexes into a file at a path; None when there is nothing to embed."""
+        """A function that embeds the table's indexes in the file at a path; None when there is nothing to embed."""
         embedded = [index for index in self._registry.indexes(table) if index.embed]
         if not embedded:
             return None
@@ -317,9 +316,9 @@ class Indexer:
             yield replace(plan, files=tuple(file for file in plan.files if file.file_id in there)), descriptors
 
     def rewrite(self, table: Table, change: Callable[[str, Identity], Identity]) -> None:
-        """Change files of a table in a way that leaves their rows as they are: what was indexed stays so.
+        """Change files of a table without changing their rows: they stay indexed.
 
-        `change` is given path and identity of a file, and returns its identity afterwards.
+        `change` takes the path and identity of a file, and returns its new identity.
         """
         indexes = index_tasks(table, [each for each in self._registry.indexes(table) if each.embed])
         with self._registry.turns.of_writer(table):
@@ -342,13 +341,13 @@ class Indexer:
 
     @contextmanager
     def _scratch_directory(self) -> Iterator[Path]:
-        """On the store's file system, so that runs are moved and not copied. Leftovers of killed builds go."""
+        """On the store's file system, so that runs are moved and not copied. Removes what killed builds left."""
         self._sweep_scratch()
         scratch = self._scratch / uuid.uuid4().hex
         try:
             scratch.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"{scratch} cannot be made: {error}.", hint="Is the store writable?") from error
+            raise StoreError(f"{scratch} cannot be created: {error}.", hint="Is the store writable?") from error
         with self._registry.turns.claimed(scratch.name):
             try:
                 yield scratch
@@ -364,7 +363,7 @@ class Indexer:
 
 
 def _identities(table: Table, paths: Collection[str]) -> tuple[dict[str, Identity | None], tuple[Failure, ...]]:
-    """What lies at paths of a table now, None for nothing; and where the store refuses to say."""
+    """What is at paths of a table now, None for nothing; and where the store refuses to say."""
     found: dict[str, Identity | None] = {}
     refused: list[Failure] = []
     ordered = sorted(paths)

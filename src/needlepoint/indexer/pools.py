@@ -1,7 +1,8 @@
-"""Work in processes of their own: a function with its arguments on standard input, its result on standard output.
+"""Pools: where one function is called with many items.
 
-Not multiprocessing: its children import the caller's main module again, which runs a script without a main guard twice.
-A process ends when its caller does, however that came.
+A process gets the function and its arguments on standard input, and writes the result to standard output. It does not
+use multiprocessing, whose children import the caller's main module: a script without a main guard would run twice. A
+process exits when its caller does, for whatever reason.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ Made = TypeVar("Made")
 
 
 class Pool(Protocol):
-    """Where one function is called with many items, side by side. All of them, and what comes back, can be pickled."""
+    """Calls one function with many items in parallel. Function, items and results must be picklable."""
 
     def cores(self) -> int:
-        """How many calls run at a time, as far as is known now."""
+        """How many calls run at the same time, as far as is known now."""
         ...
 
     def reaches(self, directory: Path) -> bool:
@@ -37,10 +38,10 @@ class Pool(Protocol):
     def run(
         self, function: Callable[[Item, Path], Made], items: Sequence[Item], scratch: Path
     ) -> Iterator[tuple[Made, Path]]:
-        """What the function returns, as it comes, in no order.
+        """Results as they come, in no order.
 
-        Each call is given a directory of its own for files, and with the result comes the directory under `scratch`
-        where they lie then. A call can be made more than once: of those, one comes back.
+        Each call gets a directory of its own for files. With the result comes the directory under `scratch` that holds
+        them afterwards. A call can be made more than once; one of its results is returned.
         """
         ...
 
@@ -95,7 +96,7 @@ def _new_directory(scratch: Path) -> Path:
 
 
 def in_threads(calls: Sequence[Callable[[set[subprocess.Popen[bytes]]], Made]], threads: int) -> Iterator[Made]:
-    """What the calls return, as it comes. Processes that they add to the set end when nobody asks for more."""
+    """Results of the calls, as they come. When the caller stops, processes that calls added to the set are ended."""
     with ThreadPoolExecutor(max(1, min(threads, len(calls)))) as pool:
         running: set[subprocess.Popen[bytes]] = set()
         futures = [pool.submit(call, running) for call in calls]
@@ -115,9 +116,9 @@ def call_in_process(
     *arguments: Any,
     descriptors: tuple[int, ...] = (),
 ) -> Made:
-    """`running` holds the process while it runs, for whoever wants to end it early. It has these descriptors open."""
-    ours, lifeline = os.pipe()  # of which it reads the end when this process is no more
-    # -P: no module of the working directory is imported. A session of its own: Ctrl-C reaches the caller, who decides.
+    """`running` holds the process while it runs, so that it can be ended early. It inherits these descriptors."""
+    ours, lifeline = os.pipe()  # it reads the end of the pipe when this process exits
+    # -P: no module of the working directory is imported. A session of its own: Ctrl-C reaches only the caller.
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", "from needlepoint.indexer.pools import main; main()", str(ours)],
         stdin=subprocess.PIPE,

@@ -1,10 +1,10 @@
-"""Sorted runs that overlap become runs that do not: each takes one range of entries out of all of them.
+"""Merge sorted runs that overlap into runs that do not: each takes one range of entries out of all of them.
 
     runs of tasks      a c e f    b c d h    a g i
     ranges             [a a b c c d)    [d e f)    [g h i]
 
-Runs of disjoint ranges lie in the lowest level of RocksDB from the beginning: a lookup asks one of them, and nothing is
-left to compact. A range is a piece of every run, found by bisection, and small enough to be sorted in memory.
+RocksDB ingests runs of disjoint ranges into its lowest level: a lookup reads one of them, and nothing is left to
+compact. A range is a part of every run, found by bisection, and small enough to be sorted in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from needlepoint.stores.base import Entries, name_in_range
 
 @dataclass(frozen=True, slots=True)
 class EntryRange:
-    """Entries `low <= entry < high` of plain runs, given by path and bytes; an empty bound is none."""
+    """Entries `low <= entry < high` of plain runs, given by path and bytes; an empty bound is open."""
 
     runs: tuple[tuple[str, int], ...]
     key_bytes: int
@@ -45,7 +45,7 @@ class MergedRun:
 
 
 def write_plain(path: Path, entries: Entries) -> str:
-    """Entries as they are, one after the other; from here on they survive a power cut. Returns their checksum."""
+    """Write entries one after the other, durably. Returns their checksum."""
     data = np.ascontiguousarray(entries).data
     with path.open("xb") as file:
         file.write(data)
@@ -55,7 +55,7 @@ def write_plain(path: Path, entries: Entries) -> str:
 
 
 def is_plain(path: Path, checksum: str) -> bool:
-    """Whether a file holds what was written."""
+    """Whether a file has the bytes that were written."""
     found = xxhash.xxh3_64()
     try:
         with path.open("rb") as file:
@@ -71,8 +71,8 @@ def choose_ranges(plain: Sequence[tuple[str, int]], key_bytes: int, most: int) -
     runs = [_opened(path, size, key_bytes) for path, size in plain]
     if not runs:
         return []
-    # A sample stands for the `step` entries up to it, so from one to another are as many as the samples between say,
-    # and less than a step more in each run: with steps this small that is half of what is allowed.
+    # A sample represents the `step` entries up to it. Between two samples are as many entries as the samples between
+    # represent, and less than a step more in each run: with steps this small that is half of what is allowed.
     step = max(1, most // (2 * len(runs)))
     last = max(run[-1].tobytes() for run in runs)
     samples = sorted(entry for run in runs for entry in run[step - 1 :: step].tolist() if entry < last)
@@ -93,7 +93,7 @@ def merge(task: EntryRange, directory: Path) -> MergedRun | None:
 
 
 def _opened(path: str, size: int, key_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """A run as an array that is read where it is looked at; an error when the file is shorter."""
+    """A run as an array that is mapped, not read; an error when the file is shorter."""
     width = key_bytes + 8
     return np.memmap(path, dtype=f"V{width}", mode="r", shape=(size // width,))
 
@@ -108,7 +108,7 @@ def _read(task: EntryRange) -> Entries:
             file.seek(start * width)
             got = file.readinto(entries[filled : filled + end - start].data) if end > start else 0
         if got != (end - start) * width:
-            raise OSError(f"{path} ends too early")
+            raise OSError(f"{path} is too short")
         filled += end - start
     return entries
 

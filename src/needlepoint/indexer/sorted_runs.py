@@ -53,15 +53,15 @@ class SortedRuns:
         for name, size, _ in (each for found in runs.values() for each in found):
             if _size(directory / name) != size:
                 raise StoreError(
-                    f"{directory / name} has not the {size:,} bytes that a task wrote.",
-                    hint="Is the lake's directory the same one for all executors?",
+                    f"{directory / name} does not have the {size:,} bytes that a task wrote.",
+                    hint="Is the lake's directory the same for all executors?",
                 )
         return made
 
     @classmethod
     def load(cls, directory: Path) -> SortedRuns | None:
-        """None when the task did not come so far. What is not there any more, or not as it was written, is left out: a
-        changed byte would be a key that is never found."""
+        """None when the task did not finish. Indexes whose runs are missing or damaged are left out: a changed byte
+        would be a key that is never found."""
         try:
             checksum, _, text = (directory / _NOTE).read_bytes().partition(b"\n")
             if xxhash.xxh3_64_hexdigest(text).encode() != checksum:
@@ -79,7 +79,7 @@ class SortedRuns:
         return cls(directory, runs, whole)
 
     def save(self) -> None:
-        """The note is there when all it names is."""
+        """Write the note last: it exists only when all it names does."""
         text = json.dumps({"runs": self.runs, "entries": self.entries}).encode()
         with (self.directory / f"{_NOTE}.new").open("wb") as file:
             file.write(xxhash.xxh3_64_hexdigest(text).encode() + b"\n" + text)
@@ -88,7 +88,7 @@ class SortedRuns:
         (self.directory / f"{_NOTE}.new").rename(self.directory / _NOTE)
 
     def of_index(self, index_id: int) -> list[tuple[str, int]]:
-        """Paths and bytes of its runs."""
+        """Paths and bytes of the runs of an index."""
         return [(str(self.directory / name), size) for name, size, _ in self.runs.get(index_id, ())]
 
 
@@ -170,10 +170,10 @@ class RunMerger:
 
 @contextmanager
 def alone(turns: Turns, directory: Path) -> Iterator[None]:
-    """One backfill of a table at a time; what a killed one claimed is free."""
+    """Allow one large build of a table at a time. A killed build holds no claim."""
     with turns.claimed(directory.name) as mine:
         if not mine:
-            raise UsageError("another process builds the indexes of this table.", hint="Let it finish.")
+            raise UsageError("another process builds the indexes of this table.", hint="Wait until it has finished.")
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -182,7 +182,7 @@ def alone(turns: Turns, directory: Path) -> Iterator[None]:
 
 
 def _load(directory: Path, missing: Sequence[FileTask]) -> list[SortedRuns]:
-    """What an earlier build sorted and did not merge. What is of no use is removed."""
+    """What an earlier build sorted and did not merge. The rest is removed."""
     lacking = {(file.file_id, id) for file in missing for id in file.indexes}
     kept = []
     for place in _places(directory):
@@ -203,7 +203,7 @@ def _places(directory: Path) -> list[Path]:
 
 
 def _left(missing: Sequence[FileTask], kept: Sequence[SortedRuns]) -> list[FileTask]:
-    """What of the missing nothing was sorted of. A file that has all its runs lacks nothing but their merging."""
+    """The missing files, with the indexes that have no runs of them. A file with all its runs only lacks the merge."""
     sorted_ = {(file, id) for note in kept for id, files in note.entries.items() for file in files}
     left = [
         replace(file, indexes=frozenset(id for id in file.indexes if (file.file_id, id) not in sorted_))

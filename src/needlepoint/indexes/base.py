@@ -1,4 +1,4 @@
-"""What an index kind is: a way to make a small payload of some columns of a file, and to answer from it.
+"""What an index kind is: it builds a small payload from some columns of a file, and answers from it.
 
     build   a file's columns  ──►  payload (bytes)          once per file, when it is indexed
     open    payload           ──►  FileIndex                cached in memory
@@ -27,7 +27,7 @@ from needlepoint.parquet.format.page_index import Int64Array
 from needlepoint.predicate import Leaf, Not
 
 Options = Mapping[str, Any]
-"""Of one index, as they were given with CREATE INDEX; what JSON can hold."""
+"""Options of one index, as given with CREATE INDEX: JSON values."""
 
 KeysAndRows = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 """Keys, one per line, and the number in the file of the row of each."""
@@ -42,8 +42,8 @@ class ColumnSource:
 
     `row_group_rows` and `page_rows` are edges: the first row of each row group, or of each page of a column, and the
     number of rows at the end. `batches()` reads the columns, with the table's names and types, a part at a time and in
-    order; a column that the file lacks comes as NULLs. It can be called again. `memory` bounds what a build may hold,
-    and `scratch` is an empty directory for what it needs on disk meanwhile.
+    order; a column that the file lacks is all NULL. It can be called again. `memory` bounds what a build may hold, and
+    `scratch` is an empty directory for temporary files.
     """
 
     fields: tuple[pa.Field, ...]
@@ -65,32 +65,32 @@ class IndexPayload:
 
 
 class PayloadHandle(Protocol):
-    """A payload where it lies, read when it is needed."""
+    """A payload that is not read yet."""
 
     @property
     def checksum(self) -> str:
-        """Of its bytes: the same content has the same."""
+        """The checksum of its bytes."""
         ...
 
     @property
     def size(self) -> int: ...
 
     def read(self) -> bytes:
-        """The payload; IndexDamaged when it is not what was written."""
+        """The payload; IndexDamaged when its bytes are not those that were written."""
         ...
 
     def directory(self, unpack: Callable[[bytes, Path], None]) -> Path:
-        """Where `unpack(payload, directory)` has put the payload's files. That is done once for each content, by
-        whichever process comes first; the directory stays until the cache is swept."""
+        """The directory to which `unpack(payload, directory)` has written the payload's files. The first process that
+        needs a content unpacks it; the directory stays until the cache is swept."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Rows of the file outside of which the conditions are not TRUE, and a few words about how that is known.
+    """Rows of the file outside of which the conditions are not TRUE, and a few words for `explain`.
 
-    None: the index cannot say, or would take longer to than a scan; then all rows can match. `exact`: nearly all of the
-    rows match, so a reader fetches all their columns at once; else it looks at the columns of the conditions first.
+    None: the index does not know, or a scan is faster; then all rows can match. `exact`: nearly all of the rows match,
+    so a reader fetches all columns at once; else it reads the columns of the conditions first.
     """
 
     rows: Rows | None
@@ -99,18 +99,18 @@ class Answer:
 
 
 class FileIndex(Protocol):
-    """An open payload. Asked by several threads at the same time."""
+    """An open payload. Several threads use it at the same time."""
 
     @property
     def memory(self) -> int:
-        """Bytes it holds, about."""
+        """About how many bytes it holds."""
         ...
 
     def find(self, conditions: Sequence[Condition], seconds: float) -> Answer:
         """Rows for which all of the conditions, each about one of the index's columns, can be TRUE.
 
-        A scan of the file takes about so many `seconds`: who needs longer answers None. Conditions it does not
-        understand are passed over.
+        A scan of the file takes about `seconds`: an index that needs longer answers None. It ignores conditions that it
+        does not understand.
         """
         ...
 
@@ -134,14 +134,14 @@ class PayloadKind(IndexKind, Protocol):
     """A kind that answers from the payload of each file."""
 
     def open(self, stored: PayloadHandle, fields: Sequence[pa.Field], options: Options) -> FileIndex:
-        """IndexDamaged when the payload is not one of this kind: its bytes are not to be trusted."""
+        """Open a payload; IndexDamaged when it is not one of this kind. Do not trust its bytes."""
         ...
 
 
 class EntryKind(IndexKind, Protocol):
     """A kind that answers from one sorted store of entries for all files of a table (stores/base.py).
 
-    Its payload holds the keys of one file: embedded in the file, it spares reading the column again.
+    Its payload holds the keys of one file: embedded in the file, it saves reading the column again.
     """
 
     def key_bytes(self, fields: Sequence[pa.Field]) -> int:

@@ -1,8 +1,8 @@
-"""A 64-bit hash of every value of a binary array at once, eight bytes of each a round.
+"""A 64-bit hash of every value of a binary array, vectorised: each round takes eight bytes of each value.
 
 The hash is part of the store's format: its values are pinned by golden tests and never change. Only the first 256
-bytes, the last 8 and the length go in, which bounds the rounds; values that agree in all of them share a hash and
-cost a row read too many.
+bytes, the last 8 and the length are hashed, which bounds the rounds. Values that agree in all of them share a hash,
+which costs reading a row too many.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _word(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], left: npt.NDAr
     """Little-endian words at any byte, without the bytes beyond the value's end."""
     windows: Words = np.ndarray((len(data) - 7,), np.dtype("<u8"), buffer=data, strides=(1,))
     unused = (8 - np.clip(left, 0, 8)).astype(np.uint64) * np.uint64(8)
-    # A shift by 64 is undefined, so an empty value is masked apart.
+    # A shift by 64 is undefined, so empty values are masked separately.
     masks: Words = np.where(left <= 0, np.uint64(0), np.uint64(2**64 - 1) >> np.minimum(unused, np.uint64(63)))
     words: Words = windows[at] & masks
     return words

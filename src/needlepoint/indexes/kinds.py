@@ -1,9 +1,9 @@
-"""Index kinds by name: our own, and those that packages bring by an entry point of the group `needlepoint.indexes`.
+"""Index kinds by name: built in, or from a package with an entry point of the group `needlepoint.indexes`.
 
     [project.entry-points."needlepoint.indexes"]
     geogrid = "needlepoint_geogrid:GeogridKind"
 
-A kind is imported when it is first asked for by name; `names` imports none. docs/custom-index.md shows a complete one.
+A kind is imported when it is first used; `names` imports none. docs/custom-index.md shows a complete one.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def names() -> list[str]:
 
 @functools.cache
 def kind(name: str) -> IndexKind:
-    """The kind of this name; UnknownName when there is none, UsageError when its package does not work.
+    """The kind of this name; UnknownName when there is none, UsageError when its package fails.
 
     >>> kind("distinct").version
     1
     """
     if name in BUILT_IN:
-        # An entry point of the same name does not come in its place.
+        # An entry point of the same name does not replace it.
         module, attribute = BUILT_IN[name].split(":")
         return cast(IndexKind, getattr(_imported(name, module), attribute)())
     found = tuple(entry_points(group=GROUP, name=name))
@@ -52,7 +52,7 @@ def kind(name: str) -> IndexKind:
         raise UnknownName("index kind", name, names())
     if len({entry.value for entry in found}) > 1:
         packages = ", ".join(sorted(_package(entry) for entry in found))
-        raise UsageError(f"several packages bring an index kind '{name}': {packages}.", hint="Uninstall all but one.")
+        raise UsageError(f"several packages have an index kind '{name}': {packages}.", hint="Uninstall all but one.")
     return _loaded(found[0])
 
 
@@ -85,7 +85,7 @@ def _loaded(entry: EntryPoint) -> IndexKind:
         made = made() if isinstance(made, type) else made
     except NeedlepointError:
         raise
-    except Exception as error:  # whatever a package does when it is imported
+    except Exception as error:  # a package can raise anything when it is imported
         raise _unusable(entry, f"{type(error).__name__}: {error}") from error
     missing = [part for part in _PARTS if not hasattr(made, part)]
     if missing:
@@ -98,7 +98,7 @@ def _loaded(entry: EntryPoint) -> IndexKind:
 def _unusable(entry: EntryPoint, problem: str) -> UsageError:
     return UsageError(
         f"index kind '{entry.name}' of {_package(entry)} cannot be used: {problem}.",
-        hint="Repair or uninstall the package; tables without such an index are not concerned.",
+        hint="Repair or uninstall the package. Tables without such an index are not affected.",
     )
 
 

@@ -1,12 +1,12 @@
-"""The bloom index: row groups that Parquet's own bloom filters rule out.
+"""Row groups that Parquet's own bloom filters rule out.
 
-A filter was filled with the bytes a column stores, and a predicate has ordinals. Where equal ordinals are not equal
-bytes, and one ordinal does not have a few known ones either, the answer is "maybe":
+A filter holds hashes of the bytes that a column stores, and a predicate has ordinals. Where an ordinal is not stored as
+one of a few known byte strings, the answer is "maybe":
 
     integers, dates, times    little-endian, of the stored width; a value outside the type's range is not there
-    timestamps, durations     likewise, where the file's unit is the table's
-    floats                    IEEE; 0.0 is asked for as 0.0 and -0.0; NaN has too many forms: maybe
-    decimals                  INT32 and INT64 likewise, fixed length big-endian; variable length: maybe
+    timestamps, durations     the same, if the file's unit is the table's
+    floats                    IEEE; 0.0 is probed as 0.0 and -0.0; NaN has too many forms: maybe
+    decimals                  INT32 and INT64 the same, fixed length big-endian; variable length: maybe
     strings, binaries, uuids  as they are
     the rest, and booleans    maybe
 """
@@ -44,10 +44,10 @@ def may_match(
     row_groups: Sequence[int],
     schema: pa.Schema | None = None,
 ) -> Answers:
-    """For each of the row groups: can a row in it make the predicate TRUE, for all the bloom filters know?
+    """For each of the row groups: can a row in it make the predicate TRUE, as far as the bloom filters know?
 
-    The open file must be the one the card describes, before and after. `schema` is the table's, whose units the
-    predicate is in; without it they are taken to be the file's.
+    The caller checks that the open file is the one that the card describes, before and after. The predicate is in the
+    units of `schema`, the table's; without it, in the file's.
     """
     return _FilterProbe(file, card, schema).may_match(predicate, np.asarray(row_groups, np.int64))
 
@@ -72,7 +72,7 @@ class _FilterProbe:
                 return np.zeros(len(groups), np.bool_)
             case And(children):
                 answers = np.ones(len(groups), np.bool_)
-                for child in children:  # each is asked only about what the ones before it left
+                for child in children:  # each is evaluated only for the row groups that are left
                     answers[answers] = self.may_match(child, groups[answers])
                 return answers
             case Or(children):
@@ -121,7 +121,7 @@ def _same_unit(file: pa.DataType, table: pa.DataType) -> bool:
 def stored_values(
     values: Sequence[Ordinal], type: pa.DataType, physical: int, width: int | None = None
 ) -> list[bytes] | None:
-    """The bytes under which a column stores any of these values; None when that cannot be said.
+    """The bytes as which a column stores any of these values; None when they are not known.
 
     Values the column cannot hold have none. `width` is the length of fixed-length values.
 
@@ -148,7 +148,7 @@ _FLOAT_FORMATS = {(_FLOAT, 32): "<f", (_DOUBLE, 64): "<d", (_FIXED, 16): "<e"}
 
 
 def _stored_floats(values: Sequence[float], format: str) -> list[bytes]:
-    """A file of a narrower type than the table's does not hold what it would have to round."""
+    """A file with a narrower type than the table's does not hold values that the type rounds."""
     found: list[bytes] = []
     for value in values:
         try:
@@ -182,7 +182,7 @@ def _integer_layout(type: pa.DataType, physical: int, width: int | None) -> _Int
     if pa.types.is_decimal(type):
         if physical == _FIXED and width:
             return _IntegerLayout(8 * width, width, order="big")
-        # Of variable length there may be leading zeros or not.
+        # Variable length: there may be leading zeros.
         return _IntegerLayout(8 * stored, stored) if stored else None
     if stored is None:
         return None

@@ -12,14 +12,14 @@ from needlepoint.parquet.format.page_index import Int64Array
 from needlepoint.parquet.write.embedded import most_unpacked
 from needlepoint.stores.base import IndexDamaged
 
-# Of the contents of a payload, whatever its size.
+# How large the contents of any payload may be.
 ANY_SIZE = 32 << 20
 
 
 def pack(
     kind: str, version: int, header: Mapping[str, Any], arrays: Sequence[Int64Array], blobs: Sequence[bytes]
 ) -> bytes:
-    """NotIndexable for what would be refused when it is read."""
+    """NotIndexable when `unpack` would refuse it."""
     data = array_container.pack({"kind": kind, "version": version, **header}, arrays, blobs)
     if array_container.unpacked_size(data) > most_unpacked(len(data), ANY_SIZE):
         raise NotIndexable(
@@ -41,5 +41,5 @@ def unpack(kind: str, version: int, data: bytes) -> tuple[dict[str, Any], list[I
 
 def damaged(kind: str, problem: str) -> IndexDamaged:
     return IndexDamaged(
-        f"a payload of a {kind} index cannot be read: {problem}.", hint="`needle rebuild` makes it anew."
+        f"a payload of a {kind} index cannot be read: {problem}.", hint="`needle rebuild` builds it again."
     )

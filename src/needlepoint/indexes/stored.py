@@ -1,4 +1,4 @@
-"""Payloads where they lie, and the directories that some of them are unpacked into."""
+"""Payloads in packs and files, and the directories that some of them are unpacked into."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from needlepoint.objects import Identity, open_object
 from needlepoint.parquet.write.embedded import Embedded, read_payload
 from needlepoint.stores.base import IndexDamaged
 
-# What was used a moment ago is not swept: another process may be about to open it.
+# What was just used is not swept: another process may be about to open it.
 JUST_USED = 60.0
-# Looking for what to sweep means looking at every directory: done when so much of the limit was added.
+# A sweep looks at every directory, so it waits until this share of the limit was added.
 SHARE_BETWEEN_SWEEPS = 0.05
-# Sizes and checksums of the files as they were unpacked: what differs when it is opened is unpacked again.
+# Sizes and checksums of the unpacked files: a directory that differs is unpacked again.
 MANIFEST = ".manifest"
-# How often a directory is made that another process moves away, or that is swept, meanwhile.
+# How often a directory is made again that other processes move or sweep.
 MOST_TRIES = 10
 _READ_AT_ONCE = 1 << 20
 
@@ -35,18 +35,18 @@ _READ_AT_ONCE = 1 << 20
 class UnpackedPayloads:
     """Payloads unpacked on disk, by content: processes that share the directory unpack each only once.
 
-    Past `limit` bytes those used longest ago go. What a process has open it keeps, as files do that are deleted.
+    Past `limit` bytes the least recently used are removed. A process keeps the files that it has open.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
         self._directory = directory
         self._limit = limit
-        self._added = limit  # by this process since it last swept; others may have filled the cache
+        self._added = limit  # since the last sweep of this process; others may have filled the cache
         self._lock = threading.Lock()
 
     def get(self, checksum: str, make: Callable[[Path], None]) -> Path:
-        """The directory of this content; `make` fills it if there is none, or if a byte of it is not what it was. The
-        files are read for that, which takes as long as reading them: who keeps them open does not ask again."""
+        """The directory of this content; `make` fills it if it is missing or a byte of it has changed. The check reads
+        all files, so call it once and keep them open."""
         place = self._directory / checksum
         with self._lock:
             try:
@@ -57,7 +57,7 @@ class UnpackedPayloads:
                     if self._make(place, make):
                         break
                 else:
-                    raise OSError(f"{place} is changed by others again and again")
+                    raise OSError(f"{place} is changed by other processes again and again")
             except OSError as error:
                 raise StoreError(
                     f"{self._directory} cannot be written: {error}.", hint="Check its permissions and room."
@@ -67,7 +67,7 @@ class UnpackedPayloads:
         return place
 
     def _discard(self, place: Path) -> None:
-        """Away with what is damaged. Who has it open keeps it; another process may do the same at this moment."""
+        """Remove a damaged directory. Another process may do the same at the same time."""
         aside = self._directory / f".{uuid.uuid4().hex}"
         with contextlib.suppress(FileNotFoundError):
             place.rename(aside)
@@ -77,7 +77,7 @@ class UnpackedPayloads:
                 aside.unlink()
 
     def _make(self, place: Path, make: Callable[[Path], None]) -> bool:
-        """Whether it was made; False when another process was quicker, or swept it before it was complete."""
+        """False when another process made it first, or swept it before it was complete."""
         beside = self._directory / f".{uuid.uuid4().hex}"
         beside.mkdir(parents=True)
         try:
@@ -95,15 +95,15 @@ class UnpackedPayloads:
         return True
 
     def sweep(self, wanted: frozenset[str] | None = None, just_used: float = JUST_USED) -> int:
-        """Remove what is beyond the limit, what killed processes left and, where `wanted` names the contents that are
-        still of use, all others. Returns the bytes that are free again."""
+        """Remove what is beyond the limit, what killed processes left and, with `wanted`, all contents that it does not
+        name. Returns the bytes that were freed."""
         self._added = freed = 0
         found = []
         for place in self._directory.iterdir() if self._directory.is_dir() else ():
             try:
                 used, size = place.stat().st_mtime, sum(path.stat().st_size for path in place.iterdir())
             except (FileNotFoundError, NotADirectoryError):
-                continue  # another process sweeps too; or it is nothing of ours
+                continue  # another process sweeps too; or it is not a payload
             found.append((used, size, place))
         held, now = sum(size for _, size, _ in found), time.time()
         for used, size, place in sorted(found):
@@ -119,7 +119,7 @@ class UnpackedPayloads:
 
 
 def _touched(place: Path) -> bool:
-    """Note that it was used now; False when it was swept this moment."""
+    """Record the time of use; False when the directory was just swept."""
     try:
         os.utime(place)
     except FileNotFoundError:
@@ -128,7 +128,7 @@ def _touched(place: Path) -> bool:
 
 
 def _listed(place: Path) -> dict[str, tuple[int, str]]:
-    # Who opens an index makes hidden files beside it, for locks.
+    # Opening an index makes hidden files beside it, for locks.
     found = sorted(path for path in place.iterdir() if not path.name.startswith("."))
     return {path.name: (path.stat().st_size, _checksum(path)) for path in found}
 
@@ -142,14 +142,14 @@ def _checksum(path: Path) -> str:
 
 
 def _is_whole(place: Path) -> bool:
-    """Whether the files are those that were unpacked, to the last bit: what reads them believes every offset in them.
-    After a power cut, files that were not written out are not."""
+    """Whether the files have the bytes that were unpacked: tantivy trusts every offset in them. After a power cut,
+    files may be incomplete."""
     try:
-        told = json.loads((place / MANIFEST).read_text())
+        listed = json.loads((place / MANIFEST).read_text())
         sizes = {path.name: path.stat().st_size for path in place.iterdir() if not path.name.startswith(".")}
-        if {name: size for name, (size, _) in told.items()} != sizes:
-            return False  # known without reading them
-        return all(_checksum(place / name) == checksum for name, (_, checksum) in told.items())
+        if {name: size for name, (size, _) in listed.items()} != sizes:
+            return False  # without reading them
+        return all(_checksum(place / name) == checksum for name, (_, checksum) in listed.items())
     except (OSError, ValueError, TypeError, AttributeError):
         return False
 
@@ -179,8 +179,8 @@ class StoredPayload:
                 return read_payload(file, self.entry)
             except (PayloadDamaged, NotParquet) as error:
                 raise IndexDamaged(
-                    f"what {self.path} holds of the {self.entry.kind} index is damaged.",
-                    hint="`needle rebuild` makes it anew.",
+                    f"the {self.entry.kind} index in {self.path} is damaged.",
+                    hint="`needle rebuild` builds it again.",
                 ) from error
 
     def directory(self, unpack: Callable[[bytes, Path], None]) -> Path:

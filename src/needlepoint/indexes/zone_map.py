@@ -88,15 +88,15 @@ class ZoneMap:
         groups = _zone_of(low[:split], high[:split], group_flags, ordered[0])
         pages = _zone_of(low[split:], high[split:], page_flags, ordered[1])
         if pages.all_null.any():
-            # Earlier versions took pages without statistics for pages of NULLs. Where the row group has no statistics
-            # either, that is not believed.
-            told = (groups.known | groups.all_null)[np.searchsorted(group_rows, page_rows[:-1], side="right") - 1]
-            pages = replace(pages, all_null=pages.all_null & told)
+            # Earlier versions took pages without statistics for pages of NULLs. If the row group has no statistics
+            # either, do not trust that.
+            described = (groups.known | groups.all_null)[np.searchsorted(group_rows, page_rows[:-1], side="right") - 1]
+            pages = replace(pages, all_null=pages.all_null & described)
         return cls(group_rows, groups, page_rows, pages)
 
 
 def zone_maps(description: Description) -> dict[str, ZoneMap]:
-    """The zone maps of the flat top-level columns of which anything is known."""
+    """The zone maps of the flat top-level columns that have statistics."""
     card = description.card
     found = {}
     for field in card.fields:
@@ -121,7 +121,7 @@ def _group_zone(card: FileCard, leaf: int, decoder: _Decoder) -> Zone:
     all_null = nulls >= rows
     for group in np.flatnonzero(all_null & (rows > 0)):
         if lows[group] is not None or highs[group] is not None:
-            # No values, and bounds of them: neither is believed.
+            # Only NULLs, and bounds: a contradiction, so trust neither.
             lows[group] = highs[group] = None
             all_null[group] = False
     return decoder.zone(lows, highs, all_null=all_null, no_null=nulls == 0)
@@ -154,7 +154,7 @@ def _unless_null(values: Sequence[bytes], index: ColumnIndex) -> list[Raw]:
 
 
 def _unless_empty(highs: Sequence[Raw], chunk: Statistics) -> list[Raw]:
-    """Only empty strings are not above the empty string. Where the chunk has none, it stands for a bound not known."""
+    """Only empty strings have the upper bound "". If the chunk has none, an empty bound means an unknown bound."""
     return [None if high == b"" and chunk.min_value != b"" else high for high in highs]
 
 
@@ -200,7 +200,7 @@ class _Decoder:
         low, high = _filled(low, known), _filled(high, known)
         sane = low <= high
         if not sane.all():
-            # Nonsense, as some old writers produce for unsigned or empty chunks: believe none of it.
+            # Some old writers produce this for unsigned or empty chunks: trust none of it.
             return Zone(low, low, np.zeros(len(low), np.bool_), all_null, no_null, nan)
         ordered = bool((low[1:] >= low[:-1]).all() and (high[1:] >= high[:-1]).all())
         descending = not ordered and bool((low[1:] <= low[:-1]).all() and (high[1:] <= high[:-1]).all())

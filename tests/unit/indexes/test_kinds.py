@@ -97,7 +97,7 @@ def test_packages_that_do_not_work(install: Install, source: str, value: str, pr
 def test_two_packages_with_one_name(install: Install) -> None:
     install("first_package", WORKING.format(name="same"), "same", "Working")
     install("second_package", WORKING.format(name="same"), "same", "Working")
-    with pytest.raises(UsageError, match=r"several packages bring an index kind .same.: package first"):
+    with pytest.raises(UsageError, match=r"several packages have an index kind .same.: package first"):
         kinds.kind("same")
 
 

@@ -23,7 +23,7 @@ _BYTES_OF_A_HASH = 24
 
 
 def blocks_for(values: int, wrong: float) -> int:
-    """How many blocks make about so many wrong answers with so many values.
+    """How many blocks give about this share of false positives with so many values.
 
     >>> blocks_for(1_000_000, 0.01) * BLOCK, blocks_for(1, 0.01), blocks_for(0, 0.01)
     (1316160, 1, 0)
@@ -33,10 +33,10 @@ def blocks_for(values: int, wrong: float) -> int:
 
 @functools.cache
 def _values_in_a_block(wrong: float) -> float:
-    """The mean that makes about so many wrong answers.
+    """The mean that gives about this share of false positives.
 
-    Each value sets a bit in each of eight words of 32. Blocks do not get equally many values, but by Poisson's law:
-    the fuller ones make more of the wrong answers than the emptier ones spare.
+    Each value sets a bit in each of eight words of 32 bits. The number of values in a block has a Poisson distribution:
+    fuller blocks add more false positives than emptier blocks save.
     """
     counts = np.arange(1, 400)
     all_set = (1 - (31 / 32) ** counts) ** 8
@@ -50,14 +50,14 @@ def _values_in_a_block(wrong: float) -> float:
 
 
 def hash_column(column: pa.Array) -> tuple[Words, npt.NDArray[np.bool_]]:
-    """A hash of each row, and which rows have a value to be found."""
+    """A hash of each row, and which rows have a value that can be searched."""
     values = stored_values(column)
     there: npt.NDArray[np.bool_] = values.is_valid().to_numpy(zero_copy_only=False) & ~is_nan(values)
     return hash_stored(values.fill_null(b"" if pa.types.is_large_binary(values.type) else 0)), there
 
 
 def hash_stored(values: pa.Array) -> Words:
-    """Of stored values without NULLs."""
+    """Hashes of stored values without NULLs."""
     if pa.types.is_large_binary(values.type):
         return hash_values(values)
     return hash_integers(values.to_numpy().view(np.int64))
@@ -65,8 +65,8 @@ def hash_stored(values: pa.Array) -> Words:
 
 @dataclass(slots=True)
 class FilterBuilder:
-    """Collects the hashes of a row group, each once, then makes its filters. Those of the file are kept besides, as
-    long as there is memory."""
+    """Collects the hashes of a row group, each once, then makes its filters. It also keeps the hashes of the file,
+    while there is memory."""
 
     edges: Int64Array
     columns: int

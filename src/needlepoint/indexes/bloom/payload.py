@@ -1,7 +1,7 @@
 """The payload of a bloom index: the rows of each row group, the blocks of each filter, and the filters themselves.
 
-Filters stand column by column: for the file if it has several row groups, then for each of them. A number of blocks of
--1 stands for a filter that there was no memory to build: maybe.
+Filters are stored column by column: for the file if it has several row groups, then for each of them. A number of
+blocks of -1 means a filter that there was no memory to build: its answer is maybe.
 """
 
 from __future__ import annotations

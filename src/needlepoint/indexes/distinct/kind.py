@@ -37,7 +37,7 @@ class DistinctKind:
         if _compatible(options) and not _is_text(column):
             raise NotIndexable(
                 f"column '{column.name}' is {column.type}, and a list for DataFusion holds strings.",
-                hint="Leave compat away.",
+                hint="Leave out compat.",
             )
 
     def build(self, source: ColumnSource) -> IndexPayload:

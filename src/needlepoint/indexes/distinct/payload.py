@@ -28,7 +28,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DistinctPayload:
-    """`starts` tells where the pages of each value begin in `pages`; NaN and NULL come after all values. `edges` are
+    """`starts` are where the pages of each value begin in `pages`; NaN and NULL come after all values. `edges` are
     the first row of each page and the number of rows; `text` says that the values are strings."""
 
     family: Family
@@ -76,7 +76,7 @@ class DistinctPayload:
             sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(gaps)))
             pages = sums[1:] - np.repeat(sums[starts[:-1]], counts)
             if len(pages) and (pages.min() < 0 or pages.max() >= len(sizes)):
-                raise ValueError("a page that is not there")
+                raise ValueError("a page that does not exist")
             values = _values(family, numbers, blobs)
             if len(counts) != len(values) + 2:
                 raise ValueError(f"{len(values)} values, and pages of {len(counts)}")
@@ -99,12 +99,12 @@ class DistinctPayload:
             raise NotIndexable(
                 f"column '{column}' holds {str(error)[:40]!r}: a list for DataFusion has a value in each line, so none "
                 "may have a newline or end in a carriage return.",
-                hint="Leave compat away.",
+                hint="Leave out compat.",
             ) from error
 
 
 def _are_texts(values: pa.Array) -> bool:
-    """Parquet files can hold strings that are no UTF-8."""
+    """Whether all values are UTF-8: Parquet files can hold strings that are not."""
     try:
         values.cast(pa.large_string())
     except pa.ArrowInvalid:
@@ -113,7 +113,7 @@ def _are_texts(values: pa.Array) -> bool:
 
 
 def _sums(counts: Int64Array) -> Int64Array:
-    """Zero, and the sum after each count; ValueError for counts that are none."""
+    """Zero, and the sum after each count; ValueError for counts that are negative or too large."""
     if (counts < 0).any() or (counts >= 1 << 31).any():
         raise ValueError("a count below zero, or a very large one")
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))

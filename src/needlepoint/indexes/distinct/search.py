@@ -34,7 +34,7 @@ from needlepoint.indexes.distinct.payload import DistinctPayload
 from needlepoint.indexes.text.words import folded, folded_text, folds_alike
 from needlepoint.predicate import Between, Compare, In, IsNotNull, IsNull, Like, Not, Ordinal, StartsWith, after
 
-# Values of an IN that are searched one by one, and runs of values that are; more are looked at all at once.
+# Up to this many values of an IN, or ranges of values, are searched one by one; more are compared all at once.
 _FEW = 64
 
 Mask = npt.NDArray[np.bool_]
@@ -50,31 +50,31 @@ class DistinctIndex(DistinctPayload):
         return int(self.values.nbytes + self.starts.nbytes + self.pages.nbytes + self.edges.nbytes)
 
     def find(self, conditions: Sequence[Condition], seconds: float) -> Answer:
-        masks = [mask for condition in conditions if (mask := self._picked(condition)) is not None]
+        masks = [mask for condition in conditions if (mask := self._selected(condition)) is not None]
         if not masks:
             return Answer(None)
-        picked = np.logical_and.reduce(masks)
-        pages = self._pages(picked)
+        selected = np.logical_and.reduce(masks)
+        pages = self._pages(selected)
         why = (
-            f"{int(picked[:-2].sum()):,} of {len(self.values):,} values, "
+            f"{int(selected[:-2].sum()):,} of {len(self.values):,} values, "
             f"on {int(pages.sum()):,} of {len(pages):,} pages"
         )
         return Answer(None if len(pages) and pages.all() else Rows.where(self.edges, pages), why)
 
-    def _pages(self, picked: Mask) -> Mask:
+    def _pages(self, selected: Mask) -> Mask:
         """The pages that hold any of the values."""
         found = np.zeros(len(self.edges) - 1, np.bool_)
-        changes = np.flatnonzero(np.diff(picked, prepend=False, append=False))
+        changes = np.flatnonzero(np.diff(selected, prepend=False, append=False))
         if len(changes) <= 2 * _FEW:
             for first, last in zip(changes[::2].tolist(), changes[1::2].tolist(), strict=True):
                 found[self.pages[self.starts[first] : self.starts[last]]] = True
         else:
-            found[self.pages[np.repeat(picked, np.diff(self.starts))]] = True
+            found[self.pages[np.repeat(selected, np.diff(self.starts))]] = True
         return found
 
-    def _picked(self, condition: Condition) -> Mask | None:
-        """The values for which the condition can be TRUE, then whether it can for NaN and for NULL; None: it cannot be
-        said. NaN compares with no number in a way that all engines agree on, so it is picked unless it surely is not.
+    def _selected(self, condition: Condition) -> Mask | None:
+        """The values for which the condition can be TRUE, then whether it can for NaN and for NULL; None: not known.
+        Engines do not agree on how NaN compares with numbers, so it is selected unless it certainly does not match.
         """
         match condition:
             case IsNull() | Not(IsNotNull()):
@@ -115,13 +115,13 @@ class DistinctIndex(DistinctPayload):
         inverted = ~mask
         inverted[-2:] = True, False
         if self.family.form == "float":
-            # Zero and minus zero are one value here, but NOT IN of DataFusion takes them apart.
+            # Zero and minus zero are one value here, but NOT IN of DataFusion distinguishes them.
             first, last = self._equal(0.0)
             inverted[first:last] = True
         return inverted
 
     def _equal(self, literal: Ordinal) -> tuple[int, int]:
-        """Where a value lies among the values, or would."""
+        """The positions at which a value begins and ends among the values, or would."""
         return self._position(literal), self._position(literal, right=True)
 
     def _position(self, literal: Ordinal, *, right: bool = False) -> int:
@@ -137,7 +137,7 @@ class DistinctIndex(DistinctPayload):
         first, last = self._equal(literal)
         if operator == "=":
             return self._mask((first, last))
-        # Of zero there are two, and one is perhaps less than the other: what is below or above zero begins with it.
+        # An engine may take -0.0 for less than 0.0: both count as below and as above zero.
         below, above = (last, first) if self.family.form == "float" and literal == 0 else (first, last)
         match operator:
             case "<>":

@@ -1,10 +1,9 @@
-"""Building a text index: texts become words, tantivy sorts them into postings.
+"""Build a text index: split texts into words; tantivy sorts them into postings.
 
-A row is a document, so that row numbers need not be stored: the documents of a segment are counted from its first row.
-Tantivy closes a segment when its memory is full, at a place it does not tell. So rows are indexed in parts that surely
-fit, each alone, and the segments of all parts are then listed in one index, in the order of their rows. The first and
-the last row of each part carry a mark in a field of their own, by which a reader knows that the rows are where he
-counts them (search.py).
+A row is a document, so row numbers need not be stored: the documents of a segment are counted from its first row.
+Tantivy closes a segment when its memory is full, and does not say at which row. So rows are indexed in parts that are
+certain to fit, and the segments of all parts are then listed in one index, in the order of their rows. The first and
+the last row of each part have a mark in a field of their own, by which a reader can verify its row numbers (search.py).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def build(source: ColumnSource, tantivy: Any) -> IndexPayload:
             return _TextBuilder(source, tantivy, heap, most_text).run()
         except _PartTooLarge:
             if most_text < 1 << 16:
-                raise NotIndexable("the words of a few texts need more memory than an index may use.") from None
+                raise NotIndexable("the words of a few texts need more memory than a build may use.") from None
             most_text //= 4
 
 
@@ -91,7 +90,7 @@ class _TextBuilder:
         return IndexPayload(pack(description, files), found.num_rows)
 
     def _in_parts(self) -> Iterator[Iterator[list[str]]]:
-        """The rows as JSON documents, some at a time; those of one part together."""
+        """The rows as JSON documents, by part, some at a time."""
         chunks = self._chunks()
         for first in chunks:
             yield self._one_part(first, chunks)
@@ -114,7 +113,7 @@ class _TextBuilder:
             at = 0
             while at < len(column):
                 chunk = column.slice(at, AT_ONCE)
-                # Long texts come fewer at a time.
+                # Fewer long texts at a time.
                 share = self.most_text / 4 / max(chunk.nbytes, 1)
                 chunk = chunk.slice(0, max(1, int(len(chunk) * min(share, 1))))
                 at += len(chunk)
@@ -132,7 +131,7 @@ class _TextBuilder:
         content = pc.fill_null(padded(texts) if self.trigrams else content, "")
         kind = content.type
         head, tail = pa.scalar(f'{{"{TEXT}":"', kind), pa.scalar('"}', kind)
-        # Nothing is left in the texts that JSON escapes.
+        # The texts have no character left that JSON escapes.
         documents: list[str] = pc.binary_join_element_wise(head, content, tail, pa.scalar("", kind)).to_pylist()
         return documents
 
@@ -148,7 +147,7 @@ class _TextBuilder:
                     writer.add_json(last)
                 else:
                     documents[0] = _marked(documents[0])
-                # The last row of a part is known when no more come.
+                # The last row of a part is known when there are no more.
                 last = documents.pop() if documents else ""
                 rows += len(documents) + 1
                 deque(map(writer.add_json, documents), maxlen=0)
@@ -165,7 +164,7 @@ class _TextBuilder:
         shutil.rmtree(place)
 
     def _join_parts(self) -> bytes:
-        """The segments of all parts in one index. Named by their place, for the same texts make the same payload."""
+        """List the segments of all parts in one index. They are numbered, so that equal texts make equal payloads."""
         new_index(self.tantivy, self.place, self.trigrams)
         meta = json.loads((self.place / "meta.json").read_bytes())
         meta["segments"] = [
@@ -173,9 +172,9 @@ class _TextBuilder:
             for part, rows in enumerate(self.parts)
         ]
         meta["opstamp"] = 1
-        told = json.dumps(meta).encode()
-        (self.place / "meta.json").write_bytes(told)
-        return told
+        encoded = json.dumps(meta).encode()
+        (self.place / "meta.json").write_bytes(encoded)
+        return encoded
 
     def _all_words(self) -> pa.Table:
         index = self.tantivy.Index.open(str(self.place))
@@ -188,7 +187,7 @@ class _TextBuilder:
 
 
 def new_index(tantivy: Any, place: Path, trigrams: bool) -> Any:
-    """An empty index. Without norms, which score texts by their length: nobody asks this index for scores."""
+    """An empty index, without norms: they score texts by length, and this index computes no scores."""
     schema = tantivy.SchemaBuilder()
     schema.add_text_field(TEXT, tokenizer_name="needlepoint", index_option="basic" if trigrams else "position")
     schema.add_text_field(MARK, tokenizer_name="raw", index_option="basic")
@@ -198,7 +197,7 @@ def new_index(tantivy: Any, place: Path, trigrams: bool) -> Any:
         field["options"]["indexing"]["fieldnorms"] = False
     (place / "meta.json").write_text(json.dumps(meta))
     index = tantivy.Index.open(str(place))
-    # Other readers load an index again when it changes, in a thread, and put a lock into the directory for that.
+    # Other readers watch the directory in a thread, and create a lock in it for that.
     index.config_reader("manual")
     kinds = tantivy.Tokenizer
     tokenizer = kinds.ngram(3, 3, prefix_only=False) if trigrams else kinds.whitespace()
@@ -208,8 +207,8 @@ def new_index(tantivy: Any, place: Path, trigrams: bool) -> Any:
 
 @contextlib.contextmanager
 def _writer(index: Any, heap: int) -> Iterator[Any]:
-    """A writer whose threads have ended when it is left. After an error too: the exception keeps the writer alive, and
-    a thread that goes on writing makes removing the directory fail."""
+    """A writer whose threads have ended afterwards. Also after an error: the exception keeps the writer alive, and a
+    thread that is still writing makes removing the directory fail."""
     writer = index.writer(heap_size=heap, num_threads=1)
     try:
         yield writer
@@ -233,7 +232,7 @@ def _dashed(segment: str) -> str:
 
 
 def _valid(texts: pa.Array) -> tuple[pa.Array, RowNumbers]:
-    """Texts that are not UTF-8 as NULLs, and which they are."""
+    """The texts, with NULL for those that are not UTF-8, and the positions of these."""
     try:
         texts.validate(full=True)
         return texts, np.zeros(0, np.int64)
@@ -263,8 +262,8 @@ def _as_ipc(table: pa.Table) -> bytes:
 
 @contextlib.contextmanager
 def _on_one_core() -> Iterator[None]:
-    """Tantivy gives each document to a thread of its own. On two cores that is a wake-up for each: the same titles
-    took twice the processor time, and longer, than on the one core the thread runs on anyway."""
+    """Tantivy hands each document to a thread. On two cores each hand-over wakes the thread: the same titles took twice
+    the processor time, and longer, than on one core."""
     try:
         allowed = os.sched_getaffinity(0)
         # proc(5), stat: field 39 is the processor; fields are counted behind the name, which may hold anything.

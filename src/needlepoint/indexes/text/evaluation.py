@@ -1,7 +1,7 @@
-"""Text queries answered from texts alone: which of them match, and how well.
+"""Evaluate text queries on texts, without an index: which texts match, and how well.
 
-This is what `text_match` and `score` mean; an index only makes them faster. Scores are BM25 with the usual numbers,
-over all texts of a table:
+This defines `text_match` and `score`; an index only makes them faster. Scores are BM25 with the usual parameters, over
+all texts of a table:
 
     score = Σ  idf · tf · (k1 + 1) / (tf + k1 · (1 - b + b · words / average words))
     idf   = ln(1 + (texts - df + ½) / (df + ½))         k1 = 1.2    b = 0.75
@@ -78,7 +78,7 @@ def evaluate(query: Query, texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     found = np.zeros(len(texts), np.bool_)
     if possible is None:
         found = _matching(query, _TokenizedTexts(texts))
-    elif possible.any():  # taking texts apart costs most, and few have the letters that are asked for
+    elif possible.any():  # tokenizing costs most, and few texts have the letters
         found[possible] = _matching(query, _TokenizedTexts(texts.filter(pa.array(possible))))
     return pa.array(found, mask=~valid)
 
@@ -102,7 +102,7 @@ def _plain(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 class _TokenizedTexts:
-    """Texts taken apart: their words one after the other, as numbers, with the text each belongs to."""
+    """The words of texts, one after the other, as numbers, and the text of each."""
 
     def __init__(self, texts: pa.Array) -> None:
         lists = words(texts)
@@ -117,7 +117,7 @@ class _TokenizedTexts:
         return np.repeat(np.arange(self.count), self.lengths)
 
     def places(self, term: Term) -> Places:
-        """Where, among all words, those are that fit."""
+        """The positions, among all words, of those that match."""
         fits = self._fitting(term)
         chosen = np.flatnonzero(fits)
         if len(chosen) == 0:
@@ -125,7 +125,7 @@ class _TokenizedTexts:
         return np.flatnonzero(self.ids == chosen[0] if len(chosen) == 1 else fits[self.ids])
 
     def _fitting(self, term: Term) -> Mask:
-        """Which of the distinct words fit."""
+        """Which of the distinct words match."""
         match term:
             case Word(text):
                 found = pc.equal(self._distinct, text)
@@ -142,7 +142,7 @@ class _TokenizedTexts:
         return found
 
     def phrase(self, phrase: Phrase) -> Mask:
-        """From each place of the first word on, the next of the second, and so on: that is as near as they come."""
+        """From each position of the first word, the next of the second, and so on: the closest match from there."""
         starts = self.places(Word(phrase.words[0]))
         ends = starts
         for word in phrase.words[1:]:
@@ -170,7 +170,7 @@ def _matching(query: Query, taken: _TokenizedTexts) -> Mask:
 
 
 def _possible(query: Query, texts: pa.Array) -> Mask | None:
-    """Texts that have the letters of what is asked, wherever in words; None is all. The texts are folded."""
+    """Texts that contain the letters of the query, anywhere; None is all. The texts are folded."""
     match query:
         case AllOf(parts):
             known = [mask for part in parts if (mask := _possible(part, texts)) is not None]

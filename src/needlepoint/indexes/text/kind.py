@@ -1,4 +1,4 @@
-"""The text index: words, and where they stand, of one string column of a file; tantivy's, as a payload.
+"""The text index: the words of one string column of a file and their positions, indexed by tantivy.
 
 It finds the rows for LIKE, ILIKE, contains, strpos, regular expressions with a literal part, = and IN, and text_match.
 """

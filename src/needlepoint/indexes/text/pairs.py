@@ -1,6 +1,6 @@
-"""Which words stand side by side: a small table that says how often two words follow each other, at most.
+"""A small table that says how often, at most, two words follow each other.
 
-Phrases that occur nowhere are known before any posting is read, and of the others about how many rows they have.
+It shows which phrases do not occur, and about how many rows the others have, before any posting is read.
 
 >>> pairs = PairCounter()
 >>> _ = pairs.add(pa.array(["dairy cow", "dairy cow", "cow dairy cow"]))
@@ -10,7 +10,7 @@ Phrases that occur nowhere are known before any posting is read, and of the othe
 
 Words are hashed by their length and their first and last eight bytes, pairs into 2^20 buckets, which are folded as long
 as few are used. A byte b is 0 where no pair fell; elsewhere at most 2^((b - 1) / 4) did. Where most are used the
-table would say little, and there is none.
+table would say little, so it is left out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Hashes = npt.NDArray[np.uint64]
 
 
 class PairCounter:
-    """Counts while texts go by; also how many words there are, and which texts hold one longer than `longest`."""
+    """Counts pairs and words, and finds texts with a word longer than `longest`."""
 
     def __init__(self) -> None:
         self.words = 0
@@ -44,7 +44,7 @@ class PairCounter:
         self._full = False
 
     def add(self, texts: pa.Array, longest: int = 1 << 62) -> Places:
-        """Take in texts in which words stand between spaces (`words.lettered`). Returns which hold too long a word."""
+        """Count texts whose words are separated by spaces (`words.lettered`). Returns which have too long a word."""
         texts = texts.cast(pa.large_string())
         _, offsets, content = texts.buffers()
         edges = np.frombuffer(offsets, np.int64, len(texts) + 1, texts.offset * 8)
@@ -82,13 +82,13 @@ class PairTable:
         self._powers = np.frombuffer(packed, np.uint8) if isinstance(packed, bytes) else packed
         size = len(self._powers)
         if size and (size & (size - 1) or size > BUCKETS):
-            raise ValueError("the table of pairs has an odd size")
+            raise ValueError("the size of the table of pairs is not a power of two")
 
     def __len__(self) -> int:
         return len(self._powers)
 
     def at_most(self, left: str, right: str) -> int | None:
-        """How often the one word directly follows the other in all texts; None: not known."""
+        """How often, at most, the right word directly follows the left one in all texts; None: not known."""
         if len(self._powers) == 0:
             return None
         power = int(self._powers[_bucket(left, right) & (len(self._powers) - 1)])
@@ -103,7 +103,7 @@ def _bucket(left: str, right: str) -> int:
 
 
 def _bounds(data: Bytes, edges: Places) -> tuple[Places, Places]:
-    """Where words start and end, in bytes; texts lie one directly behind the other."""
+    """Where words start and end, in bytes; there is nothing between one text and the next."""
     letters = np.zeros(len(data) + 1, np.bool_)  # one more, so that a word can end with the data
     np.not_equal(data, ord(" "), out=letters[:-1])
     changes = np.empty(len(data) + 1, np.bool_)

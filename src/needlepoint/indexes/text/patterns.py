@@ -1,7 +1,7 @@
 """What conditions on a text column ask of its words, or of its trigrams.
 
-A text that holds a piece holds the piece's words in a row: the inner ones as they are, the first perhaps as the end of
-a longer word and the last perhaps as the beginning of one, unless something else than a letter stands around them.
+A text that contains a literal contains the words of the literal in sequence. The first may be the end of a longer word
+and the last the beginning of one, unless the literal has another character there than a letter.
 
 >>> [str(run) for run in wanted(Like("t", ("airy co",)), WORDS)[0]]
 ['*airy co*']
@@ -27,7 +27,7 @@ from needlepoint.predicate import Compare, In, Like, StartsWith
 
 @dataclass(frozen=True, slots=True)
 class WordPattern:
-    """A word, or when it is open the beginning, end or inside of one."""
+    """A word or, if it is open, the beginning, end or middle of one."""
 
     letters: str
     open_left: bool = False
@@ -43,7 +43,7 @@ class WordPattern:
 
 @dataclass(frozen=True, slots=True)
 class WordSequence:
-    """Words of one text: directly one after the other, or with `apart` anywhere in it."""
+    """Words of one text, each directly after the one before, or with `apart` anywhere."""
 
     words: tuple[WordPattern, ...]
     apart: bool = False
@@ -53,12 +53,12 @@ class WordSequence:
 
 
 WordSequences = tuple[WordSequence, ...]
-"""All of them are in the text."""
+"""The text contains all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiteralPart:
-    """Letters that are in the text, at its very beginning or end where it `starts` or `ends`."""
+    """A literal that the text contains, at its beginning if it `starts`, at its end if it `ends`."""
 
     text: str
     starts: bool = False
@@ -108,11 +108,11 @@ WORDS: Tokenizer = _words
 TRIGRAMS: Tokenizer = _trigrams
 
 
-@functools.lru_cache(maxsize=256)  # a query asks the same of each file
+@functools.lru_cache(maxsize=256)  # the same for each file of a query
 def wanted(condition: Condition, tokenizer: Tokenizer, certain: Certain = None) -> list[WordSequences] | None:
-    """Texts for which the condition is TRUE have all runs of at least one of these. None: any text can be one.
+    """Texts for which the condition is TRUE contain all sequences of at least one of these. None: any text can match.
 
-    Of characters that are not `certain`, which is by default all, nothing is asked.
+    Characters for which `certain` is false are not searched; by default all are certain.
     """
     match condition:
         case Like(_, pieces, starts, ends, fold):
@@ -140,7 +140,7 @@ def _whole(value: bytes) -> list[LiteralPart]:
 
 
 def _certain(pieces: Sequence[LiteralPart], tests: Sequence[Certain]) -> list[LiteralPart]:
-    """The pieces without the characters that a test is not sure of, in parts where these were."""
+    """The literals, split at the characters for which a test is false."""
     sure = [test for test in tests if test is not None]
     if not sure:
         return list(pieces)
@@ -148,7 +148,7 @@ def _certain(pieces: Sequence[LiteralPart], tests: Sequence[Certain]) -> list[Li
     for piece in pieces:
         kept = "".join(letter if all(test(letter) for test in sure) else "\0" for letter in piece.text)
         parts = kept.split("\0")
-        # NUL itself may stand in a piece: then something less is asked.
+        # A literal may contain NUL itself: then it is only split more often.
         for at, part in enumerate(parts):
             if part:
                 found.append(LiteralPart(part, piece.starts and at == 0, piece.ends and at == len(parts) - 1))

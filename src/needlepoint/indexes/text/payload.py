@@ -1,4 +1,4 @@
-"""The payload of a text index: what tantivy wrote, and what is known beside it, as one run of bytes.
+"""The payload of a text index: the files that tantivy wrote, and some of our own, in one byte string.
 
     magic       4 bytes     b"NPTX"
     version     u32
@@ -7,7 +7,7 @@
     description             JSON, see TextDescription
     files                   each a zstd frame, one after the other, as the description lists them
 
-Numbers are little-endian. Unpacked into a directory, the files lie flat beside `description.json`:
+Numbers are little-endian. Unpacked, the files are in one directory with `description.json`:
 
     meta.json, *.idx, *.term …      a tantivy index: one segment for each part of the rows, in their order
     words.arrow                     all words in byte order, and in how many rows each occurs (Arrow IPC, mapped)
@@ -45,8 +45,8 @@ _NAME = re.compile(r"[0-9a-z]+(\.[a-z]+)?")
 
 @dataclass(frozen=True, slots=True)
 class TextDescription:
-    """`parts` are how many rows each segment has; `letters` and `libraries` say by which tables text was taken apart
-    (words.py)."""
+    """`parts` are the numbers of rows of the segments; `letters` and `libraries` identify the Unicode tables by which
+    texts were split into words (words.py)."""
 
     tokenizer: str
     letters: str
@@ -58,21 +58,21 @@ class TextDescription:
 
 
 def pack(description: TextDescription, files: Mapping[str, bytes]) -> bytes:
-    """NotIndexable for what would be refused when it is unpacked."""
+    """NotIndexable when `unpack` would refuse it."""
     frames = {name: _ZSTD.compress(content, asbytes=True) for name, content in sorted(files.items())}
     sizes = [[name, len(frame), len(files[name])] for name, frame in frames.items()]
-    told = json.dumps({**asdict(description), "files": sizes}).encode()
-    body = b"".join([struct.pack("<I", len(told)), told, *frames.values()])
+    text = json.dumps({**asdict(description), "files": sizes}).encode()
+    body = b"".join([struct.pack("<I", len(text)), text, *frames.values()])
     unpacked = sum(map(len, files.values()))
     if unpacked > most_unpacked(len(body), ANY_SIZE):
         raise NotIndexable(f"{len(body):,} bytes of a text index would become {unpacked:,} when they are unpacked.")
-    return _HEAD.pack(MAGIC, VERSION, xxhash.xxh3_64_intdigest(body), len(told)) + body[4:]
+    return _HEAD.pack(MAGIC, VERSION, xxhash.xxh3_64_intdigest(body), len(text)) + body[4:]
 
 
 def unpack(payload: bytes, directory: Path) -> None:
-    """Into an empty directory; IndexDamaged when the bytes are not a payload, or would become too many."""
+    """Write the files into an empty directory; IndexDamaged when the bytes are not a payload, or unpack to too many."""
     try:
-        told, files = _parsed(payload)
+        text, files = _parsed(payload)
         for file in files:
             content = file.content()
             if file.name == WORDS:
@@ -80,11 +80,11 @@ def unpack(payload: bytes, directory: Path) -> None:
             (directory / file.name).write_bytes(content)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error, pa.ArrowException) as error:
         raise IndexDamaged(f"a text index is damaged: {error}.") from error
-    (directory / DESCRIPTION).write_bytes(told)
+    (directory / DESCRIPTION).write_bytes(text)
 
 
 def _check_words(content: bytes) -> None:
-    """They are mapped and read as they are from now on: places in them that lie outside would end the process."""
+    """Validate the words before they are mapped: an offset outside of them would crash the process."""
     try:
         pa.ipc.open_file(pa.py_buffer(content)).read_all().validate(full=True)
     except OSError as error:  # pyarrow's, not the disk's
@@ -93,7 +93,7 @@ def _check_words(content: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _PackedFile:
-    """A file as it is listed, not unpacked yet."""
+    """A file of the payload that is not unpacked yet."""
 
     name: str
     frame: bytes
@@ -112,16 +112,16 @@ class _PackedFile:
 def _parsed(payload: bytes) -> tuple[bytes, list[_PackedFile]]:
     magic, version, checksum, length = _HEAD.unpack_from(payload)
     if magic != MAGIC or version != VERSION:
-        raise ValueError("it does not begin as one")
+        raise ValueError("its first bytes are not those of a text index")
     if xxhash.xxh3_64_intdigest(payload[_HEAD.size - 4 :]) != checksum:
         raise ValueError("its checksum differs")
-    told = payload[_HEAD.size : _HEAD.size + length]
+    text = payload[_HEAD.size : _HEAD.size + length]
     at, files = _HEAD.size + length, []
-    for name, packed, size in json.loads(told)["files"]:
+    for name, packed, size in json.loads(text)["files"]:
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name == DESCRIPTION:
-            raise ValueError("it lists a file that is none of its own")
+            raise ValueError("it lists a file of a wrong name")
         if type(packed) is not int or type(size) is not int or min(packed, size) < 0:
-            raise ValueError("it lists a file of no size")
+            raise ValueError("it lists a file without a size")
         files.append(_PackedFile(name, payload[at : at + packed], size))
         at += packed
     if at != len(payload):
@@ -129,13 +129,13 @@ def _parsed(payload: bytes) -> tuple[bytes, list[_PackedFile]]:
     unpacked = sum(file.size for file in files)
     if unpacked > most_unpacked(len(payload), ANY_SIZE):
         raise ValueError(f"{len(payload):,} bytes would become {unpacked:,}")
-    _described(told)
-    return told, files
+    _parse_description(text)
+    return text, files
 
 
-def _described(told: bytes) -> TextDescription:
-    """From JSON; ValueError, KeyError or TypeError when it is something else."""
-    found: dict[str, Any] = json.loads(told)
+def _parse_description(text: bytes) -> TextDescription:
+    """Parse the description; ValueError, KeyError or TypeError when it is not one."""
+    found: dict[str, Any] = json.loads(text)
     description = TextDescription(
         str(found["tokenizer"]),
         str(found["letters"]),
@@ -146,10 +146,10 @@ def _described(told: bytes) -> TextDescription:
         tuple(int(rows) for rows in found["parts"]),
     )
     if sum(description.parts) != description.rows or min(description.parts, default=1) < 1:
-        raise ValueError("its parts are not its rows")
+        raise ValueError("its parts do not add up to its rows")
     return description
 
 
 def described(directory: Path) -> TextDescription:
-    """Of what was unpacked."""
-    return _described((directory / DESCRIPTION).read_bytes())
+    """The description in a directory that `unpack` filled."""
+    return _parse_description((directory / DESCRIPTION).read_bytes())

@@ -1,10 +1,10 @@
-"""From runs of words to a query of tantivy, with what it will cost.
+"""Turn sequences of words into a tantivy query with an estimated cost.
 
-    *airy cow*                      a run of two words, open on both sides (patterns.py)
+    *airy cow*                      a sequence of two words, open on both sides (patterns.py)
     {dairy, fairy} {cow, cows}      the words of this file that fit, and in how many rows each occurs
     "dairy cow" "fairy cow"         phrases of neighbours that occur at all (pairs.py)
 
-All of this costs microseconds and reads no postings. It tells when nothing can be found, or too much.
+All of this costs microseconds and reads no postings. It shows when nothing can be found, or too much.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ PER_PHRASE_POSTING = 50e-9  # of the rarest word
 PER_ROW_OF_A_SET = 0.3e-9  # sets of words are bitmaps over all rows
 PER_OPTION = 150e-6  # of IN: what comes before tantivy
 PER_HIT = 0.25e-6
-PER_ROW_READ = 20e-6  # what a reader has to do for a row that was found: a page of each column, about
+PER_ROW_READ = 20e-6  # reading a row that was found: about a page of each column
 
-LITTLE = 100e-6  # what is always spent to find fewer rows
-FEW = 1000  # rows, of which nothing is known beforehand
+LITTLE = 100e-6  # always worth spending to find fewer rows
+FEW = 1000  # rows, where nothing is known beforehand
 MOST_PHRASES = 16
 MOST_COMBINATIONS = 256
 MOST_TRIGRAMS = 8  # the rarest few narrow as well as all
@@ -69,7 +69,7 @@ class Vocabulary:
         return low
 
     def matching(self, word: WordPattern) -> Places:
-        """The places of the words that fit."""
+        """The positions of the words that match."""
         letters = word.letters.encode()
         if word.open_left:
             fits = pc.match_substring if word.open_right else pc.ends_with
@@ -84,9 +84,9 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class TantivyQuery:
-    """Rows before they are looked for: about `expected`, surely not more than `most`, in so many `seconds`.
+    """A query that is not run yet: it finds about `expected` rows, never more than `most`, and takes about `seconds`.
 
-    `query` makes tantivy's query, of tantivy and a schema."""
+    `query` makes it, given the module tantivy and a schema."""
 
     query: Callable[[Any, Any], Any]
     expected: float
@@ -99,7 +99,7 @@ NOWHERE = TantivyQuery(lambda tantivy, schema: tantivy.Query.empty_query(), 0, 0
 
 @dataclass(frozen=True, slots=True)
 class QueryPlanner:
-    """What is known of a file before postings are read. `field` is the one in tantivy's schema."""
+    """Plans queries by what is known of a file before postings are read. `field` is the one in tantivy's schema."""
 
     field: str
     rows: int
@@ -108,7 +108,7 @@ class QueryPlanner:
     pairs: PairTable
 
     def all_of(self, runs: Sequence[WordSequence]) -> TantivyQuery:
-        """All runs in one text. Words that cost little to find come first; they may make the others needless."""
+        """All sequences in one text. Words that are cheap to find come first; they may make the others unnecessary."""
         best, parts = math.inf, []
         for run in sorted(set(runs), key=lambda run: (sum(not word.exact for word in run.words), -len(str(run)))):
             found = self._run(run, best)
@@ -155,7 +155,7 @@ class QueryPlanner:
         if not known:
             return None
         found = self.both(known)
-        # Only of single words and their beginnings the rows are just those that have them.
+        # Only for single words and prefixes are the rows exactly those that have them.
         without = [
             each
             for part in parts
@@ -174,7 +174,7 @@ class QueryPlanner:
         return replace(found, query=query, seconds=found.seconds + sum(each.seconds for each in without))
 
     def fuzzy(self, term: query_language.Fuzzy) -> TantivyQuery:
-        """Which words are near is for tantivy to find out; rows that have one are taken to be few."""
+        """Tantivy finds the words that are near; the estimate assumes that few rows have one."""
 
         def query(tantivy: Any, schema: Any) -> Any:
             make = tantivy.Query.fuzzy_term_query
@@ -184,7 +184,7 @@ class QueryPlanner:
         return TantivyQuery(query, min(self.rows / 4, FEW), self.rows, seconds)
 
     def both(self, parts: Sequence[TantivyQuery]) -> TantivyQuery:
-        """All of the parts, but for those that cost more than to read the rows they could exclude."""
+        """All of the parts, without those that cost more than reading the rows they could exclude."""
         if any(part is NOWHERE for part in parts):
             return NOWHERE
         first, *others = sorted(parts, key=lambda part: (part.expected, part.seconds))
@@ -212,8 +212,8 @@ class QueryPlanner:
         )
 
     def _run(self, run: WordSequence, best: float) -> TantivyQuery | None:
-        """Words whose search would cost more than to read `best` rows, which are left anyway, are passed over. None:
-        no word of the run is worth it."""
+        """Words that cost more to search than reading the `best` rows that are left are skipped. None: no word of the
+        sequence is worth it."""
         sets: list[Places | None] = [None] * len(run.words)
         spent = 0.0
         for at, word in sorted(enumerate(run.words), key=lambda entry: (entry[1].open_left, entry[1].open_right)):
@@ -255,7 +255,7 @@ class QueryPlanner:
         return found
 
     def _phrases(self, stretch: Sequence[Places]) -> TantivyQuery | None:
-        """Each combination of words that can stand side by side; None when there are too many."""
+        """Each combination of words that can follow each other; None when there are too many."""
         if len(stretch) == 1:
             return self._set(stretch[0])
         if math.prod(len(each) for each in stretch) > MOST_COMBINATIONS:
@@ -275,8 +275,8 @@ class QueryPlanner:
         known = [bound for bound in bounds if bound is not None]
         if known:
             return min([rarest, *known])
-        # Ten times as often as by chance, and at least a tenth of the rarer: words that are asked for together are
-        # often used together.
+        # Ten times as often as by chance, and at least a tenth of the rarer: words that are searched together often
+        # occur together.
         return min(rarest, rarest * (0.1 + 10 * others[0] / max(self.total_words, 1)))
 
     def _phrase(self, words: list[str], expected: float, rarest: int) -> TantivyQuery:

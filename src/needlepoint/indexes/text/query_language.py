@@ -10,9 +10,8 @@
             | word "~" [1 | 2]                    any word that becomes it with one or two letters added, left out or
                                                   changed, or neighbours exchanged; no letter twice
 
-AND, OR and NOT are written in capitals. A word is what words.py says it is, whatever its case; what it takes for
-several (e-mail) is a phrase. A query may be negative altogether: then all texts match that lack the words. NULL is no
-text: it neither matches nor lacks anything.
+AND, OR and NOT are upper case. words.py defines what a word is, in any case; several words in one (e-mail) are a
+phrase. A query may only exclude: then all texts without the words match. NULL never matches.
 
 >>> parse('dairy AND (cow OR goat*) -"ice cream"')
 AllOf(parts=(Word(text='dairy'), AnyOf(parts=(Word(text='cow'), Prefix(text='goat'))), \
@@ -61,7 +60,7 @@ class Fuzzy:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Two words or more in this order, with at most `slop` others between them in all."""
+    """Two words or more in this order, with at most `slop` others between them."""
 
     words: tuple[str, ...]
     slop: int = 0
@@ -96,14 +95,14 @@ _QUOTED = "Put it in double quotes to search for it as it is."
 
 @functools.lru_cache(maxsize=1000)
 def parse(text: str) -> Query:
-    """The query; SqlError with the place, counted from 1, when it is none."""
+    """Parse a query; SqlError with the position, counted from 1, when it is not one."""
     if len(text) > LONGEST_QUERY:
         raise SqlError(f"a text query has {len(text):,} characters, and may have {LONGEST_QUERY:,}.")
     return _Parser(text).query()
 
 
 def terms(query: Query) -> tuple[Term, ...]:
-    """What a score counts: words, those of phrases too, that are asked for and not excluded. Each once, in order.
+    """The terms that a score counts: words, also those of phrases, that are not excluded. Each once, in order.
 
     >>> terms(parse('"dairy cow" goat* -dairy NOT (NOT cow OR hen)'))
     (Word(text='dairy'), Word(text='cow'), Prefix(text='goat'))
@@ -145,7 +144,7 @@ class _Parser:
         found = self._any(0)
         left = self._peek()
         if left is not None:
-            raise self._wrong(f"nothing is open that ')' at {left.place} could close.", "Remove it.")
+            raise self._wrong(f"the ')' at {left.place} closes nothing.", "Remove it.")
         return found
 
     def _read(self) -> Iterator[_Token]:
@@ -192,7 +191,7 @@ class _Parser:
             raise self._wrong(f"it has more than {MOST_PARTS} parts, or {DEEPEST} within another.", "Ask for less.")
         if token is None or token.kind in ("AND", "OR", "close"):
             if token is None:
-                raise self._wrong("a word is missing at the end.", "Operators stand between words.")
+                raise self._wrong("a word is missing at the end.", "Put operators between words.")
             raise self._wrong(f"a word is missing before '{token.text}' at {token.place}.", _QUOTED)
         self._next += 1
         match token.kind:
@@ -214,7 +213,7 @@ class _Parser:
     def _phrase(self, token: _Token) -> Query:
         if token.slop == "~":
             raise self._wrong(f"a number is missing after ~ of the phrase at {token.place}.", 'Write "a b"~2.')
-        slop = int(token.slop[1:6] or 0)  # as good as any, from there on
+        slop = int(token.slop[1:6] or 0)  # larger ones make no difference
         return self._several(token, token.text, slop)
 
     def _word(self, token: _Token) -> Query:

@@ -1,8 +1,8 @@
-"""An open text index: rows that hold words, phrases, beginnings, and what LIKE asks of them.
+"""An open text index: rows with words, phrases and prefixes, and rows that can match LIKE.
 
-`find` goes from what costs little to what costs more, and stops when the answer is known: what is asked of words
-(patterns.py), whether such words and neighbours are in the file at all, and what to look for (plan.py),
-and only then tantivy's postings. When a scan would be quicker than that and reading what it finds, there is no answer.
+`find` takes cheap steps first, and stops when the answer is known: which words the conditions need (patterns.py),
+whether the file has them and what to search (plan.py), and only then tantivy's postings. If a scan is faster than the
+search and reading what it finds, there is no answer.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from needlepoint.parquet.read.caches import ByteCache
 from needlepoint.predicate import TextMatch
 from needlepoint.stores.base import IndexDamaged
 
-MOST_OPEN = 64  # indexes of a process; each has a thread of tantivy that watches its directory
-# Files that were compared with their checksums so many seconds ago are opened without comparing them again.
+MOST_OPEN = 64  # indexes of a process; for each, a thread of tantivy watches its directory
+# Files whose checksums were verified in the last so many seconds are opened without verifying them again.
 JUST_CHECKED = 1.0
 
 _SEARCHERS: ByteCache[tuple[Any, Any]] = ByteCache(MOST_OPEN)
@@ -61,7 +61,7 @@ def load_tantivy() -> Any:
 
 @contextlib.contextmanager
 def tantivy_failures() -> Iterator[None]:
-    """What tantivy raises about its files, as IndexDamaged. Its panics are no Exceptions."""
+    """Translate what tantivy raises to IndexDamaged. Its panics are not Exceptions."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, IndexDamaged, UsageError):
@@ -71,7 +71,7 @@ def tantivy_failures() -> Iterator[None]:
 
 
 class TextIndex:
-    """Rows are ascending, and never too few: those the index does not describe (`odd`) are among all answers."""
+    """Rows are ascending, and never too few: rows that the index does not describe (`odd`) are in all answers."""
 
     def __init__(self, stored: PayloadHandle) -> None:
         self._stored = stored
@@ -84,7 +84,7 @@ class TextIndex:
             self.vocabulary = _vocabulary(self._directory / "words.arrow")
             pairs = PairTable((self._directory / "pairs").read_bytes())
             if len(self.odd) and (self.odd.min() < 0 or self.odd.max() >= self.description.rows):
-                raise ValueError("its odd rows are none of its rows")
+                raise ValueError("its odd rows are outside of its rows")
         except (ValueError, KeyError, TypeError, OSError, pa.ArrowException) as error:
             raise IndexDamaged(f"a text index is damaged: {error}.") from error
         self._planner = QueryPlanner(TEXT, self.description.rows, self.total_words, self.vocabulary, pairs)
@@ -106,8 +106,8 @@ class TextIndex:
 
     @property
     def by_words(self) -> bool:
-        """Whether words are found as words. If not (trigrams, or built by other tables of letters), the methods that
-        take words answer None: any row can have them."""
+        """Whether the index has whole words. If not (trigrams, or built with other Unicode tables), methods that take
+        words answer None: any row can have them."""
         return self._tokenizer is WORDS and self._certain is None
 
     def document_frequency(self, word: str) -> int | None:
@@ -142,20 +142,20 @@ class TextIndex:
         understood = [options for options in asked if options is not None]
         queries = [each.query for each in conditions if isinstance(each, TextMatch)] if self.by_words else []
         if not understood and not queries:
-            return Answer(None, "nothing that can be asked of words")
+            return Answer(None, "nothing that words can answer")
         shown = " ".join(filter(None, [_shown(understood), *queries]))
         if sum(map(len, understood)) * PER_OPTION > seconds + PER_OPTION:
-            return Answer(None, f"{shown}: a scan is quicker")
+            return Answer(None, f"{shown}: a scan is faster")
         parts = [each for text in queries if (each := self._planner.matching(parse(text))) is not None]
         if understood:
             parts.append(self._query(understood))
         if not parts:
-            return Answer(None, f"{shown}: only words that are not to be there")
+            return Answer(None, f"{shown}: only excluded words")
         query = self._planner.both(parts)
         if query.seconds + query.expected * (PER_HIT + PER_ROW_READ) > seconds:
-            return Answer(None, f"{shown}: about {query.expected:,.0f} rows, a scan is quicker")
+            return Answer(None, f"{shown}: about {query.expected:,.0f} rows, a scan is faster")
         rows = self._rows(query)
-        # One phrase finds little that does not match; several, or trigrams, may stand in another order.
+        # One phrase finds little that does not match; several, or trigrams, may occur in another order.
         exact = self._tokenizer is WORDS and all(len(runs) == 1 for options in understood for runs in options)
         return Answer(Rows.of(rows), f"{shown}: {len(rows):,} rows", exact)
 
@@ -174,9 +174,9 @@ class TextIndex:
             return self.odd
         with tantivy_failures():
             searcher, schema = self._opened()
-            # The same score for all spares scoring.
+            # A constant score saves scoring.
             unscored = self._tantivy.Query.const_score_query(query.query(self._tantivy, schema), 1.0)
-            # Tantivy makes room for as many as it is asked for, before it looks.
+            # Tantivy allocates the limit before it searches.
             hits = searcher.search(unscored, limit=max(1, min(query.most, searcher.num_docs)), count=False).hits
             rows: RowNumbers = np.fromiter((hit[1].doc for hit in hits), np.int64, len(hits))
             if len(self._firsts) > 1:
@@ -185,8 +185,8 @@ class TextIndex:
         return np.union1d(rows, self.odd) if len(self.odd) else rows
 
     def _unpack(self) -> None:
-        """Find the files, each with every byte as it was written. The inode tells a directory from one that lay in its
-        place before: what is open of that one may be damaged."""
+        """Find the files, with every byte as it was written. The inode distinguishes the directory from an earlier one
+        at the same path: searchers of that one may be damaged."""
         self._directory = self._stored.directory(unpack)
         self._key = (str(self._directory), self._directory.stat().st_ino)
         self._checked = time.monotonic()
@@ -202,7 +202,7 @@ class TextIndex:
             try:
                 found = _open(self._directory, self.description.parts)
             except IndexDamaged:
-                # Swept meanwhile, perhaps: unpacked again it lies where it lay.
+                # It may have been swept: unpack it again, to the same place.
                 self._unpack()
                 found = _open(self._directory, self.description.parts)
             _SEARCHERS.put(self._key, found, 1)
@@ -230,7 +230,7 @@ def _vocabulary(path: Path) -> Vocabulary:
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all().combine_chunks()
-    table.validate(full=True)  # offsets that point outside would end the process
+    table.validate(full=True)  # an offset outside would crash the process
     words, rows = table.column("word"), table.column("rows")
     if words.type != pa.large_binary() or rows.type != pa.int64() or words.null_count or rows.null_count:
         raise ValueError("its words are of another type")

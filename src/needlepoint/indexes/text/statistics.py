@@ -1,4 +1,4 @@
-"""What scores are made with, told by an index of a file's words instead of its texts."""
+"""Statistics for scores, from a text index instead of the texts."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class WordIndex(Protocol):
         ...
 
     def document_frequency(self, word: str) -> int | None:
-        """In how many rows a word occurs; None when it cannot be told."""
+        """In how many rows a word occurs; None when it is not known."""
         ...
 
     def rows_with_prefix(self, prefix: str) -> RowNumbers | None:
-        """Rows that have a word that begins so, and odd ones; None when it cannot be told."""
+        """Rows that have a word that begins so, and odd ones; None when it is not known."""
         ...
 
 
 def statistics(index: WordIndex, wanted: Sequence[Term]) -> TextStatistics | None:
-    """Those of the file; None when its texts must be read for them."""
+    """The statistics of the file; None when its texts must be read."""
     if len(index.odd):
         return None
     found: dict[Term, int] = {}
@@ -48,7 +48,7 @@ def statistics(index: WordIndex, wanted: Sequence[Term]) -> TextStatistics | Non
                 rows = index.rows_with_prefix(text)
                 count = None if rows is None else len(rows)
             case Fuzzy():
-                count = None  # of these an index may name too many
+                count = None  # an index may find too many rows
         if count is None:
             return None
         found[term] = count

@@ -1,8 +1,8 @@
-"""Words of texts: the one way in which text is taken apart, for indexes and for patterns, queries and scores.
+"""Split texts into words, in one way for indexes, patterns, queries and scores.
 
-A word is a longest run of letters, marks and digits, in lower case. Letters that are the same when case does not
-matter (s and ſ, σ and ς) become one, letter by letter, so a part of a text has the same letters folded alone or within
-the text. That is what makes an index by words safe for LIKE and ILIKE.
+A word is a maximal sequence of letters, marks and digits, in lower case. Letters that are equal without case (s and ſ,
+σ and ς) become one, letter by letter, so a part of a text folds to the same letters alone or within the text. That
+makes an index of words safe for LIKE and ILIKE.
 
 >>> words(pa.array(["Dairy COW, 2nd", None, "--"])).to_pylist()
 [['dairy', 'cow', '2nd'], None, []]
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 # Letters of the same case folding that lower-casing leaves apart (Unicode CaseFolding.txt, status C and S).
-# Three are written by number: editors that normalise text would put others in their place.
+# Three are escaped: editors that normalise text would replace them.
 _FOLDED = dict(
     zip(
         "ſµͅ\u1fbe\u1fd3\u1fe3ϐϵϑϴϰϖϱςϕᲀᲁᲂᲃᲄᲅᲆᲇᲈẛ",
@@ -30,15 +30,15 @@ _FOLDED = dict(
 _ODD = f"[{''.join(_FOLDED)}]"
 _BETWEEN = r"[^\p{L}\p{M}\p{N}]"
 
-# What becomes of each ASCII character in `lettered`: a table is twenty times faster than the expression above.
+# `lettered` for ASCII characters: a table is twenty times faster than the expression above.
 _LETTERED = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else ord(" ") for code in range(256))
 
 
 def folded(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The texts with letters of either case alike. No letter becomes two, or none."""
+    """The texts with case folded. Each letter becomes exactly one letter."""
     texts = _plain(texts)
     if pc.all(pc.string_is_ascii(texts)).as_py():
-        # Not ascii_lower: pyarrow 26 gives memory it never wrote when the first text is not at byte 0 of the data, as
+        # Not ascii_lower: pyarrow 26 returns uninitialised memory when the first text is not at byte 0 of the data, as
         # in a slice that was cast (string to large_string).
         return _bytes_changed(texts, bytes.lower)
     lower = pc.utf8_lower(texts)
@@ -50,7 +50,7 @@ def folded(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def lettered(texts: pa.Array) -> pa.Array:
-    """The texts folded, with a space for each character that belongs to no word.
+    """The texts folded, with a space for each character that is not part of a word.
 
     >>> lettered(pa.array(["Dairy COW, 2nd!", "ΟΔΟΣ—"])).to_pylist()
     ['dairy cow  2nd ', 'οδοσ ']
@@ -90,16 +90,16 @@ def _bytes_changed(texts: pa.Array, change: Callable[[bytes], bytes]) -> pa.Arra
 
 
 def words(texts: pa.Array) -> pa.Array:
-    """A list of words for each text; NULL has none to list, and is NULL."""
+    """A list of words for each text; NULL for NULL."""
     joined = pc.ascii_trim_whitespace(lettered(texts))
     lists = pc.ascii_split_whitespace(joined)
-    # Of an empty text, splitting makes one empty word.
+    # Splitting an empty text makes one empty word.
     empty = pc.equal(joined, "")
     return pc.if_else(empty, pa.scalar([], lists.type), lists) if pc.any(empty).as_py() else lists
 
 
 def words_of(text: str) -> list[str]:
-    """Of one text."""
+    """The words of one text."""
     found: list[str] = words(pa.array([text]))[0].as_py()
     return found
 
@@ -110,10 +110,10 @@ def folded_text(text: str) -> str:
 
 
 def folds_alike(letter: str) -> bool:
-    """Whether every engine agrees on the letters that are the same as this one when case does not matter.
+    """Whether all engines agree on which letters are equal to this one without case.
 
-    Unicode gets new letters, and with them old ones get another case: of the alphabets of which that is not to be
-    feared, and of signs without case, one can be sure.
+    New versions of Unicode give old letters another case. They do not in these alphabets, nor for characters without
+    case.
     """
     code = ord(letter)
     if code < 0x180 or 0x370 <= code < 0x400 or 0x400 <= code < 0x460:
@@ -123,13 +123,13 @@ def folds_alike(letter: str) -> bool:
 
 @functools.cache
 def letters_in_use() -> str:
-    """Which characters are letters here, and how they fold: Unicode grows, and with it what pyarrow knows."""
-    # The planes in which characters are; of the others Unicode has promised to make no letters for long.
+    """A hash of which characters are letters here and how they fold: pyarrow follows new versions of Unicode."""
+    # The planes that have characters; Unicode does not plan letters in the others.
     codes = np.concatenate((np.arange(0xD800), np.arange(0xE000, 0x34000), np.arange(0xE0000, 0xE1000)))
     every = codes.astype("<u4").tobytes().decode("utf-32-le")
     return hashlib.sha256(str(lettered(pa.array([every]))[0]).encode()).hexdigest()[:16]
 
 
 def libraries_in_use() -> str:
-    """Where this is the same, so are the letters; and it is known at once."""
+    """If this is equal, so is `letters_in_use`, and it is faster to compute."""
     return f"pyarrow {pa.__version__}, {hashlib.sha256(f'{_FOLDED} {_BETWEEN}'.encode()).hexdigest()[:16]}"

@@ -71,7 +71,7 @@ def test_grammar(text: str, expected: Query) -> None:
         ("  ", "it is empty"),
         ('"ice', "the phrase at 1 is not closed"),
         ("(a (b)", "the parenthesis at 1 is not closed"),
-        ("a)", "nothing is open that ')' at 2 could close"),
+        ("a)", "the ')' at 2 closes nothing"),
         ("a OR", "a word is missing at the end"),
         ("AND a", "a word is missing before 'AND' at 1"),
         ("a AND OR b", "a word is missing before 'OR' at 7"),
