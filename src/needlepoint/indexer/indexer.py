@@ -281,13 +281,13 @@ class Indexer:
         """What is sorted is kept until all of it is merged: a build that is killed resumes."""
         plan = replace(plan, files=tuple(replace(file, identity=file.identity.elsewhere()) for file in plan.files))
         directory, memory = self._scratch / f"backfill-{plan.table.id}", self._settings.index_memory
-        local, commit = LocalPool(self._settings.processes), self._committer(plan)
+        local, committer = LocalPool(self._settings.processes), self._committer(plan)
         with alone(self._registry.turns, directory):
-            merger = RunMerger(directory, plan.entry_tasks(), pool, local, memory, commit, self._progress)
+            merger = RunMerger(directory, plan.entry_tasks(), pool, local, memory, committer, self._progress)
             left = merger.resume(plan.files)
             limits = plan.pool_limits(self._settings, left, pool.cores())
             tasks = plan.tasks(left, limits, memory, to_merge=True)
-            return run_build(tasks, pool, directory, commit, self._progress, merger)
+            return run_build(tasks, pool, directory, committer, self._progress, merger)
 
     def _committer(self, plan: BuildPlan) -> Callable[[Artifact], None]:
         return functools.partial(commit, self._registry, self._stores, plan.indexes)

@@ -1,14 +1,14 @@
 """The text index: words of a string column, with tantivy.
 
 kind            what it is
-words           how text is taken apart
-build           texts become words and postings
-payload         what tantivy wrote, as one run of bytes
-pairs           which words follow each other
+build           texts to words and postings
 search          an open index
-plan            runs of words become a query of tantivy
-patterns        what conditions ask of words or trigrams
+payload         the files of one index, in one byte string
+words           how texts are split into words
+pairs           which words follow each other
+patterns        which words or trigrams a condition needs
+plan            sequences of words to a tantivy query
 query_language  the language of text_match and score
-evaluation      queries answered from texts alone
-statistics      what scores are made with
+evaluation      queries evaluated on texts, without an index
+statistics      statistics for scores, from an index
 """

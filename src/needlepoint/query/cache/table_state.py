@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from needlepoint.indexes.kinds import keeps_entries
 from needlepoint.indexes.text.evaluation import TextStatistics
 from needlepoint.predicate import Bounds, Zone, Zones
 from needlepoint.query.sql.plan_facts import Zeros
@@ -97,7 +98,7 @@ class TableState:
     @cached_property
     def key_indexes(self) -> Mapping[str, Index]:
         """Key indexes that cover all files, by column."""
-        keys = [index for index in self.snapshot.indexes if index.kind == "key"]
+        keys = [index for index in self.snapshot.indexes if keeps_entries(index.kind)]
         refined = self.snapshot.refined
         return {index.column: index for index in keys if index.column not in refined and self.covered(index).all()}
 

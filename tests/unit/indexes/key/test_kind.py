@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.indexes.asking import source_of
 
-from needlepoint.errors import NotIndexable
+from needlepoint.errors import NotIndexable, PayloadDamaged, UsageError
 from needlepoint.indexes.hashing import hash_values
 from needlepoint.indexes.key.encoding import encode, key_bytes
+from needlepoint.indexes.key.kind import KeyKind
 from needlepoint.indexes.key.search import keys_of, range_of
 from needlepoint.tables.schemas import ordinal
 
@@ -136,3 +138,31 @@ def test_a_range_that_begins_or_ends_with_nan_holds_what_lies_in_it(
 def total(number: float) -> tuple[int, float]:
     """-NaN, numbers, NaN; zeros of both signs are alike."""
     return (int(math.copysign(1, number)), 0.0) if math.isnan(number) else (0, number)
+
+
+@pytest.mark.parametrize("type", [pa.int64(), pa.string()])
+def test_a_payload_has_the_keys_of_the_file(type: pa.DataType) -> None:
+    column = pa.array([None if row % 3 == 0 else str(row) for row in range(50)]).cast(type)
+    source = source_of({"c": column})
+    kind = KeyKind()
+    made = kind.build(source)
+    ((keys, rows),) = kind.unpack(made.payload, source.fields, source.rows)
+    assert made.entries == len(rows)
+    assert rows.tolist() == [row for row in range(50) if row % 3]
+    assert as_bytes(keys) == as_bytes(encode(column.drop_null()))
+    for data in (b"", made.payload[:-1], b"NPKX" + made.payload[4:]):
+        with pytest.raises(PayloadDamaged):
+            kind.unpack(data, source.fields, source.rows)
+    with pytest.raises(PayloadDamaged, match="of other rows"):
+        kind.unpack(made.payload, source.fields, 49)
+
+
+def test_check() -> None:
+    kind = KeyKind()
+    kind.check("t", [pa.field("c", pa.int64())], {})
+    with pytest.raises(NotIndexable, match="one column"):
+        kind.check("t", [pa.field("c", pa.int64()), pa.field("d", pa.int64())], {})
+    with pytest.raises(UsageError, match="no option 'fpp'"):
+        kind.check("t", [pa.field("c", pa.int64())], {"fpp": 0.1})
+    with pytest.raises(NotIndexable, match="column 'c' of table 't' is list"):
+        kind.check("t", [pa.field("c", pa.list_(pa.int64()))], {})
