@@ -1,4 +1,4 @@
-"""What a store does for an external index."""
+"""The store of an index that keeps entries (indexes/base.py, EntryKind)."""
 
 from __future__ import annotations
 
@@ -15,33 +15,34 @@ Locations = npt.NDArray[np.uint64]
 """Where a row is: the file's id in the upper 32 bits, the row's number in the file in the lower."""
 
 Entries = npt.NDArray[np.uint8]
-"""One entry a row, `key bytes ‖ location` big-endian, so that byte order is order by key, then by location."""
+"""One entry per line, `key bytes ‖ location` big-endian: byte order is order by key, then by location."""
 
 
 IN_ITS_RANGE = "@"
 
 
 def name_in_range(name: str, entries: Entries) -> str:
-    """The name of a run whose range no other run of its build reaches into.
+    """The name of a run whose range overlaps no other run of its build.
 
-    It tells the last entry: a store that keeps names among entries can keep it there, where runs stay apart.
+    It contains the last entry: a store that keeps names among entries can keep it behind that one, so that runs do not
+    overlap.
     """
     return f"{name}{IN_ITS_RANGE}{entries[-1].tobytes().hex()}"
 
 
 class IndexDamaged(StoreError):
-    """Entries that were committed are not there: lost, or the store of another index lies in this one's place."""
+    """Committed entries are missing: they were lost, or the store of another index is in this place."""
 
 
 class KeyStore(Protocol):
     """The entries of one index, sorted, in one or many runs.
 
-    A run is a file of ascending entries that any process can write; `ingest` makes its entries visible all at once
-    and consumes the file. The same entry ingested twice is one entry. Reads see a state no older than the last
-    `refresh`, and may go on while another process ingests.
+    A run is a file of ascending entries that any process can write. `ingest` makes its entries visible atomically and
+    consumes the file. An entry that is ingested twice is one entry. Reads see a state no older than the last `refresh`,
+    and may continue while another process ingests.
 
-    Every run carries a name that is like no other, and keeps it when runs are merged. Who commits a run keeps the name,
-    and `refresh` makes sure that it is there: a store that lost something raises IndexDamaged and does not answer.
+    Every run has a unique name, and keeps it when runs are merged. The registry keeps the names of committed runs, and
+    `refresh` verifies them: a store that lost one raises IndexDamaged and does not answer.
     """
 
     def write_run(self, path: Path, entries: Entries, name: str) -> None: ...
@@ -49,7 +50,7 @@ class KeyStore(Protocol):
     def ingest(self, runs: Sequence[Path]) -> None: ...
 
     def refresh(self, runs: Iterable[str]) -> None:
-        """See what was ingested. IndexDamaged unless all of these runs are there."""
+        """See what was ingested; IndexDamaged if one of these runs is missing."""
         ...
 
     def find(self, keys: Sequence[bytes], limit: int) -> Locations | None:
@@ -61,7 +62,7 @@ class KeyStore(Protocol):
         ...
 
     def count(self) -> int:
-        """How many entries there are, never fewer than that; those of files that are gone are among them."""
+        """How many entries there are, at least, with those of files that are gone."""
         ...
 
     def scan(self) -> Iterator[Entries]:

@@ -1,7 +1,7 @@
-"""Payloads of external indexes: packs, files with the payloads of many data files one after the other.
+"""Payloads of external indexes, in packs: files with the payloads of many data files one after the other.
 
-A pack is written once, by whoever builds, and never changed; the registry knows which part of it is whose. A pack that
-nothing refers to any more is swept.
+A build writes a pack once, and it never changes. The registry knows where each payload is. A pack that nothing refers
+to is swept.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 
 from needlepoint.errors import StoreError
 
-# A pack younger than this may be on its way into the registry.
+# A younger pack may be about to be committed.
 UNCLAIMED_AGE = 24 * 3600.0
 
 
 class PackWriter:
-    """One pack being written; it has a name like no other."""
+    """Writes one pack, with a unique name."""
 
     def __init__(self, directory: Path) -> None:
         self.name = f"{uuid.uuid4().hex}.pack"
@@ -37,7 +37,7 @@ class PackWriter:
         self._file.write(payload)
 
     def close(self) -> None:
-        """From here on it survives a power cut."""
+        """Make it durable."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -53,7 +53,7 @@ class PackStore:
         return self._directory / name
 
     def ingest(self, packs: Iterable[Path]) -> None:
-        """Take packs in, moved from where they were written, on the same file system."""
+        """Move packs here from where they were written, on the same file system."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             for pack in packs:
@@ -69,11 +69,11 @@ class PackStore:
             ) from error
 
     def missing(self, names: Iterable[str]) -> set[str]:
-        """Which of these packs are not there."""
+        """Which of these packs are missing."""
         return {name for name in names if not self.path(name).is_file()}
 
     def sweep(self, wanted: set[str], older_than: float = UNCLAIMED_AGE) -> int:
-        """Remove the packs that are not wanted, nor new. Returns the bytes that are free again."""
+        """Remove the packs that are neither wanted nor new. Returns the bytes that were freed."""
         freed = 0
         for pack in self._directory.glob("*.pack"):
             with contextlib.suppress(FileNotFoundError):  # another process sweeps, too

@@ -1,7 +1,7 @@
-"""Key indexes in RocksDB, one database a index, keys as they are and no values.
+"""Entries in RocksDB: one database per index; keys only, empty values.
 
-One process ingests at a time and only for as long as it takes (runs are written outside); readers are RocksDB
-secondaries, so any number of processes can query meanwhile.
+One process ingests at a time, and briefly, since runs are written outside. Readers are RocksDB secondaries, so any
+number of processes can query at the same time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from needlepoint.errors import StoreError
 from needlepoint.stores.base import IN_ITS_RANGE, Entries, IndexDamaged, Locations
 
 _HINT = "Queries scan without it; sync builds it again."
-_HINT_BLOCK = "Queries scan without it; `needle rebuild` makes it anew."
+_HINT_BLOCK = "Queries scan without it; `needle rebuild` builds it again."
 
 WRITE_CHUNK = 1 << 16
 LOCK_PATIENCE = 120.0
@@ -38,7 +38,7 @@ RUNS_BEFORE_COMPACTION = 48
 
 @functools.cache
 def _block_cache() -> rocksdict.Cache:
-    """One for all indexes of a process."""
+    """One cache for all indexes of a process."""
     return rocksdict.Cache(BLOCK_CACHE)
 
 
@@ -72,7 +72,7 @@ class RocksKeyStore:
             writer.finish()
 
     def _mark(self, run: str) -> bytes:
-        """The key that says a run is there: longer than an entry, and greater than all of them, or of this run."""
+        """The key that marks a run: longer than an entry, and greater than all entries, or than those of the run."""
         name, _, last = run.partition(IN_ITS_RANGE)
         return (bytes.fromhex(last) if last else b"\xff" * (self._key_bytes + 8)) + name.encode()
 
@@ -88,7 +88,7 @@ class RocksKeyStore:
 
     @contextmanager
     def _primary(self) -> Iterator[rocksdict.Rdict]:
-        """The one writer. Another process is let finish first."""
+        """The only writer; waits for another process to finish."""
         self._directory.parent.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + LOCK_PATIENCE
         while True:
@@ -113,8 +113,8 @@ class RocksKeyStore:
     def refresh(self, runs: Iterable[str]) -> None:
         with self._lock, self._errors():
             wanted = set(runs)
-            # A secondary opens without complaint, and with less, when a file is missing or not the one it was. One that
-            # was open while another process built the index anew does not notice that either: it is opened again.
+            # A secondary opens without an error, and with fewer entries, when a file is missing or was replaced. One
+            # that was open while another process rebuilt the index does not notice either: open it again.
             if not self._sees(wanted):
                 self._close_reader()
                 if not self._sees(wanted):
@@ -126,7 +126,7 @@ class RocksKeyStore:
         return all(self._mark(run) in reader for run in runs - self._seen)
 
     def _current_reader(self) -> rocksdict.Rdict:
-        """A secondary of the newest state. While a writer opens or closes, that can take a few tries."""
+        """A secondary of the newest state. While a writer opens or closes, it can take a few tries."""
         for attempt in range(READ_ATTEMPTS):
             try:
                 if self._reader is None:
@@ -173,13 +173,13 @@ class RocksKeyStore:
                     entry = current()
                     if not entry.startswith(key):
                         break
-                    if len(entry) == width:  # and not the name of a run
+                    if len(entry) == width:  # else it is the mark of a run
                         found.append(entry)
-                        if len(found) > limit:  # before the next: all rows of a table can have one key
+                        if len(found) > limit:  # at once: all rows of a table can have one key
                             return None
                     advance()
                 if not valid():
-                    cursor.status()  # a block that cannot be read ends the loop like the last entry does
+                    cursor.status()  # a block that cannot be read ends the loop, too
         return self._locations(found)
 
     def find_range(self, low: bytes, high: bytes, limit: int) -> Locations | None:
@@ -204,7 +204,7 @@ class RocksKeyStore:
     def count(self) -> int:
         with self._errors():
             files = self._open_reader().live_files()
-        # An estimate of RocksDB's counts twice, in a secondary, what its primary ingests. Each run has a mark, too.
+        # RocksDB's own estimate counts twice, in a secondary, what the primary ingests. Each run has a mark, too.
         return max(0, sum(int(file["num_entries"]) for file in files) - len(self._seen))
 
     def scan(self) -> Iterator[Entries]:
@@ -247,7 +247,7 @@ class RocksKeyStore:
     def size(self) -> int:
         found = 0
         for file in self._directory.glob("*"):
-            with suppress(FileNotFoundError):  # merged, or swept, this moment
+            with suppress(FileNotFoundError):  # it was just merged or swept
                 found += file.stat().st_size
         return found
 
@@ -271,7 +271,7 @@ class RocksKeyStore:
         table.set_block_size(4096)
         table.set_block_cache(_block_cache())
         # Filters take 10 bits a key. In parts of 4 KiB they live in the cache with the data; whole they are all held in
-        # memory, or, since they fit into no shard of the cache, read anew for every seek, which takes milliseconds.
+        # memory or, since they fit into no shard of the cache, read again for every seek, which takes milliseconds.
         table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
         table.set_partition_filters(True)
         table.set_metadata_block_size(4096)
