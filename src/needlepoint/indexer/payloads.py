@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,22 +161,32 @@ def find_payloads(
             made[task.index_id] = task.payload(built)
         else:
             places[task.index_id] = packs.add(task, built.payload)
-    if not made and not more:
-        return FilePayloads(places, entries, file.description, refused, frozenset(own))
+    found = FilePayloads(places, entries, file.description, refused, frozenset(own))
+    return _embed(file, tasks, found, made, more) if made or more else found
+
+
+def _embed(
+    file: FileSource,
+    tasks: Sequence[IndexTask],
+    found: FilePayloads,
+    made: Mapping[int, Payload],
+    more: Sequence[Payload],
+) -> FilePayloads:
+    """Embed payloads, those of `made` by index; all embedded payloads have new places then."""
     try:
         identity = embed(file.path, [*made.values(), *more], identity=file.identity)
     except (FileChanged, ObjectStoreError):
         raise
     except (NeedlepointError, OSError) as error:
         # A file that cannot be written to is indexed in every other way; what it lacks is tried again.
-        refused |= dict.fromkeys(made or [0], f"{file.path}: nothing can be embedded: {error}")
-        counts = {id: count for id, count in entries.items() if id not in made}
-        return FilePayloads(places, counts, file.description, refused, frozenset(own))
+        why = dict.fromkeys(made or [0], f"{file.path}: nothing can be embedded: {error}")
+        counts = {id: count for id, count in found.entries.items() if id not in made}
+        return replace(found, entries=counts, refused={**found.refused, **why})
     description = same_data(file.path, identity, file.description.fingerprint)
     put = {(each.kind, each.columns) for each in (*made.values(), *more)}
-    own |= {each.checksum for each in description.embedded.entries if (each.kind, each.columns) in put}
-    places |= embedded_places(description, tasks, file.trusted | own)
-    return FilePayloads(places, entries, description, refused, frozenset(own))
+    own = found.own | {each.checksum for each in description.embedded.entries if (each.kind, each.columns) in put}
+    places = {**found.places, **embedded_places(description, tasks, file.trusted | own)}
+    return replace(found, places=places, description=description, own=own)
 
 
 def same_data(path: str, identity: Identity, fingerprint: str) -> Description:
