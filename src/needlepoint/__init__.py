@@ -34,9 +34,12 @@ from needlepoint.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+    from typing import Unpack
 
     from needlepoint.lake import Lake
+    from needlepoint.settings import SettingOverrides, Settings
 
 __version__ = "0.1.0"
 
@@ -64,56 +67,24 @@ __all__ = [
 
 def open(
     root: str | Path,
+    settings: Settings | None = None,
     *,
     create: bool = True,
-    store: str | Path | None = None,
-    queue: str | None = None,
-    refresh: float | None = None,
-    object_refresh: float | None = None,
-    index_memory: int | None = None,
-    workers: int | None = None,
-    cache_bytes: int | None = None,
-    dictionary_bytes: int | None = None,
-    page_bytes: int | None = None,
-    index_bytes: int | None = None,
-    unpacked_bytes: int | None = None,
-    range_limit: int | None = None,
-    access: str | None = None,
-    costs: str | None = None,
-    history: str | None = None,
-    trust_embedded: bool | None = None,
-    unfinished: str | None = None,
-    progress: Any = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    **overrides: Unpack[SettingOverrides],
 ) -> Lake:
-    """Open the lake in a directory or at `s3://bucket/prefix`; docs/settings.md explains the settings.
+    """Open the lake in a directory or at `s3://bucket/prefix`.
 
-    `create=False` refuses a place that is no lake yet. `progress` is called with what is done, how much of it
-    and of how much.
+    Settings come from environment variables, or are all in `settings`; single ones can be given by name, as
+    `open("lake", workers=4)`. docs/settings.md explains them. `create=False` refuses a place that is not a lake yet.
+    `progress` is called with what is done, how much of it, and of how much.
     """
     from needlepoint.indexer.indexer import no_progress
     from needlepoint.lake import Lake
     from needlepoint.settings import Settings
 
-    settings = Settings.from_environment(
-        store=None if store is None else str(store),
-        queue=queue,
-        refresh=refresh,
-        object_refresh=object_refresh,
-        index_memory=index_memory,
-        workers=workers,
-        cache_bytes=cache_bytes,
-        dictionary_bytes=dictionary_bytes,
-        page_bytes=page_bytes,
-        index_bytes=index_bytes,
-        unpacked_bytes=unpacked_bytes,
-        range_limit=range_limit,
-        access=access,
-        costs=costs,
-        history=history,
-        trust_embedded=trust_embedded,
-        unfinished=unfinished,
-    )
-    return Lake(root, create=create, progress=progress or no_progress, settings=settings)
+    chosen = Settings.from_environment(**overrides) if settings is None else settings.override(**overrides)
+    return Lake(root, create=create, progress=progress or no_progress, settings=chosen)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The settings of a lake, each with its environment variable.
+"""The settings of a lake, each with its environment variable: the only list of them in the code.
 
 setting           variable                 default   meaning
 store             NEEDLE_STORE                       directory of registry and indexes; without one, see stores/place.py
@@ -16,22 +16,49 @@ unpacked_bytes    NEEDLE_UNPACKED_BYTES    16 GiB    disk for unpacked text inde
 range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads from a key index
 access            NEEDLE_ACCESS            auto      auto: what is faster; pages: by page where it can be; scan: never
 costs             NEEDLE_COSTS                       file with costs measured here, as benchmarks/calibrate.py writes it
-history           NEEDLE_HISTORY           on        on: what queries ask is counted, without values, for advise; off
-trust_embedded    NEEDLE_TRUST_EMBEDDED    false     true: indexes that others embedded in files are believed
-unfinished        NEEDLE_UNFINISHED        skip      skip: new files without a footer are passed over; error: refused
+history           NEEDLE_HISTORY           on        on: count what queries ask, without values, for advise; off
+trust_embedded    NEEDLE_TRUST_EMBEDDED    false     true: use indexes that other writers embedded in files
+unfinished        NEEDLE_UNFINISHED        skip      new files without a footer: skip leaves them out, error refuses
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
-from needlepoint.errors import UsageError
+from needlepoint.errors import UnknownName, UsageError
+
+_HINT = "See docs/settings.md."
 
 _WORDS = {int: "a number", float: "a number", str: "a text", bool: "true or false"}
 _BOOLS = {"true": True, "on": True, "1": True, "yes": True, "false": False, "off": False, "0": False, "no": False}
 _CHOICES = {"access": ("auto", "pages", "scan"), "history": ("on", "off"), "unfinished": ("skip", "error")}
+
+
+class SettingOverrides(TypedDict, total=False):
+    """The fields of Settings as keyword arguments, so that type checkers know their names. None is not given."""
+
+    store: str | Path | None
+    queue: str | None
+    refresh: float | None
+    object_refresh: float | None
+    index_memory: int | None
+    workers: int | None
+    cache_bytes: int | None
+    dictionary_bytes: int | None
+    page_bytes: int | None
+    index_bytes: int | None
+    payload_bytes: int | None
+    unpacked_bytes: int | None
+    range_limit: int | None
+    access: str | None
+    costs: str | None
+    history: str | None
+    trust_embedded: bool | None
+    unfinished: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,32 +83,42 @@ class Settings:
     unfinished: str = "skip"
 
     @classmethod
-    def from_environment(cls, **given: float | int | str | None) -> Settings:
+    def from_environment(cls, **given: Unpack[SettingOverrides]) -> Settings:
         """Environment variables over the defaults, arguments over both."""
-        settings = cls()
-        for field in fields(cls):
-            name = f"NEEDLE_{field.name.upper()}"
-            value: object = given.get(field.name)
-            value = os.environ.get(name) if value is None else value
-            if value is None:
-                continue
-            kind = type(getattr(settings, field.name))
-            try:
-                number: Any = _as_bool(value) if kind is bool else kind(value)
-            except (TypeError, ValueError):
-                raise UsageError(f"{name}={value!r} is not {_WORDS[kind]}.", hint="See docs/settings.md.") from None
-            if number not in _CHOICES.get(field.name, (number,)):
-                raise UsageError(
-                    f"{name}={value!r} is none of {', '.join(_CHOICES[field.name])}.", hint="See docs/settings.md."
-                )
-            if not isinstance(number, str) and number < 0:
-                raise UsageError(f"{name}={value!r} is negative.", hint="See docs/settings.md.")
-            settings = replace(settings, **{field.name: number})
-        return settings
+        known = {field.name: os.environ.get(_variable(field.name)) for field in fields(cls)}
+        return cls()._with({name: value for name, value in known.items() if value is not None}).override(**given)
+
+    def override(self, **given: Unpack[SettingOverrides]) -> Settings:
+        """These settings with others in their place; None leaves a setting as it is."""
+        return self._with({name: value for name, value in given.items() if value is not None})
+
+    def _with(self, given: Mapping[str, object]) -> Settings:
+        known = [field.name for field in fields(self)]
+        for name in given:
+            if name not in known:
+                raise UnknownName("setting", name, known)
+        return replace(self, **{name: self._checked(name, value) for name, value in given.items()})
+
+    def _checked(self, name: str, value: object) -> Any:
+        """The value in the type of its setting."""
+        kind, shown = type(getattr(self, name)), f"{_variable(name)}={value!r}"
+        try:
+            found: Any = _as_bool(value) if kind is bool else kind(value)
+        except (TypeError, ValueError):
+            raise UsageError(f"{shown} is not {_WORDS[kind]}.", hint=_HINT) from None
+        if found not in _CHOICES.get(name, (found,)):
+            raise UsageError(f"{shown} is none of {', '.join(_CHOICES[name])}.", hint=_HINT)
+        if not isinstance(found, str) and found < 0:
+            raise UsageError(f"{shown} is negative.", hint=_HINT)
+        return found
 
     @property
     def processes(self) -> int:
         return self.workers or os.cpu_count() or 1
+
+
+def _variable(name: str) -> str:
+    return f"NEEDLE_{name.upper()}"
 
 
 def _as_bool(value: object) -> bool:
