@@ -32,7 +32,7 @@ LOOKUPS = 2000
 
 
 def timed(lake: needlepoint.Lake, kinds: list[tuple[str, str]], build: Callable[[], object]) -> float:
-    for index in lake.registry.indexes(lake.registry.table("product")):
+    for index in lake.registry.indexes.of(lake.registry.tables.get("product")):
         lake.drop_index(index.name)
     for column, kind in kinds:
         lake.create_index("product", column, kind, build=False)
@@ -43,9 +43,9 @@ def timed(lake: needlepoint.Lake, kinds: list[tuple[str, str]], build: Callable[
 
 def lookups(lake: needlepoint.Lake, rows: int) -> list[str]:
     """Files of the index, and microseconds of asking RocksDB for one id: the first time, and again from its cache."""
-    (index,) = [i for i in lake.registry.indexes() if i.column == "product_id"]
+    (index,) = [i for i in lake.registry.indexes.all() if i.column == "product_id"]
     store = lake.key_store(index)
-    store.refresh(lake.registry.runs(index))
+    store.refresh(lake.registry.indexes.runs(index))
     ids = [product_id_of(number * 7919 % rows) for number in range(LOOKUPS)]
     keys = [bytes(key) for key in encode(pa.array(ids, pa.int64()))]
     runs = len(list((lake.store / "indexes" / str(index.id)).glob("*.sst")))

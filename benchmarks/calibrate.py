@@ -123,7 +123,7 @@ def scan_costs(root: Path) -> dict[str, float]:
 def key_cost(root: Path) -> float:
     with needlepoint.open(root, refresh=1000) as lake:
         name = lake.create_index("t", "id")
-        index = lake.registry.index(name)
+        index = lake.registry.indexes.get(name)
         store = lake.key_store(index)
         from needlepoint.query.pruning.key_step import _key_list
 

@@ -42,18 +42,18 @@ def make(root: Path, files: int) -> None:
             directory = root / f"t/day={number // 100}"
             directory.mkdir(exist_ok=True)
             (directory / f"{number}.parquet").write_bytes(data)
-        table = lake.registry.table("t")
-        (known,) = lake.registry.files(table)
+        table = lake.registry.tables.get("t")
+        (known,) = lake.registry.files.of(table)
         added = [
             File(path, identity) for path, identity in list_files(table.location).files.items() if path != known.path
         ]
-        lake.registry.replace_files(table, added, [])
+        lake.registry.files.replace(table, added, [])
         task = FileTask(known.id or 0, str(first), known.identity, frozenset())
         (artifact,) = build(BuildTask((task,), (), 1 << 28), root).files
         chance = np.random.default_rng(0)
         lows = chance.integers(0, 10**12, files)
         artifacts = []
-        for file, low in zip(lake.registry.files(table), lows.tolist(), strict=True):
+        for file, low in zip(lake.registry.files.of(table), lows.tolist(), strict=True):
             number = int(Path(file.path).stem)
             bounds = {
                 "id": Bounds(low, low + 10**8, 0, ROWS_OF_A_FILE),

@@ -132,7 +132,7 @@ def canonical(answer: object) -> str:
 
 def lookups(lake: needlepoint.Lake, rows: int, rounds: int) -> list[tuple[str, dict[str, float]]]:
     table = lake.table("product")
-    plain = plain_context(lake.registry.table("product").location, table.schema)
+    plain = plain_context(lake.registry.tables.get("product").location, table.schema)
 
     def three(where: Callable[[int], str], keys: Callable[[int], object]) -> dict[str, Callable[[int], object]]:
         query = "SELECT title, upc FROM product WHERE product_id {}"

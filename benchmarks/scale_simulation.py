@@ -64,8 +64,8 @@ def make_files(root: Path, files: int) -> None:
     started = time.perf_counter()
     with needlepoint.open(root, history="off") as lake:
         lake.create_table("t")
-        table = lake.registry.table("t")
-        (known,) = lake.registry.files(table)
+        table = lake.registry.tables.get("t")
+        (known,) = lake.registry.files.of(table)
         task = FileTask(known.id or 0, str(first), known.identity, frozenset())
         (artifact,) = build(BuildTask((task,), (), 1 << 28), root).files
         card = FileCard.from_bytes(artifact.card)
@@ -79,10 +79,10 @@ def make_files(root: Path, files: int) -> None:
         print(f"{files:,} sparse files made in {time.perf_counter() - started:.0f} s", flush=True)
         started = time.perf_counter()
         added = [File(path, identity) for path, identity in identities.items() if path != known.path]
-        lake.registry.replace_files(table, added, [])
-        index = lake.registry.index(lake.create_index("t", "id", build=False))
+        lake.registry.files.replace(table, added, [])
+        index = lake.registry.indexes.get(lake.create_index("t", "id", build=False))
         lows = chance.integers(0, 10**12, files).tolist()
-        every = lake.registry.files(table)
+        every = lake.registry.files.of(table)
         for start in range(0, files, ARTIFACTS_AT_ONCE):
             artifacts = []
             for file, low in zip(every[start : start + ARTIFACTS_AT_ONCE], lows[start:], strict=False):
@@ -108,9 +108,9 @@ def make_keys(root: Path, files: int, keys: int) -> None:
     print(f"{keys - done:,} keys to make", flush=True)
     started = time.perf_counter()
     with needlepoint.open(root, history="off") as lake:
-        index = lake.registry.indexes(lake.registry.table("t"))[0]
+        index = lake.registry.indexes.of(lake.registry.tables.get("t"))[0]
         store = lake.key_store(index)
-        ids = np.array([file.id for file in lake.registry.files(lake.registry.table("t"))], np.uint64)
+        ids = np.array([file.id for file in lake.registry.files.of(lake.registry.tables.get("t"))], np.uint64)
         for start in range(done, keys, KEYS_OF_A_RUN):
             numbers = np.arange(start, min(keys, start + KEYS_OF_A_RUN), dtype=np.int64)
             entries = np.empty((len(numbers), 16), np.uint8)
@@ -178,11 +178,11 @@ def measure_planning(root: Path, files: int, keys: int) -> dict[str, float]:
     figures["plan when the listing is stale ms"] = timed(
         lambda: (snapshots.forget(), lake.explain("SELECT price FROM t WHERE id = 2"))
     )
-    lake.registry.create_view("v", "SELECT 1 AS one")
+    lake.registry.views.create("v", "SELECT 1 AS one")
     figures["plan after another change of the registry ms"] = timed(
         lambda: lake.explain("SELECT price FROM t WHERE id = 3")
     )
-    lake.registry.drop_view("v")
+    lake.registry.views.drop("v")
     lake.explain("SELECT price FROM t WHERE id = 3")
     with needlepoint.open(root, history="off") as writer:
         path = root / "t/day=0/new.parquet"
@@ -206,9 +206,9 @@ def measure_planning(root: Path, files: int, keys: int) -> dict[str, float]:
 def measure_keys(root: Path, keys: int) -> dict[str, float]:
     chance = np.random.default_rng(2)
     with needlepoint.open(root, history="off") as lake:
-        index = lake.registry.indexes(lake.registry.table("t"))[0]
+        index = lake.registry.indexes.of(lake.registry.tables.get("t"))[0]
         store = lake.key_store(index)
-        runs = lake.registry.runs(index)
+        runs = lake.registry.indexes.runs(index)
         before = memory()
         figures = {"open the key index ms": timed(lambda: store.refresh(runs))}
         figures["memory of the open key index MiB"] = memory() - before
@@ -236,8 +236,8 @@ def forget(store: KeyStore) -> None:
 
 def sizes(root: Path, files: int, keys: int) -> dict[str, float]:
     with needlepoint.open(root, history="off") as lake:
-        ask = lake.registry._database.read
-        index = lake.registry.indexes(lake.registry.table("t"))[0]
+        ask = lake.registry.database.read
+        index = lake.registry.indexes.of(lake.registry.tables.get("t"))[0]
         registry = (lake.store / "registry.db").stat().st_size
         cards = ask("SELECT sum(length(card)) FROM cards")[0][0]
         zones = ask("SELECT sum(length(zones)) FROM zones")[0][0]

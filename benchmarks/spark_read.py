@@ -31,7 +31,7 @@ Ask = Callable[[int], Any]  # a DataFrame for the number of a round
 
 
 def questions(session: Any, lake: needlepoint.Lake, rows: int) -> dict[str, dict[str, Ask]]:
-    location = lake.registry.table("product").location
+    location = lake.registry.tables.get("product").location
     loaded = session.read.parquet(location)
 
     def ids(number: int, count: int) -> list[int]:
@@ -86,7 +86,7 @@ def main() -> None:
     session = needle_spark.session(memory="4g")
     rows = []
     with needlepoint.open(root) as lake:
-        if not lake.registry.indexes(lake.registry.table("product")):
+        if not lake.registry.indexes.of(lake.registry.tables.get("product")):
             lake.create_index("product", "product_id")
         for title, contenders in questions(session, lake, arguments.rows).items():
             times = in_turns(contenders, arguments.rounds)

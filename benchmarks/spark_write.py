@@ -62,7 +62,7 @@ def plain(session: Any, target: Path, rows: int, *, with_options: bool) -> float
 
 def one_round(session: Any, lake: needlepoint.Lake, root: Path, rows: int) -> tuple[dict[str, float], list[list[int]]]:
     """Seconds of each; and files, rows and bytes that each wrote."""
-    location = Path(lake.registry.table("product").location)
+    location = Path(lake.registry.tables.get("product").location)
     before = _files(location)
     published, indexed = ours(session, lake, rows)
     taken = {"needlepoint": indexed, "until published": published}

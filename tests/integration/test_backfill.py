@@ -117,7 +117,7 @@ def leftovers(lake: Lake) -> list[Path]:
 
 def levels(lake: Lake, name: str) -> tuple[int, bool]:
     """Files of a key index in RocksDB's level 0, and whether the lowest one has several."""
-    store: Any = lake.key_store(lake.registry.index(name))
+    store: Any = lake.key_store(lake.registry.indexes.get(name))
     with store._primary() as database:
         lowest = database.property_int_value("rocksdb.num-files-at-level6")
         return database.property_int_value("rocksdb.num-files-at-level0"), lowest > 1
@@ -330,9 +330,9 @@ def test_tasks_have_several_files_and_there_are_some_for_each_core(monkeypatch: 
 
 def test_one_build_of_a_table_at_a_time(tmp_path: Path, spark) -> None:
     with make_lake(tmp_path / "lake") as lake:
-        table = lake.registry.table("product")
+        table = lake.registry.tables.get("product")
         with (
-            sorted_runs.alone(lake.registry.turns, lake.store / "scratch" / f"backfill-{table.id}"),
+            sorted_runs.alone(lake.registry.locks, lake.store / "scratch" / f"backfill-{table.id}"),
             pytest.raises(needlepoint.UsageError, match="another process builds"),
         ):
             needle_spark.build(spark, lake, "product")

@@ -56,7 +56,7 @@ def forged(tmp_path: Path) -> list[Payload]:
 def misses(lake: needlepoint.Lake) -> list[str]:
     """Conditions that lose rows by an index of their own."""
     found = []
-    for index in lake.registry.indexes():
+    for index in lake.registry.indexes.all():
         query = f"SELECT id FROM item WHERE {CONDITIONS[index.column]} ORDER BY id"
         expected = lake.engine.sql(query, use_indexes=False).to_arrow()
         assert expected.num_rows

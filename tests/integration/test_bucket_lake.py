@@ -133,7 +133,7 @@ def test_batches_are_uploaded(lake: needlepoint.Lake, bucket: Bucket, server: Se
     assert len(found) == 3
     assert all(key.startswith("lake/product/year=202") and "/part-0000" in key for key in found)
     assert ids(lake) == list(range(30))
-    assert lake.registry.table("product").location == bucket.url("lake/product")
+    assert lake.registry.tables.get("product").location == bucket.url("lake/product")
     assert list((lake.store / "stage/product").iterdir()) == []
     lake.create_index("product", "product_id", build=False)
     start = len(server.asked)
@@ -333,7 +333,7 @@ def test_replaced_files_change_or_are_kept(lake: needlepoint.Lake, bucket: Bucke
 
 
 def _size_of_new(lake: needlepoint.Lake) -> int:
-    (file,) = lake.registry.files(lake.registry.table("product"))
+    (file,) = lake.registry.files.of(lake.registry.tables.get("product"))
     return file.identity.size
 
 
@@ -478,7 +478,7 @@ def test_orphans_in_the_bucket_are_swept_and_live_batches_are_not(
     assert lake.sweep().staging == 0  # which finishes the batch, and leaves what is young
     assert ids(lake) == list(range(40))
     assert publishing.sweep_prefixes(lake.root, lake.registry, now=True) == []  # whoever stages them is alive
-    lake.registry.turns.close()  # as when its process ends
+    lake.registry.locks.close()  # as when its process ends
     assert lake.sweep().staging == 0
     assert publishing.sweep_prefixes(lake.root, lake.registry, now=True) == [dropped, orphan]
     assert len(keys(bucket)) == 5
@@ -574,7 +574,7 @@ def test_rows_are_deleted_and_files_compacted_in_a_bucket(
         assert lake.expire("product", "product_id", 50).rows == 49
         left = [id for id in left if id >= 50 and id // 100 not in (1, 4)]
         assert ids(lake) == ids(other) == left
-        files = lake.registry.files(lake.registry.table("product"))
+        files = lake.registry.files.of(lake.registry.tables.get("product"))
         lake.delete_files("product", [f"{bucket.url('lake')}/product/{file.path}" for file in files])
         assert (ids(lake), ids(other), keys(bucket)) == ([], [], [])
 

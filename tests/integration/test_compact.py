@@ -385,6 +385,6 @@ def test_the_command(lake, monkeypatch) -> None:
     assert "dead entries" in run("sweep", "--now")
     assert "1,999 rows (0 files rewritten, 1 removed)" in run("drop-partition", "product", "year=2020", "--yes")
     assert "2,000 rows" in run("expire", "product", "--by", "year", "--before", "2022", "--dry-run")
-    (path,) = [file.path for file in lake.registry.files(lake.registry.table("product"))]
+    (path,) = [file.path for file in lake.registry.files.of(lake.registry.tables.get("product"))]
     assert "1 removed) deleted" in run("delete-files", "product", path, "--yes")
     assert lake.sql("SELECT count(*) AS n FROM product").rows() == [{"n": 0}]

@@ -79,10 +79,10 @@ def test_views_over_views_end_somewhere(tmp_path: Path) -> None:
         lake.create_table("t", str(tmp_path))
         lake.sql("CREATE VIEW v0 AS SELECT id FROM t WHERE id > 1")
         for number in range(1, MOST_VIEWS):
-            lake.engine._registry.create_view(f"v{number}", f"SELECT id FROM v{number - 1}")
+            lake.engine._registry.views.create(f"v{number}", f"SELECT id FROM v{number - 1}")
         last = f"v{MOST_VIEWS - 1}"
         assert lake.sql(f"SELECT id FROM {last} ORDER BY id").rows() == [{"id": 2}, {"id": 3}]
-        lake.engine._registry.create_view("one_more", f"SELECT id FROM {last}")
+        lake.engine._registry.views.create("one_more", f"SELECT id FROM {last}")
         with pytest.raises(SqlError, match=f"may be of {MOST_VIEWS}"):
             lake.sql("SELECT id FROM one_more")
 

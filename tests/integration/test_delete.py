@@ -37,7 +37,7 @@ def files(lake) -> list[Path]:
 
 
 def paths(lake) -> set[str]:
-    return {file.path for file in lake.registry.files(lake.registry.table("product"))}
+    return {file.path for file in lake.registry.files.of(lake.registry.tables.get("product"))}
 
 
 def test_rows_are_deleted_and_other_files_stay_as_they_are(lake) -> None:
@@ -372,7 +372,7 @@ def test_nothing_of_what_was_deleted_is_left(tmp_path: Path) -> None:
         assert _holding(tmp_path, secret) == []
         assert all(index.dead == 0 for index in lake.status().tables[0].indexes)
         packs = {path.name: path.stat().st_size for path in (lake.store / "indexes").rglob("*.pack")}
-        live = lake.registry.renewals.packed()
+        live = lake.registry.payloads.pack_entries()
         assert {name: sum(each.length for each in payloads) for (_, name), payloads in live.items()} == packs
         assert len(lake.sql("SELECT upc FROM product").rows()) == 2999
         for query in ("upc = 'U000001007'", "text_match(title, 'dairy') AND product_id = 1007"):
@@ -419,8 +419,8 @@ def _holding(root: Path, secret: str) -> list[str]:
 
 
 def test_tables_of_others_are_left_to_their_tools(lake) -> None:
-    table = lake.registry.table("product")
-    lake.registry.create_table("theirs", table.location, table.schema, table.partitions, format="delta")
+    table = lake.registry.tables.get("product")
+    lake.registry.tables.create("theirs", table.location, table.schema, table.partitions, format="delta")
     for ask in removals(lake, "theirs"):
         with pytest.raises(needlepoint.UsageError, match="table of Delta"):
             ask()
@@ -431,7 +431,7 @@ def test_tables_of_others_are_left_to_their_tools(lake) -> None:
 def test_an_index_that_begins_anew_while_it_is_swept_keeps_its_entries(lake, monkeypatch, read: bool) -> None:
     lake.create_index("product", "product_id")
     lake.delete("product", "product_id < 1000")
-    portions, new_id = sweep._portions, lake.registry.renewals.new_id
+    portions, new_id = sweep._portions, lake.registry.generations.reserve
 
     def meanwhile() -> None:
         monkeypatch.undo()
@@ -451,7 +451,7 @@ def test_an_index_that_begins_anew_while_it_is_swept_keeps_its_entries(lake, mon
     if read:
         monkeypatch.setattr(sweep, "_portions", after_reading)
     else:
-        monkeypatch.setattr(lake.registry.renewals, "new_id", before_reading)
+        monkeypatch.setattr(lake.registry.generations, "reserve", before_reading)
     assert lake.sweep(now=True).entries == 0
     assert len(ids(lake)) == 7010
     for id in (1000, 5000, 9003):

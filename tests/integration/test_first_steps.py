@@ -104,7 +104,7 @@ def test_create_table_of_a_pattern_that_means_the_directory(data: Path, tmp_path
     done = needle("create-table", "item", f"{data}/{pattern}", lake=tmp_path / "lake")
     assert done.stdout == "table item: 3 files, 30 rows\n"
     with needlepoint.open(tmp_path / "lake") as opened:
-        assert opened.registry.table("item").location == str(data)
+        assert opened.registry.tables.get("item").location == str(data)
 
 
 def test_create_table_of_a_pattern_of_partitions(tmp_path: Path) -> None:
@@ -261,9 +261,9 @@ def test_an_interrupted_create_index_says_what_it_leaves(lake: Path) -> None:
     command = [*console_script(), "--lake", str(lake), "create-index", "item", "title", "--kind", "distinct", "--embed"]
     with needlepoint.open(lake) as opened:
         # Embedding waits for whoever takes files out of the table.
-        with opened.registry.turns.of_remover(opened.registry.table("item")):
+        with opened.registry.locks.exclusive(opened.registry.tables.get("item")):
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            while len(opened.registry.indexes()) < 2 and process.poll() is None:
+            while len(opened.registry.indexes.all()) < 2 and process.poll() is None:
                 time.sleep(0.05)
             time.sleep(1.0)
             process.send_signal(signal.SIGINT)

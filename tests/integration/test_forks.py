@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import needlepoint
-from needlepoint.tables.locks import Turns
+from needlepoint.tables.locks import TableLocks
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -127,10 +127,10 @@ def test_a_child_that_only_ends_changes_nothing(root: Path, end: str) -> None:
         assert in_child(lambda: exec("{end}", globals())) == 7
         assert files() == before
         assert Path(secondary).is_dir()
-        assert lake.registry.turns.is_claimed(claimed.name)
+        assert lake.registry.locks.is_claimed(claimed.name)
         is_whole(lake)
         lake.history.flush()
-        table = lake.registry.table("t")
+        table = lake.registry.tables.get("t")
         assert sum(each.sums.times for each in lake.history.asked(table.id)) == 8
         lake.close()
         assert not Path(secondary).exists()
@@ -144,7 +144,7 @@ def test_an_index_that_is_open_for_writing(root: Path) -> None:
         root,
         """
         lake = needlepoint.open(root)
-        (index,) = [each for each in lake.registry.indexes() if each.kind == "key"]
+        (index,) = [each for each in lake.registry.indexes.all() if each.kind == "key"]
         with lake.key_store(index)._primary() as database:
             database[b"x" * 30] = b""
             assert in_child(lambda: None) == 7
@@ -204,8 +204,8 @@ def test_locks_end_with_the_process_that_took_them(root: Path) -> None:
     """A child has the files of its parent's locks open, and would keep them locked for as long as it lives."""
     code = """
         lake = needlepoint.open(root)
-        lake.registry.turns.claim("mine")
-        with lake.registry.turns.of_writer(lake.registry.table("t")):
+        lake.registry.locks.claim("mine")
+        with lake.registry.locks.shared(lake.registry.tables.get("t")):
             child = os.fork()
             if child == 0:
                 time.sleep(100)
@@ -219,7 +219,7 @@ def test_locks_end_with_the_process_that_took_them(root: Path) -> None:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         try:
-            turns = Turns(root / ".needlepoint" / "turns")
+            turns = TableLocks(root / ".needlepoint" / "turns")
             assert turns.is_claimed("mine")
             parent.kill()
             parent.wait()
@@ -228,7 +228,7 @@ def test_locks_end_with_the_process_that_took_them(root: Path) -> None:
             while turns.is_claimed("mine") and time.monotonic() < deadline:
                 time.sleep(0.05)
             assert not turns.is_claimed("mine")
-            with needlepoint.open(root) as lake, turns.of_remover(lake.registry.table("t")):
+            with needlepoint.open(root) as lake, turns.exclusive(lake.registry.tables.get("t")):
                 pass
         finally:
             os.kill(child, signal.SIGKILL)

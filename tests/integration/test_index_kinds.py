@@ -195,9 +195,9 @@ def test_an_index_that_lost_its_pack_costs_time_only(tmp_path: Path) -> None:
 def test_a_damaged_payload_costs_time_only(tmp_path: Path, embed: bool) -> None:
     with opened(tmp_path) as lake:
         name = lake.create_index("item", "brand", kind="distinct", embed=embed)
-        index = lake.registry.index(name)
-        for id, place in lake.registry.places(index).items():
-            file = next(file for file in lake.registry.files(lake.registry.table("item")) if file.id == id)
+        index = lake.registry.indexes.get(name)
+        for id, place in lake.registry.payloads.places(index).items():
+            file = next(file for file in lake.registry.files.of(lake.registry.tables.get("item")) if file.id == id)
             path = tmp_path / "item" / file.path
             if place.pack:
                 path = tmp_path / ".needlepoint/indexes" / str(index.id) / place.pack
@@ -225,8 +225,8 @@ def test_verify_names_an_index_that_lies(tmp_path: Path) -> None:
         assert report.differences == ()
         assert {check.index for check in report.checks} == {"item_brand_distinct", "item_id_key"}
         # The payload of one file is taken for that of another, which has other brands.
-        index = lake.registry.index("item_brand_distinct")
-        places = lake.registry.places(index)
+        index = lake.registry.indexes.get("item_brand_distinct")
+        places = lake.registry.payloads.places(index)
         last, first = max(places), min(places)
         with sqlite3.connect(tmp_path / ".needlepoint/registry.db") as connection:
             connection.execute(

@@ -134,7 +134,7 @@ def test_columns_that_cannot_be_indexed_are_refused(tmp_path: Path, column: str,
         lake.create_table("t")
         with pytest.raises(needlepoint.UsageError, match=message):
             lake.create_index("t", column)
-        assert lake.registry.indexes() == []
+        assert lake.registry.indexes.all() == []
         assert not list((lake.store / "indexes").glob("*"))
 
 
@@ -188,7 +188,7 @@ def test_files_that_disagree_are_named(tmp_path: Path) -> None:
         write(pa.table({"id": ["x"]}), tmp_path / "lake/t/b.parquet")
         with pytest.raises(needlepoint.SchemaConflict):
             lake.sync()
-        assert len(lake.registry.files(lake.registry.table("t"))) == 1
+        assert len(lake.registry.files.of(lake.registry.tables.get("t"))) == 1
 
 
 def test_empty_files_and_directories(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ ITS_ROW = [{"upc": "U000004321"}]
 def begin_anew(root: Path) -> None:
     """What `needle rebuild` begins with, in another process."""
     with needlepoint.open(root) as other:
-        for index in other.registry.indexes():
+        for index in other.registry.indexes.all():
             other.index_stores.replace_index(index)
 
 
@@ -265,7 +265,7 @@ def test_a_build_leaves_nothing_in_an_index_that_began_anew(
         lake.create_table("product")
         lake.create_index("product", "product_id", build=False)
         lake.create_index("product", "upc", kind="bloom", build=False)
-        before = {index.id for index in lake.registry.indexes()}
+        before = {index.id for index in lake.registry.indexes.all()}
         commit = lake.registry.commit_artifacts
 
         def busy(files, runs, *more):
@@ -279,7 +279,7 @@ def test_a_build_leaves_nothing_in_an_index_that_began_anew(
 
         monkeypatch.setattr(lake.registry, "commit_artifacts", busy)
         lake.build("product", pool=pool)
-        after = {index.id for index in lake.registry.indexes()}
+        after = {index.id for index in lake.registry.indexes.all()}
         assert not before & after
         assert is_found_by_page(lake)  # built once more
         assert lake.verify("product").differences == ()
@@ -315,7 +315,7 @@ def test_what_is_lost_while_files_are_read_is_built_again(tmp_path: Path, monkey
         lake.create_table("product")
         name = lake.create_index("product", "product_id")
         write(products(8000, 100), tmp_path / "product/year=2021/p4.parquet")
-        damaged = lake.registry.index(name)
+        damaged = lake.registry.indexes.get(name)
         build = run.build
 
         def lose(task, directory):
@@ -326,9 +326,9 @@ def test_what_is_lost_while_files_are_read_is_built_again(tmp_path: Path, monkey
 
         monkeypatch.setattr(run, "build", lose)
         lake.sync()
-        index = lake.registry.index(name)
+        index = lake.registry.indexes.get(name)
         assert index.id != damaged.id
-        assert lake.registry.entries(index) == (5, 8100)
+        assert lake.registry.indexes.coverage(index) == (5, 8100)
         assert is_found_by_page(lake)
 
 
@@ -337,12 +337,12 @@ def test_a_damaged_index_is_begun_anew_once(tmp_path: Path) -> None:
     with needlepoint.open(tmp_path) as lake, needlepoint.open(tmp_path) as other:
         lake.create_table("product")
         name = lake.create_index("product", "product_id")
-        damaged = lake.registry.index(name)
+        damaged = lake.registry.indexes.get(name)
         other.index_stores.replace_index(damaged)
         other.sync()
-        found = lake.registry.index(name)
+        found = lake.registry.indexes.get(name)
         lake.index_stores.replace_index(damaged)  # the same thing found a little later
-        assert lake.registry.index(name) == found
+        assert lake.registry.indexes.get(name) == found
         assert is_found_by_page(lake)
         assert list(lake.index_stores._open) == [found.id]  # and holds nothing of the old one
 
@@ -391,7 +391,7 @@ def test_scratch_of_a_build_that_takes_days_stays(tmp_path: Path) -> None:
     with needlepoint.open(tmp_path) as lake:
         lake.create_table("product")
         long_ago = 1e9
-        lake.registry.turns.claim("alive")
+        lake.registry.locks.claim("alive")
         for name, written in (("alive", long_ago), ("busy", None), ("killed", long_ago)):
             run = lake.store / "scratch" / name / "0" / "run.sst"
             run.parent.mkdir(parents=True)

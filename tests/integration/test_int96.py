@@ -209,7 +209,7 @@ def test_a_table_that_took_it_for_nanoseconds(tmp_path: Path, kind: str) -> None
     connection.close()
     for way in WAYS:
         with needlepoint.open(tmp_path, access=way) as lake:
-            assert lake.registry.table("t").mixed == {"a"}
+            assert lake.registry.tables.get("t").mixed == {"a"}
             assert lake.sql("SELECT a FROM t").to_arrow().schema.field("a").type == pa.timestamp("ns")
             assert ids(lake, "a = '2024-01-01T00:00:00.000007'") == [7]
             assert ids(lake, "a < '2024-01-01T00:00:00.000001001'") == [0, 1]

@@ -400,7 +400,7 @@ def test_an_index_built_anew_elsewhere_is_taken_up(lake) -> None:
     query = "SELECT upc FROM product WHERE product_id = 4321"
     lake.sql(query)
     with needlepoint.open(lake.root) as other:
-        index = other.registry.indexes()[0]
+        index = other.registry.indexes.all()[0]
         other.index_stores.replace_index(index)
         other.sync()
     result = lake.sql(query)

@@ -113,7 +113,7 @@ def test_answers_are_those_of_the_same_files_on_disk(still_lake: needlepoint.Lak
 def test_everything_else_works_as_on_a_directory(lake: needlepoint.Lake, bucket: Bucket) -> None:
     table = lake.table("product")
     assert table.get(product_id=1234, columns=["upc", "year"]).rows() == [{"upc": "U000001234", "year": 2020}]
-    assert lake.registry.table("product").location == bucket.url("lake/product")
+    assert lake.registry.tables.get("product").location == bucket.url("lake/product")
     found = next(each for each in lake.status().tables if each.name == "product")
     assert (found.files, found.indexed, found.unknown, found.rows) == (4, 4, 0, 4 * ROWS)
     report = lake.explain("SELECT title FROM product WHERE product_id = 5")

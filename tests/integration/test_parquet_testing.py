@@ -156,8 +156,8 @@ def corrected(table: pa.Table, known: dict[int, int]) -> pa.Table:
 
 def indexed(lake: Lake, kind: str | None) -> None:
     """Only indexes of this kind, of all columns that can have one."""
-    table = lake.registry.table("t")
-    for index in lake.registry.indexes(table):
+    table = lake.registry.tables.get("t")
+    for index in lake.registry.indexes.of(table):
         lake.drop_index(index.name)
     for column in table.schema.names[:MOST_COLUMNS] if kind else ():
         try:
@@ -240,11 +240,11 @@ for access in ("pages", "scan"):
     with needlepoint.open(sys.argv[1], access=access) as lake:
         if access == "pages":
             attempt("create-table", lambda: lake.create_table("t"))
-        if not lake.registry.tables():
+        if not lake.registry.tables.all():
             break
-        columns = lake.registry.table("t").schema.names[:6]
+        columns = lake.registry.tables.get("t").schema.names[:6]
         for column in columns if access == "pages" else ():
-            if not any(letter in str(lake.registry.table("t").schema.field(column).type) for letter in "<["):
+            if not any(letter in str(lake.registry.tables.get("t").schema.field(column).type) for letter in "<["):
                 attempt("create-index", lambda: lake.create_index("t", column))
         name = columns[0].replace('"', '""')
         for query in ("SELECT * FROM t", f'SELECT * FROM t WHERE "{name}" IS NOT NULL', "SELECT count(*) FROM t"):

@@ -34,7 +34,7 @@ def test_a_column_stays_a_string_when_only_numbers_are_left(tmp_path: Path, sync
             lake.sync("t")
         assert values(lake) == ["1", "2"]
         assert lake.sql("SELECT id FROM t WHERE p = '1'").rows() == [{"id": 0}]
-        assert lake.registry.table("t").schema.field("p").type == pa.string()
+        assert lake.registry.tables.get("t").schema.field("p").type == pa.string()
 
 
 @pytest.mark.parametrize(("first", "type"), [("p=1", pa.int64()), ("p=2024-02-29", pa.date32())])
@@ -47,7 +47,7 @@ def test_a_column_keeps_its_type_when_only_null_is_left(tmp_path: Path, first: s
         put(location, "p=__HIVE_DEFAULT_PARTITION__")
         assert values(lake) == [None]
         lake.sync("t")
-        assert lake.registry.table("t").schema.field("p").type == type
+        assert lake.registry.tables.get("t").schema.field("p").type == type
 
 
 def test_a_column_becomes_a_string_when_a_value_needs_it(tmp_path: Path) -> None:

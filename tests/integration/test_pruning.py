@@ -238,10 +238,12 @@ def test_explain_says_what_is_wrong_with_a_file_without_a_card(tmp_path: Path) -
         pq.write_table(pa.table({"id": [1]}), tmp_path / f"t/{name}.parquet")
     with needlepoint.open(tmp_path) as lake:
         lake.create_table("t")
-        table = lake.registry.table("t")
-        with lake.registry._change() as connection:
+        table = lake.registry.tables.get("t")
+        with lake.registry.database.change() as connection:
             connection.execute("DELETE FROM cards")
-        lake.registry.note_problems({file.id: "its pages are encrypted" for file in lake.registry.files(table)})
+        lake.registry.files.note_problems(
+            {file.id: "its pages are encrypted" for file in lake.registry.files.of(table)}
+        )
         found, _ = ask(lake, "SELECT id FROM t WHERE id = 1")
         assert found.num_rows == 2
         assert "read whole: 2 without a card: its pages are encrypted" in str(lake.explain("SELECT id FROM t"))

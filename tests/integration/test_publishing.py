@@ -41,7 +41,7 @@ def test_the_first_batch_makes_the_table(lake) -> None:
     batch = publish(lake, "one", 0)
     assert batch.state == "announced"
     assert ids(lake) == list(range(30))
-    assert lake.registry.table("product").partitions == ("year",)
+    assert lake.registry.tables.get("product").partitions == ("year",)
     assert not any((lake.store / "stage" / "product").iterdir())
     names = [path.name for path in (lake.root / "product").rglob("*.parquet")]
     assert len(set(names)) == 3
@@ -156,7 +156,7 @@ def test_a_conflicting_schema_is_refused_and_leaves_nothing(lake) -> None:
     with pytest.raises(needlepoint.SchemaConflict, match="partitioned by"):
         lake.publish("product", staged(staging, {"x.parquet": products(100, 5)}), staging, "three")
     assert ids(lake) == list(range(30))
-    assert lake.registry.batches.get(lake.registry.table("product"), "two") is None
+    assert lake.registry.batches.get(lake.registry.tables.get("product"), "two") is None
 
 
 def test_a_batch_on_its_way_is_not_seen_by_half(lake, monkeypatch) -> None:
@@ -232,7 +232,7 @@ def test_orphans_in_staging_are_swept_and_live_batches_are_not(lake, monkeypatch
     monkeypatch.undo()
     with needlepoint.open(lake.root, refresh=0) as other:
         assert publishing.sweep_staging(lake.store, other.registry, now=True) == []  # whoever stages it is alive
-        lake.registry.turns.close()  # as when its process ends
+        lake.registry.locks.close()  # as when its process ends
         assert publishing.sweep_staging(lake.store, other.registry) == []  # it is young
         assert publishing.sweep_staging(lake.store, other.registry, now=True) == [orphan]
         assert publishing.sweep_staging(lake.store, other.registry, now=True) == []
@@ -361,17 +361,17 @@ def test_first_batches_at_once_make_one_table(lake) -> None:
 
 def test_columns_that_two_writers_add_at_once_both_stay(lake) -> None:
     publish(lake, "one", 0)
-    stale = lake.registry.table("product")
+    stale = lake.registry.tables.get("product")
     for column in ("a", "b"):
         wider = stale.schema.insert(0, pa.field(column, pa.int64()))
-        lake.registry.widen_schema(stale, wider)
-    assert {"a", "b"} <= set(lake.registry.table("product").schema.names)
+        lake.registry.tables.widen_schema(stale, wider)
+    assert {"a", "b"} <= set(lake.registry.tables.get("product").schema.names)
 
 
 def swap(lake, batch: str | None = None, *, first: int = 500, keep: float = 0.0, old=None) -> object:
     """Ten new rows in the place of all files there are."""
-    table = lake.registry.table("product")
-    removed = lake.registry.files(table) if old is None else old
+    table = lake.registry.tables.get("product")
+    removed = lake.registry.files.of(table) if old is None else old
     staging = lake.staging("product")
     files = staged(staging, {"year=2020/x.parquet": products(first, 10)})
     return lake.publish("product", files, staging, batch, removed=removed, keep=keep)
@@ -447,7 +447,7 @@ def test_replaced_files_are_kept_for_as_long_as_is_asked(lake) -> None:
     assert ids(lake) == list(range(500, 510))
     assert len(list((lake.root / "product").rglob("*.parquet"))) == 4
     old = sorted(path for path in (lake.root / "product").rglob("*.parquet"))
-    with lake.registry._change() as connection:
+    with lake.registry.database.change() as connection:
         connection.execute("UPDATE batches SET keep_until = 1")
     # Whoever writes another file in the place of one keeps it.
     kept = next(path for path in old if "year=2021" in str(path))
@@ -459,7 +459,7 @@ def test_replaced_files_are_kept_for_as_long_as_is_asked(lake) -> None:
 
 def test_what_changes_meanwhile_is_not_replaced(lake) -> None:
     publish(lake, "one", 0)
-    old = lake.registry.files(lake.registry.table("product"))
+    old = lake.registry.files.of(lake.registry.tables.get("product"))
     swap(lake, "two")
     with pytest.raises(needlepoint.TableChanged, match="do it again"):
         swap(lake, "three", first=900, old=old)
@@ -471,7 +471,7 @@ def test_what_changes_meanwhile_is_not_replaced(lake) -> None:
         swap(lake, "four", first=900)
     assert ids(lake) == list(range(600, 620))
     assert len(list((lake.root / "product").rglob("*.parquet"))) == 1
-    assert lake.registry.batches.get(lake.registry.table("product"), "four") is None
+    assert lake.registry.batches.get(lake.registry.tables.get("product"), "four") is None
     lake.sync()
     swap(lake, "four", first=900)
     assert ids(lake) == list(range(900, 910))
@@ -557,7 +557,7 @@ def test_who_finds_his_batch_abandoned_is_told(lake, monkeypatch) -> None:
     with pytest.raises((needlepoint.TableChanged, needlepoint.StoreError)):
         swap(lake, "two")
     assert ids(lake) == list(range(30))
-    assert lake.registry.batches.unfinished(lake.registry.table("product")) == []
+    assert lake.registry.batches.unfinished(lake.registry.tables.get("product")) == []
 
 
 @pytest.mark.parametrize("stop", ["_remove_target", "remove_directory"])
@@ -568,7 +568,7 @@ def test_a_crash_while_a_batch_is_abandoned_leaves_the_old_files(lake, monkeypat
 
     def touched(source: str, target: str) -> None:
         original(source, target)
-        with lake.registry._change() as connection:  # as a sync does that finds another version
+        with lake.registry.database.change() as connection:  # as a sync does that finds another version
             connection.execute("UPDATE files SET id = id + 1000 WHERE path LIKE 'year=2021%'")
 
     def crash(*_):
@@ -584,7 +584,7 @@ def test_a_crash_while_a_batch_is_abandoned_leaves_the_old_files(lake, monkeypat
     lake.sync()
     assert ids(lake) == list(range(30))
     assert len(list((lake.root / "product").rglob("*.parquet"))) == 3
-    assert lake.registry.batches.unfinished(lake.registry.table("product")) == []
+    assert lake.registry.batches.unfinished(lake.registry.tables.get("product")) == []
 
 
 def test_a_file_that_no_sync_has_seen_is_not_replaced(lake) -> None:
@@ -627,12 +627,12 @@ def test_what_is_embedded_in_a_file_that_is_replaced_does_not_bring_it_back(lake
 
 def test_a_file_that_is_kept_for_others_is_not_taken_in_by_a_slow_sync(lake) -> None:
     publish(lake, "one", 0)
-    table = lake.registry.table("product")
-    found = lake.registry.files(table)
+    table = lake.registry.tables.get("product")
+    found = lake.registry.files.of(table)
     swap(lake, "two", keep=3600)
-    lake.registry.replace_files(table, found, [])  # which another process found before
+    lake.registry.files.replace(table, found, [])  # which another process found before
     assert ids(lake) == list(range(500, 510))
-    assert [file.rows for file in lake.registry.files(table)] == [10]
+    assert [file.rows for file in lake.registry.files.of(table)] == [10]
 
 
 @pytest.mark.parametrize("stop", ["commit", "put", "remove", ""])
@@ -669,7 +669,7 @@ def test_a_table_whose_batches_cannot_be_finished_is_not_dropped(lake, monkeypat
         with pytest.raises(needlepoint.StoreError, match=r"'product' is not dropped: .*batch 'two'.*drop it again"):
             lake.drop_table("product")
     with pytest.raises(needlepoint.TableChanged, match=r"batch 'two' .* not finished"):
-        lake.registry.drop_table("product")  # which another process began since
+        lake.registry.tables.drop("product")  # which another process began since
     assert ids(lake) == list(range(500, 510))
     lake.drop_table("product")
     assert lake.tables() == []
@@ -679,7 +679,7 @@ def test_a_table_is_not_dropped_while_indexes_are_put_into_its_files(lake, monke
     publish(lake, "one", 0)
     monkeypatch.setattr(locks, "LONGEST_WAIT", 0.2)
     with (
-        lake.registry.turns.of_writer(lake.registry.table("product")),
+        lake.registry.locks.shared(lake.registry.tables.get("product")),
         pytest.raises(needlepoint.StoreError, match=r"'product' is not dropped: .*embedding"),
     ):
         lake.drop_table("product")
@@ -732,6 +732,6 @@ def test_tables_behind_a_symbolic_link_share_their_files(lake) -> None:
     publish(lake, "one", 0)
     link = lake.root / "link"
     link.symlink_to(lake.root / "product")
-    lake.registry.create_table("link", str(link), lake.registry.table("product").schema, ("year",))
+    lake.registry.tables.create("link", str(link), lake.registry.tables.get("product").schema, ("year",))
     with pytest.raises(needlepoint.UsageError, match="are files of table 'link' too"):
         swap(lake, "two")

@@ -186,7 +186,7 @@ def test_no_room_for_copies(lake: needlepoint.Lake, monkeypatch: pytest.MonkeyPa
     """Then files are read by path, and checked afterwards."""
     monkeypatch.setattr(held, "DESCRIPTORS", "/dev/fd")
     monkeypatch.setattr(held_files, "MOST_COPIED", 1)
-    tries = Tries(lambda: None, str(lake.store), lake.registry.turns)
+    tries = Tries(lambda: None, str(lake.store), lake.registry.locks)
     state = lake.engine.state("t")
     tries._restless_until = float("inf")
     scan = tries.run(lambda _: lake.engine.plan_scan(state, everything(["id"])))
@@ -196,7 +196,7 @@ def test_no_room_for_copies(lake: needlepoint.Lake, monkeypatch: pytest.MonkeyPa
 
 @contextmanager
 def trying(lake: needlepoint.Lake) -> Iterator[None]:
-    with Holder(str(lake.store), lake.registry.turns) as holder, holder.trying(1):
+    with Holder(str(lake.store), lake.registry.locks) as holder, holder.trying(1):
         yield
 
 

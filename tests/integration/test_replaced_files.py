@@ -179,14 +179,14 @@ def restored(root: Path) -> None:
 @pytest.mark.parametrize("touch", [chmod, linked, moved_away_and_back, restored])
 def test_what_leaves_the_content_alone_costs_no_index(root: Path, touch: Callable[[Path], None]) -> None:
     with needlepoint.open(root / "lake") as lake:
-        before = {file.path: file for file in lake.registry.files(lake.registry.table("t"))}
+        before = {file.path: file for file in lake.registry.files.of(lake.registry.tables.get("t"))}
     touch(root)
     with needlepoint.open(root / "lake") as lake:
         assert ids(lake, "id = 155") == [155]
         assert lake.explain("SELECT * FROM t WHERE id = 155").tables[0].page_read_files == 1
         (report,) = lake.sync("t")
         assert (report.added, report.changed, report.removed, report.indexed, report.failures) == (0, 0, 0, 0, ())
-        after = {file.path: file for file in lake.registry.files(lake.registry.table("t"))}
+        after = {file.path: file for file in lake.registry.files.of(lake.registry.tables.get("t"))}
         assert {path: file.id for path, file in after.items()} == {path: file.id for path, file in before.items()}
         now = (root / "lake/t/a.parquet").stat()
         assert after["a.parquet"].identity.ctime_ns == now.st_ctime_ns  # so the next process does not look again
@@ -205,10 +205,10 @@ def test_a_file_that_nothing_indexed_yet_can_be_touched(root: Path) -> None:
         staging = lake.staging("p")
         lake.publish("p", staged(staging, {"x.parquet": products(0, 10)}), staging)
         (path,) = (root / "lake/p").glob("*.parquet")
-        (before,) = lake.registry.files(lake.registry.table("p"))
+        (before,) = lake.registry.files.of(lake.registry.tables.get("p"))
         path.chmod(0o600)
-        assert lake.indexer.catch_up(lake.registry.table("p")) == BuildResult(1)
-        (after,) = lake.registry.files(lake.registry.table("p"))
+        assert lake.indexer.catch_up(lake.registry.tables.get("p")) == BuildResult(1)
+        (after,) = lake.registry.files.of(lake.registry.tables.get("p"))
         assert (after.id, after.has_card) == (before.id, True)
 
 

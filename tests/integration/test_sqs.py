@@ -113,7 +113,9 @@ def test_replaced_and_removed_objects(lake, bucket: Bucket, queue: str, server: 
     assert server.listings(start) == []
     assert found(lake, 3010) == (["U000003010"], 1, 0)
     assert found(lake, 1234)[0] == found(lake, 7)[0] == []
-    assert [file.path for file in lake.registry.files(lake.registry.table("product"))] == ["year=2021/p1.parquet"]
+    assert [file.path for file in lake.registry.files.of(lake.registry.tables.get("product"))] == [
+        "year=2021/p1.parquet"
+    ]
     assert nothing_left(lake)
 
 
@@ -269,7 +271,7 @@ def test_events_of_others_about_a_bucket_are_looked_at_too(lake, bucket: Bucket,
     bucket.delete("lake/product/year=2021/p1.parquet")
     lake.queue.put(Event("product", "b2", removed=("year=2021/p1.parquet",)).to_json())
     follow(lake)
-    assert len(lake.registry.files(lake.registry.table("product"))) == 1
+    assert len(lake.registry.files.of(lake.registry.tables.get("product"))) == 1
 
 
 def test_a_batch_of_very_many_files_is_announced_in_parts(lake) -> None:

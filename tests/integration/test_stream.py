@@ -188,7 +188,7 @@ def test_an_empty_batch_is_nothing(lake, spark, tmp_path: Path) -> None:
     feed(tmp_path, 2)
     some(2 * ROWS).awaitTermination()
     assert ids(lake) == list(range(2 * ROWS, 3 * ROWS))
-    assert len(lake.registry.files(lake.registry.table("feed"))) == FILES_A_BATCH
+    assert len(lake.registry.files.of(lake.registry.tables.get("feed"))) == FILES_A_BATCH
     assert list((lake.store / "stage/feed").iterdir()) == []
 
 

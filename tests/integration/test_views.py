@@ -50,8 +50,8 @@ def test_views_that_would_name_themselves_are_refused(lake: Lake) -> None:
 
 
 def test_views_that_two_processes_made_of_each_other(lake: Lake) -> None:
-    lake.registry.create_view("a", "SELECT id FROM b")
-    lake.registry.create_view("b", "SELECT id FROM a")
+    lake.registry.views.create("a", "SELECT id FROM b")
+    lake.registry.views.create("b", "SELECT id FROM a")
     for view in ("a", "b"):
         with pytest.raises(SqlError, match=r"views a, b are made of each other.*DROP VIEW"):
             lake.sql(f"SELECT * FROM {view}")
@@ -81,8 +81,8 @@ def test_a_broken_view_is_told_only_where_it_is_used(lake: Lake, tmp_path: Path)
 
 def test_a_view_over_many_views_costs_one_plan_each(lake: Lake) -> None:
     """In any order of creation."""
-    lake.registry.create_view("v9", "SELECT id FROM v8")
+    lake.registry.views.create("v9", "SELECT id FROM v8")
     for number in range(8, 0, -1):
-        lake.registry.create_view(f"v{number}", f"SELECT id FROM v{number - 1}")
-    lake.registry.create_view("v0", "SELECT id FROM item WHERE id = 5")
+        lake.registry.views.create(f"v{number}", f"SELECT id FROM v{number - 1}")
+    lake.registry.views.create("v0", "SELECT id FROM item WHERE id = 5")
     assert lake.sql("SELECT * FROM v9").rows() == [{"id": 5}]

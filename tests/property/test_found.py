@@ -323,7 +323,9 @@ def test_null_among_many_integer_partitions(root: Path, lake: Lake) -> None:
 def test_half_a_batch_among_many_partitions(root: Path, lake: Lake) -> None:
     partitioned(root, lake, [str(number) for number in range(17)])
     move = Move(str(root / "stage" / "a.parquet"), "p=0/part-0.parquet", 2)
-    lake.registry.batches.begin(Batch(lake.registry.table("t").id, "b", "publishing", str(root / "stage"), (move,)))
+    lake.registry.batches.begin(
+        Batch(lake.registry.tables.get("t").id, "b", "publishing", str(root / "stage"), (move,))
+    )
     write(root, move.target, i=[3, 4])
     assert lake.sql("SELECT count(p) AS n FROM t").rows() == [{"n": 34}]
 

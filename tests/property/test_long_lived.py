@@ -144,7 +144,7 @@ class World:
             self.all_known()
 
     def drop_index(self) -> None:
-        known = self.lake.registry.indexes(self.lake.registry.table("t"))
+        known = self.lake.registry.indexes.of(self.lake.registry.tables.get("t"))
         if known:
             self.lake.drop_index(self.random.choice(known).name, strip=self.random.random() < 0.3)
 

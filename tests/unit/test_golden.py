@@ -20,7 +20,8 @@ from needlepoint.objects import Identity
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.predicate import Bounds
 from needlepoint.tables.model import File, Place, Removal
-from needlepoint.tables.registry.registry import FileArtifact, Registry
+from needlepoint.tables.registry.artifacts import FileArtifact
+from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.snapshots import on_their_way
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -56,39 +57,39 @@ def test_zone_maps(column: str) -> None:
 def test_registry(tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "registry-2.db", tmp_path / "registry.db")
     registry = Registry(tmp_path, tmp_path)
-    (table,) = registry.tables()
-    (file,) = registry.files(table)
+    (table,) = registry.tables.all()
+    (file,) = registry.files.of(table)
     assert (table.name, file.path, file.rows, file.pages) == ("t", "a.parquet", 10, 20)
-    assert dict(registry.bounds(table, "id")) == {file.id: Bounds(0, 9, 0, 10)}
-    assert FileCard.from_bytes(registry.card(file.id) or b"").num_rows == 10
+    assert dict(registry.files.bounds(table, "id")) == {file.id: Bounds(0, 9, 0, 10)}
+    assert FileCard.from_bytes(registry.files.card(file.id) or b"").num_rows == 10
     registry.close()
 
 
 def test_registry_with_units(tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "registry-3.db", tmp_path / "registry.db")
     registry = Registry(tmp_path, tmp_path)
-    (table,) = registry.tables()
-    both, index = registry.indexes(table)
-    coarse, fine = registry.files(table)
+    (table,) = registry.tables.all()
+    both, index = registry.indexes.of(table)
+    coarse, fine = registry.files.of(table)
     assert (coarse.id, fine.id) == (1, 2)
     assert table.mixed == {"at"}
-    assert dict(registry.bounds(table, "id")) == {1: Bounds(0, 9, 0, 10), 2: Bounds(10, 19, 0, 10)}
-    assert dict(registry.bounds(table, "at")) == {1: Bounds(1000, 2000, 0, 10), 2: Bounds(1, 2, 0, 10)}
+    assert dict(registry.files.bounds(table, "id")) == {1: Bounds(0, 9, 0, 10), 2: Bounds(10, 19, 0, 10)}
+    assert dict(registry.files.bounds(table, "at")) == {1: Bounds(1000, 2000, 0, 10), 2: Bounds(1, 2, 0, 10)}
     zones = (GOLDEN / "zones-id.npfc").read_bytes()
-    assert registry.zones([1, 2], "at") == {1: (zones, "us"), 2: (zones, "ns")}
-    assert (coarse.indexed, registry.runs(index)) == ({index.id, both.id}, ["run"])
-    assert (registry.entries(index), registry.entries(both)) == ((1, 10), (1, 7))
+    assert registry.files.zones([1, 2], "at") == {1: (zones, "us"), 2: (zones, "ns")}
+    assert (coarse.indexed, registry.indexes.runs(index)) == ({index.id, both.id}, ["run"])
+    assert (registry.indexes.coverage(index), registry.indexes.coverage(both)) == ((1, 10), (1, 7))
     assert (both.columns, both.kind, both.embed, both.options) == (("id", "at"), "bloom", True, '{"fpp": 0.02}')
-    assert registry.places(both) == {1: Place("a.pack", 4, 100, "zstd", 300, "abc", 1)}
+    assert registry.payloads.places(both) == {1: Place("a.pack", 4, 100, "zstd", 300, "abc", 1)}
     registry.close()
 
 
 def test_registry_with_removals(tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "registry-4.db", tmp_path / "registry.db")
     registry = Registry(tmp_path, tmp_path)
-    (table,) = registry.tables()
+    (table,) = registry.tables.all()
     assert (table.name, table.format, table.partitions) == ("t", "parquet", ("year",))
-    (file,) = registry.files(table)
+    (file,) = registry.files.of(table)
     assert (file.id, file.path) == (2, "year=2020/b.parquet")
     (batch,) = registry.batches.unfinished(table)
     assert (batch.batch, batch.state, batch.staging, batch.keep_until) == ("swap", "removing", "stage/x", 5e9)
@@ -103,22 +104,22 @@ def test_registry_with_removals(tmp_path: Path) -> None:
 def test_registry_with_changes(tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "registry-5.db", tmp_path / "registry.db")
     registry = Registry(tmp_path, tmp_path)
-    (table,) = registry.tables()
-    assert [file.path for file in registry.files(table)] == ["a.parquet", "c.parquet"]
-    assert (registry.sequence(), registry.changed(table, 5)) == (6, [2, 3])
-    assert registry.embedded([2, 3]) == {}  # nothing is known of who embedded what
-    files = registry.files(table)
+    (table,) = registry.tables.all()
+    assert [file.path for file in registry.files.of(table)] == ["a.parquet", "c.parquet"]
+    assert (registry.sequence(), registry.files.changed(table, 5)) == (6, [2, 3])
+    assert registry.payloads.embedded([2, 3]) == {}  # nothing is known of who embedded what
+    files = registry.files.of(table)
     assert [(file.identity.ctime_ns, file.identity.inode) for file in files] == [(0, 0), (0, 0)]
-    assert registry.samples([file.id for file in files if file.id is not None]) == {}
+    assert registry.files.samples([file.id for file in files if file.id is not None]) == {}
     registry.close()
 
 
 def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
     schema = pa.schema([("t", pa.timestamp("us")), ("i", pa.int64())])
     registry = Registry(tmp_path, tmp_path)
-    table = registry.create_table("t", str(tmp_path / "t"), schema, ())
-    registry.replace_files(table, [File("a.parquet", Identity(1, 2))], ())
-    (file,) = registry.files(table)
+    table = registry.tables.create("t", str(tmp_path / "t"), schema, ())
+    registry.files.replace(table, [File("a.parquet", Identity(1, 2))], ())
+    (file,) = registry.files.of(table)
     assert file.id is not None
     bounds = {"t": Bounds(1, 2, 0, 10), "i": Bounds(1, 2, 0, 10)}
     artifact = FileArtifact(file.id, file.identity, file.identity, 10, 1, 1, b"", bounds, {"t": b"", "i": b""})
@@ -141,12 +142,12 @@ def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 2")
     connection.close()
     registry = Registry(tmp_path, tmp_path)
-    finer = registry.widen_schema(registry.table("t"), pa.schema([("t", pa.timestamp("ns"))]))
+    finer = registry.tables.widen_schema(registry.tables.get("t"), pa.schema([("t", pa.timestamp("ns"))]))
     assert (finer.schema.field("t").type, finer.mixed) == (pa.timestamp("ns"), {"t"})
-    assert registry.bounds(table, "t") == [(file.id, Bounds(1, 2, 0, 10))]
-    assert registry.bounds(finer, "t") == [(file.id, Bounds(1000, 2000, 0, 10))]
-    assert registry.bounds(finer, "i") == [(file.id, Bounds(1, 2, 0, 10))]
-    assert [registry.zones([file.id], name)[file.id][1] for name in ("t", "i")] == ["us", None]
+    assert registry.files.bounds(table, "t") == [(file.id, Bounds(1, 2, 0, 10))]
+    assert registry.files.bounds(finer, "t") == [(file.id, Bounds(1000, 2000, 0, 10))]
+    assert registry.files.bounds(finer, "i") == [(file.id, Bounds(1, 2, 0, 10))]
+    assert [registry.files.zones([file.id], name)[file.id][1] for name in ("t", "i")] == ["us", None]
     registry.close()
 
 
@@ -162,11 +163,11 @@ def test_a_registry_of_another_format_is_refused(tmp_path: Path) -> None:
 def test_registry_with_samples(tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "registry-6.db", tmp_path / "registry.db")
     registry = Registry(tmp_path, tmp_path)
-    (table,) = registry.tables()
-    (file,) = registry.files(table)
+    (table,) = registry.tables.all()
+    (file,) = registry.files.of(table)
     assert (file.id, file.path, file.identity) == (1, "a.parquet", Identity(10, 11, ctime_ns=12, inode=13))
     assert (file.identity.ctime_ns, file.identity.inode) == (12, 13)
-    assert registry.samples([1]) == {1: "s1"}
-    assert registry.embedded([1]) == {1: frozenset({"abc"})}
-    assert dict(registry.bounds(table, "id")) == {1: Bounds(0, 9, 0, 10)}
+    assert registry.files.samples([1]) == {1: "s1"}
+    assert registry.payloads.embedded([1]) == {1: frozenset({"abc"})}
+    assert dict(registry.files.bounds(table, "id")) == {1: Bounds(0, 9, 0, 10)}
     registry.close()

@@ -15,7 +15,7 @@ def published(lake: Lake, table: str, batch: str | None) -> bool:
     """Whether a batch of this id is in the table."""
     if batch is None or table not in lake.tables():
         return False
-    found = lake.registry.batches.get(lake.registry.table(table), batch)
+    found = lake.registry.batches.get(lake.registry.tables.get(table), batch)
     return found is not None and found.state != "publishing"
 
 

@@ -68,7 +68,7 @@ def _left(lake: Lake, table: str, name: str) -> str:
     """What an interrupted build leaves."""
     from needlepoint.cli.screen import count
 
-    files, index = lake.registry.files(lake.registry.table(table)), lake.registry.index(name)
+    files, index = lake.registry.files.of(lake.registry.tables.get(table)), lake.registry.indexes.get(name)
     done = sum(index.id in file.indexed for file in files)
     return (
         f"index {name} is declared, and has {done:,} of {count(len(files), 'file')}; queries scan the others. "

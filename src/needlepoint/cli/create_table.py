@@ -40,8 +40,8 @@ def command(name: str, locations: tuple[str, ...], format: str | None) -> None:
 
     with open_lake(create=True) as lake:
         lake.create_table(name, _location(name, locations), format=format)
-        table = lake.registry.table(name)
-        files = lake.registry.files(table)
+        table = lake.registry.tables.get(name)
+        files = lake.registry.files.of(table)
     rows = count(sum(file.rows or 0 for file in files), "row")
     partitions = f", partitioned by {', '.join(table.partitions)}" if table.partitions else ""
     of_others = f", {table.format.partition('=')[0]}" if table.format != "parquet" else ""

@@ -157,8 +157,8 @@ def _create_index(lake: Lake, console: Console) -> None:
     """After the first batch: files that come later are indexed by their events."""
     from needlepoint.cli.screen import duration
 
-    product = lake.registry.table("product")
-    if any(index.column == "product_id" for index in lake.registry.indexes(product)):
+    product = lake.registry.tables.get("product")
+    if any(index.column == "product_id" for index in lake.registry.indexes.of(product)):
         return
     started = time.perf_counter()
     name = lake.create_index("product", "product_id")

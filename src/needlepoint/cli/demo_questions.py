@@ -76,7 +76,7 @@ def plain_datafusion(lake: Lake) -> datafusion.SessionContext:
     """DataFusion's own tables over the directories of the lake."""
     config = datafusion.SessionConfig({"datafusion.execution.parquet.pushdown_filters": "true"})
     context = datafusion.SessionContext(config)
-    for table in lake.registry.tables():
+    for table in lake.registry.tables.all():
         columns: list[tuple[str, str | pa.DataType]] = [
             (name, table.schema.field(name).type) for name in table.partitions
         ]

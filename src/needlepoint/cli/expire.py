@@ -40,7 +40,7 @@ def command(table: str, column: str, older_than: str | None, before: str | None,
     with open_lake() as lake:
         value: object = before
         if older_than is not None:
-            type = str(lake.registry.table(table).field(column).type)
+            type = str(lake.registry.tables.get(table).field(column).type)
             if not type.startswith(("date", "timestamp")):
                 raise click.UsageError(f"{column} is {type}, which has no age: give --before.")
             value = _then(older_than, whole_days=type.startswith("date"))

@@ -37,7 +37,7 @@ from needlepoint.objects import Identity, concurrently, identify, is_url
 from needlepoint.parquet.card.describe import Description, describe
 from needlepoint.parquet.write.embed import Payload
 from needlepoint.stores.base import Entries
-from needlepoint.tables.registry.registry import FileArtifact
+from needlepoint.tables.registry.artifacts import FileArtifact
 from needlepoint.tables.schemas import plain, unit_of
 
 # An entry is held as collected, as sorted, and as its sort order at the same time.

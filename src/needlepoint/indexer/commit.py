@@ -19,7 +19,7 @@ from needlepoint.tables.registry.registry import Registry
 
 
 def commit(registry: Registry, stores: IndexStores, indexes: Sequence[Index], artifact: Artifact) -> None:
-    current = {index.id for index in registry.indexes()}
+    current = {index.id for index in registry.indexes.all()}
     for index in indexes:
         if index.id not in current:
             continue
@@ -34,7 +34,7 @@ def commit(registry: Registry, stores: IndexStores, indexes: Sequence[Index], ar
             stores.replace_index(index)
     made = [(run.index_id, run.name) for run in artifact.runs]
     registry.commit_artifacts(artifact.files, made, artifact.entries)
-    registry.note_problems({each.file_id: each.reason for each in artifact.failures if each.file_id is not None})
+    registry.files.note_problems({each.file_id: each.reason for each in artifact.failures if each.file_id is not None})
 
 
 def repair(registry: Registry, stores: IndexStores, index: Index) -> None:
@@ -43,7 +43,7 @@ def repair(registry: Registry, stores: IndexStores, index: Index) -> None:
         _forget_lost_payloads(registry, stores, index)
         return
     try:
-        stores.entries(index).refresh(registry.runs(index))
+        stores.entries(index).refresh(registry.indexes.runs(index))
     except UnknownName:
         return  # dropped meanwhile
     except IndexDamaged:
@@ -52,9 +52,9 @@ def repair(registry: Registry, stores: IndexStores, index: Index) -> None:
 
 def _forget_lost_payloads(registry: Registry, stores: IndexStores, index: Index) -> None:
     """Those whose pack is lost, and those that another version of the kind wrote."""
-    places = registry.places(index)
+    places = registry.payloads.places(index)
     lost = stores.packs(index).missing({place.pack for place in places.values() if place.pack})
     version = kind(index.kind).version
     stale = [id for id, place in places.items() if place.pack in lost or place.version != version]
     if stale:
-        registry.forget_payloads(index, stale)
+        registry.payloads.forget(index, stale)

@@ -74,7 +74,7 @@ def follow(registry: Registry, queue: Queue, indexer: Indexer, *, once: bool) ->
 
     Batches whose publisher died are finished first: their event may never have been sent.
     """
-    for table in registry.tables():
+    for table in registry.tables.all():
         recover(registry, queue, table)
     while True:
         messages = queue.receive(EVENTS_AT_ONCE, LEASE)
@@ -117,9 +117,9 @@ def _understand(registry: Registry, message: Message) -> _MessageState:
         event = parse(message.body)
         work.what = str(event)
         if isinstance(event, ObjectsChanged):
-            work.left, work.passed_over = _by_table(registry.tables(), event.objects)
+            work.left, work.passed_over = _by_table(registry.tables.all(), event.objects)
         else:
-            work.left[registry.table(event.table).name] = _TablePaths(event.added, event.removed)
+            work.left[registry.tables.get(event.table).name] = _TablePaths(event.added, event.removed)
     except UsageError as error:
         work.problems, work.hopeless = [str(error)], True
     return work
@@ -148,14 +148,14 @@ def _concerns(table: Table, path: str) -> bool:
 
 def _handle_table(registry: Registry, indexer: Indexer, name: str, group: list[_MessageState]) -> None:
     try:
-        table = registry.table(name)
+        table = registry.tables.get(name)
     except UsageError as error:  # it was just dropped
         _refuse(group, error)
         return
     if is_url(table.location):
         _attempt(table, group, lambda some: indexer.look(name, _paths(name, some)))
         return
-    known = frozenset(registry.paths(table))
+    known = frozenset(registry.files.paths(table))
     recorded: list[_MessageState] = []
     others: list[_MessageState] = []
     for work in group:

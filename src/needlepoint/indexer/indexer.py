@@ -107,7 +107,7 @@ class Indexer:
 
     def sync(self, name: str, request: BuildRequest = EVERYTHING) -> SyncReport:
         """Make the registry agree with the directory, or with the table's log, then build what indexes lack."""
-        table = self._registry.table(name)
+        table = self._registry.tables.get(name)
         known = self._files.of(table)
         seen = Snapshots(self._registry, refresh=0, files=self._files).look(name)
         changed_files.note_unsampled(self._registry, table, known.values())
@@ -123,8 +123,8 @@ class Indexer:
         report = SyncReport(name)
         for number in range(1, MOST_LOOKS + 1):
             seen = self.sync(name, request)
-            table = self._registry.table(name)
-            known = {f"{table.location}/{file.path}": file.identity for file in self._registry.files(table)}
+            table = self._registry.tables.get(name)
+            known = {f"{table.location}/{file.path}": file.identity for file in self._registry.files.of(table)}
             failed = {each.path: _identity(each.path) for each in seen.failures if each.path in known}
             changed = {path for path, now in failed.items() if now != known[path] and number < MOST_LOOKS}
             failures = tuple(each for each in seen.failures if each.path not in changed)
@@ -139,7 +139,7 @@ class Indexer:
         A file that is replaced or removed while it is indexed is looked at again. Of an external table format the log
         is read, since it decides which files belong to the table.
         """
-        if is_of_others(self._registry.table(name).format):
+        if is_of_others(self._registry.tables.get(name).format):
             return self.sync(name)
         report = SyncReport(name)
         left = {path for path in paths if belongs(path)}
@@ -152,7 +152,7 @@ class Indexer:
 
     def _look_once(self, name: str, paths: Collection[str], *, last: bool) -> tuple[SyncReport, set[str]]:
         """The report, and the paths of files that changed meanwhile."""
-        table = self._registry.table(name)
+        table = self._registry.tables.get(name)
         with self._registry.snapshot():
             known = self._files.of(table)
             pending, removed = on_their_way(self._registry.batches.unfinished(table), known.keys())
@@ -201,7 +201,7 @@ class Indexer:
         fresh = [file for file in fresh if file.path not in unreadable and file.path not in unfinished]
         # A file that can no longer be read stays known: a query must not take it for a new, unfinished file.
         removed = [known[file.path].id for file in changed if file.path not in unreadable] + [file.id for file in gone]
-        self._registry.replace_files(table, fresh, [id for id in removed if id is not None])
+        self._registry.files.replace(table, fresh, [id for id in removed if id is not None])
         built = self.catch_up(table, request)
         new = sum(file.path not in known for file in fresh)
         named = {each.path for each in unreadable.values()}
@@ -224,7 +224,7 @@ class Indexer:
         schemas = {path: found for path, found in schemas.items() if path not in unfinished}
         found = discover_schema(table.location, schemas, [*kept, *schemas], base=table)
         if found.adds_to(table):
-            table = self._registry.widen_schema(table, found.schema, found.mixed)
+            table = self._registry.tables.widen_schema(table, found.schema, found.mixed)
         return table, _left_out(table, found), unfinished
 
     def _follow_log(self, table: Table, files: Sequence[File], log: Logged) -> tuple[Table, dict[str, Failure]]:
@@ -232,12 +232,12 @@ class Indexer:
         schemas = read_schemas(table.location, [file.path for file in log.unsettled(files, table)], log.taken)
         found = log.discover(schemas, base=table)
         if found.adds_to(table) or found.partitions != table.partitions:
-            table = self._registry.follow_schema(table, found.schema, found.partitions, found.mixed)
+            table = self._registry.tables.follow_schema(table, found.schema, found.partitions, found.mixed)
         return table, _left_out(table, found)
 
     def finisher(self, table: Table) -> Callable[[str], int] | None:
         """A function that embeds the table's indexes in the file at a path; None when there is nothing to embed."""
-        embedded = [index for index in self._registry.indexes(table) if index.embed]
+        embedded = [index for index in self._registry.indexes.of(table) if index.embed]
         if not embedded:
             return None
         return functools.partial(finish_file, index_tasks(table, embedded), self._settings.index_memory)
@@ -260,7 +260,7 @@ class Indexer:
         return result
 
     def _plan(self, table: Table, request: BuildRequest) -> BuildPlan:
-        for index in usable_indexes(table, self._registry.indexes(table))[0]:
+        for index in usable_indexes(table, self._registry.indexes.of(table))[0]:
             repair(self._registry, self._stores, index)
         trust = self._settings.trust_embedded
         return plan_build(self._registry, self._files, table.name, request, trust_embedded=trust)
@@ -282,7 +282,7 @@ class Indexer:
         plan = replace(plan, files=tuple(replace(file, identity=file.identity.elsewhere()) for file in plan.files))
         directory, memory = self._scratch / f"backfill-{plan.table.id}", self._settings.index_memory
         local, committer = LocalPool(self._settings.processes), self._committer(plan)
-        with alone(self._registry.turns, directory):
+        with alone(self._registry.locks, directory):
             merger = RunMerger(directory, plan.entry_tasks(), pool, local, memory, committer, self._progress)
             left = merger.resume(plan.files)
             limits = plan.pool_limits(self._settings, left, pool.cores())
@@ -294,7 +294,7 @@ class Indexer:
 
     def _is_replaced(self, plan: BuildPlan) -> bool:
         """Whether an index has another generation than was planned for."""
-        current = {index.name: index.id for index in self._registry.indexes(plan.table)}
+        current = {index.name: index.id for index in self._registry.indexes.of(plan.table)}
         return any(current.get(index.name, index.id) != index.id for index in plan.indexes)
 
     def _recognise(self, table: Table, files: Sequence[File]) -> bool:
@@ -311,7 +311,7 @@ class Indexer:
         if not plan.embeds:
             yield plan, ()
             return
-        with self._registry.turns.of_writer(plan.table) as descriptors:
+        with self._registry.locks.shared(plan.table) as descriptors:
             there = {file.id for file in self._files.of(plan.table).values()}
             yield replace(plan, files=tuple(file for file in plan.files if file.file_id in there)), descriptors
 
@@ -320,11 +320,11 @@ class Indexer:
 
         `change` takes the path and identity of a file, and returns its new identity.
         """
-        indexes = index_tasks(table, [each for each in self._registry.indexes(table) if each.embed])
-        with self._registry.turns.of_writer(table):
-            known = self._registry.files(table)
+        indexes = index_tasks(table, [each for each in self._registry.indexes.of(table) if each.embed])
+        with self._registry.locks.shared(table):
+            known = self._registry.files.of(table)
             if self._recognise(table, known):
-                known = self._registry.files(table)
+                known = self._registry.files.of(table)
             trust = self._settings.trust_embedded
             files = file_tasks(self._registry, table, known, frozenset(), trust_embedded=trust)
             self._progress("rewriting", 0, len(files))
@@ -348,7 +348,7 @@ class Indexer:
             scratch.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{scratch} cannot be created: {error}.", hint="Is the store writable?") from error
-        with self._registry.turns.claimed(scratch.name):
+        with self._registry.locks.claimed(scratch.name):
             try:
                 yield scratch
             finally:
@@ -358,7 +358,7 @@ class Indexer:
         for left in self._scratch.glob("*"):
             touched = last_touched(left)
             old = touched is not None and touched < time.time() - SCRATCH_AGE
-            if old and not self._registry.turns.is_claimed(left.name):
+            if old and not self._registry.locks.is_claimed(left.name):
                 shutil.rmtree(left, ignore_errors=True)
 
 

@@ -139,8 +139,8 @@ def plan_build(
 ) -> BuildPlan:
     with registry.snapshot():
         # An index and the type of its keys belong together: a unit that becomes finer replaces the index.
-        table = registry.table(name)
-        indexes, unusable = usable_indexes(table, registry.indexes(table))
+        table = registry.tables.get(name)
+        indexes, unusable = usable_indexes(table, registry.indexes.of(table))
         files = list(known.of(table).values())
     wanted = frozenset(index.id for index in indexes if request.index in (None, index.name))
     empty = wanted.difference(*(file.indexed for file in files))
@@ -168,7 +168,7 @@ def file_tasks(
 ) -> list[FileTask]:
     """What each file lacks, and which payloads inside it are trusted: with `from_data` only those that are in use,
     which belong to indexes that lack nothing."""
-    own = registry.embedded([file.id for file in files if file.id is not None], own=not from_data)
+    own = registry.payloads.embedded([file.id for file in files if file.id is not None], own=not from_data)
     trusted = frozenset({ALL}) if trust_embedded and not from_data else frozenset[str]()
     return [
         FileTask(

@@ -23,7 +23,7 @@ from needlepoint.indexes.kinds import entry_kind, keeps_entries
 from needlepoint.stores.base import Entries, IndexDamaged, name_in_range
 from needlepoint.stores.packs import PackStore, PackWriter
 from needlepoint.tables.model import Index
-from needlepoint.tables.registry.index_generations import Packed
+from needlepoint.tables.registry.payloads import PackEntry
 from needlepoint.tables.registry.registry import Registry
 
 # An entry is held as it is read, as it is selected, as it is joined with others, and as it is written.
@@ -45,13 +45,13 @@ def count_entries(registry: Registry, stores: IndexStores, index: Index) -> Entr
     try:
         if keeps_entries(index.kind):
             with registry.snapshot():
-                runs, live = registry.runs(index), sum(registry.renewals.entries(index).values())
+                runs, live = registry.indexes.runs(index), sum(registry.indexes.entries(index).values())
             store = stores.entries(index)
             store.refresh(runs)
             return EntryCount(live, max(0, store.count() - live))
     except StoreError:
         pass
-    return EntryCount(registry.entries(index)[1], 0)
+    return EntryCount(registry.indexes.coverage(index)[1], 0)
 
 
 def sweep_entries(
@@ -61,7 +61,7 @@ def sweep_entries(
     found = count_entries(registry, stores, index)
     if not found.dead or found.dead <= worth * (found.live + found.dead):
         return 0
-    table = next((table for table in registry.tables() if table.id == index.table_id), None)
+    table = next((table for table in registry.tables.all() if table.id == index.table_id), None)
     fields = None if table is None else index_fields(table, index)
     if fields is None:
         return 0
@@ -79,17 +79,17 @@ def _copy_live_entries(
     """Replace an index with a generation of its live entries; False when it was dropped or replaced meanwhile."""
     with registry.snapshot():
         try:
-            runs = registry.runs(index)
+            runs = registry.indexes.runs(index)
         except UnknownName:
             return False
-        files = registry.renewals.entries(index)
+        files = registry.indexes.entries(index)
     store = stores.reader(index)
-    new_id = registry.renewals.new_id()
+    new_id = registry.generations.reserve()
     beside = scratch / uuid.uuid4().hex
     database = key_store(beside / "database", width)
     covered = np.array(sorted(files), np.uint32)
     names: list[str] = []
-    registry.turns.claim(beside.name)
+    registry.locks.claim(beside.name)
     try:
         store.refresh(runs)
         beside.mkdir(parents=True)
@@ -103,15 +103,15 @@ def _copy_live_entries(
         def arrive() -> None:
             stores.install(beside / "database", new_id)
 
-        return registry.renewals.renew(index, new_id, files.keys(), names, arrive)
+        return registry.generations.replace(index, new_id, files.keys(), names, arrive)
     except IndexDamaged:
-        if index.id in registry.renewals.known_ids():
+        if index.id in registry.generations.current_ids():
             raise
         return False
     finally:
         store.close()
         shutil.rmtree(beside, ignore_errors=True)
-        registry.turns.release(beside.name)
+        registry.locks.release(beside.name)
 
 
 def _portions(
@@ -132,16 +132,16 @@ def _portions(
 def sweep_packs(registry: Registry, stores: IndexStores, older_than: float) -> int:
     """Remove payloads of files that are gone, and packs that nothing refers to. Returns the bytes that are free."""
     freed = 0
-    for (index_id, name), live in registry.renewals.packed().items():
+    for (index_id, name), live in registry.payloads.pack_entries().items():
         with contextlib.suppress(FileNotFoundError):  # sync builds again what was lost
             freed += _sweep_pack(registry, stores.packs_of(index_id), index_id, name, live)
     wanted: dict[int, set[str]] = {}
-    for index_id, pack in registry.packs():
+    for index_id, pack in registry.payloads.packs():
         wanted.setdefault(index_id, set()).add(pack)
     return freed + sum(stores.packs_of(id).sweep(wanted.get(id, set()), older_than) for id in stores.ids())
 
 
-def _sweep_pack(registry: Registry, packs: PackStore, index_id: int, name: str, live: Sequence[Packed]) -> int:
+def _sweep_pack(registry: Registry, packs: PackStore, index_id: int, name: str, live: Sequence[PackEntry]) -> int:
     """Copy the payloads that are of use into a new pack, if there are others. Returns the bytes that are free."""
     old = packs.path(name)
     size = old.stat().st_size
@@ -159,6 +159,6 @@ def _sweep_pack(registry: Registry, packs: PackStore, index_id: int, name: str, 
     except BaseException:
         writer.path.unlink(missing_ok=True)
         raise
-    registry.renewals.repack(index_id, name, writer.name, moved)
+    registry.payloads.repack(index_id, name, writer.name, moved)
     old.unlink(missing_ok=True)
     return size - writer.path.stat().st_size

@@ -62,7 +62,7 @@ class IndexStores:
             if index.id not in self._open:
                 width = self._key_bytes(index)
                 # A replaced generation is left to its readers, and takes no memory after them.
-                current = {each.id for each in self._registry.indexes()}
+                current = {each.id for each in self._registry.indexes.all()}
                 self._open = {id: store for id, store in self._open.items() if id in current}
                 self._open[index.id] = key_store(self._place(index.id), width)
             return self._open[index.id]
@@ -107,15 +107,15 @@ class IndexStores:
         """Destroy what replaced generations, and drops that were killed, left behind."""
         # In this order: an index is in the registry before it has a directory, or gets one in the commit that adds it.
         there = self.ids()
-        if not {index.id for index in self._registry.indexes()}.issuperset(there):
-            known = self._registry.renewals.known_ids()
+        if not {index.id for index in self._registry.indexes.all()}.issuperset(there):
+            known = self._registry.generations.current_ids()
             for id in there:
                 if id not in known:
                     self.destroy(id)
 
     def size(self, index: Index) -> int:
         """Bytes on disk; of an embedded index, those inside the files."""
-        return self.entries(index).size() if keeps_entries(index.kind) else self._registry.payload_bytes(index)
+        return self.entries(index).size() if keeps_entries(index.kind) else self._registry.payloads.size(index)
 
     def reader(self, index: Index) -> KeyStore:
         """Another store of the same entries, for a long scan: those of queries may be closed and opened meanwhile."""
@@ -133,9 +133,9 @@ class IndexStores:
         return lambda: store.ingest([])
 
     def _key_bytes(self, index: Index) -> int:
-        table = next((table for table in self._registry.tables() if table.id == index.table_id), None)
+        table = next((table for table in self._registry.tables.all() if table.id == index.table_id), None)
         if table is None:
-            raise UnknownName("index", index.name, [each.name for each in self._registry.indexes()])
+            raise UnknownName("index", index.name, [each.name for each in self._registry.indexes.all()])
         fields = index_fields(table, index)
         return _ANY_WIDTH if fields is None else entry_kind(index.kind).key_bytes(fields)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def advise_table(lake: Lake, table: str) -> Advised:
-    found = lake.registry.table(table)
+    found = lake.registry.tables.get(table)
     history = lake.history.asked(found.id)
     compared = [column for asked in history for kind, column in conditions(asked.shape) if kind in ("eq", "in")]
     indexes = [

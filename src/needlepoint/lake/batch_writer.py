@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def refuse_of_others(lake: Lake, name: str, hint: str = "Write to it with its own tools, then sync.") -> None:
     """The log of a table has the sizes of its files, and readers go by them."""
-    if name in lake.registry.table_names() and is_of_others(format := lake.registry.table(name).format):
+    if name in lake.registry.tables.names() and is_of_others(format := lake.registry.tables.get(name).format):
         kind = format.partition("=")[0].capitalize()
         raise UsageError(f"table '{name}' is a table of {kind}, whose files are not written here.", hint=hint)
 
@@ -30,26 +30,26 @@ def refuse_of_others(lake: Lake, name: str, hint: str = "Write to it with its ow
 def refuse_removing(lake: Lake, name: str) -> None:
     """Before any work is done for a batch that would be refused at its end."""
     refuse_of_others(lake, name)
-    lake.registry.refuse_shared(lake.registry.table(name).id)
+    lake.registry.tables.refuse_shared(lake.registry.tables.get(name).id)
 
 
 def table_for(lake: Lake, name: str, staged: Sequence[StagedFile], staging: str) -> Table:
     """The schema of the batch must fit the table before any of it is published."""
     paths = [file.path.removeprefix(f"{staging}/") for file in staged]
-    if name not in lake.registry.table_names():
+    if name not in lake.registry.tables.names():
         if not staged:
             raise UsageError(f"the first batch of table '{name}' is empty.", hint="It has no schema to go by.")
         found = discover_table(staging, paths, skip_unfinished=False)
         # Another first batch may be quicker: then this one is a second.
         with contextlib.suppress(NameTaken):
             place = _own_place(lake, name)
-            return lake.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
-    table = lake.registry.table(name)
+            return lake.registry.tables.create(name, place, found.schema, found.partitions, found.mixed)
+    table = lake.registry.tables.get(name)
     if staged:
-        known = lake.registry.paths(table)
+        known = lake.registry.files.paths(table)
         found = discover_schema(staging, read_schemas(staging, paths), [*known, *paths], base=table)
         if found.adds_to(table):
-            table = lake.registry.widen_schema(table, found.schema, found.mixed)
+            table = lake.registry.tables.widen_schema(table, found.schema, found.mixed)
     return table
 
 
@@ -67,21 +67,21 @@ def _own_place(lake: Lake, name: str) -> str:
 def choose_files(lake: Lake, table: str, wish: Wish) -> Choice:
     """What a compaction would rewrite of a table, which is synced first."""
     refuse_removing(lake, table)
-    choose.check(lake.registry.table(table), wish)
+    choose.check(lake.registry.tables.get(table), wish)
     lake.sync(table)
-    found = lake.registry.table(table)
+    found = lake.registry.tables.get(table)
 
     def largest_page(file: File) -> int:
         card = lake.engine.cards.get(file)
         return 0 if card is None else card.largest_page()
 
-    files = [file for file in lake.registry.files(found) if file.rows is not None]
+    files = [file for file in lake.registry.files.of(found) if file.rows is not None]
     return choose.choose(found, files, wish, largest_page)
 
 
 def retrofit_table(lake: Lake, table: str, page_index: bool, bloom: Sequence[str]) -> list[Retrofitted]:
     refuse_of_others(lake, table, "Its own tools can write them: see docs/tables-of-others.md.")
-    found = lake.registry.table(table)
+    found = lake.registry.tables.get(table)
     for column in bloom:
         found.field(column)
         if column in found.partitions:

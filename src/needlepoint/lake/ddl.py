@@ -44,7 +44,7 @@ def create_table(lake: Lake, name: str, location: str | Path | None, format: str
             hint="Name the directory that holds them, or write some first with `needle ingest`.",
         )
     found = discover_table(place, paths, skip_unfinished=lake.settings.unfinished == "skip")
-    lake.registry.create_table(name, place, found.schema, found.partitions, found.mixed)
+    lake.registry.tables.create(name, place, found.schema, found.partitions, found.mixed)
     lake.indexer.sync(name)
 
 
@@ -108,7 +108,7 @@ def _create_table_of_others(lake: Lake, name: str, place: str, format: str) -> N
     found = log.discover(read_schemas(place, list(log.files), log.taken))
     for error in found.unreadable:
         raise error
-    lake.registry.create_table(name, place, found.schema, found.partitions, found.mixed, format)
+    lake.registry.tables.create(name, place, found.schema, found.partitions, found.mixed, format)
     lake.indexer.sync(name)
 
 
@@ -116,10 +116,10 @@ def check_index(
     lake: Lake, table: str, columns: tuple[str, ...], kind: str, embed: bool, options: Mapping[str, Any]
 ) -> Table:
     """The table, if it can have such an index."""
-    found = lake.registry.table(table)
+    found = lake.registry.tables.get(table)
     if is_of_others(found.format) and not set(columns).issubset(found.schema.names):
         lake.sync(table)  # its log may have the column by now
-        found = lake.registry.table(table)
+        found = lake.registry.tables.get(table)
     fields = [found.field(each) for each in columns]
     if len(set(columns)) != len(columns) or not columns:
         raise UsageError(f"an index on {', '.join(columns) or 'no column'}.", hint="Name each column once.")

@@ -22,14 +22,14 @@ WORTH_A_SWEEP = 0.1  # of the entries of an index: sweeping writes all others an
 def sweep(lake: Lake, *, now: bool = False) -> SweepReport:
     """With `now` also files that are kept for a while longer, the last dead entry of an index, and what is so new that
     a process may be about to refer to it, which then has to make it again."""
-    for table in lake.registry.tables():
+    for table in lake.registry.tables.all():
         publishing.recover(lake.registry, lake.queue, table, keeping=not now)
     share = 0.0 if now else WORTH_A_SWEEP
-    entries = sum(sweep_index_entries(lake, index, share) for index in lake.registry.indexes())
+    entries = sum(sweep_index_entries(lake, index, share) for index in lake.registry.indexes.all())
     freed = sweep_packs(lake.registry, lake.index_stores, 0.0 if now else UNCLAIMED_AGE)
-    unpacked = lake.unpacked.sweep(lake.registry.checksums(), just_used=0.0 if now else JUST_USED)
+    unpacked = lake.unpacked.sweep(lake.registry.payloads.checksums(), just_used=0.0 if now else JUST_USED)
     staging = len(publishing.sweep_staging(lake.store, lake.registry, now=now))
-    if isinstance(lake.root, str) or any(is_url(table.location) for table in lake.registry.tables()):
+    if isinstance(lake.root, str) or any(is_url(table.location) for table in lake.registry.tables.all()):
         staging += len(publishing.sweep_prefixes(lake.root, lake.registry, now=now))
     copies = publishing.sweep_tables(lake.registry)
     if now:
@@ -42,7 +42,7 @@ def sweep(lake: Lake, *, now: bool = False) -> SweepReport:
 def _sweep_scratch(lake: Lake) -> None:
     """What builds that were killed left; one of a large table begins anew then."""
     for directory in (lake.store / "scratch").glob("*"):
-        if lake.registry.turns.is_claimed(directory.name) is False:
+        if lake.registry.locks.is_claimed(directory.name) is False:
             shutil.rmtree(directory, ignore_errors=True)
 
 

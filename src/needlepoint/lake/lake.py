@@ -68,7 +68,7 @@ class LakeTable:
 
     @property
     def schema(self) -> pa.Schema:
-        return self._lake.registry.table(self.name).schema
+        return self._lake.registry.tables.get(self.name).schema
 
     def get(
         self,
@@ -170,12 +170,12 @@ class Lake:
     def drop_table(self, name: str) -> None:
         """Forget a table and its indexes. Its files stay where they are; those that batches took out of it and that are
         kept for other readers are deleted, since nobody would know them from its own any more."""
-        table = self.registry.table(name)
+        table = self.registry.tables.get(name)
         try:
             publishing.finish_all(self.registry, self.queue, table)
-            with self.registry.turns.of_remover(table):
-                indexes = self.registry.indexes(table)
-                self.registry.drop_table(name)
+            with self.registry.locks.exclusive(table):
+                indexes = self.registry.indexes.of(table)
+                self.registry.tables.drop(name)
         except StoreError as error:
             raise StoreError(
                 f"table '{name}' is not dropped: {error.message}", hint="When that is done or mended, drop it again."
@@ -184,17 +184,17 @@ class Lake:
             self.index_stores.destroy(index.id)
 
     def table(self, name: str) -> LakeTable:
-        self.registry.table(name)
+        self.registry.tables.get(name)
         return LakeTable(self, name)
 
     def tables(self) -> list[str]:
-        return sorted(self.registry.table_names())
+        return sorted(self.registry.tables.names())
 
     # Indexes
 
     def _free_name(self, table: Table, columns: tuple[str, ...], kind: str) -> str:
         """One that no index has; that of the same index, which is refused for it, if there is one."""
-        taken = {index.name: index for index in self.registry.indexes()}
+        taken = {index.name: index for index in self.registry.indexes.all()}
         for number in itertools.count(1):
             name = _index_name(table.name, "_".join(columns), kind, number)
             other = taken.get(name)
@@ -222,7 +222,7 @@ class Lake:
         columns = (column,) if isinstance(column, str) else tuple(column)
         found = ddl.check_index(self, table, columns, kind, embed, options)
         chosen = name or self._free_name(found, columns, kind)
-        index = self.registry.create_index(found, chosen, columns, kind, embed=embed, options=options)
+        index = self.registry.indexes.create(found, chosen, columns, kind, embed=embed, options=options)
         self.index_stores.create(index)
         if build:
             for failure in (each for report in self.build_index(index.name) for each in report.failures):
@@ -232,10 +232,10 @@ class Lake:
     def build_index(self, name: str) -> list[SyncReport]:
         """Build what an index lacks. One that cannot be made of some file is dropped, and NotIndexable says why; files
         that cannot be read are told in the reports."""
-        index = self.registry.index(name)
-        table = next(table for table in self.registry.tables() if table.id == index.table_id)
+        index = self.registry.indexes.get(name)
+        table = self.registry.tables.of(index)
         reports = self.sync(table.name)
-        index = self.registry.index(name)  # it may have begun anew
+        index = self.registry.indexes.get(name)  # it may have begun anew
         failures = [each for report in reports for each in report.failures]
         for failure in failures:
             if failure.index_id == index.id:
@@ -249,7 +249,7 @@ class Lake:
         `needlepoint.spark.build` does it in tasks of Spark. A build that was killed goes on where it was.
         """
         self.indexes_of(table, index)
-        publishing.recover(self.registry, self.queue, self.registry.table(table))
+        publishing.recover(self.registry, self.queue, self.registry.tables.get(table))
         report = self.indexer.build(table, BuildRequest(index=index, pool=pool))
         self.index_stores.sweep()
         return [report]
@@ -260,13 +260,13 @@ class Lake:
         for each in self.indexes_of(table, index):
             self.index_stores.replace_index(each)
         request = BuildRequest(from_data=True)
-        built = self.indexer.catch_up(self.registry.table(table), request).indexed if from_data else 0
+        built = self.indexer.catch_up(self.registry.tables.get(table), request).indexed if from_data else 0
         # What could not be built is tried once more, and reported then.
         return [SyncReport(table, indexed=built).then(report) for report in self.sync(table)]
 
     def indexes_of(self, table: str, name: str | None = None) -> list[Index]:
         """The indexes of a table, or the one of this name; UnknownName if there is none."""
-        known = self.registry.indexes(self.registry.table(table))
+        known = self.registry.indexes.of(self.registry.tables.get(table))
         if name is not None and name not in [each.name for each in known]:
             raise UnknownName("index", name, [each.name for each in known])
         return [each for each in known if name in (None, each.name)]
@@ -274,17 +274,17 @@ class Lake:
     def drop_index(self, name: str, *, strip: bool = False) -> None:
         """Forget an index. What it embedded stays in the files, which costs room and nothing else; with `strip` it is
         taken out of them."""
-        index = self.registry.index(name)
-        table = next(table for table in self.registry.tables() if table.id == index.table_id)
+        index = self.registry.indexes.get(name)
+        table = self.registry.tables.of(index)
         if strip and index.embed:
             # Where this fails the index is still declared: drop it again, or sync builds it.
             self.index_stores.replace_index(index)
             self.indexer.rewrite(table, strip_index(index))
-        self.index_stores.destroy(self.registry.drop_index(name).id)
+        self.index_stores.destroy(self.registry.indexes.drop(name).id)
 
     def verify(self, table: str, samples: int = 20, seed: int | None = None) -> VerifyReport:
         """Compare what the indexes of a table answer with what a scan answers, for sampled values of each."""
-        return verify(self.engine, self.registry.table(table), samples, seed)
+        return verify(self.engine, self.registry.tables.get(table), samples, seed)
 
     def sweep(self, *, now: bool = False) -> SweepReport:
         """Remove what nothing refers to any more: entries of key indexes, packs of payloads, unpacked text indexes,
@@ -294,7 +294,7 @@ class Lake:
     def sweep_entries(self, table: str, worth: float = 0.0) -> int:
         """Take entries of files that are gone out of the key indexes of a table where they are more than this share.
         Returns how many that were."""
-        indexes = self.registry.indexes(self.registry.table(table))
+        indexes = self.registry.indexes.of(self.registry.tables.get(table))
         return sum(sweep_index_entries(self, index, worth) for index in indexes)
 
     def key_store(self, index: Index) -> KeyStore:
@@ -304,9 +304,9 @@ class Lake:
 
     def sync(self, table: str | None = None) -> list[SyncReport]:
         """Make registry and indexes agree with the files of a table, or of all tables."""
-        names = self.tables() if table is None else [self.registry.table(table).name]
+        names = self.tables() if table is None else [self.registry.tables.get(table).name]
         for name in names:
-            publishing.recover(self.registry, self.queue, self.registry.table(name))
+            publishing.recover(self.registry, self.queue, self.registry.tables.get(name))
         reports = [self.indexer.sync(name) for name in names]
         self.index_stores.sweep()
         return reports
@@ -323,7 +323,7 @@ class Lake:
         try:
             publishing.sweep_staging(self.store, self.registry)
             place = publishing.staging_directory(self.store, table)
-            self.registry.turns.claim(place.name)
+            self.registry.locks.claim(place.name)
             return place
         except OSError as error:
             raise StoreError(f"{self.store} cannot be written: {error}.", hint="Check its permissions.") from error
@@ -337,13 +337,13 @@ class Lake:
         if not is_url(location):
             raise UsageError(f"table '{table}' lies in {location}.", hint="Stage it in a directory: `staging`.")
         place = publishing.staging_prefix(location, table)
-        self.registry.turns.claim(place.rpartition("/")[2])
+        self.registry.locks.claim(place.rpartition("/")[2])
         return place
 
     def _location(self, name: str) -> str:
         """Where a table lies, or will."""
-        known = name in self.registry.table_names()
-        return self.registry.table(name).location if known else self.place(name, None)
+        known = name in self.registry.tables.names()
+        return self.registry.tables.get(name).location if known else self.place(name, None)
 
     def is_remote(self, table: str) -> bool:
         """Whether the files of a table lie, or will lie, in an object store."""
@@ -355,9 +355,9 @@ class Lake:
         It can be pickled and run in other processes, on the file at the path it is given. Who publishes files that were
         not finished loses nothing: the indexer embeds what they lack.
         """
-        if table not in self.registry.table_names():
+        if table not in self.registry.tables.names():
             return None
-        return self.indexer.finisher(self.registry.table(table))
+        return self.indexer.finisher(self.registry.tables.get(table))
 
     def publish(
         self,
@@ -382,7 +382,7 @@ class Lake:
         done = publishing.publish(
             self.registry, self.queue, found, id, staged, place, removed=removed, keep=keep, mover=mover
         )
-        self.registry.turns.release(place.rpartition("/")[2])
+        self.registry.locks.release(place.rpartition("/")[2])
         return done
 
     def delete(self, table: str, where: str, *, dry_run: bool = False) -> Deleted:
@@ -410,8 +410,8 @@ class Lake:
 
     def is_counted_on(self, table: str, staging: Path | str) -> bool:
         """Whether the registry counts on these staged files: then they are all there is of a batch."""
-        return table in self.registry.table_names() and any(
-            batch.staging == str(staging) for batch in self.registry.batches.unfinished(self.registry.table(table))
+        return table in self.registry.tables.names() and any(
+            batch.staging == str(staging) for batch in self.registry.batches.unfinished(self.registry.tables.get(table))
         )
 
     def choose_files(self, table: str, wish: Wish) -> Choice:
@@ -420,13 +420,13 @@ class Lake:
 
     def index_files(self, table: str) -> None:
         """Build what the files that the registry knows lack; what cannot be built is for sync to tell."""
-        self.indexer.catch_up(self.registry.table(table))
+        self.indexer.catch_up(self.registry.tables.get(table))
 
     def finished(self, table: str, batch: str) -> Batch | None:
         """The batch of this id if it was begun before, and finished now if its publisher died on the way; else None."""
-        if table not in self.registry.table_names():
+        if table not in self.registry.tables.names():
             return None
-        found = self.registry.table(table)
+        found = self.registry.tables.get(table)
         if self.registry.batches.get(found, batch) is None:
             return None
         publishing.recover(self.registry, self.queue, found, batch)
@@ -458,10 +458,10 @@ class Lake:
                 return self._show_indexes(table)
             case CreateView(name, view):
                 check_view(self.engine.explain, name, view)
-                self.registry.create_view(name, view)
+                self.registry.views.create(name, view)
                 return _answer("view", [name])
             case DropView(name):
-                self.registry.drop_view(name)
+                self.registry.views.drop(name)
                 return _answer("dropped", [name])
             case Explain(explained, analyze):
                 report = (
@@ -508,7 +508,7 @@ class Lake:
         return get_rows(self.engine, table, keys, columns, in_order)
 
     def _show_indexes(self, table: str | None) -> Result:
-        tables = self.status().tables if table is None else [table_status(self, self.registry.table(table))]
+        tables = self.status().tables if table is None else [table_status(self, self.registry.tables.get(table))]
         rows = [index for found in tables for index in found.indexes]
         names = ("name", "table", "column", "kind", "embedded", "files", "entries", "bytes")
         columns = {name: [getattr(row, name) for row in rows] for name in names}
@@ -516,7 +516,7 @@ class Lake:
         return Result(pa.table(columns, pa.schema(list(zip(names, types, strict=True)))), _nothing_read())
 
     def status(self) -> Status:
-        tables = tuple(table_status(self, table) for table in self.registry.tables())
+        tables = tuple(table_status(self, table) for table in self.registry.tables.all())
         queue = self.queue
         return Status(str(self.root), str(self.store), tables, queue.waiting(), queue.aside_count(), queue.approximate)
 

@@ -94,7 +94,7 @@ def table_status(lake: Lake, table: Table) -> TableStatus:
             i.shown_columns,
             i.kind,
             i.embed,
-            *lake.registry.entries(i),
+            *lake.registry.indexes.coverage(i),
             lake.index_stores.size(i),
             count_entries(lake.registry, lake.index_stores, i).dead,
         )

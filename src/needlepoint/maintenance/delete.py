@@ -84,8 +84,8 @@ def delete(lake: Lake, name: str, where: str, *, dry_run: bool = False, swap_byt
 def delete_files(lake: Lake, name: str, paths: Sequence[str], *, dry_run: bool = False) -> Deleted:
     """Delete whole files of a table, named by their paths, relative to the table's location or with it."""
     lake.sync(name)
-    table = lake.registry.table(name)
-    known = {file.path: file for file in lake.registry.files(table)}
+    table = lake.registry.tables.get(name)
+    known = {file.path: file for file in lake.registry.files.of(table)}
     wanted = dict.fromkeys(path.removeprefix(f"{table.location}/") for path in paths)
     for path in wanted:
         if path not in known:
@@ -98,15 +98,15 @@ def drop_partition(lake: Lake, name: str, values: Mapping[str, object], *, dry_r
     if not values:
         raise UsageError("which partition is to be dropped?", hint="For example year=2023.")
     lake.sync(name)
-    table = lake.registry.table(name)
+    table = lake.registry.tables.get(name)
     wanted = tuple((key, HIVE_NULL if value is None else str(value)) for key, value in values.items())
     check(table, Wish(partition=wanted))
-    return remove_files(lake, table, of_partition(table, lake.registry.files(table), wanted), dry_run=dry_run)
+    return remove_files(lake, table, of_partition(table, lake.registry.files.of(table), wanted), dry_run=dry_run)
 
 
 def expire(lake: Lake, name: str, column: str, before: object, *, dry_run: bool = False) -> Deleted:
     """Delete the rows whose column is less than a value."""
-    field = lake.registry.table(name).field(column)
+    field = lake.registry.tables.get(name).field(column)
     type = plain(field.type)
     kinds = (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp, pa.types.is_string)
     if not any(is_kind(type) for is_kind in kinds):

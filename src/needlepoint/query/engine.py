@@ -136,7 +136,7 @@ class Engine:
         self.snapshots = Snapshots(
             registry, settings.refresh, settings.object_refresh, skip_unfinished=settings.unfinished == "skip"
         )
-        self._tries = Tries(self.snapshots.forget, settings.store, registry.turns)
+        self._tries = Tries(self.snapshots.forget, settings.store, registry.locks)
         self.cards = CardCache(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
         self._natives = NativeScans()
@@ -341,7 +341,7 @@ class Engine:
         """The store of a key index, which has at least the entries that the snapshot counts on."""
         found = self._stores(index)
         if self._fresh_stores.get(index.id) != snapshot.sequence:
-            found.refresh(self._registry.runs(index))
+            found.refresh(self._registry.indexes.runs(index))
             self._fresh_stores[index.id] = snapshot.sequence
         return found
 
@@ -439,8 +439,8 @@ class Engine:
     def _known(self) -> _Names:
         sequence = self._registry.sequence()
         if self._names_known is None or self._names_known.sequence != sequence:
-            names = frozenset(self._registry.table_names())
-            self._names_known = _Names(sequence, names, self._registry.views())
+            names = frozenset(self._registry.tables.names())
+            self._names_known = _Names(sequence, names, self._registry.views.all())
         return self._names_known
 
 

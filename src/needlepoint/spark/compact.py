@@ -147,12 +147,12 @@ class _Rewrite:
 
     def __init__(self, spark: SparkSession | None, lake: Lake, table: str, wanted: Wish, staging: Path) -> None:
         self._spark = spark
-        self._table: Table = lake.registry.table(table)
+        self._table: Table = lake.registry.tables.get(table)
         self._wanted = wanted
         self._staging = staging
         self._finisher = lake.finisher(table)
         layout = Layout()
-        looked_up = [each for each in lake.registry.indexes(self._table) if each.kind in ("key", "text")]
+        looked_up = [each for each in lake.registry.indexes.of(self._table) if each.kind in ("key", "text")]
         # As for files that are written first: see write.py.
         off = tuple(dict.fromkeys(each.column for each in looked_up))
         self._pages = Pages(wanted.page_rows or layout.page_rows, 64 * KIB, layout.compression, off)

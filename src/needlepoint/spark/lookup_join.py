@@ -43,7 +43,7 @@ def lookup_join(
         raise UsageError(f"how='{how}' is not possible here.", hint="It is 'inner' or 'left'.")
     if on not in df.columns:
         raise UnknownName("column", on, df.columns, where=" in the DataFrame")
-    found = lake.registry.table(table)
+    found = lake.registry.tables.get(table)
     wanted = _wanted(df, found.schema.names, on, columns)
     for column in wanted:
         found.field(column)

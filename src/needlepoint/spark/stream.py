@@ -104,9 +104,9 @@ def _make_durable(checkpoint: str) -> None:
 def _index(lake: Lake, table: str) -> None:
     """The rows are published: what goes wrong with an index costs time, and does not stop the stream."""
     try:
-        if table in lake.registry.table_names():
+        if table in lake.registry.tables.names():
             # By the registry first: the event that a dead driver had received does not come for a while.
-            lake.indexer.catch_up(lake.registry.table(table))
+            lake.indexer.catch_up(lake.registry.tables.get(table))
         problems = [handled.problem for handled in lake.follow_events(once=True) if handled.problem]
     except NeedlepointError as error:
         problems = [str(error)]

@@ -83,9 +83,9 @@ def batch_writer(
 
 def partitions_of(lake: Lake, table: str, partition_by: Sequence[str] | None) -> tuple[str, ...]:
     """By what a table is partitioned, or will be. UsageError when it is by something else than asked for."""
-    if table not in lake.registry.table_names():
+    if table not in lake.registry.tables.names():
         return tuple(partition_by or ())
-    known = lake.registry.table(table).partitions
+    known = lake.registry.tables.get(table).partitions
     if partition_by is not None and tuple(partition_by) != known:
         raise UsageError(
             f"table '{table}' is partitioned by {', '.join(known) or 'nothing'}, "
@@ -145,9 +145,9 @@ def _is_local(spark: SparkSession) -> bool:
 
 
 def _looked_up(lake: Lake, table: str, columns: Sequence[str]) -> list[str]:
-    if table not in lake.registry.table_names():
+    if table not in lake.registry.tables.names():
         return []
-    indexes = lake.registry.indexes(lake.registry.table(table))
+    indexes = lake.registry.indexes.of(lake.registry.tables.get(table))
     # Columns of few distinct values, which other kinds are for, are small with a dictionary.
     return [index.column for index in indexes if index.kind in ("key", "text") and index.column in columns]
 

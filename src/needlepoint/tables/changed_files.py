@@ -38,7 +38,7 @@ def settle(registry: Registry, table: Table, known: Mapping[str, File], now: Map
             doubtful[file.id] = (path, identity)
     if not doubtful:
         return False
-    samples = registry.samples([*doubtful])
+    samples = registry.files.samples([*doubtful])
     taken = _samples(table, ((id, *doubtful[id]) for id in samples))
     recognised = {id: doubtful[id][1] for id, sample in taken.items() if sample == samples[id]}
     # Of a file without a card nothing is known that another content could belie.
@@ -46,7 +46,7 @@ def settle(registry: Registry, table: Table, known: Mapping[str, File], now: Map
     if not recognised:
         return False
     with contextlib.suppress(StoreError):  # a store that cannot be written to
-        registry.recognise(recognised)
+        registry.files.recognise(recognised)
         return True
     return False
 
@@ -63,7 +63,7 @@ def note_unsampled(registry: Registry, table: Table, known: Iterable[File]) -> N
     now: dict[int, Identity] = {}
     taken = _samples(table, lacking, now)
     if taken:
-        registry.recognise({id: now[id] for id in taken}, taken)
+        registry.files.recognise({id: now[id] for id in taken}, taken)
 
 
 def _samples(

@@ -39,7 +39,7 @@ except ImportError:  # not on Windows
 LONGEST_WAIT, PAUSE = 10.0, 0.05  # seconds
 
 
-class Turns:
+class TableLocks:
     """Of all processes that use a store."""
 
     def __init__(self, directory: Path) -> None:
@@ -88,7 +88,7 @@ class Turns:
             self.release(name)
 
     @contextmanager
-    def of_writer(self, table: Table) -> Iterator[tuple[int, ...]]:
+    def shared(self, table: Table) -> Iterator[tuple[int, ...]]:
         """Several at a time. Waits for a batch that is being committed, which takes a moment. The turn lasts for as
         long as a process has these descriptors open: who has others do the work gives them along."""
         with self._opened(table) as descriptor:
@@ -98,7 +98,7 @@ class Turns:
             yield () if descriptor is None else (descriptor,)
 
     @contextmanager
-    def of_remover(self, table: Table) -> Iterator[None]:
+    def exclusive(self, table: Table) -> Iterator[None]:
         """One, and no writers; StoreError when they do not come to an end."""
         with self._opened(table) as descriptor:
             ends = time.monotonic() + LONGEST_WAIT
@@ -119,7 +119,7 @@ class Turns:
             yield
 
     @contextmanager
-    def of_publisher(self, table: Table, batch: str, *, wait: bool) -> Iterator[bool]:
+    def batch_lock(self, table: Table, batch: str, *, wait: bool) -> Iterator[bool]:
         """One of a batch. Whether it is the caller now: without `wait` another one may be."""
         if fcntl is None:
             yield True

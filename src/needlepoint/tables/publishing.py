@@ -95,7 +95,7 @@ def publish(
     keep_until = time.time() + keep if keep else 0.0
     batch = Batch(table.id, batch_id, "publishing", staging, _moves(staged), removals, keep_until)
     begun = False
-    with registry.turns.of_publisher(table, batch_id, wait=True):
+    with registry.locks.batch_lock(table, batch_id, wait=True):
         if registry.batches.get(table, batch_id) is None:
             _make_durable(staged)
             begun = registry.batches.begin(batch)
@@ -133,7 +133,7 @@ def recover(
         if batch_id is not None and batch.batch != batch_id:
             continue
         try:
-            with registry.turns.of_publisher(table, batch.batch, wait=batch_id is not None) as mine:
+            with registry.locks.batch_lock(table, batch.batch, wait=batch_id is not None) as mine:
                 if mine:
                     _finish(registry, queue, table, batch.batch, _move_here, keeping=keeping)
                     finished.append(batch.batch)
@@ -176,7 +176,7 @@ def _finish(
 def _commit(registry: Registry, table: Table, batch: Batch, mover: Mover) -> None:
     try:
         moved = _move_all(table, batch, mover)
-        with registry.turns.of_remover(table) if batch.removals else nullcontext():
+        with registry.locks.exclusive(table) if batch.removals else nullcontext():
             _check_unchanged(registry, table, batch)
             committed = registry.batches.commit(batch, moved)
         if not committed:
@@ -211,9 +211,9 @@ def _take_back(registry: Registry, table: Table, moved: Sequence[File]) -> None:
     """Another process finished the batch first, or abandoned it. What was uploaded here after later batches had taken
     it out of the table, and deleted it, would be in it again."""
     with registry.snapshot():
-        if table.id not in {each.id for each in registry.tables()}:
+        if table.id not in {each.id for each in registry.tables.all()}:
             return  # a dropped table keeps its files
-        known = {file.path for file in registry.files(table)}
+        known = {file.path for file in registry.files.of(table)}
         _, removed = on_their_way(registry.batches.unfinished(table), known)
     for file in moved:
         if file.path not in known and file.path not in removed:
@@ -224,7 +224,7 @@ def _check_unchanged(registry: Registry, table: Table, batch: Batch) -> None:
     """A file that was replaced where it lies, and that no sync has seen, has rows that nobody may take out."""
     if not batch.removals:
         return
-    listed = registry.files(table, [each.file_id for each in batch.removals])
+    listed = registry.files.of(table, [each.file_id for each in batch.removals])
     now = identify_all([f"{table.location}/{file.path}" for file in listed])
     for file, identity in zip(listed, now, strict=True):
         if identity != file.identity:
@@ -281,13 +281,13 @@ def sweep_tables(registry: Registry) -> int:
     def coming(table: Table) -> set[str]:
         return {move.target for batch in registry.batches.unfinished(table) for move in batch.moves}
 
-    local = [table for table in registry.tables() if table.format == "parquet" and not is_url(table.location)]
+    local = [table for table in registry.tables.all() if table.format == "parquet" and not is_url(table.location)]
     return sum(sweep_copies(table.location, functools.partial(coming, table)) for table in local)
 
 
 def _is_orphan(registry: Registry, staging: str, touched: float, *, now: bool) -> bool:
     """Who publishes is at it until the batch is in the registry, so this is asked first."""
-    claimed = registry.turns.is_claimed(staging.rpartition("/")[2])
+    claimed = registry.locks.is_claimed(staging.rpartition("/")[2])
     old = touched <= time.time() - ORPHAN_AGE
     return not claimed and (old or (now and claimed is False)) and staging not in _wanted(registry)
 
@@ -297,7 +297,7 @@ def sweep_prefixes(root: Path | str, registry: Registry, *, now: bool = False) -
     from needlepoint.objects.remote import list_objects
 
     locations = [f"{root}/{STAGE}"] if isinstance(root, str) else []
-    stages = {*locations, *(_stage_of(table.location) for table in registry.tables() if is_url(table.location))}
+    stages = {*locations, *(_stage_of(table.location) for table in registry.tables.all() if is_url(table.location))}
     swept = []
     for stage in sorted(stages):
         newest: dict[str, float] = {}
@@ -314,7 +314,7 @@ def sweep_prefixes(root: Path | str, registry: Registry, *, now: bool = False) -
 
 def _wanted(registry: Registry) -> set[str]:
     """The staging that unfinished batches refer to."""
-    return {batch.staging for table in registry.tables() for batch in registry.batches.unfinished(table)}
+    return {batch.staging for table in registry.tables.all() for batch in registry.batches.unfinished(table)}
 
 
 def _moves(staged: Sequence[StagedFile]) -> tuple[Move, ...]:

@@ -276,10 +276,10 @@ class Snapshots:
     def _load(self, name: str) -> _Known:
         with self._registry.snapshot():
             sequence = self._registry.sequence()
-            table = self._registry.table(name)
+            table = self._registry.tables.get(name)
             files = self._files.of(table)
             batches = self._registry.batches.unfinished(table)
-            indexes = tuple(self._registry.indexes(table))
+            indexes = tuple(self._registry.indexes.of(table))
         return _Known(table, files, indexes, *on_their_way(batches, files.keys()), sequence)
 
 

@@ -21,10 +21,10 @@ CALLER = """
 import sys, time
 from needlepoint.indexer.pools import call_in_process
 from needlepoint.tables.model import Table
-from needlepoint.tables.locks import Turns
+from needlepoint.tables.locks import TableLocks
 import pathlib, pyarrow as pa
 
-with Turns(pathlib.Path(sys.argv[1])).of_writer(Table(1, "t", "", pa.schema([]), ())) as turn:
+with TableLocks(pathlib.Path(sys.argv[1])).shared(Table(1, "t", "", pa.schema([]), ())) as turn:
     call_in_process(set(), time.sleep, 300, descriptors=turn)
 """
 
@@ -48,14 +48,14 @@ def test_it_ends_with_its_caller_and_keeps_the_turn_until_then(tmp_path: Path, m
         os.kill(worker.pid, signal.SIGSTOP)
         caller.kill()
         caller.wait()
-        with pytest.raises(needlepoint.StoreError, match="embedding"), locks.Turns(tmp_path).of_remover(table):
+        with pytest.raises(needlepoint.StoreError, match="embedding"), locks.TableLocks(tmp_path).exclusive(table):
             pass
         os.kill(worker.pid, signal.SIGCONT)
         ends = time.monotonic() + 30
         while not gone(worker):
             assert time.monotonic() < ends
             time.sleep(0.02)
-        with locks.Turns(tmp_path).of_remover(table):
+        with locks.TableLocks(tmp_path).exclusive(table):
             pass
     finally:
         caller.kill()

@@ -27,17 +27,17 @@ def lake(tmp_path: Path) -> Iterator[needlepoint.Lake]:
 
 @pytest.fixture(params=["key", "bloom"])
 def index(lake: needlepoint.Lake, request: pytest.FixtureRequest) -> Index:
-    return lake.registry.index(lake.create_index("t", "a", kind=request.param))
+    return lake.registry.indexes.get(lake.create_index("t", "a", kind=request.param))
 
 
 def test_a_store_is_opened_once(lake: needlepoint.Lake) -> None:
-    index = lake.registry.index(lake.create_index("t", "a"))
+    index = lake.registry.indexes.get(lake.create_index("t", "a"))
     assert lake.index_stores.entries(index) is lake.index_stores.entries(index)
     assert lake.index_stores.reader(index) is not lake.index_stores.entries(index)
 
 
 def test_an_index_that_was_created_is_empty_and_not_lost(lake: needlepoint.Lake) -> None:
-    index = lake.registry.index(lake.create_index("t", "a", build=False))
+    index = lake.registry.indexes.get(lake.create_index("t", "a", build=False))
     lake.index_stores.entries(index).refresh([])
     lake.index_stores.retire(index.id)
     with pytest.raises(IndexDamaged, match="is gone"):
@@ -48,12 +48,12 @@ def test_a_replaced_index_is_empty_under_a_new_id(lake: needlepoint.Lake, index:
     stores: IndexStores = lake.index_stores
     assert stores.ids() == [index.id]
     stores.replace_index(index)
-    replaced = lake.registry.index(index.name)
+    replaced = lake.registry.indexes.get(index.name)
     assert replaced.id != index.id
     assert stores.ids() == [replaced.id] * keeps_entries(index.kind)
-    assert lake.registry.entries(replaced) == (0, 0)
+    assert lake.registry.indexes.coverage(replaced) == (0, 0)
     stores.replace_index(index)  # a process that still has the old id changes nothing
-    assert lake.registry.index(index.name) == replaced
+    assert lake.registry.indexes.get(index.name) == replaced
     lake.sync()
     assert lake.sql("SELECT a FROM t WHERE a = 7").rows() == [{"a": 7}]
 

@@ -27,7 +27,7 @@ def publish(lake, first: int, *, replacing: bool = False, keep: float = 0.0) -> 
     """Twenty rows in two files, perhaps in the place of all there are."""
     staging = lake.staging("product")
     tables = {f"year={2020 + number}/x.parquet": products(first + number * 10, 10) for number in range(2)}
-    removed = lake.registry.files(lake.registry.table("product")) if replacing else []
+    removed = lake.registry.files.of(lake.registry.tables.get("product")) if replacing else []
     lake.publish("product", staged(staging, tables), staging, removed=removed, keep=keep)
 
 
@@ -78,10 +78,10 @@ def test_a_batch_that_comes_and_goes_during_the_listing_was_never_there(lake, li
 
 
 def test_files_that_come_and_are_deleted_during_the_listing_were_never_there(lake, listing) -> None:
-    old = {file.path for file in lake.registry.files(lake.registry.table("product"))}
+    old = {file.path for file in lake.registry.files.of(lake.registry.tables.get("product"))}
 
     def delete() -> None:
-        new = {file.path for file in lake.registry.files(lake.registry.table("product"))} - old
+        new = {file.path for file in lake.registry.files.of(lake.registry.tables.get("product"))} - old
         lake.delete_files("product", sorted(new))
 
     listing(before=lambda: publish(lake, 100), after=lambda: (listing(), delete()))
@@ -222,8 +222,8 @@ def test_a_swap_while_files_are_recognised_shows_the_new_files(
     lake, monkeypatch: pytest.MonkeyPatch, keep: float
 ) -> None:
     """Their mode was changed, which makes the look compare their content; meanwhile others take their place."""
-    lake.indexer.catch_up(lake.registry.table("product"))
-    for path in Path(lake.registry.table("product").location).rglob("*.parquet"):
+    lake.indexer.catch_up(lake.registry.tables.get("product"))
+    for path in Path(lake.registry.tables.get("product").location).rglob("*.parquet"):
         path.chmod(0o600)
     original = snapshots.changed_files.settle
 

@@ -38,7 +38,7 @@ class CardCache:
         # A file that an index was put into keeps its id.
         if held is not None and held.identity == file.identity:
             return held
-        stored = self._registry.card(file.id)
+        stored = self._registry.files.card(file.id)
         if stored is None:
             return None
         try:
@@ -63,7 +63,7 @@ class CardCache:
                 found[file.id] = self.zones.get((file.id, column, unit))
         missing = [id for id, held in found.items() if held is None]
         if missing:
-            for id, (stored, stored_unit) in self._registry.zones(missing, column).items():
+            for id, (stored, stored_unit) in self._registry.files.zones(missing, column).items():
                 factor = scale(stored_unit, type)
                 if factor is None:
                     continue

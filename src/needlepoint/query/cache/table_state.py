@@ -111,7 +111,7 @@ class TableState:
     def places(self, index: Index) -> Mapping[int, Place]:
         """Where the payloads of an index lie, by file id."""
         if index.id not in self._places:
-            self._places[index.id] = self.registry.places(index)
+            self._places[index.id] = self.registry.payloads.places(index)
         return self._places[index.id]
 
     def partition_zones(self, columns: Iterable[str]) -> Zones:
@@ -132,7 +132,7 @@ class TableState:
     def _bounds(self, column: str, files: Sequence[File] | None = None) -> Zone:
         """Of all files, or of these."""
         ids = None if files is None else [file.id for file in files if file.id is not None]
-        bounds = dict(self.registry.bounds(self.snapshot.table, column, ids))
+        bounds = dict(self.registry.files.bounds(self.snapshot.table, column, ids))
         of_files = self.snapshot.files if files is None else files
         return Zone.of([bounds.get(-1 if file.id is None else file.id) for file in of_files])
 

@@ -34,7 +34,7 @@ from needlepoint.objects import Cursor, HeldFile, Identity, OpenObject, concurre
 from needlepoint.parquet.card.describe import describe
 from needlepoint.query.scan.scan_plan import HeldVersion, ScanPlan
 from needlepoint.tables.formats.table_formats import is_of_others
-from needlepoint.tables.locks import Turns
+from needlepoint.tables.locks import TableLocks
 from needlepoint.tables.model import File, Table
 from needlepoint.tables.schemas import differing, plain_schema, unify
 
@@ -116,7 +116,7 @@ class _Copy:
 class Tries:
     """Queries of one lake, each tried until no file changes under it."""
 
-    def __init__(self, forget: Callable[[], None], store: str, turns: Turns) -> None:
+    def __init__(self, forget: Callable[[], None], store: str, turns: TableLocks) -> None:
         self._forget = forget
         self._store = store
         self._turns = turns
@@ -153,7 +153,7 @@ class Tries:
 class Holder:
     """What one query holds, through all its tries: copies of objects serve the next one, too."""
 
-    def __init__(self, store: str, turns: Turns) -> None:
+    def __init__(self, store: str, turns: TableLocks) -> None:
         self._store = store
         self._turns = turns
         self._files: dict[str, HeldFile] = {}

@@ -363,7 +363,7 @@ def _of_files(scan: ScanPlan, positions: Sequence[int]) -> ScanPlan:
 
 
 def _stored_card(state: TableState, file: File) -> bytes:
-    stored = None if file.id is None else state.registry.card(file.id)
+    stored = None if file.id is None else state.registry.files.card(file.id)
     if stored is None:
         raise FileChanged(file.path, "lost its card")
     return stored

@@ -1,8 +1,14 @@
 """The registry: tables, files, indexes and batches, in one SQLite database.
 
-registry           what is known of tables, files and indexes
+registry           the parts together
+database           transactions, and the sequence number that each one raises
 schema             how it is stored, and upgrades of older formats
-batches            what is on its way into a table or out of it
-known_files        files of tables, kept between queries
+tables, views      names, locations, schemas and queries
+files              identities, cards, bounds and zone maps
+indexes            what is declared, and which files and runs each index has
 index_generations  an index replaced by a new generation
+payloads           where indexes keep what they know of a file
+artifacts          what indexing learns of a file, committed as a whole
+batches            files on their way into a table or out of it
+known_files        files of tables, kept between queries
 """

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import astuple, replace
 
 from needlepoint.errors import StoreError, TableChanged
 from needlepoint.objects import Identity
-from needlepoint.stores.database import Database
 from needlepoint.tables.model import ALL, Batch, File, Move, Removal, Table
+from needlepoint.tables.registry.database import RegistryDatabase
 
 IDENTITY = "size, mtime_ns, etag, ctime_ns, inode"  # the columns of an Identity, in its order
 _COLUMNS = "table_id, batch, state, staging, moves, removals, keep_until"
@@ -23,14 +22,8 @@ _HINT = "Nothing was changed; do it again."
 
 
 class Batches:
-    def __init__(
-        self,
-        database: Database,
-        change: Callable[[], AbstractContextManager[sqlite3.Connection]],
-        refuse_shared: Callable[[int], None],
-    ) -> None:
+    def __init__(self, database: RegistryDatabase, refuse_shared: Callable[[int], None]) -> None:
         self._database = database
-        self._change = change
         self._refuse_shared = refuse_shared
 
     def get(self, table: Table, batch: str) -> Batch | None:
@@ -47,7 +40,7 @@ class Batches:
         TableChanged when a file to be removed is not in the table any more, or another batch removes it; UsageError
         when it can be another table's too.
         """
-        with self._change() as connection:
+        with self._database.change() as connection:
             cursor = connection.execute(
                 "INSERT OR IGNORE INTO batches VALUES (?, ?, 'publishing', ?, ?, ?, ?)",
                 (
@@ -79,7 +72,7 @@ class Batches:
 
         TableChanged when a file to be removed is not in the table any more: then the batch can only be abandoned.
         """
-        with self._change() as connection:
+        with self._database.change() as connection:
             cursor = connection.execute(
                 "UPDATE batches SET state = 'published' "
                 "WHERE table_id = ? AND batch = ? AND staging = ? AND state = 'publishing'",
@@ -102,7 +95,7 @@ class Batches:
     def announced(self, batch: Batch) -> Batch:
         """Its event is on the queue. The batch as it is then."""
         now = replace(batch, state="removing") if batch.removals else replace(batch, state="announced", moves=())
-        with self._change() as connection:
+        with self._database.change() as connection:
             connection.execute(
                 "UPDATE batches SET state = ?, moves = ? WHERE table_id = ? AND batch = ?",
                 (now.state, "[]", batch.table_id, batch.batch),
@@ -111,7 +104,7 @@ class Batches:
 
     def removed(self, batch: Batch) -> None:
         """The files it took out of the table are deleted."""
-        with self._change() as connection:
+        with self._database.change() as connection:
             connection.execute(
                 "UPDATE batches SET state = 'announced', removals = '[]' WHERE table_id = ? AND batch = ?",
                 (batch.table_id, batch.batch),
@@ -119,7 +112,7 @@ class Batches:
 
     def abandon(self, batch: Batch) -> bool:
         """It will not happen; its files go. False when it was committed, or is no more: then nothing changed."""
-        with self._change() as connection:
+        with self._database.change() as connection:
             cursor = connection.execute(
                 "UPDATE batches SET state = 'abandoned' WHERE table_id = ? AND batch = ? AND staging = ? "
                 "AND state IN ('publishing', 'abandoned')",
@@ -129,7 +122,7 @@ class Batches:
 
     def forget(self, batch: Batch) -> None:
         """One that was abandoned never was."""
-        with self._change() as connection:
+        with self._database.change() as connection:
             connection.execute(
                 "DELETE FROM batches WHERE table_id = ? AND batch = ? AND staging = ? AND state = 'abandoned'",
                 (batch.table_id, batch.batch, batch.staging),

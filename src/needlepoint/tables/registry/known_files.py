@@ -33,11 +33,11 @@ class KnownFiles:
             return files
 
     def _renewed(self, table: Table, since: int, files: Mapping[str, File]) -> Mapping[str, File]:
-        known = self._registry.changed(table, since) if since else None
+        known = self._registry.files.changed(table, since) if since else None
         if known is None or len(known) > max(FEW, len(files) // SHARE):
-            return {file.path: file for file in self._registry.files(table)}
+            return {file.path: file for file in self._registry.files.of(table)}
         if not known:
             return files
         changed = frozenset(known)
         kept = {path: file for path, file in files.items() if file.id not in changed}
-        return kept | {file.path: file for file in self._registry.files(table, known)}
+        return kept | {file.path: file for file in self._registry.files.of(table, known)}

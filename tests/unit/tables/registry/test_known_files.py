@@ -15,10 +15,10 @@ import needlepoint
 from needlepoint.objects import Identity
 from needlepoint.tables import snapshots
 from needlepoint.tables.model import File, Table
-from needlepoint.tables.registry import known_files
-from needlepoint.tables.registry import registry as registry_module
+from needlepoint.tables.registry import database, known_files
+from needlepoint.tables.registry.artifacts import FileArtifact
 from needlepoint.tables.registry.known_files import KnownFiles
-from needlepoint.tables.registry.registry import FileArtifact, Registry
+from needlepoint.tables.registry.registry import Registry
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -29,8 +29,8 @@ def registry(tmp_path: Path) -> Registry:
 
 
 def a_table(registry: Registry, name: str = "t", files: int = 20) -> Table:
-    table = registry.create_table(name, f"/{name}", SCHEMA, ())
-    registry.replace_files(table, [File(f"{n}.parquet", Identity(n, n)) for n in range(files)], [])
+    table = registry.tables.create(name, f"/{name}", SCHEMA, ())
+    registry.files.replace(table, [File(f"{n}.parquet", Identity(n, n)) for n in range(files)], [])
     return table
 
 
@@ -42,7 +42,7 @@ def test_only_what_changed_is_another_object(registry: Registry) -> None:
     table, other = a_table(registry), a_table(registry, "other")
     known = KnownFiles(registry)
     before = known.of(table)
-    registry.replace_files(other, [File("x.parquet", Identity(1, 1))], [])
+    registry.files.replace(other, [File("x.parquet", Identity(1, 1))], [])
     assert known.of(table) is before
     first = before["0.parquet"]
     registry.commit_artifacts([an_artifact(first, rows=10)], [])
@@ -55,41 +55,41 @@ def test_every_way_a_file_changes_is_noticed(registry: Registry) -> None:
     table = a_table(registry)
     known = KnownFiles(registry)
     known.of(table)
-    index = registry.create_index(table, "t_id_key", ("id",), "key")
-    files = {file.path: file for file in registry.files(table)}
+    index = registry.indexes.create(table, "t_id_key", ("id",), "key")
+    files = {file.path: file for file in registry.files.of(table)}
     ids = {path: file.id or 0 for path, file in files.items()}
     changes = [
-        lambda: registry.replace_files(table, [File("new.parquet", Identity(1, 1))], [ids["1.parquet"]]),
-        lambda: registry.replace_files(table, [File("2.parquet", Identity(9, 9))], []),  # replaces the row
+        lambda: registry.files.replace(table, [File("new.parquet", Identity(1, 1))], [ids["1.parquet"]]),
+        lambda: registry.files.replace(table, [File("2.parquet", Identity(9, 9))], []),  # replaces the row
         lambda: registry.commit_artifacts([an_artifact(files["3.parquet"], rows=10)], []),
         lambda: registry.commit_artifacts(
             [an_artifact(files["4.parquet"], rows=5, entries={index.id: 5}, identity=Identity(7, 7))], []
         ),
         lambda: registry.commit_artifacts([], [], {index.id: {ids["5.parquet"]: 3}}),
-        lambda: registry.note_problems({ids["6.parquet"]: "odd"}),
-        lambda: registry.forget_payloads(index, [ids["4.parquet"]]),
-        lambda: registry.drop_index(index.name),
+        lambda: registry.files.note_problems({ids["6.parquet"]: "odd"}),
+        lambda: registry.payloads.forget(index, [ids["4.parquet"]]),
+        lambda: registry.indexes.drop(index.name),
     ]
     for change in changes:
         before = known.of(table)
         change()
         found = known.of(table)
         assert found is not before
-        assert found == {file.path: file for file in registry.files(table)}
+        assert found == {file.path: file for file in registry.files.of(table)}
 
 
 def test_who_was_away_for_long_reads_everything(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry_module, "CHANGES_KEPT", 5)
+    monkeypatch.setattr(database, "CHANGES_KEPT", 5)
     table = a_table(registry)
     known = KnownFiles(registry)
     known.of(table)
     since = registry.sequence()
     for number in range(10):
-        registry.replace_files(table, [File(f"new{number}.parquet", Identity(1, 1))], [])
-    assert registry.changed(table, since) is None
-    assert registry.changed(table, registry.sequence()) == []
+        registry.files.replace(table, [File(f"new{number}.parquet", Identity(1, 1))], [])
+    assert registry.files.changed(table, since) is None
+    assert registry.files.changed(table, registry.sequence()) == []
     assert len(known.of(table)) == 30
-    ((kept,),) = registry._database.read("SELECT count(DISTINCT sequence) FROM changes")
+    ((kept,),) = registry.database.read("SELECT count(DISTINCT sequence) FROM changes")
     assert kept <= 5
 
 
@@ -101,12 +101,12 @@ def test_random_changes_by_two_processes(registry: Registry, tmp_path: Path, mon
     chance = np.random.default_rng(3)
     for _ in range(60):
         writer = other if chance.random() < 0.7 else registry
-        present = writer.files(table)
+        present = writer.files.of(table)
         removed = [present[at].id or 0 for at in chance.integers(0, len(present), chance.integers(0, 3))]
         added = [File(f"{n}.parquet", Identity(int(chance.integers(9)), 1)) for n in set(chance.integers(0, 40, 3))]
-        writer.replace_files(table, added, removed)
+        writer.files.replace(table, added, removed)
         if chance.random() < 0.5:
-            assert known.of(table) == {file.path: file for file in registry.files(table)}
+            assert known.of(table) == {file.path: file for file in registry.files.of(table)}
     other.close()
 
 
@@ -153,10 +153,10 @@ def test_a_change_elsewhere_lists_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         before = lake.engine.snapshots.current("product")
         monkeypatch.setattr(snapshots, "list_files", None)  # whoever lists fails
         lake.sql("CREATE VIEW v AS SELECT 1 AS one")
-        again = lake.registry.table("again")
-        lake.registry.replace_files(again, [], [lake.registry.files(again)[0].id or 0])
+        again = lake.registry.tables.get("again")
+        lake.registry.files.replace(again, [], [lake.registry.files.of(again)[0].id or 0])
         assert lake.engine.snapshots.current("product") is before
-        lake.registry.create_index(lake.registry.table("product"), "an_index", ("upc",), "key")
+        lake.registry.indexes.create(lake.registry.tables.get("product"), "an_index", ("upc",), "key")
         with pytest.raises(TypeError):
             lake.engine.snapshots.current("product")
 
@@ -176,15 +176,15 @@ def test_a_listing_stands_while_an_indexer_commits_and_while_files_come(tmp_path
     product_lake(tmp_path)
     with needlepoint.open(tmp_path, refresh=0) as lake:
         lake.create_table("product")
-        (first, *_) = lake.registry.files(table := lake.registry.table("product"))
+        (first, *_) = lake.registry.files.of(table := lake.registry.tables.get("product"))
         original, listed = snapshots.list_files, []
 
         def busy(location: str):
             found = original(location)
             listed.append(location)
-            lake.registry.note_problems({first.id: f"problem {len(listed)}"})
+            lake.registry.files.note_problems({first.id: f"problem {len(listed)}"})
             if len(listed) == 2:
-                lake.registry.replace_files(table, [File("year=2020/new.parquet", Identity(1, 1))], [])
+                lake.registry.files.replace(table, [File("year=2020/new.parquet", Identity(1, 1))], [])
             return found
 
         monkeypatch.setattr(snapshots, "list_files", busy)

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from needlepoint.objects import Identity
 from needlepoint.tables.model import File, Place
-from needlepoint.tables.registry.registry import FileArtifact, Registry
+from needlepoint.tables.registry.artifacts import FileArtifact
+from needlepoint.tables.registry.registry import Registry
 
 WAS, NOW = Identity(1, 1), Identity(2, 2)
 
@@ -20,13 +21,13 @@ def a_place(pack: str) -> Place:
 def test_positions_in_a_file_are_of_the_version_that_is_there(tmp_path: Path) -> None:
     """One build reads a file, another embeds something in it and commits first."""
     registry = Registry(tmp_path, tmp_path)
-    table = registry.create_table("t", "/t", pa.schema([("id", pa.int64()), ("x", pa.int64())]), ())
-    registry.replace_files(table, [File("a.parquet", WAS)], [])
-    file_id = registry.files(table)[0].id or 0
-    key = registry.create_index(table, "k", ("id",), "key")
-    packed = registry.create_index(table, "p", ("id",), "bloom")
-    carried = registry.create_index(table, "c", ("x",), "bloom", embed=True)
-    embedded = registry.create_index(table, "e", ("x",), "distinct", embed=True)
+    table = registry.tables.create("t", "/t", pa.schema([("id", pa.int64()), ("x", pa.int64())]), ())
+    registry.files.replace(table, [File("a.parquet", WAS)], [])
+    file_id = registry.files.of(table)[0].id or 0
+    key = registry.indexes.create(table, "k", ("id",), "key")
+    packed = registry.indexes.create(table, "p", ("id",), "bloom")
+    carried = registry.indexes.create(table, "c", ("x",), "bloom", embed=True)
+    embedded = registry.indexes.create(table, "e", ("x",), "distinct", embed=True)
     slow = FileArtifact(
         file_id,
         WAS,
@@ -44,10 +45,10 @@ def test_positions_in_a_file_are_of_the_version_that_is_there(tmp_path: Path) ->
     )
     registry.commit_artifacts([quick], [])
     registry.commit_artifacts([slow], [(key.id, "run")])
-    (file,) = registry.files(table)
-    assert (file.identity, registry.card(file_id)) == (NOW, b"after")
+    (file,) = registry.files.of(table)
+    assert (file.identity, registry.files.card(file_id)) == (NOW, b"after")
     # Rows and pages are as they were. Where something else lies in the file, the next sync finds out.
     assert file.indexed == {key.id, packed.id, embedded.id}
-    assert registry.places(packed) == {file_id: a_place("a.pack")}
-    assert registry.places(carried) == {}
+    assert registry.payloads.places(packed) == {file_id: a_place("a.pack")}
+    assert registry.payloads.places(carried) == {}
     registry.close()

@@ -1,0 +1,126 @@
+"""What indexing learns of one file, and its commit."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+
+from needlepoint.objects import Identity
+from needlepoint.predicate import Bounds, Ordinal
+from needlepoint.tables.model import Place
+from needlepoint.tables.registry.batches import IDENTITY
+
+
+@dataclass(frozen=True, slots=True)
+class FileArtifact:
+    """What indexing learned of one file; committed as a whole. Bounds and zones are in the file's own units, so they
+    stay right when the table changes. `places` are those of payloads, by index. `was` is the identity of the file when
+    it was listed, and `identity` the present one: they differ when something was embedded. `own` are the checksums of
+    payloads in the file that this lake built from its rows. `sample` is a checksum of the content (objects/base.py)."""
+
+    file_id: int
+    was: Identity
+    identity: Identity
+    rows: int
+    row_groups: int
+    pages: int
+    card: bytes
+    bounds: Mapping[str, Bounds]
+    zones: Mapping[str, bytes] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+    blooms: tuple[str, ...] = ()
+    entries: Mapping[int, int] = field(default_factory=dict)
+    places: Mapping[int, Place] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
+    sample: str = ""
+
+    def without_positions(self) -> FileArtifact:
+        """What holds for every version of the file, since all have the same rows: nothing that is inside the file."""
+        within = {index_id for index_id, place in self.places.items() if not place.pack}
+        return replace(
+            self,
+            entries={index_id: count for index_id, count in self.entries.items() if index_id not in within},
+            places={index_id: place for index_id, place in self.places.items() if index_id not in within},
+        )
+
+
+def commit_artifacts(
+    connection: sqlite3.Connection,
+    artifacts: Sequence[FileArtifact],
+    runs: Sequence[tuple[int, str]],
+    entries: Mapping[int, Mapping[int, int]],
+) -> None:
+    connection.executemany(
+        "INSERT INTO runs SELECT id, ? FROM indexes WHERE id = ?", [(name, index_id) for index_id, name in runs]
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO indexed SELECT files.id, indexes.id, ? FROM files, indexes "
+        "WHERE files.id = ? AND indexes.id = ?",
+        [(count, file, index) for index, files in entries.items() for file, count in files.items()],
+    )
+    for artifact in artifacts:
+        query = f"SELECT {IDENTITY} FROM files WHERE id = ?"
+        found = connection.execute(query, (artifact.file_id,)).fetchone()
+        if found is None:
+            continue
+        # Another process may have embedded something and described the new version.
+        if Identity(*found) in (artifact.was, artifact.identity):
+            _describe(connection, artifact)
+            _cover(connection, artifact)
+        else:
+            _cover(connection, artifact.without_positions())
+
+
+def _describe(connection: sqlite3.Connection, artifact: FileArtifact) -> None:
+    identity = artifact.identity
+    connection.execute(
+        """UPDATE files SET size = ?, mtime_ns = ?, etag = ?, ctime_ns = ?, inode = ?, sample = ?, rows = ?,
+           row_groups = ?, pages = ?, blooms = ?, problem = NULL WHERE id = ?""",
+        (
+            *astuple(identity),
+            artifact.sample,
+            artifact.rows,
+            artifact.row_groups,
+            artifact.pages,
+            json.dumps(artifact.blooms) if artifact.blooms else None,
+            artifact.file_id,
+        ),
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO bounds SELECT table_id, ?, id, ?, ?, ?, ?, ?, ? FROM files WHERE id = ?",
+        [
+            (column, *_bounds_row(known), artifact.units.get(column), artifact.file_id)
+            for column, known in artifact.bounds.items()
+        ],
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO zones VALUES (?, ?, ?, ?)",
+        [(artifact.file_id, column, zones, artifact.units.get(column)) for column, zones in artifact.zones.items()],
+    )
+    connection.execute("INSERT OR REPLACE INTO cards VALUES (?, ?)", (artifact.file_id, artifact.card))
+    connection.executemany(
+        "INSERT OR IGNORE INTO own VALUES (?, ?)", [(artifact.file_id, each) for each in artifact.own]
+    )
+
+
+def _cover(connection: sqlite3.Connection, artifact: FileArtifact) -> None:
+    """Record payloads and entries of a file; an index that was dropped meanwhile has no row to refer to."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO payloads SELECT ?, id, ?, ?, ?, ?, ?, ?, ? FROM indexes WHERE id = ?",
+        [(artifact.file_id, *astuple(place), index_id) for index_id, place in artifact.places.items()],
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO indexed SELECT ?, id, ? FROM indexes WHERE id = ?",
+        [(artifact.file_id, entries, index_id) for index_id, entries in artifact.entries.items()],
+    )
+
+
+def _bounds_row(known: Bounds) -> tuple[object, ...]:
+    return _stored_ordinal(known.low), _stored_ordinal(known.high), known.nulls, known.rows, known.nan
+
+
+def _stored_ordinal(value: Ordinal | None) -> Ordinal | str | None:
+    """SQLite has integers of 64 bits; greater ones are kept as text."""
+    return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
