@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from needlepoint import Lake
-from needlepoint.spark.compact import compact
 from needlepoint.tables.staged_file import StagedFile
 
 
@@ -60,7 +59,7 @@ def removals(lake: Lake, table: str) -> list[Callable[[], object]]:
         lambda: lake.delete_files(table, ["year=2020/p0.parquet"]),
         lambda: lake.drop_partition(table, year=2020),
         lambda: lake.expire(table, "product_id", 2022),
-        lambda: compact(None, lake, table),
+        lambda: lake.compact(table),
     ]
 
 

@@ -23,7 +23,6 @@ from tests.lakes import staged
 import needlepoint
 from needlepoint import Lake
 from needlepoint.errors import NeedlepointError
-from needlepoint.spark.compact import compact
 
 KILLS_OF_A_LAKE = 12
 MOST_FINDINGS = 20
@@ -83,7 +82,7 @@ def _rows(ids: list[int]) -> pa.Table:
 def change(lake: Lake, step: Step, seed: int) -> None:
     match step.what:
         case "publish":
-            staging = lake.staging("t")
+            staging = lake.writer.staging("t")
             lake.publish("t", staged(staging, products(step)), staging, f"{seed}-{step.number}")
         case "delete":
             lake.delete("t", f"id % 11 = {step.number % 11}")
@@ -97,7 +96,7 @@ def change(lake: Lake, step: Step, seed: int) -> None:
         case "follow":
             list(lake.follow_events(once=True))
         case "compact":
-            compact(None, lake, "t")
+            lake.compact("t")
 
 
 def write(root: str, seed: int, log: str) -> None:

@@ -37,7 +37,6 @@ from needlepoint.parquet.format.footer import read_footer
 from needlepoint.parquet.inspect.anatomy import inspect, inspect_pages
 from needlepoint.parquet.write import embed as embedding
 from needlepoint.parquet.write.embedded import read_payload
-from needlepoint.spark.compact import compact
 
 MORE_MEMORY = 5 << 30  # than a process has that asked all queries of files as they should be
 LARGEST_FILE = 1 << 30
@@ -290,7 +289,7 @@ class Cases:
         lake = self._lakes[0]
         before = self._allowed(lambda: self._scanned(f"SELECT * FROM {base.name}"))
         works: list[Callable[[], object]] = [
-            lambda: compact(None, lake, base.name),
+            lambda: lake.compact(base.name),
             lambda: lake.retrofit(base.name, bloom=["id"]),
             lambda: lake.delete(base.name, "id = 2003"),
             lambda: (lake.sync(base.name), lake.verify(base.name, samples=4, seed=1)),

@@ -15,7 +15,6 @@ import needlepoint
 from needlepoint.objects import identify, open_object
 from needlepoint.parquet.format.footer import read_footer
 from needlepoint.parquet.write.embed import EmbeddingWriter, Payload, embed, embedded, read_payload
-from needlepoint.spark.compact import compact
 
 KINDS = [("id", "key", {}), ("brand", "distinct", {}), ("brand", "bloom", {}), ("title", "text", {})]
 CONDITIONS = {"id": "id = 77", "brand": "brand = 'rare'", "title": "text_match(title, 'goat')"}
@@ -83,7 +82,7 @@ def test_forged_indexes_hide_no_rows(tmp_path: Path, forged: list[Payload], embe
         if when == "after":
             embed(str(write(rows(1000), tmp_path / "lake/item/b.parquet")), forged)
         elif when == "published":
-            staging = lake.staging("item")
+            staging = lake.writer.staging("item")
             files = staged(staging, {"x.parquet": rows(1000)})
             embed(files[0].path, forged)
             lake.publish("item", files, staging)
@@ -166,7 +165,7 @@ def test_what_this_lake_writes_is_taken_without_reading_data(tmp_path: Path, no_
     with needlepoint.open(tmp_path / "lake", refresh=0) as lake:
         lake.create_table("item")
         declare(lake, embed=True)
-        compact(None, lake, "item", index=False)
+        lake.compact("item", index=False)
         no_data()
         assert lake.sync()[0].failures == ()
         assert lake.status().tables[0].indexed == 1

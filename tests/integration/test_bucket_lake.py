@@ -22,7 +22,6 @@ from tests.lakes import products, staged, write
 import needlepoint
 from needlepoint.cli.needle import main
 from needlepoint.objects import identify, move, remote, remove, remove_directory
-from needlepoint.spark.compact import compact
 from needlepoint.tables import locks, publishing
 from needlepoint.tables.staged_file import StagedFile
 
@@ -263,8 +262,10 @@ def test_an_upload_that_comes_too_late_is_taken_back(
         for copy, (_, target) in zip(copies, pairs, strict=True):
             move(str(copy), target)
 
-    staging = lake.staging("product")
-    lake.publish("product", staged(staging, {"year=2020/x.parquet": products(30, 10)}), staging, "two", mover=late)
+    staging = lake.writer.staging("product")
+    lake.writer.publish(
+        "product", staged(staging, {"year=2020/x.parquet": products(30, 10)}), staging, "two", mover=late
+    )
     expected = list(range(500, 510)) if replaced else list(range(40))
     assert ids(lake) == expected
     lake.sync()
@@ -461,11 +462,11 @@ def test_orphans_in_the_bucket_are_swept_and_live_batches_are_not(
     lake: needlepoint.Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(lake, "one", 0)
-    orphan, live = lake.staging_url("product"), lake.staging_url("product")
+    orphan, live = lake.writer.staging_url("product"), lake.writer.staging_url("product")
     assert orphan.startswith(bucket.url("lake/_stage/product/"))
     for place in (orphan, live):
         bucket.put_table(f"{place.removeprefix(f's3://{bucket.name}/')}/year=2020/x.parquet", products(30, 10))
-    dropped = lake.staging_url("dropped")
+    dropped = lake.writer.staging_url("dropped")
     bucket.put(f"{dropped.removeprefix(f's3://{bucket.name}/')}/_temporary/0/x", b"x")
     bucket.put("lake/_stage/of/others", b"x")
     files = [StagedFile(f"{live}/year=2020/x.parquet", "year=2020", 0, 10)]
@@ -488,7 +489,7 @@ def test_a_table_that_is_a_bucket_is_staged_inside(bucket: Bucket, tmp_path: Pat
     bucket.put_table("year=2020/a.parquet", products(0, 10))
     with needlepoint.open(tmp_path) as lake:
         lake.create_table("product", f"s3://{bucket.name}")
-        place = lake.staging_url("product")
+        place = lake.writer.staging_url("product")
         assert place.startswith(f"s3://{bucket.name}/_stage/product/")
         bucket.put_table(f"{place.removeprefix(f's3://{bucket.name}/')}/year=2021/x.parquet", products(10, 10))
         lake.engine.snapshots.forget()
@@ -496,7 +497,7 @@ def test_a_table_that_is_a_bucket_is_staged_inside(bucket: Bucket, tmp_path: Pat
         lake.publish("product", [StagedFile(f"{place}/year=2021/x.parquet", "year=2021", 0, 10)], place)
         assert ids(lake) == list(range(20))
         with pytest.raises(needlepoint.UsageError, match="Stage it in a directory"):
-            lake.staging_url("other")
+            lake.writer.staging_url("other")
     assert len(keys(bucket)) == 2
 
 
@@ -561,10 +562,10 @@ def test_rows_are_deleted_and_files_compacted_in_a_bucket(
         left = [id for id in range(600) if id not in (5, 305, *range(200, 250))]
         assert ids(lake) == ids(other) == left
         assert len(keys(bucket)) == 6
-        assert compact(None, lake, "product", sort_by=["product_id"]).new_files == 3
+        assert lake.compact("product", sort_by=["product_id"]).new_files == 3
         assert ids(lake) == ids(other) == left
         assert len(keys(bucket)) == 3
-        compact(None, lake, "product", zorder=["product_id", "price"], target_size=2000, keep=1000)
+        lake.compact("product", zorder=["product_id", "price"], target_size=2000, keep=1000)
         lake.sync()
         assert ids(lake) == ids(other) == left
         found = lake.sql("SELECT upc FROM product WHERE product_id = 7")

@@ -18,8 +18,8 @@ import needlepoint
 from needlepoint import spark as needle_spark
 from needlepoint.cli.needle import main
 from needlepoint.objects import identify
-from needlepoint.spark.finish import mover
 from needlepoint.spark.products import product_id_of, products
+from needlepoint.spark.tasks import mover
 from needlepoint.tables import publishing
 
 if TYPE_CHECKING:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import itertools
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import get_type_hints
 
 import duckdb
 import numpy as np
@@ -21,9 +24,9 @@ from needlepoint import spark as needle_spark
 from needlepoint.cli import main
 from needlepoint.errors import FileChanged
 from needlepoint.parquet.card.describe import describe
-from needlepoint.spark.compact import compact
+from needlepoint.spark.compact import CompactionOptions
 
-module = importlib.import_module("needlepoint.spark.compact")
+module = importlib.import_module("needlepoint.maintenance.compact")
 
 QUESTION = "SELECT count(*) AS n, sum(product_id) AS s, count(DISTINCT upc) AS u FROM product"
 
@@ -57,10 +60,10 @@ def ranges(lake, column: str) -> list[tuple[int, int]]:
 def test_spark_merges_sorts_and_embeds(lake, spark) -> None:
     lake.create_index("product", "title", kind="text", embed=True)
     before, answer = everything(lake.root / "product"), lake.sql(QUESTION).rows()
-    done = compact(spark, lake, "product")
+    done = needle_spark.compact(spark, lake, "product")
     assert (done.files, done.new_files, done.rows, done.swaps, done.left) == (8, 2, 4000, 1, ())
     assert everything(lake.root / "product") == before
-    done = compact(spark, lake, "product", sort_by=["upc"], target_size=done.new_bytes // 6)
+    done = needle_spark.compact(spark, lake, "product", sort_by=["upc"], target_size=done.new_bytes // 6)
     assert done.new_files > 2
     assert everything(lake.root / "product") == before
     assert lake.sql(QUESTION).rows() == answer
@@ -79,12 +82,12 @@ def test_spark_reads_what_was_planned_or_fails(lake, spark) -> None:
     """With files kept it reads the old ones; without it fails, and never with fewer rows."""
     planned = needle_spark.read(spark, lake, "product", where="price >= 0")
     native = needle_spark.read(spark, lake, "product")
-    compact(None, lake, "product", keep=3600)
+    lake.compact("product", keep=3600)
     assert native.count() == 4000
     assert planned.count() == 4000
     assert needle_spark.read(spark, lake, "product").count() == 4000
     native = needle_spark.read(spark, lake, "product")
-    compact(None, lake, "product", sort_by=["upc"])
+    lake.compact("product", sort_by=["upc"])
     with pytest.raises(Exception, match=r"(?i)not exist|FILE_NOT_EXIST|cannot be read"):
         native.agg({"price": "sum"}).collect()
     assert needle_spark.read(spark, lake, "product", where="price >= 0").count() == 4000
@@ -95,30 +98,30 @@ def test_small_files_are_packed_and_large_ones_stay(lake) -> None:
     target = large.stat().st_size
     before = everything(lake.root / "product")
     kept = large.stat().st_mtime_ns
-    done = compact(None, lake, "product", target_size=target)
+    done = lake.compact("product", target_size=target)
     assert (done.files, done.new_files) == (8, 2)
     assert large.stat().st_mtime_ns == kept
     assert everything(lake.root / "product") == before
-    assert compact(None, lake, "product", target_size=target) == module.Compaction()
+    assert lake.compact("product", target_size=target) == module.Compaction()
     # A single small file is let be.
     write(products(200_000, 10), lake.root / "product/year=2030/small.parquet")
-    assert compact(None, lake, "product", target_size=target).files == 0
+    assert lake.compact("product", target_size=target).files == 0
 
 
 def test_sorted_files_have_ranges_of_their_own_and_are_left_alone_then(lake) -> None:
     before = everything(lake.root / "product")
     size = sum(path.stat().st_size for path in files(lake))
-    done = compact(None, lake, "product", sort_by=["product_id"], target_size=size // 8)
+    done = lake.compact("product", sort_by=["product_id"], target_size=size // 8)
     assert done.new_files >= 6
     assert everything(lake.root / "product") == before
     for year in (2020, 2021):
         assert all(one[1] < next[0] for one, next in itertools.pairwise(_ranges_of(lake, year)))
-    assert compact(None, lake, "product", sort_by=["product_id"], target_size=size // 8).files == 0
+    assert lake.compact("product", sort_by=["product_id"], target_size=size // 8).files == 0
     # Another order, or new files, is a reason to do it again, there.
     write(products(10_000, 10), lake.root / "product/year=2020/new.parquet")
-    done = compact(None, lake, "product", sort_by=["product_id"], target_size=size)
+    done = lake.compact("product", sort_by=["product_id"], target_size=size)
     assert (done.new_files, done.rows) == (1, 2010)
-    assert compact(None, lake, "product", sort_by=["upc"], partition={"year": 2021}).rows == 2000
+    assert lake.compact("product", sort_by=["upc"], partition={"year": 2021}).rows == 2000
 
 
 def _ranges_of(lake, year: int) -> list[tuple[int, int]]:
@@ -133,30 +136,42 @@ def test_pages_that_are_too_large_are_made_smaller(tmp_path: Path) -> None:
     with needlepoint.open(tmp_path, refresh=0) as lake:
         lake.create_table("product")
         assert describe(str(path)).card.largest_page() > 1000
-        assert compact(None, lake, "product", page_rows=100).files == 1
+        assert lake.compact("product", page_rows=100).files == 1
         (new,) = files(lake)
         assert describe(str(new)).card.largest_page() == 100
-        assert compact(None, lake, "product", page_rows=100).files == 0
+        assert lake.compact("product", page_rows=100).files == 0
+
+
+def test_compaction_needs_no_spark(lake, monkeypatch) -> None:
+    """`lake.compact` and `spark.compact` take the same options, and the first never starts Spark."""
+    own = inspect.signature(lake.compact).parameters
+    assert [*own] == ["table", *get_type_hints(CompactionOptions), "runner"]
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    answer = lake.sql(QUESTION).rows()
+    done = lake.compact("product", zorder=["price", "upc"], partition={"year": 2020}, index=False)
+    assert (done.files, done.new_files, done.swaps, done.left) == (4, 1, 1, ())
+    assert needle_spark.compact(None, lake, "product", sort_by=["upc"]).files == 5
+    assert lake.sql(QUESTION).rows() == answer
 
 
 def test_many_small_swaps_and_what_a_crash_leaves(lake, monkeypatch) -> None:
     before = everything(lake.root / "product")
     swaps = []
-    original = module._swap
+    original = module.swap
 
-    def dies(*arguments):
+    def dies(*arguments, **options):
         if len(swaps) == 1:
             raise KeyboardInterrupt
         swaps.append(1)
-        return original(*arguments)
+        return original(*arguments, **options)
 
-    monkeypatch.setattr(module, "_swap", dies)
+    monkeypatch.setattr(module, "swap", dies)
     with pytest.raises(KeyboardInterrupt):
-        compact(None, lake, "product", swap_bytes=1)
+        lake.compact("product", swap_bytes=1)
     monkeypatch.undo()
     assert everything(lake.root / "product") == before
     assert len(files(lake)) == 5
-    done = compact(None, lake, "product", swap_bytes=1)
+    done = lake.compact("product", swap_bytes=1)
     assert (done.files, done.new_files) == (4, 1)
     assert everything(lake.root / "product") == before
 
@@ -171,11 +186,11 @@ def test_files_that_change_meanwhile_are_left_for_the_next_time(lake, monkeypatc
         return found
 
     monkeypatch.setattr(module._Rewrite, "run", late)
-    done = compact(None, lake, "product")
+    done = lake.compact("product")
     assert (done.files, len(done.left)) == (0, 8)
     monkeypatch.undo()
     assert lake.sql("SELECT count(*) AS n FROM product").rows() == [{"n": 3520}]
-    assert compact(None, lake, "product").files == 8
+    assert lake.compact("product").files == 8
     assert lake.sql("SELECT count(*) AS n FROM product").rows() == [{"n": 3520}]
 
 
@@ -195,7 +210,7 @@ def test_files_of_other_schemas_stay_apart(tmp_path: Path) -> None:
     with needlepoint.open(tmp_path, refresh=0) as lake:
         lake.create_table("t")
         before = lake.sql("SELECT id, t FROM t ORDER BY id, t").to_arrow()
-        done = compact(None, lake, "t")
+        done = lake.compact("t")
         assert (done.files, done.new_files) == (8, 4)
         assert lake.sql("SELECT id, t FROM t ORDER BY id, t").to_arrow().equals(before)
         drawn = {str(pq.ParquetFile(path).schema).split("\n", 2)[2] for path in (tmp_path / "t").glob("*.parquet")}
@@ -209,7 +224,7 @@ def test_what_cannot_be_written_alike_is_left(tmp_path: Path) -> None:
         duckdb.sql(f"COPY (SELECT n, TIMETZ '01:00:00+01' AS i FROM range(10) t(n)) TO '{tmp_path}/t/{name}.parquet'")
     with needlepoint.open(tmp_path, refresh=0) as lake:
         lake.create_table("t")
-        done = compact(None, lake, "t")
+        done = lake.compact("t")
         assert done.files == 0
         assert [path for path, why in done.left if "Time" in why] == ["a.parquet", "b.parquet"]
 
@@ -217,11 +232,11 @@ def test_what_cannot_be_written_alike_is_left(tmp_path: Path) -> None:
 def test_what_cannot_be_sorted_by_is_refused(lake) -> None:
     for column, why in (("year", "partition column"), ("nothing", "unknown column")):
         with pytest.raises(needlepoint.UsageError, match=why):
-            compact(None, lake, "product", sort_by=[column])
+            lake.compact("product", sort_by=[column])
     with pytest.raises(needlepoint.UsageError, match="two orders"):
-        compact(None, lake, "product", sort_by=["upc"], zorder=["upc"])
+        lake.compact("product", sort_by=["upc"], zorder=["upc"])
     with pytest.raises(needlepoint.UsageError, match="not a value"):
-        compact(None, lake, "product", partition={"year": "x"})
+        lake.compact("product", partition={"year": "x"})
 
 
 @pytest.mark.parametrize("keep", [0.0, 3600.0])
@@ -248,7 +263,7 @@ def test_queries_are_exact_while_files_are_swapped(lake, keep: float) -> None:
     try:
         for turn in range(6):
             order = {"sort_by": ["upc"]} if turn % 2 else {"zorder": ["price", "product_id"]}
-            compact(None, lake, "product", target_size=20_000 + turn, keep=keep, **order)
+            lake.compact("product", target_size=20_000 + turn, keep=keep, **order)
     finally:
         stop.set()
         thread.join()
@@ -259,7 +274,7 @@ def test_queries_are_exact_while_files_are_swapped(lake, keep: float) -> None:
 def test_parts_of_a_read_fail_when_their_files_are_gone(lake) -> None:
     plan = lake.plan_read("product", "price >= 0")
     by_key = lake.plan_read("product", "product_id = 7")
-    compact(None, lake, "product")
+    lake.compact("product")
     for each in (plan, by_key):
         with pytest.raises(FileChanged, match="Read the table again"):
             [batch for part in each.parts for batch in part.batches()]
@@ -289,9 +304,7 @@ def test_many_partitions_are_listed_by_datafusion_and_never_twice(tmp_path: Path
         thread.start()
         try:
             for turn in range(3):
-                compact(
-                    None, lake, "product", sort_by=[("upc", "product_id", "price")[turn]], swap_bytes=20_000, keep=60
-                )
+                lake.compact("product", sort_by=[("upc", "product_id", "price")[turn]], swap_bytes=20_000, keep=60)
         finally:
             stop.set()
             thread.join()
@@ -308,7 +321,7 @@ def test_z_order_reads_fewer_pages_than_a_sort_by_one_column(tmp_path: Path) -> 
         expected = sorted(row["n"] for row in lake.sql(query).rows())
         pages = {}
         for name, order in {"sorted": {"sort_by": ["a"]}, "z": {"zorder": ["a", "b"]}}.items():
-            compact(None, lake, "t", page_rows=250, **order)
+            lake.compact("t", page_rows=250, **order)
             result = lake.sql(query)
             assert sorted(row["n"] for row in result.rows()) == expected
             pages[name] = result.report.tables[0].pages.read
@@ -318,10 +331,10 @@ def test_z_order_reads_fewer_pages_than_a_sort_by_one_column(tmp_path: Path) -> 
 def test_dead_entries_are_swept(lake) -> None:
     (before,) = lake.status().tables[0].indexes
     assert (before.entries, before.dead) == (4000, 0)
-    compact(None, lake, "product", partition={"year": 2020}, index=False)
+    lake.compact("product", partition={"year": 2020}, index=False)
     (status,) = lake.status().tables[0].indexes
     assert (status.files, status.entries, status.dead) == (4, 2000, 2000)
-    lake.index_files("product")
+    lake.writer.index_files("product")
     assert lake.status().tables[0].indexes[0].dead == 2000
     with needlepoint.open(lake.root, refresh=0) as other:
         assert len(other.sql("SELECT upc FROM product WHERE product_id IN (3, 700)").rows()) == 2
@@ -351,9 +364,7 @@ def test_lookups_are_exact_while_indexes_are_swept(lake) -> None:
     thread.start()
     try:
         for turn in range(8):
-            compact(
-                None, lake, "product", sort_by=["upc"], partition={"year": 2020 + turn % 2}, target_size=9_000 + turn
-            )
+            lake.compact("product", sort_by=["upc"], partition={"year": 2020 + turn % 2}, target_size=9_000 + turn)
             write(products(50_000 + turn, 1), lake.root / f"product/year={2020 + turn % 2}/{turn}.parquet")
             lake.sweep()
     finally:

@@ -15,7 +15,6 @@ from tests.lakes import write
 import needlepoint
 from needlepoint import Lake
 from needlepoint.errors import NotParquet
-from needlepoint.spark.compact import compact
 
 
 def three_files(tmp_path: Path) -> Path:
@@ -52,7 +51,7 @@ WAYS: dict[str, Callable[[Lake], object]] = {
         list(part.batches()) for part in lake.plan_read("item", "title > 'title 5'", ["id", "title"]).parts
     ],
     "delete": lambda lake: lake.delete("item", "title > 'title 5'"),
-    "compact": lambda lake: compact(None, lake, "item"),
+    "compact": lambda lake: lake.compact("item"),
 }
 
 

@@ -17,7 +17,6 @@ from needlepoint.indexer import sweep
 from needlepoint.objects import open_to_replace
 from needlepoint.parquet.card.describe import describe
 from needlepoint.parquet.write.rewrite import form_of
-from needlepoint.spark.compact import compact
 
 
 @pytest.fixture
@@ -266,7 +265,7 @@ def test_a_large_delete_is_several_swaps_and_goes_on_after_a_crash(lake, monkeyp
     from needlepoint.maintenance import delete
 
     calls = []
-    original = delete._swap
+    original = delete.swap
 
     def dies(*arguments):
         calls.append(arguments)
@@ -274,17 +273,17 @@ def test_a_large_delete_is_several_swaps_and_goes_on_after_a_crash(lake, monkeyp
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(delete, "_swap", dies)
+    monkeypatch.setattr(delete, "swap", dies)
     with pytest.raises(KeyboardInterrupt):
-        delete.delete(lake, "product", "product_id % 10 = 0", swap_bytes=1)
+        delete.delete(lake.maintenance, "product", "product_id % 10 = 0", swap_bytes=1)
     assert len(ids(lake)) == 8000 - 400
-    assert delete.delete(lake, "product", "product_id % 10 = 0", swap_bytes=1).rows == 400
+    assert delete.delete(lake.maintenance, "product", "product_id % 10 = 0", swap_bytes=1).rows == 400
     assert ids(lake) == [number for number in range(8000) if number % 10]
     assert list((lake.store / "stage" / "product").iterdir()) == []
 
 
 def test_what_others_change_meanwhile_is_looked_at_again(lake, monkeypatch) -> None:
-    original = lake.publish
+    original = lake.writer.publish
     target = files(lake)[0]
 
     def late(*arguments, **named):
@@ -292,19 +291,19 @@ def test_what_others_change_meanwhile_is_looked_at_again(lake, monkeypatch) -> N
         write(products(0, 100), target)  # replaces ids 0..1999
         return original(*arguments, **named)
 
-    monkeypatch.setattr(lake, "publish", late)
+    monkeypatch.setattr(lake.writer, "publish", late)
     deleted = lake.delete("product", "product_id < 50")
     assert deleted.rows == 50
     assert ids(lake) == [*range(50, 100), *range(2000, 8000)]
 
 
 def test_a_file_that_comes_after_the_sync_is_looked_at_again(lake, monkeypatch) -> None:
-    original = lake.sync
+    original, late = lake.sync, lake.root / "product/year=2023/new.parquet"
 
     def early(*arguments):
-        monkeypatch.undo()
         reports = original(*arguments)
-        write(products(8000, 100), lake.root / "product/year=2023/new.parquet")
+        if not late.exists():
+            write(products(8000, 100), late)
         return reports
 
     monkeypatch.setattr(lake, "sync", early)
@@ -360,7 +359,7 @@ def test_nothing_of_what_was_deleted_is_left(tmp_path: Path) -> None:
         lake.create_index("product", "title", kind="bloom", embed=True)
         assert len(lake.sql("SELECT upc FROM product WHERE text_match(title, 'Zq7GeheimXw')").rows()) == 1
         assert _holding(tmp_path, secret)
-        compact(None, lake, "product", page_rows=50, keep=3600)  # the old files lie there still
+        lake.compact("product", page_rows=50, keep=3600)  # the old files lie there still
         assert lake.delete("product", f"upc = '{secret}'").rows == 1
         assert _holding(tmp_path, secret)
         with needlepoint.open(tmp_path) as other:
@@ -395,7 +394,7 @@ def test_nothing_is_left_of_what_killed_writers_had_in_their_hands(tmp_path: Pat
             "building": lake.store / "scratch" / ("4" * 32) / "0/a.sst",
             "building in Spark": lake.store / "scratch/backfill-1" / ("5" * 32) / "a.run",
         }
-        mine, others = lake.staging("product") / "x.parquet", place.with_name(f".p.parquet.{'6' * 32}")
+        mine, others = lake.writer.staging("product") / "x.parquet", place.with_name(f".p.parquet.{'6' * 32}")
         for path in (*left.values(), mine, others):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(secret)
@@ -422,7 +421,7 @@ def test_tables_of_others_are_left_to_their_tools(lake) -> None:
     table = lake.registry.tables.get("product")
     lake.registry.tables.create("theirs", table.location, table.schema, table.partitions, format="delta")
     for ask in removals(lake, "theirs"):
-        with pytest.raises(needlepoint.UsageError, match="table of Delta"):
+        with pytest.raises(needlepoint.UsageError, match="is a Delta table"):
             ask()
     assert len(files(lake)) == 4
 

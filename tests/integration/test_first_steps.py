@@ -177,7 +177,7 @@ def test_compact_does_not_ask_about_its_own_files(tmp_path: Path) -> None:
     root = tmp_path / "lake"
     with needlepoint.open(root) as opened:
         for number in range(3):
-            staging = opened.staging("item")
+            staging = opened.writer.staging("item")
             opened.publish("item", staged(staging, {"a.parquet": products(number * 10, 10)}), staging)
     assert needle("compact", "item", lake=root).stdout.startswith("item: 3 files became 1")
     assert rows(root) == 30
@@ -296,7 +296,7 @@ def test_a_closed_lake_says_so(lake: Path) -> None:
         lambda: opened.status(),
         lambda: opened.create_index("item", "title"),
         lambda: opened.delete("item", "id = 7"),
-        lambda: opened.staging("item"),
+        lambda: opened.writer.staging("item"),
         lambda: list(opened.follow_events(once=True)),
         lambda: opened.advise("item"),
         lambda: opened.verify("item"),

@@ -98,7 +98,7 @@ def test_every_use_in_a_child_is_refused(root: Path) -> None:
             for use in (
                 lambda: lake.sql("SELECT count(*) FROM t"), lambda: lake.sql("SHOW INDEXES"), lambda: table.get(id=7),
                 lambda: table.schema, lambda: lake.explain("SELECT 1"), lake.tables, lake.sync, lake.status,
-                lambda: lake.staging("t"), lambda: lake.create_index("t", "s"), lambda: lake.plan_read("t"),
+                lambda: lake.writer.staging("t"), lambda: lake.create_index("t", "s"), lambda: lake.plan_read("t"),
                 lambda: lake.registry.sequence(), lambda: needlepoint.open(root), lambda: lake.opener()(), lake.sweep,
             ):
                 refused(use)
@@ -120,7 +120,7 @@ def test_a_child_that_only_ends_changes_nothing(root: Path, end: str) -> None:
         is_whole(lake)
         (store,) = [each for each in lake.index_stores._open.values()]
         secondary = store._secondary.name
-        claimed = lake.staging("t")
+        claimed = lake.writer.staging("t")
         def files():
             return {{(str(path), path.stat().st_mtime_ns) for path in Path(root).rglob("*") if path.is_file()}}
         before = files()

@@ -18,7 +18,6 @@ from needlepoint.objects import open_object
 from needlepoint.parquet.format.footer import read_footer
 from needlepoint.parquet.write import embed as embedding
 from needlepoint.parquet.write.embedded import read_payload
-from needlepoint.spark.compact import compact
 
 ROWS = 400
 
@@ -73,7 +72,7 @@ def test_compaction_of_a_file_with_an_unknown_codec(root: Path) -> None:
         lake.create_table("t", root / "t")
         change_footer(root / "t" / "bad.parquet", (4, 0, 1, 0, 3, 4), 60)
         with pytest.raises(NeedlepointError, match=r"bad\.parquet: column id is compressed with a codec 60"):
-            compact(None, lake, "t")
+            lake.compact("t")
             lake.sql("SELECT * FROM t")
 
 

@@ -454,7 +454,7 @@ def test_moved_or_broken_tables_are_refused(lake: Lake, orders: Table, tmp_path:
 
 
 def test_never_taken_for_plain_files(lake: Lake, orders: Table, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"lies inside of .*/orders, an Iceberg table"):
+    with pytest.raises(UsageError, match=r"is inside .*/orders, an Iceberg table"):
         lake.create_table("t", f"{place(orders)}/data")
     with pytest.raises(UsageError, match=r"holds .*/orders, an Iceberg table"):
         lake.create_table("t", tmp_path / "warehouse")
@@ -464,7 +464,7 @@ def test_never_taken_for_plain_files(lake: Lake, orders: Table, tmp_path: Path) 
         lake.create_table("t", place(orders))
     lake.create_table("t", place(orders), format="iceberg")
     lake.create_table("plain", place(orders), format="parquet")
-    with pytest.raises(UsageError, match="is a table of Iceberg, whose files are not written here"):
+    with pytest.raises(UsageError, match="is an Iceberg table; Needlepoint does not write its files"):
         lake.create_index("t", "id", embed=True)
 
 
@@ -558,7 +558,7 @@ except needlepoint.UsageError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "is an Iceberg table, which takes pyiceberg to read" in done.stdout
+    assert "is an Iceberg table; reading it takes pyiceberg" in done.stdout
     assert "pip install 'needlepoint[iceberg]'" in done.stdout
 
 

@@ -15,6 +15,7 @@ import needlepoint
 from needlepoint.lake import Lake
 from needlepoint.query.scan import scan_tasks
 from needlepoint.query.scan.scan_tasks import Part, ReadPlan
+from needlepoint.spark.read import is_current
 
 
 @pytest.fixture
@@ -78,6 +79,6 @@ def test_rows_that_came_before_a_failure_come_once(lake: Lake, monkeypatch: pyte
 
 def test_a_plan_knows_whether_it_still_holds(lake: Lake) -> None:
     plan = lake.plan_read("product")
-    assert lake.is_current(plan)
+    assert is_current(lake, plan)
     next(lake.root.rglob("*.parquet")).unlink()
-    assert not lake.is_current(plan)
+    assert not is_current(lake, plan)

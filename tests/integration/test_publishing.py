@@ -28,7 +28,7 @@ def lake(tmp_path: Path):
 
 
 def publish(lake, batch: str | None, first: int, *, count: int = 10, files: int = 3) -> object:
-    staging = lake.staging("product")
+    staging = lake.writer.staging("product")
     tables = {f"year={2020 + n}/x.parquet": products(first + n * count, count) for n in range(files)}
     return lake.publish("product", staged(staging, tables), staging, batch)
 
@@ -148,11 +148,11 @@ def test_a_file_that_goes_away_while_it_is_indexed_is_no_problem(lake, monkeypat
 
 def test_a_conflicting_schema_is_refused_and_leaves_nothing(lake) -> None:
     publish(lake, "one", 0)
-    staging = lake.staging("product")
+    staging = lake.writer.staging("product")
     wrong = products(100, 5).set_column(0, "product_id", [[f"{n}" for n in range(5)]])
     with pytest.raises(needlepoint.SchemaConflict, match=r"'product_id' is int64 .* but string"):
         lake.publish("product", staged(staging, {"year=2020/x.parquet": wrong}), staging, "two")
-    staging = lake.staging("product")
+    staging = lake.writer.staging("product")
     with pytest.raises(needlepoint.SchemaConflict, match="partitioned by"):
         lake.publish("product", staged(staging, {"x.parquet": products(100, 5)}), staging, "three")
     assert ids(lake) == list(range(30))
@@ -224,7 +224,7 @@ def test_an_indexer_finishes_what_a_dead_publisher_began(lake, monkeypatch) -> N
 
 def test_orphans_in_staging_are_swept_and_live_batches_are_not(lake, monkeypatch) -> None:
     publish(lake, "one", 0)
-    orphan = lake.staging("product")
+    orphan = lake.writer.staging("product")
     write(products(0, 5), orphan / "x.parquet")
     monkeypatch.setattr(publishing, "_move_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
@@ -322,7 +322,7 @@ def test_threads_publish_side_by_side(lake) -> None:
 def test_publishing_again_from_the_same_staging_finishes_the_batch(lake, monkeypatch) -> None:
     """What the error of a failed move asks for."""
     publish(lake, "one", 0)
-    staging = lake.staging("product")
+    staging = lake.writer.staging("product")
     files = staged(staging, {"year=2020/x.parquet": products(30, 10)})
     monkeypatch.setattr(publishing, "identify", lambda path: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(needlepoint.StoreError, match="publish the same batch again"):
@@ -372,7 +372,7 @@ def swap(lake, batch: str | None = None, *, first: int = 500, keep: float = 0.0,
     """Ten new rows in the place of all files there are."""
     table = lake.registry.tables.get("product")
     removed = lake.registry.files.of(table) if old is None else old
-    staging = lake.staging("product")
+    staging = lake.writer.staging("product")
     files = staged(staging, {"year=2020/x.parquet": products(first, 10)})
     return lake.publish("product", files, staging, batch, removed=removed, keep=keep)
 
@@ -519,7 +519,7 @@ def test_a_batch_is_left_to_its_publisher_while_he_lives(lake, tmp_path: Path) -
             other.sweep(now=True)
             swap(other, "three")
             assert ids(other) == list(range(500, 510))
-        waiting = threading.Thread(target=lambda: again.append(lake.finished("product", "two")))
+        waiting = threading.Thread(target=lambda: again.append(lake.writer.finished("product", "two")))
         waiting.start()
         waiting.join(0.2)
         assert again == []  # who asks for this batch waits
@@ -528,9 +528,9 @@ def test_a_batch_is_left_to_its_publisher_while_he_lives(lake, tmp_path: Path) -
             move(source, target)
 
     threads: list[threading.Thread] = []
-    staging = lake.staging("product")
+    staging = lake.writer.staging("product")
     files = staged(staging, {"year=2020/x.parquet": products(30, 10), "year=2021/x.parquet": products(40, 10)})
-    lake.publish("product", files, staging, "two", mover=slowly)
+    lake.writer.publish("product", files, staging, "two", mover=slowly)
     threads[0].join()
     assert again[0].is_committed
     assert ids(lake) == [*range(30, 50), *range(500, 510)]
@@ -615,7 +615,7 @@ def test_what_is_embedded_in_a_file_that_is_replaced_does_not_bring_it_back(lake
         return original(*arguments, **named)
 
     monkeypatch.setattr(payloads, "embed", late)
-    lake.index_files("product")
+    lake.writer.index_files("product")
     assert "embedding" in refused[0]
     assert ids(lake) == list(range(30))
     lake.sync()
@@ -693,7 +693,7 @@ def test_files_that_are_another_tables_too_are_not_replaced(lake, inner: str) ->
     lake.create_table("again", lake.root / "product" / inner)
     lake.create_table("elsewhere", write(products(0, 5), lake.root / "product2/a.parquet").parent)
     lake.create_table("private", write(products(0, 5), lake.root / "product/_old/a.parquet").parent)
-    message = "files of table 'product' are files of table 'again' too.* drop table 'again'"
+    message = "files of table 'product' also belong to table 'again'.* Drop table 'again'"
     with pytest.raises(needlepoint.UsageError, match=message):
         swap(lake, "two")
     rows = len(lake.sql("SELECT 1 FROM again"))

@@ -202,7 +202,7 @@ def test_what_leaves_the_content_alone_is_no_matter_to_a_running_process(root: P
 def test_a_file_that_nothing_indexed_yet_can_be_touched(root: Path) -> None:
     """Between its publishing and its indexing somebody sets its mode."""
     with needlepoint.open(root / "lake") as lake:
-        staging = lake.staging("p")
+        staging = lake.writer.staging("p")
         lake.publish("p", staged(staging, {"x.parquet": products(0, 10)}), staging)
         (path,) = (root / "lake/p").glob("*.parquet")
         (before,) = lake.registry.files.of(lake.registry.tables.get("p"))

@@ -405,9 +405,12 @@ def test_keys_are_looked_up_in_portions(lake: Lake, monkeypatch: pytest.MonkeyPa
     asked = []
 
     class Watched:
-        def lookup(self, table: str, keys: dict[str, list[int]], columns: list[str]) -> Any:
+        def table(self, name: str) -> Any:
+            return self
+
+        def get(self, keys: dict[str, list[int]], columns: list[str]) -> Any:
             asked.append(keys["id"])
-            return lake.lookup(table, keys, columns)
+            return lake.table("product").get(keys, columns=columns)
 
     monkeypatch.setattr(lookup_join, "KEYS_AT_ONCE", 3)
     schema = pa.schema([("key", pa.int64()), ("day", pa.date32())])

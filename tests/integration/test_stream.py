@@ -20,7 +20,7 @@ from tests.stream_driver import FILES_A_BATCH, SCHEMA, start
 
 import needlepoint
 from needlepoint import spark as needle_spark
-from needlepoint.spark.failures import reason
+from needlepoint.spark.errors import reason
 from needlepoint.tables import publishing
 
 pytestmark = pytest.mark.spark

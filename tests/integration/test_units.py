@@ -166,7 +166,7 @@ def test_units_of_a_new_table(root: Path, lake: Lake) -> None:
 def test_units_of_published_batches(root: Path, lake: Lake) -> None:
     kinds = ["us", "ns", "ms"]
     for number, kind in enumerate(kinds):
-        staging = lake.staging("t")
+        staging = lake.writer.staging("t")
         times = pa.array(ticks(number, kind), pa.timestamp(kind))
         rows = pa.table({"i": range(number * ROWS, (number + 1) * ROWS), "t": times})
         lake.publish("t", staged(staging, {"part.parquet": rows}), staging)
@@ -378,7 +378,7 @@ def test_a_finer_file_is_refused_where_known_values_have_no_room(root: Path) -> 
         lake.sync("t")
         assert lake.sql("SELECT max(t) AS t FROM t").rows() == [{"t": SENTINEL}]
         assert lake.table("t").get(t=SENTINEL).to_arrow()["i"].to_pylist() == [1100]
-        staging = lake.staging("t")
+        staging = lake.writer.staging("t")
         rows = pa.table({"i": [0], "t": pa.array([0], pa.timestamp("ns"))})
         with pytest.raises(SchemaConflict, match=r"column 't' of .*0\.parquet"):
             lake.publish("t", staged(staging, {"part.parquet": rows}), staging)

@@ -14,7 +14,6 @@ from tests.property.test_answers import make_indexes
 from tests.property.worlds import World, world
 
 from needlepoint.maintenance.ordering import is_sortable
-from needlepoint.spark.compact import compact
 
 
 def orders(made: World) -> st.SearchStrategy[dict[str, Any]]:
@@ -33,8 +32,8 @@ def test_compaction(spec: TableSpec, data: DataObject) -> None:
             options = data.draw(orders(made), label="order")
             size = data.draw(st.sampled_from([1 << 20, 3000, 500]), label="target size")
             page_rows = data.draw(st.none() | st.integers(1, 20), label="page rows")
-            done = compact(
-                None, made.lake, "t", target_size=size, page_rows=page_rows, swap_bytes=data.draw(st.integers(1, 9000)),
+            done = made.lake.compact("t", target_size=size, page_rows=page_rows,
+                swap_bytes=data.draw(st.integers(1, 9000)),
                 **options,
             )  # fmt: skip
             assert made.rows() == before, done

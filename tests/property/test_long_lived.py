@@ -14,7 +14,6 @@ import pytest
 from tests.lakes import staged, write
 
 import needlepoint
-from needlepoint.spark.compact import compact
 from needlepoint.tables import publishing
 
 STEPS = 30
@@ -66,14 +65,14 @@ class World:
 
     def publish(self) -> None:
         table, year = self.table(self.random.randint(1, 300)), self.random.choice([2020, 2021])
-        staging = self.lake.staging("t")
+        staging = self.lake.writer.staging("t")
         self.lake.publish("t", staged(staging, {f"year={year}/x.parquet": table}), staging)
         self.note(table, year)
 
     def begin(self) -> None:
         """A publisher dies before, or after, the commit."""
         table, year = self.table(20), self.random.choice([2020, 2021])
-        staging = self.lake.staging("t")
+        staging = self.lake.writer.staging("t")
         owner, name = self.random.choice(
             [
                 (publishing, "_move_all"),
@@ -125,7 +124,7 @@ class World:
 
     def compact(self) -> None:
         order = self.random.choice([{}, {"sort_by": ["id"]}, {"zorder": ["id", "kind"]}])
-        compact(None, self.lake, "t", **order, keep=self.random.choice([0, 0, 1000]), index=self.random.random() < 0.7,
+        self.lake.compact("t", **order, keep=self.random.choice([0, 0, 1000]), index=self.random.random() < 0.7,
                 target_size=self.random.choice([4000, 1 << 20]))  # fmt: skip
         self.all_known()
 

@@ -89,7 +89,7 @@ class World:
         del self.files[path]
 
     def publish(self, files: list[FileSpec], batch: str) -> None:
-        staging = self.lake.staging("t")
+        staging = self.lake.writer.staging("t")
         staged = []
         for number, file in enumerate(files):
             path = staging / file.directory / f"{number}.parquet"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -13,8 +14,8 @@ from needlepoint.cli.options import common_options, open_lake, start_spark
 from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
-    from needlepoint.maintenance.choose import Choice
-    from needlepoint.spark import Compaction
+    from needlepoint.maintenance.choose import CompactionPlan
+    from needlepoint.maintenance.compact import Compaction
 
 # Starting Spark takes longer than rewriting less.
 WORTH_SPARK = 256 << 20
@@ -89,57 +90,57 @@ def command(
       needle compact product --sort-by product_id --target-size 256MB
       needle compact product --zorder price,weight --partition year=2024 --dry-run
     """
-    from needlepoint import spark as needle_spark
-    from needlepoint.spark.compact import wish
+    from needlepoint.maintenance.compact import compaction_spec, plan_compaction
+    from needlepoint.spark import compact as spark_compact
 
     chosen = {"sort_by": columns(sort_by), "zorder": columns(zorder), "target_size": target_size}
     more = {"page_rows": page_rows, "partition": partition_values(partition)}
     with open_lake() as lake:
-        choice = lake.choose_files(table, wish(**chosen, **more))  # type: ignore[arg-type]
-        if dry_run or not choice.groups:
-            _show_choice(table, choice)
+        plan = plan_compaction(lake.maintenance, table, compaction_spec(**chosen, **more))  # type: ignore[arg-type]
+        if dry_run or not plan.groups:
+            _show_plan(table, plan)
             return
-        if not yes and not _may_replace(table, choice):
+        if not yes and not _may_replace(table, plan):
             say("nothing was changed")
             click.get_current_context().exit(1)
-        session = None
-        if spark or (spark is None and sum(group.bytes for group in choice.groups) > WORTH_SPARK):
-            session = start_spark("needle compact")
+        compact = lake.compact
+        if spark or (spark is None and sum(group.bytes for group in plan.groups) > WORTH_SPARK):
+            compact = partial(spark_compact, start_spark("needle compact"), lake)
         started = time.perf_counter()
-        done = needle_spark.compact(session, lake, table, keep=keep, index=not no_index, **chosen, **more)  # type: ignore[arg-type]
+        done = compact(table, keep=keep, index=not no_index, **chosen, **more)  # type: ignore[arg-type]
         if not no_index:
             list(lake.follow_events(once=True))  # of what was just done, and is indexed
     _show(table, done, time.perf_counter() - started)
 
 
-def _may_replace(table: str, choice: Choice) -> bool:
+def _may_replace(table: str, plan: CompactionPlan) -> bool:
     """Whether the files that are to be replaced are our own, or the user agrees."""
     from needlepoint.cli.asking import agreed
     from needlepoint.cli.screen import count
     from needlepoint.tables.publishing import is_named_here
 
-    files = [file for group in choice.groups for file in group.files]
+    files = [file for group in plan.groups for file in group.files]
     others = [file.path for file in files if not is_named_here(file.path)]
     if not others:
         return True
-    _show_choice(table, choice)
+    _show_plan(table, plan)
     shown = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
     say(f"  {count(len(others), 'file')} not written by Needlepoint would be deleted afterwards: {shown}")
     return agreed("Replace them?")
 
 
-def _show_choice(table: str, choice: Choice) -> None:
+def _show_plan(table: str, plan: CompactionPlan) -> None:
     from needlepoint.cli.screen import count, size
 
-    files = sum(len(group.files) for group in choice.groups)
-    outputs = sum(group.outputs for group in choice.groups)
+    files = sum(len(group.files) for group in plan.groups)
+    outputs = sum(group.outputs for group in plan.groups)
     if not files:
         say(f"{table}: nothing to do")
     else:
-        total = size(sum(group.bytes for group in choice.groups))
-        places = count(len({group.directory for group in choice.groups}), "partition")
+        total = size(sum(group.bytes for group in plan.groups))
+        places = count(len({group.directory for group in plan.groups}), "partition")
         say(f"{table}: {count(files, 'file')} of {places}, {total}, would become about {outputs:,}")
-    _show_left(choice.left)
+    _show_left(plan.left)
 
 
 def _show(table: str, done: Compaction, seconds: float) -> None:

@@ -47,13 +47,14 @@ def command(
       needle create-index product upc --name product_upc --no-build
     """
     from needlepoint.cli.screen import count, duration
+    from needlepoint.lake.ddl import build_index
 
     started = time.perf_counter()
     with open_lake() as lake:
         chosen = dict(map(_option, options))
         made = lake.create_index(table, columns, kind, embed=embed, name=name, build=False, **chosen)
         with if_interrupted(lambda: _left(lake, table, made)):
-            reports = [] if no_build else lake.build_index(made)
+            reports = [] if no_build else build_index(lake, made)
         status = next(index for each in lake.status().tables for index in each.indexes if index.name == made)
     if no_build:
         say(f"index {made} is declared; `needle index build {table}` builds it")

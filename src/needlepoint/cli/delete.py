@@ -13,7 +13,7 @@ from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
-    from needlepoint.maintenance.delete import Deleted
+    from needlepoint.maintenance.delete import Deletion
 
 
 def deletion_options(command: Command) -> Command:
@@ -22,7 +22,7 @@ def deletion_options(command: Command) -> Command:
     return dry_run(yes(common_options(command)))
 
 
-def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deleted], *, dry_run: bool, yes: bool) -> None:
+def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deletion], *, dry_run: bool, yes: bool) -> None:
     """Tell what would be deleted, ask, and do it. `remove` is told whether it is only to say."""
     if dry_run or not yes:
         would = remove(True)
@@ -40,7 +40,7 @@ def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deleted], *, dry_
     say(f"{table}: {_told(done)} deleted; `needle sweep --now` takes the rest of them out of the indexes")
 
 
-def _told(deleted: Deleted) -> str:
+def _told(deleted: Deletion) -> str:
     from needlepoint.cli.screen import count
 
     rewritten = f"{count(deleted.rewritten, 'file')} rewritten"

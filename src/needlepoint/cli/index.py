@@ -61,7 +61,7 @@ def build(table: str, index: str | None, on: str, master: str | None, settings: 
     config = dict(map(_setting, settings))
     started = time.perf_counter()
     with open_lake() as lake:
-        lake.indexes_of(table, index)  # refused before Spark starts
+        lake.registry.indexes.select(lake.registry.tables.get(table), index)  # refused before Spark starts
         with if_interrupted(lambda: f"{KEPT} The same command goes on."):
             report = _on_spark(lake, table, index, master, config) if on == "spark" else lake.build(table, index)[0]
     took = duration(time.perf_counter() - started)

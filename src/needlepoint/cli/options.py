@@ -15,9 +15,8 @@ import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from needlepoint.lake import Lake
+    from needlepoint.spark.session import SparkSession
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

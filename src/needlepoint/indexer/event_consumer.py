@@ -17,7 +17,7 @@ from needlepoint.indexer.plan import BuildRequest
 from needlepoint.objects import identify, is_url
 from needlepoint.queues.notifications import ObjectsChanged, parse
 from needlepoint.queues.queue import Message, Queue
-from needlepoint.tables.formats.table_formats import is_of_others, tells_of_change
+from needlepoint.tables.formats.table_formats import is_external, tells_of_change
 from needlepoint.tables.listing import belongs
 from needlepoint.tables.model import Table
 from needlepoint.tables.publishing import recover
@@ -143,7 +143,7 @@ def _by_table(tables: Sequence[Table], objects: Sequence[str]) -> tuple[dict[str
 
 
 def _concerns(table: Table, path: str) -> bool:
-    return tells_of_change(table.format, path) if is_of_others(table.format) else belongs(path)
+    return tells_of_change(table.format, path) if is_external(table.format) else belongs(path)
 
 
 def _handle_table(registry: Registry, indexer: Indexer, name: str, group: list[_MessageState]) -> None:

@@ -37,10 +37,10 @@ from needlepoint.objects import Identity, concurrently, identify, is_url, last_t
 from needlepoint.parquet.card.describe import describe
 from needlepoint.settings import Settings
 from needlepoint.tables import changed_files
-from needlepoint.tables.discovery import Discovered, discover_schema, read_schemas, unfinished_of
+from needlepoint.tables.discovery import SchemaDiscovery, discover_schema, read_schemas, unfinished_of
 from needlepoint.tables.file_stat import those_there
-from needlepoint.tables.formats.table_formats import is_of_others
-from needlepoint.tables.formats.table_version import Logged
+from needlepoint.tables.formats.table_formats import is_external
+from needlepoint.tables.formats.table_version import TableVersion
 from needlepoint.tables.listing import belongs
 from needlepoint.tables.model import File, Table
 from needlepoint.tables.registry.known_files import KnownFiles
@@ -139,7 +139,7 @@ class Indexer:
         A file that is replaced or removed while it is indexed is looked at again. Of an external table format the log
         is read, since it decides which files belong to the table.
         """
-        if is_of_others(self._registry.tables.get(name).format):
+        if is_external(self._registry.tables.get(name).format):
             return self.sync(name)
         report = SyncReport(name)
         left = {path for path in paths if belongs(path)}
@@ -187,7 +187,7 @@ class Indexer:
         known: Mapping[str, File],
         fresh: Sequence[File],
         gone: Sequence[File],
-        log: Logged | None = None,
+        log: TableVersion | None = None,
         request: BuildRequest = EVERYTHING,
     ) -> SyncReport:
         """Record files that are new or changed, forget those that are gone, and build what indexes lack."""
@@ -227,7 +227,7 @@ class Indexer:
             table = self._registry.tables.widen_schema(table, found.schema, found.mixed)
         return table, _left_out(table, found), unfinished
 
-    def _follow_log(self, table: Table, files: Sequence[File], log: Logged) -> tuple[Table, dict[str, Failure]]:
+    def _follow_log(self, table: Table, files: Sequence[File], log: TableVersion) -> tuple[Table, dict[str, Failure]]:
         """The log decides which columns there are; files can only be refused."""
         schemas = read_schemas(table.location, [file.path for file in log.unsettled(files, table)], log.taken)
         found = log.discover(schemas, base=table)
@@ -384,6 +384,6 @@ def _identity(path: str) -> Identity | StoreError | None:
         return error
 
 
-def _left_out(table: Table, found: Discovered) -> dict[str, Failure]:
+def _left_out(table: Table, found: SchemaDiscovery) -> dict[str, Failure]:
     prefix = f"{table.location}/"
     return {e.path.removeprefix(prefix): Failure(e.path, str(e), passing=may_pass(e)) for e in found.unreadable}

@@ -85,9 +85,9 @@ class IndexStores:
     def replace_index(self, index: Index) -> None:
         """Replace an index with an empty generation under a new id. A query or a build that still has the old id reads
         nothing from the new one, and writes nothing to it. Until it is built again, queries scan."""
-        generations = self._registry.renewals
-        new_id = generations.new_id()
-        if generations.renew(index, new_id, (), (), self._creation(replace(index, id=new_id))):
+        generations = self._registry.generations
+        new_id = generations.reserve()
+        if generations.replace(index, new_id, (), (), self._creation(replace(index, id=new_id))):
             self.destroy(index.id)
 
     def destroy(self, index_id: int) -> None:

@@ -1,14 +1,15 @@
 """The composition root: the only place that chooses backends.
 
-lake         a lake with its registry, queue, stores, indexer and engine put together
-declaring    tables and indexes, checked before they are declared
-writing      what a batch, a compaction or a retrofit needs to know of its table
-deleting     rows, files and partitions
-sweeping     what nothing refers to any more
-advising     which index or order would pay
-status       what there is
+lake                a lake with its registry, queue, stores, indexer and engine put together
+locations           where a lake and its tables are
+ddl                 tables and indexes, checked before they are declared
+batch_writer        batches of files, from staging to publishing
+garbage_collection  remove what nothing refers to any more
+advising            which index or order would pay
+status              what there is
 """
 
+from needlepoint.lake.batch_writer import BatchWriter
 from needlepoint.lake.lake import Lake, LakeTable
 
-__all__ = ["Lake", "LakeTable"]
+__all__ = ["BatchWriter", "Lake", "LakeTable"]

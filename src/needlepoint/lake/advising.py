@@ -10,7 +10,7 @@ from needlepoint.advisor.query_shapes import conditions
 from needlepoint.advisor.table_statistics import IndexFacts, survey
 from needlepoint.lake.status import table_status
 from needlepoint.query.scan.cost_model import Costs
-from needlepoint.tables.formats.table_formats import is_of_others
+from needlepoint.tables.formats.table_formats import is_external
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake
@@ -28,6 +28,6 @@ def advise_table(lake: Lake, table: str) -> Advised:
     state, limit = lake.engine.state(table), lake.settings.range_limit
     facts = survey(state, lake.engine.cards, costs, limit, indexes, list(dict.fromkeys(compared)))
     advice = advise(facts, history, lake.history.used(found.id), today())
-    if is_of_others(found.format):  # whose files are not rewritten here
+    if is_external(found.format):  # whose files are not rewritten here
         advice = [each for each in advice if each.what not in REWRITES]
     return Advised(table, sum(a.times for a in history), lake.history.since(found.id), tuple(advice))

@@ -1,104 +1,165 @@
-"""What a batch, a compaction or a retrofit needs to know of its table before it writes."""
+"""Write batches of files into tables: a staging place, what to embed, and publishing.
+
+Spark jobs, the command line and maintenance write through it; `lake.writer` is one.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from needlepoint.errors import NameTaken, NotIndexable, UnknownName, UsageError
-from needlepoint.maintenance import choose
-from needlepoint.maintenance.choose import Choice, Wish
-from needlepoint.objects import Identity
-from needlepoint.parquet.write.retrofit import Retrofitted, retrofit
+from needlepoint.errors import NameTaken, StoreError, UsageError
+from needlepoint.indexer.indexer import Indexer
+from needlepoint.lake.locations import table_location
+from needlepoint.maintenance.swap import Finisher
+from needlepoint.objects import is_url
+from needlepoint.queues.queue import Queue
+from needlepoint.tables import publishing
 from needlepoint.tables.discovery import discover_schema, discover_table, read_schemas
-from needlepoint.tables.formats.table_formats import decide, is_of_others
-from needlepoint.tables.model import File, Table
+from needlepoint.tables.formats.table_formats import decide, described_format, is_external
+from needlepoint.tables.model import Batch, File, Table, check_name
+from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.staged_file import StagedFile
 
-if TYPE_CHECKING:
-    from needlepoint.lake.lake import Lake
 
+class BatchWriter:
+    def __init__(self, root: Path | str, store: Path, registry: Registry, queue: Queue, indexer: Indexer) -> None:
+        self._root = root
+        self._store = store
+        self._registry = registry
+        self._queue = queue
+        self._indexer = indexer
 
-def refuse_of_others(lake: Lake, name: str, hint: str = "Write to it with its own tools, then sync.") -> None:
-    """The log of a table has the sizes of its files, and readers go by them."""
-    if name in lake.registry.tables.names() and is_of_others(format := lake.registry.tables.get(name).format):
-        kind = format.partition("=")[0].capitalize()
-        raise UsageError(f"table '{name}' is a table of {kind}, whose files are not written here.", hint=hint)
+    def staging(self, table: str) -> Path:
+        """A fresh directory for one batch; `publish` moves its files to the table's location."""
+        check_name("a table", table)
+        self.refuse_foreign(table)
+        try:
+            publishing.sweep_staging(self._store, self._registry)
+            place = publishing.staging_directory(self._store, table)
+            self._registry.locks.claim(place.name)
+            return place
+        except OSError as error:
+            raise StoreError(f"{self._store} cannot be written: {error}.", hint="Check its permissions.") from error
 
+    def staging_url(self, table: str) -> str:
+        """A fresh place for one batch in the bucket of a table, for writers that share no directory; `publish` copies
+        its files inside the store."""
+        check_name("a table", table)
+        self.refuse_foreign(table)
+        location = self._location(table)
+        if not is_url(location):
+            raise UsageError(f"table '{table}' is in {location}.", hint="Stage it in a directory: `staging`.")
+        place = publishing.staging_prefix(location, table)
+        self._registry.locks.claim(place.rpartition("/")[2])
+        return place
 
-def refuse_removing(lake: Lake, name: str) -> None:
-    """Before any work is done for a batch that would be refused at its end."""
-    refuse_of_others(lake, name)
-    lake.registry.tables.refuse_shared(lake.registry.tables.get(name).id)
+    def is_remote(self, table: str) -> bool:
+        """Whether the files of a table are, or will be, in an object store."""
+        return is_url(self._location(table))
 
+    def finisher(self, table: str) -> Finisher | None:
+        """A function that embeds the table's indexes into a staged file and returns its size; None when there is
+        nothing to embed.
 
-def table_for(lake: Lake, name: str, staged: Sequence[StagedFile], staging: str) -> Table:
-    """The schema of the batch must fit the table before any of it is published."""
-    paths = [file.path.removeprefix(f"{staging}/") for file in staged]
-    if name not in lake.registry.tables.names():
-        if not staged:
-            raise UsageError(f"the first batch of table '{name}' is empty.", hint="It has no schema to go by.")
-        found = discover_table(staging, paths, skip_unfinished=False)
-        # Another first batch may be quicker: then this one is a second.
-        with contextlib.suppress(NameTaken):
-            place = _own_place(lake, name)
-            return lake.registry.tables.create(name, place, found.schema, found.partitions, found.mixed)
-    table = lake.registry.tables.get(name)
-    if staged:
-        known = lake.registry.files.paths(table)
-        found = discover_schema(staging, read_schemas(staging, paths), [*known, *paths], base=table)
-        if found.adds_to(table):
-            table = lake.registry.tables.widen_schema(table, found.schema, found.mixed)
-    return table
+        It can be pickled and run in other processes, on the file at the path it is given. Files can also be published
+        without it: the indexer embeds what they lack.
+        """
+        if table not in self._registry.tables.names():
+            return None
+        return self._indexer.finisher(self._registry.tables.get(table))
 
+    def publish(
+        self,
+        table: str,
+        staged: Sequence[StagedFile],
+        staging: Path | str,
+        batch: str | None = None,
+        *,
+        removed: Sequence[File] = (),
+        keep: float = 0.0,
+        mover: publishing.Mover | None = None,
+    ) -> Batch:
+        """Add staged files to a table, which the first batch creates. A batch id is published once.
 
-def _own_place(lake: Lake, name: str) -> str:
-    """Where a table lies that its first batch makes."""
-    decided, place = decide(lake.place(name, None), None)
-    if is_of_others(decided):
-        raise UsageError(
-            f"{place} is a table of {decided.capitalize()}, which is not written here.",
-            hint=f"`needle create-table {name}` makes it a table to be read; choose another name to write.",
+        Files `removed` leave the table in the same commit, and are deleted `keep` seconds later; TableChanged when one
+        of them is not what it was. `mover` moves or uploads the files outside of this process.
+        """
+        self.refuse_foreign(table)
+        place = str(staging)
+        found = self._table_for(table, staged, place)
+        id = batch or uuid.uuid4().hex
+        done = publishing.publish(
+            self._registry, self._queue, found, id, staged, place, removed=removed, keep=keep, mover=mover
         )
-    return place
+        self._registry.locks.release(place.rpartition("/")[2])
+        return done
 
+    def finished(self, table: str, batch: str) -> Batch | None:
+        """The batch of this id if it was begun; it is finished first if its publisher died. None if it is new."""
+        if table not in self._registry.tables.names():
+            return None
+        found = self._registry.tables.get(table)
+        if self._registry.batches.get(found, batch) is None:
+            return None
+        publishing.recover(self._registry, self._queue, found, batch)
+        return self._registry.batches.get(found, batch)
 
-def choose_files(lake: Lake, table: str, wish: Wish) -> Choice:
-    """What a compaction would rewrite of a table, which is synced first."""
-    refuse_removing(lake, table)
-    choose.check(lake.registry.tables.get(table), wish)
-    lake.sync(table)
-    found = lake.registry.tables.get(table)
+    def is_pending(self, table: str, staging: Path | str) -> bool:
+        """Whether an unfinished batch refers to these staged files: then they are its only copy."""
+        return table in self._registry.tables.names() and any(
+            batch.staging == str(staging)
+            for batch in self._registry.batches.unfinished(self._registry.tables.get(table))
+        )
 
-    def largest_page(file: File) -> int:
-        card = lake.engine.cards.get(file)
-        return 0 if card is None else card.largest_page()
+    def index_files(self, table: str) -> None:
+        """Build what the files that the registry knows lack; sync reports what cannot be built."""
+        self._indexer.catch_up(self._registry.tables.get(table))
 
-    files = [file for file in lake.registry.files.of(found) if file.rows is not None]
-    return choose.choose(found, files, wish, largest_page)
+    def refuse_foreign(self, name: str, hint: str = "Write to it with its own tools, then sync.") -> None:
+        """UsageError for a Delta or Iceberg table: its log has the sizes of its files, and readers rely on them."""
+        tables = self._registry.tables
+        if name in tables.names() and is_external(format := tables.get(name).format):
+            kind = described_format(format)
+            raise UsageError(f"table '{name}' is {kind}; Needlepoint does not write its files.", hint=hint)
 
+    def refuse_removing(self, name: str) -> None:
+        """UsageError before any work is done for a batch that would be refused when it is published."""
+        self.refuse_foreign(name)
+        self._registry.tables.refuse_shared(self._registry.tables.get(name).id)
 
-def retrofit_table(lake: Lake, table: str, page_index: bool, bloom: Sequence[str]) -> list[Retrofitted]:
-    refuse_of_others(lake, table, "Its own tools can write them: see docs/tables-of-others.md.")
-    found = lake.registry.tables.get(table)
-    for column in bloom:
-        found.field(column)
-        if column in found.partitions:
-            raise NotIndexable(f"column '{column}' of table '{table}' is a partition column.")
-    lake.sync(table)
-    done: list[Retrofitted] = []
+    def _location(self, name: str) -> str:
+        """The location of a table that exists or will."""
+        tables = self._registry.tables
+        return tables.get(name).location if name in tables.names() else table_location(self._root, name)
 
-    def change(path: str, identity: Identity) -> Identity:
-        done.append(_retrofit(path, page_index, bloom, identity))
-        return done[-1].identity
+    def _table_for(self, name: str, staged: Sequence[StagedFile], staging: str) -> Table:
+        """The table of a batch, whose schema must fit before any of it is published."""
+        paths = [file.path.removeprefix(f"{staging}/") for file in staged]
+        if name not in self._registry.tables.names():
+            if not staged:
+                raise UsageError(f"the first batch of table '{name}' is empty.", hint="The table needs a schema.")
+            found = discover_table(staging, paths, skip_unfinished=False)
+            # Another first batch may be quicker: then this one is a second.
+            with contextlib.suppress(NameTaken):
+                place = self._new_location(name)
+                return self._registry.tables.create(name, place, found.schema, found.partitions, found.mixed)
+        table = self._registry.tables.get(name)
+        if staged:
+            known = self._registry.files.paths(table)
+            found = discover_schema(staging, read_schemas(staging, paths), [*known, *paths], base=table)
+            if found.adds_to(table):
+                table = self._registry.tables.widen_schema(table, found.schema, found.mixed)
+        return table
 
-    lake.indexer.rewrite(found, change)
-    return done
-
-
-def _retrofit(path: str, page_index: bool, bloom: Sequence[str], identity: Identity) -> Retrofitted:
-    try:
-        return retrofit(path, page_index, bloom, identity)
-    except UnknownName as error:
-        return _retrofit(path, page_index, [column for column in bloom if column != error.name], identity)
+    def _new_location(self, name: str) -> str:
+        """The location of a table that its first batch creates."""
+        decided, place = decide(table_location(self._root, name), None)
+        if is_external(decided):
+            raise UsageError(
+                f"{place} is {described_format(decided)}, which Needlepoint does not write.",
+                hint=f"`needle create-table {name}` makes it a table to read; choose another name to write.",
+            )
+        return place

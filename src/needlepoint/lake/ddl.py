@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import json
 import os
 import shlex
@@ -11,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from needlepoint.errors import NotIndexable, UsageError
+from needlepoint.indexer.indexer import SyncReport
 from needlepoint.indexes import kinds
-from needlepoint.lake.batch_writer import refuse_of_others
+from needlepoint.lake.locations import table_location
 from needlepoint.objects import is_url
 from needlepoint.tables.discovery import discover_table, read_schemas
-from needlepoint.tables.formats.table_formats import check_plain, decide, is_of_others, open_log
+from needlepoint.tables.formats.table_formats import check_plain, decide, is_external, open_log
 from needlepoint.tables.listing import list_files
-from needlepoint.tables.model import Table, check_name
+from needlepoint.tables.model import LONGEST_NAME, Table, check_name
+from needlepoint.tables.registry.registry import Registry
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake
@@ -25,8 +28,8 @@ if TYPE_CHECKING:
 
 def create_table(lake: Lake, name: str, location: str | Path | None, format: str | None) -> None:
     check_name("a table", name)
-    decided, place = decide(directory_of(name, lake.place(name, location)), format)
-    if is_of_others(decided):
+    decided, place = decide(directory_of(name, table_location(lake.root, name, location)), format)
+    if is_external(decided):
         _create_table_of_others(lake, name, place, decided)
         return
     if not is_url(place) and Path(place).is_file():
@@ -117,7 +120,7 @@ def check_index(
 ) -> Table:
     """The table, if it can have such an index."""
     found = lake.registry.tables.get(table)
-    if is_of_others(found.format) and not set(columns).issubset(found.schema.names):
+    if is_external(found.format) and not set(columns).issubset(found.schema.names):
         lake.sync(table)  # its log may have the column by now
         found = lake.registry.tables.get(table)
     fields = [found.field(each) for each in columns]
@@ -132,7 +135,7 @@ def check_index(
     if not isinstance(embed, bool):
         raise UsageError(f"embed is {embed!r}.", hint="It is true or false.")
     if embed:
-        refuse_of_others(lake, table, "Leave embed out: the index then lies in the store.")
+        lake.writer.refuse_foreign(table, "Leave embed out: then the index is in the store.")
     try:
         json.dumps(options)
     except (TypeError, ValueError):
@@ -141,3 +144,38 @@ def check_index(
         raise UsageError("compat is for readers of the files.", hint="Give embed=True too.")
     kinds.kind(kind).check(table, fields, options)
     return found
+
+
+def free_index_name(registry: Registry, table: Table, columns: tuple[str, ...], kind: str) -> str:
+    """A name that no other index has. The same index has the same name, and is refused for it."""
+    taken = {index.name: index for index in registry.indexes.all()}
+    for number in itertools.count(1):
+        name = _index_name(table.name, "_".join(columns), kind, number)
+        other = taken.get(name)
+        if other is None or (other.table_id, other.columns, other.kind) == (table.id, columns, kind):
+            break
+    return name
+
+
+def _index_name(table: str, column: str, kind: str, number: int) -> str:
+    """The default name of an index, with a number where others have the same.
+
+    >>> _index_name("product", "Product Id", "key", 1), _index_name("product", "product.id", "key", 2)
+    ('product_product_id_key', 'product_product_id_key_2')
+    """
+    plain = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in column.lower())
+    end = f"_{number}" if number > 1 else ""
+    return f"{table}_{plain}_{kind}"[: LONGEST_NAME - len(end)] + end
+
+
+def build_index(lake: Lake, name: str) -> list[SyncReport]:
+    """Build what an index lacks. An index that cannot be built from some file is dropped, and NotIndexable says why;
+    the reports name files that cannot be read."""
+    index = lake.registry.indexes.get(name)
+    reports = lake.sync(lake.registry.tables.of(index).name)
+    index = lake.registry.indexes.get(name)  # a new generation of it, perhaps
+    for failure in (each for report in reports for each in report.failures):
+        if failure.index_id == index.id:
+            lake.drop_index(name)
+            raise NotIndexable(failure.reason)
+    return reports

@@ -46,6 +46,13 @@ def _sweep_scratch(lake: Lake) -> None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
+def sweep_table_entries(lake: Lake, table: str, worth: float = 0.0) -> int:
+    """Remove entries of deleted files from the indexes of a table where their share is larger than `worth`. Returns how
+    many."""
+    indexes = lake.registry.indexes.of(lake.registry.tables.get(table))
+    return sum(sweep_index_entries(lake, index, worth) for index in indexes)
+
+
 def sweep_index_entries(lake: Lake, index: Index, worth: float) -> int:
     """Take entries of files that are gone out of an index, if they are more than this share of all. Returns how many
     that were."""

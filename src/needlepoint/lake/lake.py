@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +15,7 @@ import pyarrow as pa
 from needlepoint import forks
 from needlepoint.advisor.advice import Advised
 from needlepoint.advisor.history import History
-from needlepoint.errors import NotIndexable, SqlError, StoreError, UnknownName, UsageError
+from needlepoint.errors import SqlError, StoreError, UsageError
 from needlepoint.indexer.event_consumer import EventResult, follow
 from needlepoint.indexer.indexer import Indexer, SyncReport, no_progress
 from needlepoint.indexer.payloads import strip_index
@@ -26,15 +24,19 @@ from needlepoint.indexer.pools import Pool
 from needlepoint.indexer.run import Progress
 from needlepoint.indexes.index_stores import IndexStores
 from needlepoint.indexes.stored import UnpackedPayloads
-from needlepoint.lake import batch_writer, ddl
+from needlepoint.lake import ddl
 from needlepoint.lake.advising import advise_table
-from needlepoint.lake.batch_writer import refuse_of_others, refuse_removing
-from needlepoint.lake.garbage_collection import sweep, sweep_index_entries
+from needlepoint.lake.batch_writer import BatchWriter
+from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
+from needlepoint.lake.locations import lake_root
 from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
 from needlepoint.maintenance import delete
-from needlepoint.maintenance.choose import Choice, Wish
-from needlepoint.maintenance.delete import Deleted
-from needlepoint.objects import is_nameable, is_url
+from needlepoint.maintenance.choose import TARGET
+from needlepoint.maintenance.compact import Compaction, compact, compaction_spec
+from needlepoint.maintenance.delete import Deletion
+from needlepoint.maintenance.retrofit import retrofit_table
+from needlepoint.maintenance.swap import SWAP_BYTES, MaintenanceContext
+from needlepoint.maintenance.tasks import TaskRunner, run_here
 from needlepoint.parquet.read.caches import ByteCache
 from needlepoint.parquet.write.retrofit import Retrofitted
 from needlepoint.query.cache.index_cache import IndexCache
@@ -52,7 +54,7 @@ from needlepoint.settings import Settings
 from needlepoint.stores.base import KeyStore
 from needlepoint.stores.place import claim, store_directory
 from needlepoint.tables import publishing
-from needlepoint.tables.model import LONGEST_NAME, Batch, File, Index, Table, check_name
+from needlepoint.tables.model import Batch, File, Index
 from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.staged_file import StagedFile
 
@@ -97,7 +99,7 @@ class Lake:
         self, root: str | Path, *, create: bool = True, progress: Progress = no_progress, settings: Settings
     ) -> None:
         forks.begin()
-        self.root: Path | str = _root(root)
+        self.root: Path | str = lake_root(root)
         self.store = store_directory(self.root, settings.store)
         # Another process that opens this lake may have another home.
         self.settings = settings = replace(settings, store=str(self.store))
@@ -118,11 +120,12 @@ class Lake:
         self.indexer = Indexer(self.registry, self.index_stores, scratch, settings, progress)
         self.history = History(self.store, settings.history == "on")
         self.engine = Engine(self.registry, self.index_stores.entries, file_indexes, settings, self.history)
+        self.writer = BatchWriter(self.root, self.store, self.registry, self.queue, self.indexer)
         forks.own(self)
 
     def abandon(self) -> None:
         """In a child of the process that opened it: see forks.py."""
-        parts = ("registry", "queue", "unpacked", "index_stores", "indexer", "history", "engine")
+        parts = ("registry", "queue", "unpacked", "index_stores", "indexer", "history", "engine", "writer")
         for name in parts:
             forks.leak(getattr(self, name))
             setattr(self, name, forks.Abandoned())
@@ -156,17 +159,6 @@ class Lake:
         ddl.create_table(self, name, location, format)
         return LakeTable(self, name)
 
-    def place(self, name: str, location: str | Path | None) -> str:
-        if isinstance(location, str) and is_url(location):
-            return _checked_url(location)
-        place = f"{self.root}/{name}" if location is None else str(Path(location).expanduser().resolve())
-        if not is_url(place) and not is_nameable(place.removeprefix("/")):
-            raise UsageError(
-                f"{place!r} has a control character, or is not UTF-8: not every reader has a name for it.",
-                hint="Give the directory another name.",
-            )
-        return place
-
     def drop_table(self, name: str) -> None:
         """Forget a table and its indexes. Its files stay where they are; those that batches took out of it and that are
         kept for other readers are deleted, since nobody would know them from its own any more."""
@@ -192,16 +184,6 @@ class Lake:
 
     # Indexes
 
-    def _free_name(self, table: Table, columns: tuple[str, ...], kind: str) -> str:
-        """One that no index has; that of the same index, which is refused for it, if there is one."""
-        taken = {index.name: index for index in self.registry.indexes.all()}
-        for number in itertools.count(1):
-            name = _index_name(table.name, "_".join(columns), kind, number)
-            other = taken.get(name)
-            if other is None or (other.table_id, other.columns, other.kind) == (table.id, columns, kind):
-                break
-        return name
-
     def create_index(
         self,
         table: str,
@@ -221,35 +203,22 @@ class Lake:
         """
         columns = (column,) if isinstance(column, str) else tuple(column)
         found = ddl.check_index(self, table, columns, kind, embed, options)
-        chosen = name or self._free_name(found, columns, kind)
+        chosen = name or ddl.free_index_name(self.registry, found, columns, kind)
         index = self.registry.indexes.create(found, chosen, columns, kind, embed=embed, options=options)
         self.index_stores.create(index)
         if build:
-            for failure in (each for report in self.build_index(index.name) for each in report.failures):
+            for failure in (each for report in ddl.build_index(self, index.name) for each in report.failures):
                 _log.warning("%s", failure.reason)
         return index.name
-
-    def build_index(self, name: str) -> list[SyncReport]:
-        """Build what an index lacks. One that cannot be made of some file is dropped, and NotIndexable says why; files
-        that cannot be read are told in the reports."""
-        index = self.registry.indexes.get(name)
-        table = self.registry.tables.of(index)
-        reports = self.sync(table.name)
-        index = self.registry.indexes.get(name)  # it may have begun anew
-        failures = [each for report in reports for each in report.failures]
-        for failure in failures:
-            if failure.index_id == index.id:
-                self.drop_index(name)
-                raise NotIndexable(failure.reason)
-        return reports
 
     def build(self, table: str, index: str | None = None, *, pool: Pool | None = None) -> list[SyncReport]:
         """Sync a table and build what its indexes lack, or one of them: in processes of this machine, or in a pool.
 
         `needlepoint.spark.build` does it in tasks of Spark. A build that was killed goes on where it was.
         """
-        self.indexes_of(table, index)
-        publishing.recover(self.registry, self.queue, self.registry.tables.get(table))
+        found = self.registry.tables.get(table)
+        self.registry.indexes.select(found, index)  # refuse an unknown name first
+        publishing.recover(self.registry, self.queue, found)
         report = self.indexer.build(table, BuildRequest(index=index, pool=pool))
         self.index_stores.sweep()
         return [report]
@@ -257,19 +226,12 @@ class Lake:
     def rebuild(self, table: str, index: str | None = None, *, from_data: bool = False) -> list[SyncReport]:
         """Build the indexes of a table, or one of them, again: from the indexes embedded in its files where there are
         any, without reading their data; or `from_data`, which embeds them anew too."""
-        for each in self.indexes_of(table, index):
+        for each in self.registry.indexes.select(self.registry.tables.get(table), index):
             self.index_stores.replace_index(each)
         request = BuildRequest(from_data=True)
         built = self.indexer.catch_up(self.registry.tables.get(table), request).indexed if from_data else 0
         # What could not be built is tried once more, and reported then.
         return [SyncReport(table, indexed=built).then(report) for report in self.sync(table)]
-
-    def indexes_of(self, table: str, name: str | None = None) -> list[Index]:
-        """The indexes of a table, or the one of this name; UnknownName if there is none."""
-        known = self.registry.indexes.of(self.registry.tables.get(table))
-        if name is not None and name not in [each.name for each in known]:
-            raise UnknownName("index", name, [each.name for each in known])
-        return [each for each in known if name in (None, each.name)]
 
     def drop_index(self, name: str, *, strip: bool = False) -> None:
         """Forget an index. What it embedded stays in the files, which costs room and nothing else; with `strip` it is
@@ -291,12 +253,6 @@ class Lake:
         staging. With `now` also what was made so lately that another process may be about to refer to it."""
         return sweep(self, now=now)
 
-    def sweep_entries(self, table: str, worth: float = 0.0) -> int:
-        """Take entries of files that are gone out of the key indexes of a table where they are more than this share.
-        Returns how many that were."""
-        indexes = self.registry.indexes.of(self.registry.tables.get(table))
-        return sum(sweep_index_entries(self, index, worth) for index in indexes)
-
     def key_store(self, index: Index) -> KeyStore:
         return self.index_stores.entries(index)
 
@@ -314,50 +270,16 @@ class Lake:
     def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:
         """Add the format's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
         and sync it. Files without one of the columns do without its filter."""
-        return batch_writer.retrofit_table(self, table, page_index, bloom)
+        self.writer.refuse_foreign(table, "Its own tools can write them: see docs/tables-of-others.md.")
+        return retrofit_table(self.maintenance, table, page_index, bloom)
 
-    def staging(self, table: str) -> Path:
-        """A fresh directory for one batch; `publish` takes it from there, to wherever the table lies."""
-        check_name("a table", table)
-        refuse_of_others(self, table)
-        try:
-            publishing.sweep_staging(self.store, self.registry)
-            place = publishing.staging_directory(self.store, table)
-            self.registry.locks.claim(place.name)
-            return place
-        except OSError as error:
-            raise StoreError(f"{self.store} cannot be written: {error}.", hint="Check its permissions.") from error
-
-    def staging_url(self, table: str) -> str:
-        """A fresh place for one batch in the bucket of a table, for writers that reach it and no directory in common;
-        `publish` copies from there inside the store."""
-        check_name("a table", table)
-        refuse_of_others(self, table)
-        location = self._location(table)
-        if not is_url(location):
-            raise UsageError(f"table '{table}' lies in {location}.", hint="Stage it in a directory: `staging`.")
-        place = publishing.staging_prefix(location, table)
-        self.registry.locks.claim(place.rpartition("/")[2])
-        return place
-
-    def _location(self, name: str) -> str:
-        """Where a table lies, or will."""
-        known = name in self.registry.tables.names()
-        return self.registry.tables.get(name).location if known else self.place(name, None)
-
-    def is_remote(self, table: str) -> bool:
-        """Whether the files of a table lie, or will lie, in an object store."""
-        return is_url(self._location(table))
-
-    def finisher(self, table: str) -> Callable[[str], int] | None:
-        """What embeds the table's indexes into a staged file and returns its size; None when there is nothing to embed.
-
-        It can be pickled and run in other processes, on the file at the path it is given. Who publishes files that were
-        not finished loses nothing: the indexer embeds what they lack.
-        """
-        if table not in self.registry.tables.names():
-            return None
-        return self.indexer.finisher(self.registry.tables.get(table))
+    @property
+    def maintenance(self) -> MaintenanceContext:
+        """What compaction and deletion work with."""
+        sweep_entries = functools.partial(sweep_table_entries, self)
+        return MaintenanceContext(
+            self.registry, self.engine, self.indexer, self.writer, self.sync, sweep_entries, self.progress
+        )
 
     def publish(
         self,
@@ -368,69 +290,58 @@ class Lake:
         *,
         removed: Sequence[File] = (),
         keep: float = 0.0,
-        mover: publishing.Mover | None = None,
     ) -> Batch:
-        """Add staged files to a table, which is made if there is none; one batch id is one batch, ever.
+        """Add files staged in a directory of `lake.writer.staging(table)` to a table, which the first batch creates.
+        `BatchWriter.publish` explains the options."""
+        return self.writer.publish(table, staged, staging, batch, removed=removed, keep=keep)
 
-        Files `removed` leave the table in the same moment, and are deleted `keep` seconds later; TableChanged when one
-        of them is not what it was any more. `mover` moves the files, or uploads them, elsewhere than in this process.
+    def compact(
+        self,
+        table: str,
+        *,
+        sort_by: Sequence[str] = (),
+        zorder: Sequence[str] = (),
+        target_size: int = TARGET,
+        page_rows: int | None = None,
+        partition: Mapping[str, object] | None = None,
+        keep: float = 0.0,
+        index: bool = True,
+        swap_bytes: int = SWAP_BYTES,
+        runner: TaskRunner = run_here,
+    ) -> Compaction:
+        """Rewrite files of a table into fewer and better ones; docs/layout.md says which, and what readers see.
+
+        Without an order these are small files, and with `page_rows` also files with larger pages; with `sort_by` or
+        `zorder` all files of a partition that are not in this order yet. `partition` limits it to some partitions, as
+        `{"year": 2024}`. Old files are deleted `keep` seconds after their swap. With `index` the new files are indexed
+        at once, otherwise by the indexer that follows the queue. One swap replaces files of at most `swap_bytes`. The
+        work is done in this process, one file after the other; `needlepoint.spark.compact` gives a `runner` that does
+        it in tasks of Spark.
         """
-        refuse_of_others(self, table)
-        place = str(staging)
-        found = batch_writer.table_for(self, table, staged, place)
-        id = batch or uuid.uuid4().hex
-        done = publishing.publish(
-            self.registry, self.queue, found, id, staged, place, removed=removed, keep=keep, mover=mover
+        spec = compaction_spec(
+            sort_by=sort_by, zorder=zorder, target_size=target_size, page_rows=page_rows, partition=partition
         )
-        self.registry.locks.release(place.rpartition("/")[2])
-        return done
+        return compact(self.maintenance, table, spec, keep=keep, index=index, swap_bytes=swap_bytes, runner=runner)
 
-    def delete(self, table: str, where: str, *, dry_run: bool = False) -> Deleted:
-        """Delete the rows for which a condition is true, as `lake.sql` understands it after WHERE; where it is NULL
-        they stay. With `dry_run` it is only told what would be deleted."""
-        refuse_removing(self, table)
-        return delete.delete(self, table, where, dry_run=dry_run)
+    def delete(self, table: str, where: str, *, dry_run: bool = False) -> Deletion:
+        """Delete the rows for which a condition is true, as `lake.sql` understands it after WHERE; rows for which it is
+        NULL stay. With `dry_run` nothing is deleted, and the result says what would be."""
+        return delete.delete(self.maintenance, table, where, dry_run=dry_run)
 
-    def delete_files(self, table: str, paths: Sequence[str], *, dry_run: bool = False) -> Deleted:
+    def delete_files(self, table: str, paths: Sequence[str], *, dry_run: bool = False) -> Deletion:
         """Delete whole files of a table, by their paths."""
-        refuse_removing(self, table)
-        return delete.delete_files(self, table, paths, dry_run=dry_run)
+        return delete.delete_files(self.maintenance, table, paths, dry_run=dry_run)
 
     def drop_partition(
         self, table: str, partition: Mapping[str, Any] | None = None, /, *, dry_run: bool = False, **named: Any
-    ) -> Deleted:
+    ) -> Deletion:
         """Delete all files of a partition, or of all partitions with these values: `drop_partition("t", year=2023)`."""
-        refuse_removing(self, table)
-        return delete.drop_partition(self, table, {**(partition or {}), **named}, dry_run=dry_run)
+        return delete.drop_partition(self.maintenance, table, {**(partition or {}), **named}, dry_run=dry_run)
 
-    def expire(self, table: str, column: str, before: Any, *, dry_run: bool = False) -> Deleted:
-        """Delete the rows whose column is less than a value: of a partition column whole files, unread."""
-        refuse_removing(self, table)
-        return delete.expire(self, table, column, before, dry_run=dry_run)
-
-    def is_counted_on(self, table: str, staging: Path | str) -> bool:
-        """Whether the registry counts on these staged files: then they are all there is of a batch."""
-        return table in self.registry.tables.names() and any(
-            batch.staging == str(staging) for batch in self.registry.batches.unfinished(self.registry.tables.get(table))
-        )
-
-    def choose_files(self, table: str, wish: Wish) -> Choice:
-        """What a compaction would rewrite of a table, which is synced first."""
-        return batch_writer.choose_files(self, table, wish)
-
-    def index_files(self, table: str) -> None:
-        """Build what the files that the registry knows lack; what cannot be built is for sync to tell."""
-        self.indexer.catch_up(self.registry.tables.get(table))
-
-    def finished(self, table: str, batch: str) -> Batch | None:
-        """The batch of this id if it was begun before, and finished now if its publisher died on the way; else None."""
-        if table not in self.registry.tables.names():
-            return None
-        found = self.registry.tables.get(table)
-        if self.registry.batches.get(found, batch) is None:
-            return None
-        publishing.recover(self.registry, self.queue, found, batch)
-        return self.registry.batches.get(found, batch)
+    def expire(self, table: str, column: str, before: Any, *, dry_run: bool = False) -> Deletion:
+        """Delete the rows whose column is less than a value: for a partition column whole files, without reading
+        them."""
+        return delete.expire(self.maintenance, table, column, before, dry_run=dry_run)
 
     def follow_events(self, *, once: bool = False) -> Iterator[EventResult]:
         """Index what the events on the queue name, as they come, or with `once` until there are none."""
@@ -492,20 +403,9 @@ class Lake:
         Reads cards, bounds, some rows of the columns that were asked, and the history of queries."""
         return advise_table(self, table)
 
-    def is_current(self, plan: ReadPlan) -> bool:
-        """Whether a table has the files it was planned for, as the directory is at this moment."""
-        self.engine.snapshots.forget()
-        now = self.engine.snapshots.current(plan.table.name)
-        return now.listable == plan.listable and tuple(file.path for file in now.files) == plan.paths
-
     def opener(self) -> Callable[[], Lake]:
         """What opens this lake in another process that reaches its store, once in each; it can be pickled."""
         return functools.partial(_opened, str(self.root), self.settings)
-
-    def lookup(
-        self, table: str, keys: Mapping[str, Any], columns: Sequence[str] | None = None, in_order: bool = False
-    ) -> Result:
-        return get_rows(self.engine, table, keys, columns, in_order)
 
     def _show_indexes(self, table: str | None) -> Result:
         tables = self.status().tables if table is None else [table_status(self, self.registry.tables.get(table))]
@@ -531,17 +431,6 @@ class Lake:
         )
 
 
-def _root(root: str | Path) -> Path | str:
-    """A directory, or the URL of a place in a bucket."""
-    return _checked_url(root) if isinstance(root, str) and is_url(root) else Path(root).expanduser().resolve()
-
-
-def _checked_url(url: str) -> str:
-    from needlepoint.objects.remote import checked_url
-
-    return checked_url(url)
-
-
 def _queue(url: str, store: Path) -> Queue:
     if not url:
         return LocalQueue(store)
@@ -556,17 +445,6 @@ def _opened(root: str, settings: Settings) -> Lake:
 
 
 forks.reset(_opened.cache_clear)
-
-
-def _index_name(table: str, column: str, kind: str, number: int) -> str:
-    """What an index is called without a name of its own; with a number where others have the same.
-
-    >>> _index_name("product", "Product Id", "key", 1), _index_name("product", "product.id", "key", 2)
-    ('product_product_id_key', 'product_product_id_key_2')
-    """
-    plain = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in column.lower())
-    end = f"_{number}" if number > 1 else ""
-    return f"{table}_{plain}_{kind}"[: LONGEST_NAME - len(end)] + end
 
 
 def _answer(column: str, values: list[str]) -> Result:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from needlepoint.errors import FileError, UnknownName, UsageError
-from needlepoint.maintenance.ordering import LAYOUT, Order, is_sortable
+from needlepoint.maintenance.ordering import LAYOUT, RowOrder, is_sortable
 from needlepoint.objects import concurrently, is_url
 from needlepoint.parquet.write.rewrite import Form, form_of
 from needlepoint.tables import partitions
@@ -28,17 +28,17 @@ SMALLEST_SHARE = 0.5  # of the target; what is smaller is a small file
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class CompactionSpec:
     """How the files of a table are to be. `partition` are values that restrict it to some partitions, as in paths."""
 
     target: int = TARGET
-    order: Order | None = None
+    order: RowOrder | None = None
     page_rows: int | None = None
     partition: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FileGroup:
     """Files of one partition that become `outputs` others."""
 
     directory: str
@@ -51,19 +51,19 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CompactionPlan:
     """What is to be done, and which files stay as they are though they should not, with the reason."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[FileGroup, ...]
     left: tuple[tuple[str, str], ...] = ()
 
 
-def check(table: Table, wish: Wish) -> None:
-    if wish.target < 1:
-        raise UsageError(f"files of {wish.target} bytes.", hint="The target is a number of bytes above 0.")
-    if wish.page_rows is not None and wish.page_rows < 1:
-        raise UsageError(f"pages of {wish.page_rows} rows.", hint="A page has 1 row or more.")
-    for column in wish.order.columns if wish.order is not None else ():
+def check(table: Table, spec: CompactionSpec) -> None:
+    if spec.target < 1:
+        raise UsageError(f"files of {spec.target} bytes.", hint="The target is a number of bytes above 0.")
+    if spec.page_rows is not None and spec.page_rows < 1:
+        raise UsageError(f"pages of {spec.page_rows} rows.", hint="A page has 1 row or more.")
+    for column in spec.order.columns if spec.order is not None else ():
         if column in table.partitions:
             raise UsageError(
                 f"column '{column}' of table '{table.name}' is a partition column.",
@@ -71,7 +71,7 @@ def check(table: Table, wish: Wish) -> None:
             )
         if not is_sortable(table.field(column).type):
             raise UsageError(f"column '{column}' is {table.field(column).type}, which has no order.")
-    for name, _ in wish.partition:
+    for name, _ in spec.partition:
         if name not in table.partitions:
             raise UnknownName("partition column", name, table.partitions, where=f" of table '{table.name}'")
 
@@ -91,13 +91,15 @@ def _value(field: pa.Field, text: str) -> pa.Scalar:
         raise UsageError(f"'{text}' is not a value of column '{field.name}', which is {field.type}.") from None
 
 
-def choose(table: Table, files: Sequence[File], wish: Wish, largest_page: Callable[[File], int]) -> Choice:
+def choose(
+    table: Table, files: Sequence[File], spec: CompactionSpec, largest_page: Callable[[File], int]
+) -> CompactionPlan:
     """What is to be rewritten of these files. `largest_page` tells how many rows the largest page of a file has."""
     candidates = []
-    for file in of_partition(table, files, wish.partition):
-        small = file.identity.size < wish.target * SMALLEST_SHARE
-        coarse = wish.page_rows is not None and largest_page(file) > wish.page_rows
-        if wish.order is not None or small or coarse:
+    for file in of_partition(table, files, spec.partition):
+        small = file.identity.size < spec.target * SMALLEST_SHARE
+        coarse = spec.page_rows is not None and largest_page(file) > spec.page_rows
+        if spec.order is not None or small or coarse:
             candidates.append((file, coarse))
     kinds: dict[tuple[str, tuple[str, str]], list[tuple[File, Form, bool]]] = {}
     left: list[tuple[str, str]] = []
@@ -108,13 +110,13 @@ def choose(table: Table, files: Sequence[File], wish: Wish, largest_page: Callab
             continue
         if form.kind not in refused:
             refused[form.kind] = form.refused()
-        why = refused[form.kind] or _lacking(form, wish)
+        why = refused[form.kind] or _lacking(form, spec)
         if why is not None:
             left.append((file.path, why))
             continue
         kinds.setdefault((file.path.rpartition("/")[0], form.kind), []).append((file, form, coarse))
-    groups = [group for (directory, _), found in kinds.items() for group in _groups(directory, found, wish)]
-    return Choice(tuple(groups), tuple(left))
+    groups = [group for (directory, _), found in kinds.items() for group in _groups(directory, found, spec)]
+    return CompactionPlan(tuple(groups), tuple(left))
 
 
 def _forms(table: Table, files: Sequence[File]) -> list[Form | FileError]:
@@ -130,42 +132,42 @@ def _forms(table: Table, files: Sequence[File]) -> list[Form | FileError]:
         return list(pool.map(form, files))
 
 
-def _lacking(form: Form, wish: Wish) -> str | None:
-    missing = [name for name in wish.order.columns if name not in form.schema.names] if wish.order is not None else []
+def _lacking(form: Form, spec: CompactionSpec) -> str | None:
+    missing = [name for name in spec.order.columns if name not in form.schema.names] if spec.order is not None else []
     return f"it has no column '{missing[0]}' to sort by" if missing else None
 
 
-def _groups(directory: str, found: Sequence[tuple[File, Form, bool]], wish: Wish) -> Iterator[Group]:
+def _groups(directory: str, found: Sequence[tuple[File, Form, bool]], spec: CompactionSpec) -> Iterator[FileGroup]:
     files = [file for file, _, _ in found]
-    if wish.order is not None:
+    if spec.order is not None:
         coarse = any(each for _, _, each in found)
-        if coarse or not _is_laid_out([form for _, form, _ in found], wish.order):
+        if coarse or not _is_laid_out([form for _, form, _ in found], spec.order):
             size = sum(file.identity.size for file in files)
-            yield Group(directory, tuple(files), max(1, -(-size // wish.target)))
+            yield FileGroup(directory, tuple(files), max(1, -(-size // spec.target)))
         return
     bin: list[File] = []
     # The smallest first: as many as possible are together, and what is left over alone is the largest.
     for file in sorted(files, key=lambda file: (file.identity.size, file.path)):
-        if bin and sum(each.identity.size for each in bin) + file.identity.size > wish.target:
+        if bin and sum(each.identity.size for each in bin) + file.identity.size > spec.target:
             yield from _bin(directory, bin, found)
             bin = []
         bin.append(file)
     yield from _bin(directory, bin, found)
 
 
-def _bin(directory: str, bin: Sequence[File], found: Sequence[tuple[File, Form, bool]]) -> Iterator[Group]:
+def _bin(directory: str, bin: Sequence[File], found: Sequence[tuple[File, Form, bool]]) -> Iterator[FileGroup]:
     coarse = {file for file, _, each in found if each}
     if len(bin) > 1 or any(file in coarse for file in bin):
-        yield Group(directory, tuple(bin), 1)
+        yield FileGroup(directory, tuple(bin), 1)
 
 
-def layout_mark(order: Order) -> tuple[bytes, bytes]:
+def layout_mark(order: RowOrder) -> tuple[bytes, bytes]:
     """What a rewritten file says of its order. Those of one rewrite have the same."""
     told = {"columns": list(order.columns), "zorder": order.zorder, "rewrite": uuid.uuid4().hex}
     return LAYOUT, json.dumps(told).encode()
 
 
-def _is_laid_out(forms: Sequence[Form], order: Order) -> bool:
+def _is_laid_out(forms: Sequence[Form], order: RowOrder) -> bool:
     """Whether these files are what one rewrite in this order left."""
     marks = {form.key_value.get(LAYOUT, b"") for form in forms}
     if len(marks) != 1:
@@ -175,15 +177,3 @@ def _is_laid_out(forms: Sequence[Form], order: Order) -> bool:
         return (told["columns"], told["zorder"]) == (list(order.columns), order.zorder)
     except (ValueError, KeyError, TypeError):
         return False
-
-
-def swaps(groups: Sequence[Group], most_bytes: int) -> Iterator[list[Group]]:
-    """Groups that are exchanged in one batch: few enough that what a crash undoes is little."""
-    some: list[Group] = []
-    for group in groups:
-        if some and sum(each.bytes for each in some) + group.bytes > most_bytes:
-            yield some
-            some = []
-        some.append(group)
-    if some:
-        yield some

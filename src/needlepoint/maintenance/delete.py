@@ -14,13 +14,14 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 
 from needlepoint.errors import FileChanged, TableChanged, UnknownName, UsageError
-from needlepoint.maintenance.choose import Wish, check, of_partition
-from needlepoint.objects import identify, remove_directory
+from needlepoint.maintenance.choose import CompactionSpec, check, of_partition
+from needlepoint.maintenance.swap import SWAP_BYTES, MaintenanceContext, Replacement, in_portions, swap
+from needlepoint.objects import identify
 from needlepoint.parquet.write.rewrite import form_of, without_rows
 from needlepoint.query.scan.row_matches import Matches, find_matches
 from needlepoint.query.sql.statements import quoted
@@ -29,18 +30,12 @@ from needlepoint.tables.partitions import HIVE_NULL
 from needlepoint.tables.schemas import plain
 from needlepoint.tables.staged_file import StagedFile
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from needlepoint.lake.lake import Lake
-
 MOST_TRIES = 5
 DEFAULT_PAGE_ROWS = 20_000  # as Spark and pyarrow have them
-SWAP_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class Deletion:
     """What was deleted, or would be: rows, files that were rewritten without them and files of nothing else. `bytes`
     are those of the files that had them, `new_bytes` of those that have taken their place."""
 
@@ -50,8 +45,8 @@ class Deleted:
     bytes: int = 0
     new_bytes: int = 0
 
-    def and_also(self, other: Deleted) -> Deleted:
-        return Deleted(
+    def and_also(self, other: Deletion) -> Deletion:
+        return Deletion(
             self.rows + other.rows,
             self.rewritten + other.rewritten,
             self.removed + other.removed,
@@ -60,53 +55,57 @@ class Deleted:
         )
 
 
-def delete(lake: Lake, name: str, where: str, *, dry_run: bool = False, swap_bytes: int = SWAP_BYTES) -> Deleted:
+def delete(
+    context: MaintenanceContext, name: str, where: str, *, dry_run: bool = False, swap_bytes: int = SWAP_BYTES
+) -> Deletion:
     """Delete the rows of a table for which a condition is true. Files that change meanwhile are looked at again."""
-    done = Deleted()
+    context.writer.refuse_removing(name)
+    done = Deletion()
     for attempt in range(1, MOST_TRIES + 1):
-        lake.sync(name)
+        context.sync(name)
         try:
-            table, found = find_matches(lake.engine, name, where)
-            some: list[Matches] = []
-            for each in found:
-                if some and sum(one.file.identity.size for one in some) + each.file.identity.size > swap_bytes:
-                    done = done.and_also(_swap(lake, table, some, dry_run))
-                    some = []
-                some.append(each)
-            return done.and_also(_swap(lake, table, some, dry_run)) if some else done
+            table, found = find_matches(context.engine, name, where)
+            for portion in in_portions(found, lambda each: each.file.identity.size, swap_bytes):
+                done = done.and_also(_remove(context, table, portion, dry_run))
+            return done
         except (FileChanged, TableChanged):
             if attempt == MOST_TRIES:
                 raise
-            done = Deleted() if dry_run else done
+            done = Deletion() if dry_run else done
     raise AssertionError  # never reached
 
 
-def delete_files(lake: Lake, name: str, paths: Sequence[str], *, dry_run: bool = False) -> Deleted:
+def delete_files(context: MaintenanceContext, name: str, paths: Sequence[str], *, dry_run: bool = False) -> Deletion:
     """Delete whole files of a table, named by their paths, relative to the table's location or with it."""
-    lake.sync(name)
-    table = lake.registry.tables.get(name)
-    known = {file.path: file for file in lake.registry.files.of(table)}
+    context.writer.refuse_removing(name)
+    context.sync(name)
+    table = context.registry.tables.get(name)
+    known = {file.path: file for file in context.registry.files.of(table)}
     wanted = dict.fromkeys(path.removeprefix(f"{table.location}/") for path in paths)
     for path in wanted:
         if path not in known:
             raise UnknownName("file", path, known, where=f" in table '{name}'")
-    return remove_files(lake, table, [known[path] for path in wanted], dry_run=dry_run)
+    return _remove_files(context, table, [known[path] for path in wanted], dry_run=dry_run)
 
 
-def drop_partition(lake: Lake, name: str, values: Mapping[str, object], *, dry_run: bool = False) -> Deleted:
+def drop_partition(
+    context: MaintenanceContext, name: str, values: Mapping[str, object], *, dry_run: bool = False
+) -> Deletion:
     """Delete the files with these partition values. A value can be None, for the partition of NULL."""
+    context.writer.refuse_removing(name)
     if not values:
         raise UsageError("which partition is to be dropped?", hint="For example year=2023.")
-    lake.sync(name)
-    table = lake.registry.tables.get(name)
+    context.sync(name)
+    table = context.registry.tables.get(name)
     wanted = tuple((key, HIVE_NULL if value is None else str(value)) for key, value in values.items())
-    check(table, Wish(partition=wanted))
-    return remove_files(lake, table, of_partition(table, lake.registry.files.of(table), wanted), dry_run=dry_run)
+    check(table, CompactionSpec(partition=wanted))
+    return _remove_files(context, table, of_partition(table, context.registry.files.of(table), wanted), dry_run=dry_run)
 
 
-def expire(lake: Lake, name: str, column: str, before: object, *, dry_run: bool = False) -> Deleted:
+def expire(context: MaintenanceContext, name: str, column: str, before: object, *, dry_run: bool = False) -> Deletion:
     """Delete the rows whose column is less than a value."""
-    field = lake.registry.tables.get(name).field(column)
+    context.writer.refuse_removing(name)
+    field = context.registry.tables.get(name).field(column)
     type = plain(field.type)
     kinds = (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp, pa.types.is_string)
     if not any(is_kind(type) for is_kind in kinds):
@@ -117,7 +116,7 @@ def expire(lake: Lake, name: str, column: str, before: object, *, dry_run: bool 
         literal = _literal(before, type)
     except ValueError:
         raise UsageError(f"'{before}' is not a value of column '{column}', which is {type}.") from None
-    return delete(lake, name, f"{quoted(column)} < {literal}", dry_run=dry_run)
+    return delete(context, name, f"{quoted(column)} < {literal}", dry_run=dry_run)
 
 
 def _literal(value: object, type: pa.DataType) -> str:
@@ -138,13 +137,14 @@ def _literal(value: object, type: pa.DataType) -> str:
     return f"arrow_cast('{moment}Z', 'Timestamp(Microsecond, Some(\"UTC\"))')"
 
 
-def remove_files(lake: Lake, table: Table, files: Sequence[File], *, dry_run: bool = False) -> Deleted:
+def _remove_files(context: MaintenanceContext, table: Table, files: Sequence[File], *, dry_run: bool) -> Deletion:
     if not files:
-        return Deleted()
-    return _swap(lake, table, [Matches(file, None) for file in files], dry_run)
+        return Deletion()
+    return _remove(context, table, [Matches(file, None) for file in files], dry_run)
 
 
-def _swap(lake: Lake, table: Table, found: Sequence[Matches], dry_run: bool) -> Deleted:
+def _remove(context: MaintenanceContext, table: Table, found: Sequence[Matches], dry_run: bool) -> Deletion:
+    """Remove rows, or whole files, in one swap."""
     partly = [each for each in found if each.rows is not None]
     whole = [each.file for each in found if each.rows is None]
     rows = sum(len(each.rows) for each in partly if each.rows is not None) + sum(file.rows or 0 for file in whole)
@@ -154,30 +154,28 @@ def _swap(lake: Lake, table: Table, found: Sequence[Matches], dry_run: bool) -> 
         if why := form_of(path, each.file.identity).refused():
             raise UsageError(
                 f"{path} cannot be written without some of its rows: {why}.",
-                hint="Nothing of it was changed; write it anew by other means, and delete its file.",
+                hint="Nothing was changed; rewrite the file by other means, then delete the old one.",
             )
     if dry_run:
-        return Deleted(rows, len(partly), len(whole), size)
-    staging = lake.staging(table.name)
-    try:
-        staged = [_rewritten(lake, table, each, staging, number) for number, each in enumerate(partly)]
-        lake.publish(table.name, staged, staging, removed=[each.file for each in found])
-    finally:
-        if not lake.is_counted_on(table.name, staging):
-            remove_directory(str(staging))
-    lake.index_files(table.name)
-    return Deleted(rows, len(partly), len(whole), size, sum(file.size for file in staged))
+        return Deletion(rows, len(partly), len(whole), size)
+
+    def rewrite(staging: Path) -> Replacement:
+        staged = [_rewritten(context, table, each, staging, number) for number, each in enumerate(partly)]
+        return Replacement(staged, [each.file for each in found])
+
+    made = swap(context, table.name, rewrite)
+    return Deletion(rows, len(partly), len(whole), size, sum(file.size for file in made.staged))
 
 
-def _rewritten(lake: Lake, table: Table, found: Matches, staging: Path, number: int) -> StagedFile:
+def _rewritten(context: MaintenanceContext, table: Table, found: Matches, staging: Path, number: int) -> StagedFile:
     assert found.rows is not None
     file = found.file
     directory = file.path.rpartition("/")[0]
     target = "/".join(filter(None, (str(staging), directory, f"{number:05d}.parquet")))
-    card = lake.engine.cards.get(file)
+    card = context.engine.cards.get(file)
     page_rows = card.largest_page() if card is not None else 0
     source = f"{table.location}/{file.path}"
     left = without_rows(source, file.identity, target, found.rows, page_rows or DEFAULT_PAGE_ROWS)
-    finisher = lake.finisher(table.name)
+    finisher = context.writer.finisher(table.name)
     size = finisher(target) if finisher is not None else identify(target).size
     return StagedFile(target, directory, size, left, own=True)

@@ -11,14 +11,15 @@ same time, leaves pieces and files that nobody asks for.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from needlepoint.maintenance.ordering import LAYOUT, Order, ranks, sampled
+from needlepoint.maintenance.ordering import LAYOUT, RowOrder, ranks, sampled
+from needlepoint.maintenance.swap import Finisher
 from needlepoint.objects import Identity, identify
 from needlepoint.parquet.write.rewrite import (
     ROW_GROUP_ROWS,
@@ -36,74 +37,72 @@ from needlepoint.parquet.write.rewrite import (
 BYTES_AT_ONCE = 256 << 20
 BATCH_ROWS = 1 << 14
 
-Finisher = Callable[[str], int]
-
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     path: str
     identity: Identity
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergeTask:
     """`target` is where the new file goes, without the end of its name: each attempt writes one of its own. `keys` are
     footer keys of it, besides those that all sources have. `pieces` stand in for the sources' rows where these were
     split."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[SourceFile, ...]
     target: str
     pages: Pages
-    order: Order | None = None
+    order: RowOrder | None = None
     keys: tuple[tuple[bytes, bytes], ...] = ()
     pieces: tuple[str, ...] | None = None
     finisher: Finisher | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeResult:
     path: str
     rows: int
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleTask:
     """So many rows of a file at most."""
 
-    source: Source
+    source: SourceFile
     columns: tuple[str, ...]
     most: int
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SplitTask:
     """One source of a group, and where the ranges begin."""
 
-    source: Source
-    order: Order
+    source: SourceFile
+    order: RowOrder
     cuts: pa.Table
     directory: str
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RangePiece:
     part: int
     path: str
     rows: int
 
 
-def merge(task: Merge) -> Merged:
+def merge(task: MergeTask) -> MergeResult:
     forms = [form_of(source.path, source.identity) for source in task.sources]
     form = forms[0]
     keys = {key: value for key, value in common_keys(forms).items() if key != LAYOUT} | dict(task.keys)
     path = f"{task.target}-{uuid.uuid4().hex}.parquet"
     rows = write_rows(path, form, keys, task.pages, _tables(task, form))
     size = task.finisher(path) if task.finisher is not None and rows else identify(path).size
-    return Merged(path, rows, size)
+    return MergeResult(path, rows, size)
 
 
-def _tables(task: Merge, form: Form) -> Iterator[pa.Table]:
+def _tables(task: MergeTask, form: Form) -> Iterator[pa.Table]:
     if task.order is None:
         yield from _in_portions(task.sources)
         return
@@ -117,7 +116,7 @@ def _tables(task: Merge, form: Form) -> Iterator[pa.Table]:
         yield taken(table, order[start : start + ROW_GROUP_ROWS])
 
 
-def _in_portions(sources: Iterable[Source]) -> Iterator[pa.Table]:
+def _in_portions(sources: Iterable[SourceFile]) -> Iterator[pa.Table]:
     """All rows as they come, in tables as large as row groups are."""
     held: list[pa.Table] = []
     for source in sources:
@@ -136,13 +135,13 @@ def _together(tables: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables).unify_dictionaries()
 
 
-def sample(task: Sample) -> pa.Table:
+def sample(task: SampleTask) -> pa.Table:
     """Some rows of a file, of the columns to sort by."""
     return sampled(read_unchanged(task.source.path, task.source.identity, task.columns), task.most)
 
 
-def split(task: Split) -> list[Piece]:
-    writers: dict[int, tuple[Piece, pa.ipc.RecordBatchStreamWriter]] = {}
+def split(task: SplitTask) -> list[RangePiece]:
+    writers: dict[int, tuple[RangePiece, pa.ipc.RecordBatchStreamWriter]] = {}
     Path(task.directory).mkdir(parents=True, exist_ok=True)
     try:
         for table in _in_portions([task.source]):
@@ -153,10 +152,10 @@ def split(task: Split) -> list[Piece]:
                 if part not in writers:
                     path = f"{task.directory}/{part}-{uuid.uuid4().hex}.arrow"
                     options = pa.ipc.IpcWriteOptions(compression="zstd")
-                    writers[part] = (Piece(part, path, 0), pa.ipc.new_stream(path, table.schema, options=options))
+                    writers[part] = (RangePiece(part, path, 0), pa.ipc.new_stream(path, table.schema, options=options))
                 piece, writer = writers[part]
                 writer.write_table(taken(table, rows))
-                writers[part] = (Piece(part, piece.path, piece.rows + len(rows)), writer)
+                writers[part] = (RangePiece(part, piece.path, piece.rows + len(rows)), writer)
     finally:
         for _, writer in writers.values():
             writer.close()

@@ -33,7 +33,7 @@ _STORED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RowOrder:
     """`cuts` are those of each column, for a Z-order; without them they are taken from the rows that are sorted."""
 
     columns: tuple[str, ...]

@@ -13,7 +13,8 @@ spark.build(session, lake, "product")
 
 from __future__ import annotations
 
-from needlepoint.spark.compact import Compaction, compact
+from needlepoint.maintenance.compact import Compaction
+from needlepoint.spark.compact import compact
 from needlepoint.spark.data_source import register
 from needlepoint.spark.java import java_home
 from needlepoint.spark.lookup_join import lookup_join
@@ -21,9 +22,9 @@ from needlepoint.spark.pool import build
 from needlepoint.spark.read import read
 from needlepoint.spark.session import session
 from needlepoint.spark.source import read_source
-from needlepoint.spark.stage import Layout
 from needlepoint.spark.stream import stream
 from needlepoint.spark.write import batch_writer, write
+from needlepoint.tables.layout import Layout
 
 __all__ = [
     "Compaction",

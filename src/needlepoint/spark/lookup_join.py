@@ -79,7 +79,7 @@ class _Fetch:
 
     def _rows(self, keys: list[Any]) -> Iterator[pa.RecordBatch]:
         names = [self._on, *self._columns]
-        for batch in self._opener().lookup(self._table, {self._on: keys}, names).to_arrow().to_batches():
+        for batch in self._opener().table(self._table).get({self._on: keys}, columns=names).to_arrow().to_batches():
             yield conformed(batch, self._schema)
 
 

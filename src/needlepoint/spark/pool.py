@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from needlepoint.errors import StoreError
-from needlepoint.spark.failures import translated
+from needlepoint.spark.errors import translated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

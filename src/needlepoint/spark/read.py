@@ -122,9 +122,16 @@ def _native(spark: SparkSession, lake: Lake, plan: ReadPlan) -> DataFrame:
         listed = _reader(spark, plan).option("pathGlobFilter", "*.parquet").parquet(place)
         # In a bucket it is asked what it found: the session may be configured for another S3 than this process.
         remote = is_url(plan.table.location)
-        if set(listed.inputFiles()) == {f"{place}/{path}" for path in plan.paths} if remote else lake.is_current(plan):
+        if set(listed.inputFiles()) == {f"{place}/{path}" for path in plan.paths} if remote else is_current(lake, plan):
             return listed
     return _reader(spark, plan).option("basePath", place).parquet(*(f"{place}/{path}" for path in plan.paths))
+
+
+def is_current(lake: Lake, plan: ReadPlan) -> bool:
+    """Whether the table has exactly the files of the plan, as its directory is now."""
+    lake.engine.snapshots.forget()
+    now = lake.engine.snapshots.current(plan.table.name)
+    return now.listable == plan.listable and tuple(file.path for file in now.files) == plan.paths
 
 
 def _reader(spark: SparkSession, plan: ReadPlan) -> DataFrameReader:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from needlepoint.errors import SparkError
-from needlepoint.spark.failures import reason, startup_reason
+from needlepoint.spark.errors import reason, startup_reason
 from needlepoint.spark.java import java_home
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession as SparkSession  # for rooms that do not import pyspark
 
 _LOOPBACK = "127.0.0.1"
 _PATIENCE = 10.0  # seconds for a master to answer

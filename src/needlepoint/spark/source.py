@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, cast
 import numpy as np
 
 from needlepoint.errors import UsageError
-from needlepoint.spark.failures import reason, translated
+from needlepoint.spark.errors import reason, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

@@ -6,41 +6,19 @@ import contextlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from needlepoint.errors import SparkError, StoreError, UnknownName, UsageError
 from needlepoint.objects import Identity, as_source, identify, is_url, remove_directory
-from needlepoint.spark.failures import translated
+from needlepoint.spark.errors import translated
 from needlepoint.spark.s3a import spark_path
+from needlepoint.tables.layout import Layout
 from needlepoint.tables.listing import list_files
 from needlepoint.tables.staged_file import StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-KIB, MIB = 1024, 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How files are written. A lookup reads whole pages, so pages are small; a scan does not suffer from it.
-
-    `dictionary_off` names columns whose values hardly repeat: a dictionary of them is as large as the data,
-    and every lookup would have to read it first. `bloom` names columns that get Parquet's own bloom filters.
-    `sort_by` orders the rows of each file: a range of the first of these columns then lies in few pages.
-    A nested column is named by its path, `address.city`.
-    """
-
-    page_rows: int = 250
-    page_bytes: int = 64 * KIB
-    row_group_bytes: int = 128 * MIB
-    compression: str = "zstd"
-    dictionary_off: tuple[str, ...] = ()
-    bloom: tuple[str, ...] = ()
-    sort_by: tuple[str, ...] = ()
-    max_records_per_file: int = 0  # 0: no limit
 
 
 def stage(

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from needlepoint.errors import NeedlepointError, UsageError
 from needlepoint.objects import is_url, sync_file
-from needlepoint.spark.failures import translated
-from needlepoint.spark.stage import Layout, check_columns
+from needlepoint.spark.errors import translated
+from needlepoint.spark.stage import check_columns
 from needlepoint.spark.write import batch_writer, partitions_of
+from needlepoint.tables.layout import Layout
 from needlepoint.tables.model import check_name
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.objects import is_url, remove_directory
-from needlepoint.spark.finish import finish, mover
 from needlepoint.spark.s3a import has_s3a, needs_s3a
-from needlepoint.spark.stage import Layout, stage
+from needlepoint.spark.stage import stage
+from needlepoint.spark.tasks import finish, mover
+from needlepoint.tables.layout import Layout, lookup_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,11 +46,11 @@ def write(
     from there (`staging="local"`); or written through s3a into the bucket and copied inside it (`staging="s3a"`, and
     the default on a cluster that has s3a).
     """
-    if batch is not None and (done := lake.finished(table, batch)):
+    if batch is not None and (done := lake.writer.finished(table, batch)):
         return done
     place = _staging(df.sparkSession, lake, table, staging)
     with _staged(df, lake, table, place, partition_by, layout, files_per_partition) as files:
-        return lake.publish(table, files, place, batch, mover=_mover(df.sparkSession, lake, table, place))
+        return lake.writer.publish(table, files, place, batch, mover=_mover(df.sparkSession, lake, table, place))
 
 
 def batch_writer(
@@ -70,13 +71,13 @@ def batch_writer(
 
     def write_batch(df: DataFrame, number: int) -> None:
         batch = f"{_query_id(df)}/{number}"
-        if lake.finished(table, batch):
+        if lake.writer.finished(table, batch):
             return
         # One action: asking first whether there are rows would compute the batch twice.
         place = _staging(df.sparkSession, lake, table, staging)
         with _staged(df, lake, table, place, partition_by, layout, files_per_partition) as files:
             if files:
-                lake.publish(table, files, place, batch, mover=_mover(df.sparkSession, lake, table, place))
+                lake.writer.publish(table, files, place, batch, mover=_mover(df.sparkSession, lake, table, place))
 
     return write_batch
 
@@ -108,18 +109,17 @@ def _staged(
     """The files of a batch in a place of their own, of which nothing stays unless it is being published."""
     partitions = partitions_of(lake, table, partition_by)
     layout = layout or Layout()
-    # An indexed column is looked up by value: nearly unique, and read one page at a time.
     dictionary_off = dict.fromkeys((*layout.dictionary_off, *_looked_up(lake, table, df.columns)))
     layout = dataclasses.replace(layout, dictionary_off=tuple(dictionary_off))
     try:
         files = stage(df, place, partition_by=partitions, layout=layout, files_per_partition=files_per_partition)
-        finisher = lake.finisher(table)
+        finisher = lake.writer.finisher(table)
         if finisher is not None:
             files = finish(df.sparkSession, files, finisher)
         yield files
     finally:
         with contextlib.suppress(StoreError):  # what stays is swept
-            if not lake.is_counted_on(table, place):
+            if not lake.writer.is_pending(table, place):
                 remove_directory(place)
 
 
@@ -129,14 +129,14 @@ def _staging(spark: SparkSession, lake: Lake, table: str, chosen: str | None) ->
         raise UsageError(f"staging='{chosen}' is not possible.", hint="It is 'local' or 's3a'.")
     if chosen == "s3a" and not has_s3a(spark):
         raise needs_s3a(spark, "a batch is to be written through s3a")
-    if chosen == "s3a" or (chosen is None and lake.is_remote(table) and not _is_local(spark) and has_s3a(spark)):
-        return lake.staging_url(table)
-    return str(lake.staging(table))
+    if chosen == "s3a" or (chosen is None and lake.writer.is_remote(table) and not _is_local(spark) and has_s3a(spark)):
+        return lake.writer.staging_url(table)
+    return str(lake.writer.staging(table))
 
 
 def _mover(spark: SparkSession, lake: Lake, table: str, place: str) -> Mover | None:
     """What lies in the bucket is copied by the bucket; uploads are for all machines there are."""
-    return mover(spark) if lake.is_remote(table) and not is_url(place) and not _is_local(spark) else None
+    return mover(spark) if lake.writer.is_remote(table) and not is_url(place) and not _is_local(spark) else None
 
 
 def _is_local(spark: SparkSession) -> bool:
@@ -147,9 +147,8 @@ def _is_local(spark: SparkSession) -> bool:
 def _looked_up(lake: Lake, table: str, columns: Sequence[str]) -> list[str]:
     if table not in lake.registry.tables.names():
         return []
-    indexes = lake.registry.indexes.of(lake.registry.tables.get(table))
-    # Columns of few distinct values, which other kinds are for, are small with a dictionary.
-    return [index.column for index in indexes if index.kind in ("key", "text") and index.column in columns]
+    known = lookup_columns(lake.registry.indexes.of(lake.registry.tables.get(table)))
+    return [name for name in known if name in columns]
 
 
 def _query_id(df: DataFrame) -> str:

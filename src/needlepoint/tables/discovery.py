@@ -26,7 +26,7 @@ TRIES_FOR_A_SCHEMA = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Discovered:
+class SchemaDiscovery:
     """`schema` ends with the partition columns. `unreadable` files were left out of it. `mixed` as in Table."""
 
     schema: pa.Schema
@@ -41,7 +41,7 @@ class Discovered:
 
 def discover_schema(
     location: str, new: Mapping[str, FileSchema], paths: Iterable[str], base: Table | None = None
-) -> Discovered:
+) -> SchemaDiscovery:
     """The schema of the table `base` with the files `new` added; `paths` are all its files.
 
     SchemaConflict when the files cannot be one table.
@@ -71,7 +71,7 @@ def discover_schema(
             mixed |= differing(schema, unified) | differing(data, unified)
             schema = unified
     fields = [*(schema or pa.schema([])), *(pa.field(name, type) for name, type in columns)]
-    return Discovered(pa.schema(fields), names, tuple(unreadable), mixed)
+    return SchemaDiscovery(pa.schema(fields), names, tuple(unreadable), mixed)
 
 
 def _all(path: str, schema: pa.Schema) -> pa.Schema:
@@ -150,7 +150,7 @@ def unfinished_of(schemas: Mapping[str, FileSchema], known: Container[str]) -> f
     return frozenset(path for path, found in schemas.items() if isinstance(found, Unfinished) and path not in known)
 
 
-def discover_table(location: str, paths: Sequence[str], *, skip_unfinished: bool) -> Discovered:
+def discover_table(location: str, paths: Sequence[str], *, skip_unfinished: bool) -> SchemaDiscovery:
     """For a new table every file counts: an unreadable one is an error. So is an unfinished one, unless they are to be
     passed over and others are there."""
     schemas = read_schemas(location, paths)

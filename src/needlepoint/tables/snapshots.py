@@ -21,8 +21,8 @@ from needlepoint.objects import Identity, is_url
 from needlepoint.tables import changed_files, partitions
 from needlepoint.tables.discovery import FileSchema, discover_schema, read_schemas, unfinished_of
 from needlepoint.tables.file_stat import those_there
-from needlepoint.tables.formats.table_formats import is_of_others, open_log
-from needlepoint.tables.formats.table_version import Log, Logged
+from needlepoint.tables.formats.table_formats import is_external, open_log
+from needlepoint.tables.formats.table_version import TableLog, TableVersion
 from needlepoint.tables.listing import Listing, list_files
 from needlepoint.tables.model import Batch, File, Index, Table
 from needlepoint.tables.registry.known_files import KnownFiles
@@ -71,7 +71,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _RegistryState:
     """The registry's part of a snapshot."""
 
     table: Table
@@ -83,19 +83,19 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CurrentFiles:
     """The files of a table now; `complete` and `unnamed` as in Listing. `log` is what the log says, where there is
     one."""
 
-    known: _Known
+    known: _RegistryState
     files: tuple[File, ...]
     complete: bool
-    log: Logged | None
+    log: TableVersion | None
     unnamed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
-class _Held:
+class _CachedSnapshot:
     """A snapshot, the files it was made of, whether who lists them sees the same, what the log said then, and what the
     registry did, or says since with no difference to the table."""
 
@@ -104,8 +104,8 @@ class _Held:
     listable: bool
     began: float
     fresh_until: float
-    known: _Known
-    log: Logged | None
+    known: _RegistryState
+    log: TableVersion | None
 
 
 class Snapshots:
@@ -131,11 +131,11 @@ class Snapshots:
         self._files = files or KnownFiles(registry)
         self._refresh = refresh
         self._object_refresh = object_refresh
-        self._known: dict[str, _Known] = {}
-        self._snapshots: dict[str, _Held] = {}
-        self._logs: dict[int, tuple[float, Log]] = {}
+        self._known: dict[str, _RegistryState] = {}
+        self._snapshots: dict[str, _CachedSnapshot] = {}
+        self._logs: dict[int, tuple[float, TableLog]] = {}
         self._schemas: dict[int, dict[tuple[str, Identity], FileSchema]] = {}
-        self._logged: dict[int, Logged | None] = {}
+        self._logged: dict[int, TableVersion | None] = {}
         self._locks: dict[str, threading.Lock] = {}  # by table, as everything above
         self._forgotten = float("-inf")
 
@@ -151,7 +151,7 @@ class Snapshots:
     def _lock(self, name: str) -> threading.Lock:
         return self._locks.setdefault(name, threading.Lock())
 
-    def _stands(self, name: str, held: _Held, sequence: int) -> bool:
+    def _stands(self, name: str, held: _CachedSnapshot, sequence: int) -> bool:
         """Whether the registry has not changed, or only in what is not about the table."""
         if held.known.sequence == sequence:
             return True
@@ -171,7 +171,7 @@ class Snapshots:
         """List again at the next question, however fresh the listing is, and one that is being made."""
         self._forgotten = time.monotonic()
 
-    def look(self, name: str) -> Seen:
+    def look(self, name: str) -> CurrentFiles:
         """What belongs to a table now."""
         with self._lock(name):
             return self._look(name)
@@ -203,11 +203,11 @@ class Snapshots:
                 tuple(sorted(unfinished)),
                 seen.unnamed,
             )
-        self._snapshots[name] = _Held(snapshot, files, listable, began, fresh_until, known, log)
+        self._snapshots[name] = _CachedSnapshot(snapshot, files, listable, began, fresh_until, known, log)
         return snapshot
 
     def _with_unknown(
-        self, registered: _Known, files: tuple[File, ...], log: Logged | None
+        self, registered: _RegistryState, files: tuple[File, ...], log: TableVersion | None
     ) -> tuple[Table, frozenset[str]]:
         """Files that sync has not seen can have other columns and wider types; a query sees them all the same. But for
         those that are not finished, whose paths are returned. A file that the registry knows was finished once: without
@@ -234,7 +234,7 @@ class Snapshots:
             seen = log.discover(schemas, base=table)
         return replace(table, schema=seen.schema, partitions=seen.partitions, mixed=seen.mixed), unfinished
 
-    def _look(self, name: str) -> Seen:
+    def _look(self, name: str) -> CurrentFiles:
         known = self._newest(name)
         while True:
             log = self._log(known.table)
@@ -257,33 +257,33 @@ class Snapshots:
                     continue
                 files = _overlay(known, now if log is not None else _caught_up(now, before, known))
             complete = listing.complete and [*listing.files] == [file.path for file in files]
-            return Seen(known, files, complete, log, listing.unnamed)
+            return CurrentFiles(known, files, complete, log, listing.unnamed)
 
-    def _newest(self, name: str) -> _Known:
+    def _newest(self, name: str) -> _RegistryState:
         known = self._known.get(name)
         if known is None or known.sequence != self._registry.sequence():
             known = self._known[name] = self._load(name)
         return known
 
-    def _log(self, table: Table) -> Logged | None:
-        if not is_of_others(table.format):
+    def _log(self, table: Table) -> TableVersion | None:
+        if not is_external(table.format):
             return None
         opened, log = self._logs.get(table.id, (float("-inf"), None))
         if log is None or opened <= self._forgotten:
             opened, log = self._logs[table.id] = time.monotonic(), open_log(table.format, table.location)
         return log.current()
 
-    def _load(self, name: str) -> _Known:
+    def _load(self, name: str) -> _RegistryState:
         with self._registry.snapshot():
             sequence = self._registry.sequence()
             table = self._registry.tables.get(name)
             files = self._files.of(table)
             batches = self._registry.batches.unfinished(table)
             indexes = tuple(self._registry.indexes.of(table))
-        return _Known(table, files, indexes, *on_their_way(batches, files.keys()), sequence)
+        return _RegistryState(table, files, indexes, *on_their_way(batches, files.keys()), sequence)
 
 
-def _same_table(before: _Known, now: _Known) -> bool:
+def _same_table(before: _RegistryState, now: _RegistryState) -> bool:
     return (before.table.id, before.table.location) == (now.table.id, now.table.location)
 
 
@@ -331,7 +331,7 @@ def _partitions(table: Table, files: tuple[File, ...]) -> dict[str, dict[str, pa
     }
 
 
-def _caught_up(listing: Mapping[str, Identity], before: _Known, now: _Known) -> dict[str, Identity]:
+def _caught_up(listing: Mapping[str, Identity], before: _RegistryState, now: _RegistryState) -> dict[str, Identity]:
     """What a listing that was begun at `before` would say if all of it were of the moment `now`.
 
     Where the registry has another entry for a path than it had, the entry is the newer one, unless others changed the
@@ -358,7 +358,7 @@ def _caught_up(listing: Mapping[str, Identity], before: _Known, now: _Known) -> 
     return found
 
 
-def _overlay(known: _Known, listing: Mapping[str, Identity]) -> tuple[File, ...]:
+def _overlay(known: _RegistryState, listing: Mapping[str, Identity]) -> tuple[File, ...]:
     files = []
     for path, identity in listing.items():
         file = known.files.get(path)

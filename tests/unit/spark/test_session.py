@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from needlepoint.errors import SparkError
-from needlepoint.spark.failures import startup_reason
+from needlepoint.spark.errors import startup_reason
 from needlepoint.spark.session import session
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from needlepoint.errors import SparkError, UnknownName, UsageError
-from needlepoint.spark.stage import Layout, _gathered, stage
+from needlepoint.spark.stage import _gathered, stage
+from needlepoint.tables.layout import Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

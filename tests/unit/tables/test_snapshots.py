@@ -25,7 +25,7 @@ def lake(tmp_path: Path):
 
 def publish(lake, first: int, *, replacing: bool = False, keep: float = 0.0) -> None:
     """Twenty rows in two files, perhaps in the place of all there are."""
-    staging = lake.staging("product")
+    staging = lake.writer.staging("product")
     tables = {f"year={2020 + number}/x.parquet": products(first + number * 10, 10) for number in range(2)}
     removed = lake.registry.files.of(lake.registry.tables.get("product")) if replacing else []
     lake.publish("product", staged(staging, tables), staging, removed=removed, keep=keep)

@@ -33,7 +33,7 @@ from needlepoint.errors import FileChanged, NeedlepointError
 from needlepoint.objects import Cursor, HeldFile, Identity, OpenObject, concurrently, identify, open_object
 from needlepoint.parquet.card.describe import describe
 from needlepoint.query.scan.scan_plan import HeldVersion, ScanPlan
-from needlepoint.tables.formats.table_formats import is_of_others
+from needlepoint.tables.formats.table_formats import is_external
 from needlepoint.tables.locks import TableLocks
 from needlepoint.tables.model import File, Table
 from needlepoint.tables.schemas import differing, plain_schema, unify
@@ -301,7 +301,7 @@ def _scan_as_it_is(scan: ScanPlan, changed: Sequence[File]) -> ScanPlan:
     now: dict[str, File] = {}
     for file in changed:
         held = scan.held[file.path]
-        if is_of_others(table.format) or not _fits(held, table, file.path):
+        if is_external(table.format) or not _fits(held, table, file.path):
             raise FileChanged(scan.path(file), "is another file now")
         now[file.path] = File(file.path, held.identity)
     known = [at for at in scan.access.rows if scan.snapshot.files[at].path in now]

@@ -16,7 +16,7 @@ from needlepoint.parquet.format.validation import ensure_sound
 from needlepoint.query.datafusion.native_scan import NativeScans
 from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.sql.statements import quoted
-from needlepoint.tables.formats.table_formats import is_of_others
+from needlepoint.tables.formats.table_formats import is_external
 from needlepoint.tables.listing import list_files
 from needlepoint.tables.model import File
 
@@ -218,7 +218,7 @@ def _identities(scan: ScanPlan) -> Sequence[Identity | None]:
 
 def _at_their_paths(scan: ScanPlan, files: Sequence[File]) -> Sequence[Identity | None]:
     wanted, known = len(files), len(scan.snapshot.files)
-    own = not is_of_others(scan.snapshot.table.format)  # listings pass over names that a log may well have
+    own = not is_external(scan.snapshot.table.format)  # listings pass over names that a log may well have
     if scan.remote and own and wanted > max(FILES_WORTH_A_LISTING, known * SHARE_WORTH_A_LISTING):
         listed = list_files(scan.snapshot.table.location).files
         return [listed.get(file.path) for file in files]

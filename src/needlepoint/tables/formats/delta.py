@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from needlepoint.errors import StoreError, Unsupported, UsageError
 from needlepoint.objects import Identity, identify, is_url
 from needlepoint.tables.file_stat import identities
-from needlepoint.tables.formats.table_version import Logged
+from needlepoint.tables.formats.table_version import TableVersion
 from needlepoint.tables.schemas import plain_schema
 
 # What tables can ask of their readers, and is done here: by deltalake, which reads the log, or below.
@@ -40,10 +40,10 @@ class DeltaLog:
         if "%" in location:
             # deltalake takes it for an escaped letter, and would read another directory.
             raise UsageError(f"{location} has a % in its name, which deltalake cannot read.", hint="Rename it.")
-        self._held: Logged | None = None
+        self._held: TableVersion | None = None
         self._commit: Identity | None = None
 
-    def current(self) -> Logged:
+    def current(self) -> TableVersion:
         if self._held is None or self._is_outdated(int(self._held.version)):
             loaded, self._commit = self._load()
             self._held = self._held if loaded == self._held else loaded
@@ -61,7 +61,7 @@ class DeltaLog:
         except FileNotFoundError:
             return None
 
-    def _load(self) -> tuple[Logged, Identity | None]:
+    def _load(self) -> tuple[TableVersion, Identity | None]:
         while True:
             table = self._open()
             version = table.version()
@@ -92,7 +92,7 @@ class DeltaLog:
         except OSError as error:
             raise self._unreadable(error) from None
 
-    def _logged(self, table: Any) -> Logged | None:
+    def _logged(self, table: Any) -> TableVersion | None:
         """None when a file is not there."""
         self._check_features(table)
         metadata = table.metadata()
@@ -106,7 +106,7 @@ class DeltaLog:
             return None
         schema = self._schema(table, partitions)
         groups, values = _partition_values(paths, adds, schema, partitions)
-        return Logged("delta", str(table.version()), files, schema, partitions, groups, values)
+        return TableVersion("delta", str(table.version()), files, schema, partitions, groups, values)
 
     def _schema(self, table: Any, partitions: tuple[str, ...]) -> pa.Schema:
         try:

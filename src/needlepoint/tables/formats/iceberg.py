@@ -29,7 +29,7 @@ from needlepoint.errors import NotParquet, StoreError, Unsupported
 from needlepoint.objects import Identity, as_source, identify, is_url, open_object
 from needlepoint.parquet.format.validation import ensure_sound
 from needlepoint.tables.file_stat import identities
-from needlepoint.tables.formats.table_version import Logged, check_names, field_ids
+from needlepoint.tables.formats.table_version import TableVersion, check_names, field_ids
 from needlepoint.tables.schemas import plain_schema
 
 _HINT = "version-hint.text"
@@ -44,7 +44,7 @@ class IcebergLog:
         self._location = location
         self._pinned = pinned
         self._current: tuple[str, Identity] | None = None
-        self._held: Logged | None = None
+        self._held: TableVersion | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -52,7 +52,7 @@ class IcebergLog:
         self._manifests: dict[str, tuple[str, ...]] = {}
         self._checked: set[tuple[str, Hashable]] = set()
 
-    def current(self) -> Logged:
+    def current(self) -> TableVersion:
         name, identity = self._newest()
         if self._held is None or (name, identity) != self._current:
             if self._current is not None and name == self._current[0]:
@@ -129,7 +129,7 @@ class IcebergLog:
     def _path(self, name: str) -> str:
         return f"{self._location}/metadata/{name}"
 
-    def _load(self, name: str, identity: Identity) -> tuple[Logged, tuple[str, Identity]]:
+    def _load(self, name: str, identity: Identity) -> tuple[TableVersion, tuple[str, Identity]]:
         while True:
             logged = self._logged(name)
             if logged is not None:
@@ -143,7 +143,7 @@ class IcebergLog:
                 )
             name, identity = newest
 
-    def _logged(self, name: str) -> Logged | None:
+    def _logged(self, name: str) -> TableVersion | None:
         """None when a file is not there."""
         table = self._open(name)
         metadata = table.metadata
@@ -167,7 +167,9 @@ class IcebergLog:
         if renamed or mapping not in (None, ids):
             self._check_files(ids, mapping, renamed, files)
         stored = _identity_partitions(metadata)
-        return Logged("iceberg", _version(name), files, plain_schema(arrow), ids=ids, mapping=mapping, stored=stored)
+        return TableVersion(
+            "iceberg", _version(name), files, plain_schema(arrow), ids=ids, mapping=mapping, stored=stored
+        )
 
     def _mapping(self, metadata: Any) -> dict[str, int] | None:
         try:

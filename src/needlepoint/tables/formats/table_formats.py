@@ -1,11 +1,11 @@
-"""Tables of others: a log in their location decides which files belong to them, not what lies there.
+"""External table formats: a log in the location of a table decides which files belong to it.
 
     Delta     orders/_delta_log/00000000000000000007.json       delta.py
     Iceberg   orders/metadata/00007-….metadata.json             iceberg.py
 
-The log also has the columns, their types and, for Delta, the partition values. Whatever a log asks of its readers that
-is not done here is refused, when a table is made, at a sync and at every query: rows that were deleted, or columns that
-were renamed, would be read wrong.
+The log also has the columns, their types and, for Delta, the partition values. A feature of a log that Needlepoint does
+not implement is refused when a table is created, at a sync and at every query: it would read deleted rows or renamed
+columns wrong.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.objects import is_url
-from needlepoint.tables.formats.table_version import Log
+from needlepoint.tables.formats.table_version import TableLog
 from needlepoint.tables.listing import DELTA_LOG, ICEBERG_LOG, METADATA, Listing, is_of_log
 
 FORMATS = ("parquet", "delta", "iceberg")
 _LOGS = {"delta": DELTA_LOG, "iceberg": ICEBERG_LOG}
 
 
-def open_log(format: str, location: str) -> Log:
+def open_log(format: str, location: str) -> TableLog:
     """The log of a table. `iceberg=00007-….metadata.json` is the format of a table that stays at this version."""
     kind, _, pinned = format.partition("=")
     package = "deltalake" if kind == "delta" else "pyiceberg"
@@ -39,13 +39,13 @@ def open_log(format: str, location: str) -> Log:
         if (error.name or "").partition(".")[0] != package:
             raise
         raise UsageError(
-            f"{location} is {_named(kind)}, which takes {package} to read, and that is not installed.",
+            f"{location} is {described_format(kind)}; reading it takes {package}, which is not installed.",
             hint=f"Install it: pip install 'needlepoint[{kind}]'.",
         ) from None
 
 
-def is_of_others(format: str) -> bool:
-    """Whether a log decides which files belong to a table, and so others do."""
+def is_external(format: str) -> bool:
+    """Whether a log decides which files belong to a table."""
     return format != "parquet"
 
 
@@ -55,17 +55,17 @@ def tells_of_change(format: str, path: str) -> bool:
 
 
 def decide(location: str, format: str | None) -> tuple[str, str]:
-    """Who decides which files of a location belong to a table, and the location without the name of a metadata file.
+    """The format of the table in a location, and the location without the name of a metadata file.
 
-    Without a format that is given, a log that is found says so. Where it lies further up, taking every file for one of
-    the table would be wrong, and only who asks for it gets it.
+    Without a given format, a log in the location decides. Inside a Delta or Iceberg table not every file belongs to
+    it, so such a location is a Parquet table only when `format` says so.
     """
     if format is not None and format not in FORMATS:
-        raise UsageError(f"'{format}' is no format of a table.", hint=f"There are: {', '.join(FORMATS)}.")
+        raise UsageError(f"'{format}' is not a table format.", hint=f"There are: {', '.join(FORMATS)}.")
     directory, _, name = location.rpartition("/")
     if name.endswith(METADATA) and format != "parquet":
         if directory.rpartition("/")[2] != _LOGS["iceberg"]:
-            raise UsageError(f"{location} does not lie in the directory metadata of an Iceberg table.")
+            raise UsageError(f"{location} is not in the metadata directory of an Iceberg table.")
         return f"iceberg={name}", directory.rpartition("/")[0]
     if format is not None:
         return format, location
@@ -76,12 +76,12 @@ def decide(location: str, format: str | None) -> tuple[str, str]:
         return found[0], location
     for above in _above(location):
         for kind in _found_in(above):
-            raise _not_all(kind, location, f"lies inside of {above}", above)
+            raise _not_all(kind, location, f"is inside {above}", above)
     return "parquet", location
 
 
 def check_plain(location: str, listing: Listing) -> None:
-    """UsageError when a directory below is a table of others: not every file that lies there belongs to it."""
+    """UsageError when a directory below is a Delta or Iceberg table: not every file there belongs to it."""
     for path in listing.logs:
         name = DELTA_LOG if f"{DELTA_LOG}/" in path else ICEBERG_LOG
         other = f"{location}/{path}".rpartition(f"/{name}/")[0]
@@ -90,13 +90,17 @@ def check_plain(location: str, listing: Listing) -> None:
 
 def _not_all(kind: str, location: str, where: str, other: str) -> UsageError:
     return UsageError(
-        f"{location} {where}, {_named(kind)}: not every file that lies there belongs to it.",
-        hint=f"Make a table of {other}; format='parquet' takes all files, those that were removed too.",
+        f"{location} {where}, {described_format(kind)}: not every file there belongs to it.",
+        hint=f"Create a table of {other}; format='parquet' takes all files, including removed ones.",
     )
 
 
-def _named(kind: str) -> str:
-    return "a Delta table" if kind == "delta" else "an Iceberg table"
+def described_format(format: str) -> str:
+    """
+    >>> described_format("iceberg=00007-a.metadata.json")
+    'an Iceberg table'
+    """
+    return "a Delta table" if format == "delta" else "an Iceberg table"
 
 
 def _above(location: str) -> list[str]:
@@ -112,7 +116,7 @@ def _found_in(location: str) -> list[str]:
 
 
 def _paths(directory: str) -> Iterator[str]:
-    """Of what lies in a directory; nothing where it cannot be listed, which whoever needs it finds out."""
+    """The paths in a directory; none where it cannot be listed, since reading the table reports that."""
     with contextlib.suppress(OSError, StoreError):
         if is_url(directory):
             from needlepoint.objects.remote import list_objects

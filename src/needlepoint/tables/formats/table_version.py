@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from needlepoint.errors import NotParquet, Unsupported
 from needlepoint.objects import Identity
-from needlepoint.tables.discovery import Discovered, FileSchema
+from needlepoint.tables.discovery import FileSchema, SchemaDiscovery
 from needlepoint.tables.model import File, Table
 from needlepoint.tables.schemas import differing, misordered, plain, plain_schema, respelled, unify, unit_of, wider
 
@@ -18,7 +18,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class TableVersion:
     """`schema` ends with the partition columns. `groups` are the partitions of the files, by path, and `values` what
     the partition columns are in each. `ids` are Iceberg's numbers of columns, by name (`outer.inner`), `mapping` those
     of the columns of files that have none, where there is one, and `stored` columns that must be in a file: where one
@@ -55,7 +55,7 @@ class Logged:
         changed = respelled(base.schema, self.discover({}, base).schema)
         return [file for file in files if changed or file.id is None]
 
-    def discover(self, new: Mapping[str, FileSchema], base: Table | None = None) -> Discovered:
+    def discover(self, new: Mapping[str, FileSchema], base: Table | None = None) -> SchemaDiscovery:
         """The schema of the table in this version; `new` are the files that are unsettled.
 
         A file can have a finer unit than the log says, and then the table has it.
@@ -73,11 +73,11 @@ class Logged:
                 mixed |= differing(data, unified) | differing(found, unified)
                 data = unified
         fields = [*data, *(self.schema.field(name) for name in self.partitions)]
-        return Discovered(pa.schema(fields), self.partitions, tuple(unreadable), mixed)
+        return SchemaDiscovery(pa.schema(fields), self.partitions, tuple(unreadable), mixed)
 
 
-class Log(Protocol):
-    def current(self) -> Logged:
+class TableLog(Protocol):
+    def current(self) -> TableVersion:
         """The newest version, and never parts of two: the same object as long as there is no newer one. Unsupported
         when it asks of readers what is not done here."""
 

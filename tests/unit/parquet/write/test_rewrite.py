@@ -16,8 +16,8 @@ import pytest
 
 from needlepoint.errors import FileChanged
 from needlepoint.maintenance import merge as merging
-from needlepoint.maintenance.merge import Merge, Merged, Source, merge
-from needlepoint.maintenance.ordering import Order, is_sortable
+from needlepoint.maintenance.merge import MergeResult, MergeTask, SourceFile, merge
+from needlepoint.maintenance.ordering import RowOrder, is_sortable
 from needlepoint.objects import identify
 from needlepoint.parquet.write.rewrite import Pages, form_of, without_rows
 
@@ -68,12 +68,12 @@ def test_files_are_merged_in_order_of_any_type_that_has_one(tmp_path: Path, colu
     for number in range(2):
         path = str(tmp_path / f"{number}.parquet")
         pq.write_table(table.set_column(0, "n", pa.array([number * 3 + each for each in range(3)])), path)
-        sources.append(Source(path, identify(path)))
+        sources.append(SourceFile(path, identify(path)))
     type = table.schema.field(column).type
     for zorder in (False, True):
-        order = Order((column, "n"), zorder=zorder) if is_sortable(type) else None
+        order = RowOrder((column, "n"), zorder=zorder) if is_sortable(type) else None
         assert order is not None or pa.types.is_nested(type) or pa.types.is_null(type) or column == "json", column
-        made = merge(Merge(tuple(sources), str(tmp_path / "new/m"), Pages(100, 1000, "zstd", ("n",)), order))
+        made = merge(MergeTask(tuple(sources), str(tmp_path / "new/m"), Pages(100, 1000, "zstd", ("n",)), order))
         assert made.rows == 6
         merged = pq.ParquetFile(made.path).read()
         whole = pa.concat_tables([pq.ParquetFile(source.path).read() for source in sources])
@@ -87,7 +87,7 @@ def test_two_attempts_at_one_merge_do_not_meet(tmp_path: Path, monkeypatch) -> N
     table = pa.table({"n": list(range(10))})
     pq.write_table(table, tmp_path / "0.parquet")
     path = str(tmp_path / "0.parquet")
-    task = Merge((Source(path, identify(path)),), str(tmp_path / "new/m"), Pages(100, 1000, "zstd", ()))
+    task = MergeTask((SourceFile(path, identify(path)),), str(tmp_path / "new/m"), Pages(100, 1000, "zstd", ()))
     original = merging._tables
 
     def broken(*_: object) -> Iterator[pa.Table]:
@@ -102,7 +102,7 @@ def test_two_attempts_at_one_merge_do_not_meet(tmp_path: Path, monkeypatch) -> N
         monkeypatch.setattr(merging, "_tables", original)
         others.append(merge(task))
 
-    others: list[Merged] = []
+    others: list[MergeResult] = []
     monkeypatch.setattr(merging, "_tables", meanwhile)
     made = merge(task)
     for each in (made, *others):

@@ -7,7 +7,7 @@ import pytest
 
 from needlepoint.errors import SchemaConflict, Unsupported
 from needlepoint.objects import Identity
-from needlepoint.tables.formats.table_version import Logged, check_names, field_ids
+from needlepoint.tables.formats.table_version import TableVersion, check_names, field_ids
 from needlepoint.tables.model import File, Table
 from needlepoint.tables.schemas import respelled
 
@@ -16,8 +16,8 @@ def numbered(name: str, type: pa.DataType, number: int) -> pa.Field:
     return pa.field(name, type, metadata={"PARQUET:field_id": str(number)})
 
 
-def logged(schema: pa.Schema, *partitions: str) -> Logged:
-    return Logged("delta", "1", {}, schema, partitions)
+def logged(schema: pa.Schema, *partitions: str) -> TableVersion:
+    return TableVersion("delta", "1", {}, schema, partitions)
 
 
 def test_names_of_inner_columns() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from needlepoint.errors import SparkError, UnknownName
-from needlepoint.spark.failures import reason, translated
+from needlepoint.spark.errors import reason, translated
 
 
 def test_a_needlepoint_error_stays_what_it_is() -> None:
