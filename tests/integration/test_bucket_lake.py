@@ -327,7 +327,7 @@ def test_replaced_files_change_or_are_kept(lake: needlepoint.Lake, bucket: Bucke
     assert len(keys(bucket)) == 4
     (key,) = [key for key in keys(bucket) if identify(bucket.url(key)).size == _size_of_new(lake)]
     bucket.put_table(key, products(600, 20))
-    with pytest.raises(needlepoint.TableChanged, match="sync, and do it again"):
+    with pytest.raises(needlepoint.TableChanged, match="Sync, then retry"):
         swap(lake, "three", first=900)
     assert ids(lake) == list(range(600, 620))
     assert len(keys(bucket)) == 4

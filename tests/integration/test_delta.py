@@ -569,7 +569,7 @@ def test_never_taken_for_plain_files(lake: Lake, orders: str, tmp_path: Path) ->
         lake.create_table("t", tmp_path)
     with pytest.raises(UsageError, match="'avro' is not a table format"):
         lake.create_table("t", orders, format="avro")
-    with pytest.raises(StoreError, match="is no Delta table"):
+    with pytest.raises(StoreError, match="is not a Delta table"):
         lake.create_table("t", tmp_path / "lake", format="delta")
     lake.create_table("p1", f"{orders}/part=p1", format="parquet")
     assert lake.sql("SELECT count(*) AS n FROM p1").rows() == [{"n": 400}]
@@ -596,7 +596,7 @@ def test_made_anew_in_the_same_place(lake: Lake, orders: str) -> None:
     lake.create_index("orders", "id")
     agree(lake, "orders", read(orders))
     shutil.rmtree(orders)
-    with pytest.raises(StoreError, match="is no Delta table"):
+    with pytest.raises(StoreError, match="is not a Delta table"):
         lake.sql("SELECT count(*) FROM orders")
     write_deltalake(orders, rows_of(5, 100))
     write_deltalake(orders, rows_of(500, 100), mode="append")

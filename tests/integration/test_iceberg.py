@@ -449,7 +449,7 @@ def test_moved_or_broken_tables_are_refused(lake: Lake, orders: Table, tmp_path:
     with pytest.raises(StoreError, match=r"names files in .* that are not there"):
         lake.sql("SELECT count(*) FROM t")
     (Path(place(orders)) / "metadata" / "00009-half.metadata.json").write_text('{"format-version": 2,')
-    with pytest.raises(StoreError, match="is no metadata of Iceberg"):
+    with pytest.raises(StoreError, match="is not Iceberg metadata"):
         lake.sql("SELECT count(*) FROM t")
 
 

@@ -8,9 +8,10 @@ snapshots      what a query sees: the files of a table at one moment
 discovery      schema and partitions, found in files
 schemas        one schema for all files
 partitions     values in the names of directories
+layout         how new files are written
 publishing     a batch becomes part of a table, whole or not at all
 staged_file    what a write left in a staging directory
-locks          one change of a table at a time
-file_stat      what files are now
-changed_files  files that may have changed though they seem not to
+locks          file locks that serialize changes to a table
+file_stat      the present identities of files
+changed_files  files that look the same and may have changed
 """

@@ -1,9 +1,9 @@
-"""Files that seem to be those the registry knows, and of which the file system says that something changed.
+"""Files whose size and modification time are those in the registry, while the inode or the change time differs.
 
-Size and modification time are the same; the inode or the time of the last change is not. Either the file was replaced
-and its modification time kept, or its content is what it was: after a chmod, a hard link, a restored backup. A checksum
-of the content tells (`LocalFile.sample`): it takes some milliseconds, and indexing the file again much longer. A file
-of which none is taken, since it is too large, counts as changed. The inode alone does not tell: it is given again.
+Either the file was replaced and its modification time kept, or its content is unchanged: after a chmod, a hard link, a
+restored backup. A checksum of the content decides (`LocalFile.sample`): it takes some milliseconds, and indexing the
+file again much longer. A file that is too large for a checksum counts as changed. The inode alone does not decide:
+inodes are reused.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from needlepoint.objects.local import MOST_SUMMED
 from needlepoint.tables.model import File, Table
 from needlepoint.tables.registry.registry import Registry
 
-# Samples that are taken at once: they wait for the disk.
+# Checksums computed at once: they wait for the disk.
 AT_ONCE = 8
 
 
 def settle(registry: Registry, table: Table, known: Mapping[str, File], now: Mapping[str, Identity | None]) -> bool:
-    """Recognise files that still hold what they did; whether there were any. The others have changed.
+    """Recognise files with unchanged content; returns whether there were any. The others have changed.
 
-    `now` are files as they are, by path, None for nothing. What cannot be noted has changed too: it is scanned.
+    `now` are the present identities by path, None for a missing file. A file that cannot be recorded as unchanged
+    counts as changed: it is scanned.
     """
     if is_url(table.location):
         return False
@@ -41,18 +42,18 @@ def settle(registry: Registry, table: Table, known: Mapping[str, File], now: Map
     samples = registry.files.samples([*doubtful])
     taken = _samples(table, ((id, *doubtful[id]) for id in samples))
     recognised = {id: doubtful[id][1] for id, sample in taken.items() if sample == samples[id]}
-    # Of a file without a card nothing is known that another content could belie.
+    # Without a card nothing is known of a file that new content could contradict.
     recognised |= {id: identity for id, (path, identity) in doubtful.items() if not known[path].has_card}
     if not recognised:
         return False
-    with contextlib.suppress(StoreError):  # a store that cannot be written to
+    with contextlib.suppress(StoreError):  # a read-only store
         registry.files.recognise(recognised)
         return True
     return False
 
 
 def note_unsampled(registry: Registry, table: Table, known: Iterable[File]) -> None:
-    """Take samples of files that an older version indexed, which knew files by size and modification time alone."""
+    """Record checksums of files that an older version indexed, which identified files by size and modification time."""
     if is_url(table.location):
         return
     lacking = [
@@ -69,7 +70,7 @@ def note_unsampled(registry: Registry, table: Table, known: Iterable[File]) -> N
 def _samples(
     table: Table, files: Iterable[tuple[int, str, Identity]], now: dict[int, Identity] | None = None
 ) -> dict[int, str]:
-    """By id, of files that have the identity given; `now` gets all that is known of each."""
+    """Checksums by id, of files that have the given identity; `now` receives the full identity of each."""
 
     def sample(file: tuple[int, str, Identity]) -> tuple[int, str]:
         id, path, identity = file
@@ -83,7 +84,7 @@ def _samples(
                     now[id] = opened.identity
                 return id, taken
         except (OSError, NeedlepointError):
-            return id, ""  # whoever reads it says why
+            return id, ""  # reading it reports why
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return {id: taken for id, taken in pool.map(sample, files) if taken}

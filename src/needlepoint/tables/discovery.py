@@ -35,7 +35,7 @@ class SchemaDiscovery:
     mixed: frozenset[str]
 
     def adds_to(self, table: Table) -> bool:
-        """Whether the table does not say all of this."""
+        """Whether this has columns or types that the table lacks."""
         return not self.schema.equals(table.schema) or not self.mixed <= table.mixed
 
 
@@ -81,9 +81,9 @@ def _all(path: str, schema: pa.Schema) -> pa.Schema:
 def read_schemas(
     location: str, paths: Sequence[str], taken: Callable[[str, pa.Schema], pa.Schema] = _all
 ) -> dict[str, FileSchema]:
-    """The schemas of files, read side by side; for a file that is not Parquet, the error that says so. `taken` tells
-    what a table takes of a file."""
-    # Reading a footer is work for a core; asking an object store for one is waiting.
+    """The schemas of files, read concurrently; for a file that is not Parquet, the error that says so. `taken` chooses
+    the columns of a file that the table reads."""
+    # Reading a local footer takes CPU time; requesting one from an object store is waiting.
     with ThreadPoolExecutor(32 if is_url(location) else 8) as pool:
         return dict(zip(paths, pool.map(lambda path: _schema(f"{location}/{path}", taken), paths), strict=True))
 
@@ -102,7 +102,7 @@ def _schema(path: str, taken: Callable[[str, pa.Schema], pa.Schema]) -> FileSche
 
 
 def _newest_schema(path: str) -> pa.Schema:
-    """An object that is replaced while it is read is read again, and no other one."""
+    """Read an object again that is replaced while it is read."""
     for _ in range(TRIES_FOR_A_SCHEMA - 1):
         with contextlib.suppress(FileChanged):
             return _read_schema(path)
@@ -110,7 +110,7 @@ def _newest_schema(path: str) -> pa.Schema:
 
 
 def _read_schema(path: str) -> pa.Schema:
-    ensure_sound(path)  # before others see it
+    ensure_sound(path)  # before pyarrow reads it
     metadata = pq.read_metadata(as_source(path))
     _refuse_intervals(path, metadata)
     schema = metadata.schema.to_arrow_schema()
@@ -121,7 +121,7 @@ def _read_schema(path: str) -> pa.Schema:
 
 
 def _refuse_intervals(path: str, metadata: pq.FileMetaData) -> None:
-    """pyarrow has 12 bytes for them, and DataFusion a type that pyarrow lacks: scans fail where page reads do not."""
+    """pyarrow reads an INTERVAL as 12 bytes, DataFusion as a type that pyarrow lacks: scans fail, page reads do not."""
     for at in range(metadata.num_columns):
         column = metadata.schema.column(at)
         if column.converted_type == "INTERVAL":
@@ -133,7 +133,7 @@ def _refuse_intervals(path: str, metadata: pq.FileMetaData) -> None:
 
 
 def _why(path: str, error: Exception) -> NotParquet:
-    """Our own reader says more clearly what is wrong with a file."""
+    """The reader of cards has clearer errors than pyarrow."""
     try:
         build_card(path)
     except NotParquet as clearer:
@@ -146,13 +146,13 @@ def _why(path: str, error: Exception) -> NotParquet:
 
 
 def unfinished_of(schemas: Mapping[str, FileSchema], known: Container[str]) -> frozenset[str]:
-    """The paths of files that may be passed over: those without a footer that the registry does not know."""
+    """The paths of files without a footer that are not in the registry: they may be left out."""
     return frozenset(path for path, found in schemas.items() if isinstance(found, Unfinished) and path not in known)
 
 
 def discover_table(location: str, paths: Sequence[str], *, skip_unfinished: bool) -> SchemaDiscovery:
-    """For a new table every file counts: an unreadable one is an error. So is an unfinished one, unless they are to be
-    passed over and others are there."""
+    """The schema of a new table. An unreadable file is an error; so is an unfinished one, unless they are to be skipped
+    and there are others."""
     schemas = read_schemas(location, paths)
     finished = {path: found for path, found in schemas.items() if not isinstance(found, Unfinished)}
     schemas = finished if skip_unfinished and finished else schemas

@@ -1,4 +1,4 @@
-"""What files are now, without listing them all where they are few."""
+"""The present identities of files, without a listing where they are few."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 
 from needlepoint.objects import Identity, identify_all, is_url
 
-# Up to so many objects are asked for one by one; for more, all that lie in the location are listed.
+# Up to so many objects are requested one by one; for more, the location is listed.
 MOST_QUESTIONS = 256
 
 
 def identities(location: str, paths: Sequence[str], held: Mapping[str, Identity]) -> dict[str, Identity] | None:
-    """Of files of a log, by path relative to the location; None when one is not there.
+    """The identities of files of a log, by path relative to the location; None when one is missing.
 
-    Logs never give one path to two files: what is `held` still stands, and reading it would show if not.
+    A log never uses a path twice, so what is `held` is still right; reading the file would show if not.
     """
     known = {**those_there(location, [path for path in paths if path not in held]), **held}
     return {path: known[path] for path in paths} if known.keys() >= set(paths) else None
 
 
 def those_there(location: str, paths: Sequence[str]) -> dict[str, Identity]:
-    """The identities of files now, by path relative to the location, of those that are there."""
+    """The present identities of those files that exist, by path relative to the location."""
     found: Mapping[str, Identity | None]
     if is_url(location) and len(paths) > MOST_QUESTIONS:
         from needlepoint.objects.remote import list_objects

@@ -1,4 +1,4 @@
-"""The Parquet files of a location now: those that lie in a directory or under a prefix of an object store."""
+"""The present Parquet files of a location: a directory, or a prefix of an object store."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ DELTA_LOG, ICEBERG_LOG, METADATA = "_delta_log", "metadata", (".metadata.json", 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """`complete` when no Parquet file was passed over, so that a reader that takes everything sees the same. `logs` are
-    paths of logs of Delta and Iceberg tables, to which not every file belongs that lies there. `unnamed` are Parquet
-    files with paths that no reader has a name for: they were passed over."""
+    """`complete` when no Parquet file was left out, so that a reader that takes every file sees the same. `logs` are
+    the paths of logs of Delta and Iceberg tables, to which not every file there belongs. `unnamed` are Parquet files
+    with paths that some readers cannot name: they are left out."""
 
     files: Mapping[str, Identity]
     complete: bool
@@ -83,7 +83,7 @@ def belongs(path: str) -> bool:
 
 
 def share_files(one: str, other: str) -> bool:
-    """Whether a file can be of both locations: they are one, or one lies in the other.
+    """Whether a file can belong to both locations: they are equal, or one is inside the other.
 
     >>> [share_files("s3://b/product", other) for other in ("s3://b/product/year=2024", "s3://b", "s3://b/products")]
     [True, True, False]
@@ -110,7 +110,7 @@ def _walk(directory: str, prefix: str, files: dict[str, Identity], logs: list[st
                 try:
                     complete &= not private and _walk(entry.path, f"{prefix}{entry.name}/", files, logs, unnamed)
                 except FileNotFoundError:
-                    continue  # the directory was removed while listing; the others are there
+                    continue  # the directory was removed while listing
             elif entry.name.endswith(".parquet"):
                 complete &= not private
                 if not private and is_nameable(f"{prefix}{entry.name}"):
@@ -120,7 +120,7 @@ def _walk(directory: str, prefix: str, files: dict[str, Identity], logs: list[st
             elif entry.name.endswith(METADATA) and is_of_log(f"{prefix}{entry.name}"):
                 logs.append(f"{prefix}{entry.name}")
             elif entry.is_symlink():
-                complete = False  # a directory perhaps, which others may follow
+                complete = False  # perhaps a directory, which other readers may follow
     return complete
 
 

@@ -1,18 +1,14 @@
-"""Who changes a table takes turns with others that do.
+"""File locks that serialize changes to a table.
 
-One process at a time brings the files of a batch to their place: were another one, that is slow, to bring one once more
-after a later batch has taken it out and deleted it, its rows would be back. Who only recovers passes over a batch whose
-publisher is at it.
+    batch lock   one process at a time moves the files of a batch into place. A slow second process could move a file
+                 again after a later batch removed and deleted it: its rows would be back. Recovery skips a batch whose
+                 publisher is alive.
+    shared       processes that embed indexes hold it from listing the files until they record the new versions. A file
+                 that is embedded into after a batch removed it would be a new, unknown file: its rows would be back.
+    exclusive    a batch that removes files holds it while it commits.
+    claims       a directory that a process fills, for a batch or an index, belongs to it while it lives.
 
-Embedding an index gives a file another version with the same rows. Were that done to a file that a batch has just taken
-out of the table, the new version would be a file nobody knows: its rows would be back. So whoever embeds, here or in
-tasks elsewhere, has the turn of writers from before it learns which files there are until it has recorded what they
-became; batches that take files out commit while there is no writer.
-
-And directories that a process fills, for a batch or an index, are its own for as long as it lives, however old they
-are.
-
-A process that dies gives back what it had, when those have ended that it had do its work.
+The locks of a process end with it and its workers.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ LONGEST_WAIT, PAUSE = 10.0, 0.05  # seconds
 
 
 class TableLocks:
-    """Of all processes that use a store."""
+    """The locks of one store, which all its processes share."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -48,7 +44,8 @@ class TableLocks:
         self._process = os.getpid()
 
     def claim(self, name: str) -> bool:
-        """A directory of this name is in use until `release` or the end of this process. False when it was before."""
+        """Mark a directory of this name as in use until `release` or the end of this process. False when it is in
+        use."""
         if fcntl is None:
             return True
         descriptor = self._claimed(self._path(name), wait=False)
@@ -71,7 +68,7 @@ class TableLocks:
                 self.release(name)
 
     def is_claimed(self, name: str) -> bool | None:
-        """Whether a directory of this name is in use. None where there are no locks to tell by."""
+        """Whether a directory of this name is in use. None on a file system without locks."""
         if fcntl is None:
             return None
         if not _has_locks(self._directory):
@@ -89,8 +86,8 @@ class TableLocks:
 
     @contextmanager
     def shared(self, table: Table) -> Iterator[tuple[int, ...]]:
-        """Several at a time. Waits for a batch that is being committed, which takes a moment. The turn lasts for as
-        long as a process has these descriptors open: who has others do the work gives them along."""
+        """For embedding indexes: several processes at a time. Waits for a batch that is being committed, which takes a
+        moment. The lock is held while any process has these descriptors open: pass them on to workers."""
         with self._opened(table) as descriptor:
             if descriptor is not None:
                 with contextlib.suppress(OSError):  # a file system without locks
@@ -99,7 +96,7 @@ class TableLocks:
 
     @contextmanager
     def exclusive(self, table: Table) -> Iterator[None]:
-        """One, and no writers; StoreError when they do not come to an end."""
+        """For removing files: one process, and no shared locks; StoreError when these do not end."""
         with self._opened(table) as descriptor:
             ends = time.monotonic() + LONGEST_WAIT
             while descriptor is not None:
@@ -109,7 +106,7 @@ class TableLocks:
                     if time.monotonic() > ends:
                         raise StoreError(
                             f"another process is embedding indexes into files of table '{table.name}'.",
-                            hint="The files are exchanged by the first sync after that is done.",
+                            hint="The first sync after it ends replaces the files.",
                         ) from None
                     time.sleep(PAUSE)
                     continue
@@ -120,7 +117,7 @@ class TableLocks:
 
     @contextmanager
     def batch_lock(self, table: Table, batch: str, *, wait: bool) -> Iterator[bool]:
-        """One of a batch. Whether it is the caller now: without `wait` another one may be."""
+        """For publishing a batch: one process. Yields whether it is this one; without `wait` it may be another."""
         if fcntl is None:
             yield True
             return
@@ -137,7 +134,7 @@ class TableLocks:
 
     def _give_back(self, path: Path, descriptor: int) -> None:
         if os.getpid() != self._process:
-            return  # a child has let go of it already, and the file is the parent's
+            return  # a forked child has released it already, and the file belongs to the parent
         path.unlink(missing_ok=True)
         _close(descriptor)
 
@@ -159,7 +156,7 @@ class TableLocks:
                 if os.path.samestat(os.fstat(descriptor), path.stat()):
                     forks.lock(descriptor)
                     return descriptor
-            os.close(descriptor)  # who had it before removed the file
+            os.close(descriptor)  # the previous holder removed the file
 
     @contextmanager
     def _opened(self, table: Table) -> Iterator[int | None]:

@@ -27,8 +27,8 @@ def check_name(what: str, name: str) -> str:
 class Table:
     """A location of Parquet files. `schema` ends with the Hive partition columns. `mixed` are the columns
     that DataFusion must not filter by itself: timestamps and times that some files have in another unit or zone, and
-    decimals with bounds in a wrong order. `format` tells who decides which files belong: for `parquet` all that
-    lie there do."""
+    decimals with bounds in a wrong order. `format` says what decides which files belong: `parquet` takes all files of
+    the location."""
 
     id: int
     name: str
@@ -49,13 +49,13 @@ class Table:
 
     @property
     def data_schema(self) -> pa.Schema:
-        """Of what is in the files, without the partition columns."""
+        """The schema without the partition columns: what is in the files."""
         return pa.schema([self.schema.field(name) for name in self.data_columns])
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """`embed`: what it knows of a file lies in the file itself. `options` is a JSON object."""
+    """`embed`: its payloads are inside the data files. `options` is a JSON object."""
 
     id: int
     table_id: int
@@ -67,7 +67,7 @@ class Index:
 
     @property
     def column(self) -> str:
-        """The only one, or the first."""
+        """The only column, or the first."""
         return self.columns[0]
 
     @property
@@ -77,7 +77,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an index's payload for one file lies: in a pack of the store, or, without one, in the file itself.
+    """Where an index's payload for one file is: in a pack of the store, or, without one, in the file itself.
 
     `length` bytes are stored, `size` when unpacked; the checksum is of the stored ones.
     """
@@ -95,8 +95,8 @@ class Place:
 class File:
     """One generation of a file: replaced content has another identity and another id.
 
-    `id` is None for a file that the registry does not know (yet); such a file is scanned. `blooms` are
-    the columns with bloom filters in the file itself. `problem` says why a file has no card.
+    `id` is None for a file that is not in the registry (yet); such a file is scanned. `blooms` are the columns with
+    bloom filters in the file itself. `problem` says why a file has no card.
     """
 
     path: str
@@ -128,7 +128,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """One file that a batch takes out of its table."""
+    """One file that a batch removes from its table."""
 
     file_id: int
     path: str
@@ -139,8 +139,8 @@ class Removal:
 class Batch:
     """`publishing` once its files are safe in staging, `published` once they belong to the table and what it removes
     does not, `removing` once its event is on the queue, `announced` when nothing is left to do; then the registry
-    forgets moves and removals. Removed files are deleted when `keep_until`, in seconds since 1970, has passed. One that
-    cannot happen any more is `abandoned` until its files are gone from the table's location."""
+    forgets moves and removals. Removed files are deleted after `keep_until`, in seconds since 1970. A batch that cannot
+    be committed any more is `abandoned` until its files are gone from the table's location."""
 
     table_id: int
     batch: str

@@ -38,8 +38,7 @@ def parse(path: str) -> Values:
 def discover(paths: Iterable[str], location: str, base: pa.Schema | None = None) -> tuple[tuple[str, pa.DataType], ...]:
     """Names and types of the partition columns that all paths share: int64, date or string.
 
-    A column that `base` has keeps its type for as long as that holds all values, though another would do, too: it must
-    not change because files went.
+    A column of `base` keeps its type as long as that holds all values: it must not change because files were removed.
     """
     columns: tuple[str, ...] | None = None
     seen: list[set[str]] = []

@@ -1,15 +1,15 @@
-"""Publishing: a staged batch becomes part of a table, entirely or not at all, and can take other files out with it.
+"""Publishing: a staged batch becomes part of a table, entirely or not at all, and can remove other files.
 
-    stage        files lie in a staging directory of their own; a crash leaves an orphan that is swept
-    begin        one registry commit lists every move: from here the batch will happen, whoever finishes it
-    move         each file to its unique final name; readers of the registry pass these names over until
-    commit       one registry commit adds all files at once, and takes out those that they replace
+    stage        files are in a staging directory of their own; a crash leaves an orphan that is swept
+    begin        one registry commit lists every move: from here the batch will happen, whichever process finishes it
+    move         each file to its unique final name; readers of the registry ignore these names until
+    commit       one registry commit adds all files at once, and removes those that they replace
     announce     one event on the queue, more only for very many files
-    remove       files that were taken out are deleted; until then, readers of the registry pass them over
+    remove       removed files are deleted; until then, readers of the registry ignore them
 
-`begin` takes the batch id, so the same id delivered twice is one batch. Every later part can be repeated by any
-process, which is what `recover` does with what a crash left; while its publisher lives, a batch is left to it. A batch
-whose files to replace have changed before the commit is abandoned: then it never was.
+`begin` takes the batch id, so the same id delivered twice is one batch. Any process can repeat every later step, which
+is what `recover` does after a crash; it does not touch a batch whose publisher is alive. A batch whose files to replace
+change before the commit is abandoned: nothing of it remains.
 """
 
 from __future__ import annotations
@@ -45,32 +45,32 @@ from needlepoint.tables.snapshots import on_their_way
 from needlepoint.tables.staged_file import StagedFile
 
 ORPHAN_AGE = 24 * 3600.0
-STAGE = "_stage"  # beside tables in a bucket; readers pass over names that begin so
+STAGE = "_stage"  # beside tables in a bucket; readers ignore names that begin so
 
 _NAMED = re.compile(r"part-\d{5,}-[0-9a-f]{32}\.parquet")
-# Table and attempt. Whatever else is called _stage in a bucket is not ours.
+# Table and attempt. Anything else called _stage in a bucket belongs to others.
 _STAGED = re.compile(r"([a-z0-9_]+/[0-9a-f]{32})/")
 
 Mover = Callable[[Sequence[tuple[str, str]]], None]
-"""Moves sources to targets, somewhere; who calls it again for the same ones changes nothing."""
+"""Moves sources to targets; calling it again for the same ones changes nothing."""
 
 _log = logging.getLogger("needlepoint")
 
 
 def staging_directory(store: Path, table: str) -> Path:
-    """A fresh place for one attempt at one batch; the directory itself is the writer's to make."""
+    """A fresh path for one attempt at one batch; the writer creates the directory."""
     parent = store / "stage" / table
     parent.mkdir(parents=True, exist_ok=True)
     return parent / uuid.uuid4().hex
 
 
 def staging_prefix(location: str, table: str) -> str:
-    """The same for a writer to the bucket in which a table lies: from there files are copied inside the store."""
+    """The same in the bucket of a table: files are copied from there inside the store."""
     return f"{_stage_of(location)}/{table}/{uuid.uuid4().hex}"
 
 
 def _stage_of(location: str) -> str:
-    """Beside the table, where a reader that takes every file below the table's location does not come."""
+    """Beside the table: a reader that takes every file below the table's location does not see it."""
     parent = location.rpartition("/")[0]
     return f"{location if parent.endswith('/') else parent}/{STAGE}"
 
@@ -87,8 +87,8 @@ def publish(
     keep: float = 0.0,
     mover: Mover | None = None,
 ) -> Batch:
-    """Publish what lies in `staging`, in the place of the files `removed`, which are kept for so many seconds more.
-    Returns the batch; without moves when it was there before. `mover` moves the files elsewhere than here."""
+    """Publish the files in `staging`, in the place of the files `removed`, which are deleted `keep` seconds later.
+    Returns the batch; without moves when it was published before. `mover` moves the files outside of this process."""
     if not batch_id or len(batch_id) > 512:
         raise UsageError("a batch id has 1 to 512 characters.")
     removals = tuple(_removal(table, file) for file in removed)
@@ -109,8 +109,8 @@ def publish(
 def _removal(table: Table, file: File) -> Removal:
     if file.id is None:
         raise TableChanged(
-            f"{file.path} of table '{table.name}' is new, or has changed, since the last sync.",
-            hint="Nothing was changed; sync, and do it again.",
+            f"{file.path} of table '{table.name}' is new or has changed since the last sync.",
+            hint="Nothing was changed. Sync, then retry.",
         )
     return Removal(file.id, file.path, file.identity)
 
@@ -123,10 +123,10 @@ def recover(
     *,
     keeping: bool = True,
 ) -> list[str]:
-    """Finish batches that were begun and that nobody is at: all of them, or the one named. Returns their ids.
+    """Finish batches whose publishers died: all of them, or the one named. Returns their ids.
 
-    A batch that cannot be finished is an error to whoever names it; it does not stop the others. Files that are to be
-    kept for a while longer are, if `keeping`.
+    A batch that cannot be finished is an error when it is named; otherwise it does not stop the others. With `keeping`,
+    removed files stay until their time.
     """
     finished = []
     for batch in registry.batches.unfinished(table):
@@ -145,16 +145,16 @@ def recover(
 
 
 def finish_all(registry: Registry, queue: Queue, table: Table) -> None:
-    """Nothing that lies in the table's location is on its way any more, in or out. StoreError when that cannot be."""
+    """Finish all batches of a table, deletions included. StoreError when one cannot be finished."""
     for batch in registry.batches.unfinished(table):
-        with suppress(TableChanged):  # it is abandoned, and never was
+        with suppress(TableChanged):  # it is abandoned, and nothing of it remains
             recover(registry, queue, table, batch.batch, keeping=False)
 
 
 def _finish(
     registry: Registry, queue: Queue, table: Table, batch_id: str, mover: Mover, *, keeping: bool = True
 ) -> None:
-    """What is left to do of a batch, which is the caller's turn."""
+    """Do what is left of a batch. The caller holds its lock."""
     batch = registry.batches.get(table, batch_id)
     if batch is None or batch.state == "announced":
         return
@@ -183,7 +183,7 @@ def _commit(registry: Registry, table: Table, batch: Batch, mover: Mover) -> Non
             _take_back(registry, table, moved)
             _check_committed(registry, table, batch)
     except TableChanged:
-        # What looks changed may be what another process has just replaced, by finishing this batch.
+        # The file may look changed because another process has just finished this batch.
         if registry.batches.abandon(batch):
             _undo(registry, table, batch)
             raise
@@ -195,12 +195,12 @@ def _check_committed(registry: Registry, table: Table, batch: Batch) -> None:
     if found is None or not found.is_committed:
         raise TableChanged(
             f"batch '{batch.batch}' of table '{table.name}' was abandoned by another process.",
-            hint="Nothing was changed; do it again.",
+            hint="Nothing was changed. Retry.",
         )
 
 
 def _undo(registry: Registry, table: Table, batch: Batch) -> None:
-    """Remove what an abandoned batch brought. Until it is gone, readers of the registry pass it over."""
+    """Remove the files of an abandoned batch. Until they are gone, readers of the registry ignore them."""
     for each in batch.moves:
         _remove_target(f"{table.location}/{each.target}")
     registry.batches.forget(batch)
@@ -208,11 +208,11 @@ def _undo(registry: Registry, table: Table, batch: Batch) -> None:
 
 
 def _take_back(registry: Registry, table: Table, moved: Sequence[File]) -> None:
-    """Another process finished the batch first, or abandoned it. What was uploaded here after later batches had taken
-    it out of the table, and deleted it, would be in it again."""
+    """Remove files that were moved here after another process finished or abandoned the batch. Later batches may have
+    removed and deleted them already: they would be back in the table."""
     with registry.snapshot():
         if table.id not in {each.id for each in registry.tables.all()}:
-            return  # a dropped table keeps its files
+            return  # the files of a dropped table are kept
         known = {file.path for file in registry.files.of(table)}
         _, removed = on_their_way(registry.batches.unfinished(table), known)
     for file in moved:
@@ -221,7 +221,7 @@ def _take_back(registry: Registry, table: Table, moved: Sequence[File]) -> None:
 
 
 def _check_unchanged(registry: Registry, table: Table, batch: Batch) -> None:
-    """A file that was replaced where it lies, and that no sync has seen, has rows that nobody may take out."""
+    """TableChanged when a file was replaced in its place since the last sync: its new rows must not be removed."""
     if not batch.removals:
         return
     listed = registry.files.of(table, [each.file_id for each in batch.removals])
@@ -230,7 +230,7 @@ def _check_unchanged(registry: Registry, table: Table, batch: Batch) -> None:
         if identity != file.identity:
             raise TableChanged(
                 f"{file.path} of table '{table.name}' changed while it was being replaced.",
-                hint="Nothing was changed; sync, and do it again.",
+                hint="Nothing was changed. Sync, then retry.",
             )
 
 
@@ -251,24 +251,24 @@ def _remove_all(registry: Registry, table: Table, batch: Batch) -> None:
         else:
             for path, identity in paths:
                 remove(path, identity)
-            # After a power cut they must not be back, when nobody knows them any more.
+            # After a power cut they must not be back, since the registry has forgotten them.
             for directory in {Path(path).parent for path, _ in paths}:
                 with suppress(FileNotFoundError):
                     sync_file(directory)
     except (OSError, ObjectStoreError) as error:
         raise StoreError(
             f"files that batch '{batch.batch}' replaced cannot be deleted: {str(error).rstrip('.')}.",
-            hint="No query sees them; mend the cause, and sync or sweep deletes them.",
+            hint="No query sees them. Fix the cause; then sync or sweep deletes them.",
         ) from error
     registry.batches.removed(batch)
 
 
 def sweep_staging(store: Path, registry: Registry, *, now: bool = False) -> list[Path]:
-    """Remove staging directories that no batch refers to and nothing has touched for a while; with `now` all whose
-    writer is known to be dead."""
+    """Remove staging directories that no batch refers to and nothing has touched for a day; with `now` also younger
+    ones whose writer is known to be dead."""
     swept = []
     for directory in (store / "stage").glob("*/*"):
-        touched = last_touched(directory)  # None when it is published or removed this moment
+        touched = last_touched(directory)  # None when it was just published or removed
         if touched is not None and _is_orphan(registry, str(directory), touched, now=now):
             remove_directory(str(directory))
             swept.append(directory)
@@ -276,7 +276,7 @@ def sweep_staging(store: Path, registry: Registry, *, now: bool = False) -> list
 
 
 def sweep_tables(registry: Registry) -> int:
-    """Remove unfinished copies of files that lie in the directories of tables. Of objects none are to be seen."""
+    """Remove unfinished copies of files from the directories of tables. Unfinished objects are not visible."""
 
     def coming(table: Table) -> set[str]:
         return {move.target for batch in registry.batches.unfinished(table) for move in batch.moves}
@@ -286,14 +286,15 @@ def sweep_tables(registry: Registry) -> int:
 
 
 def _is_orphan(registry: Registry, staging: str, touched: float, *, now: bool) -> bool:
-    """Who publishes is at it until the batch is in the registry, so this is asked first."""
+    """Whether a staging place has no owner. A publisher holds its claim until its batch is in the registry, so the
+    claim is checked first."""
     claimed = registry.locks.is_claimed(staging.rpartition("/")[2])
     old = touched <= time.time() - ORPHAN_AGE
     return not claimed and (old or (now and claimed is False)) and staging not in _wanted(registry)
 
 
 def sweep_prefixes(root: Path | str, registry: Registry, *, now: bool = False) -> list[str]:
-    """The same in the buckets where tables lie, and where those that are dropped lay in the lake."""
+    """The same in the buckets of tables, dropped tables of the lake included."""
     from needlepoint.objects.remote import list_objects
 
     locations = [f"{root}/{STAGE}"] if isinstance(root, str) else []
@@ -318,7 +319,7 @@ def _wanted(registry: Registry) -> set[str]:
 
 
 def _moves(staged: Sequence[StagedFile]) -> tuple[Move, ...]:
-    """Final names like no other: whoever repeats a move takes them from the registry."""
+    """Moves to unique final names; a process that repeats a move takes them from the registry."""
     unique = uuid.uuid4().hex
     return tuple(
         Move(file.path, f"{file.relative}/part-{number:05d}-{unique}.parquet".lstrip("/"), file.rows, file.own)
@@ -327,8 +328,8 @@ def _moves(staged: Sequence[StagedFile]) -> tuple[Move, ...]:
 
 
 def is_named_here(path: str) -> bool:
-    """Whether a file has a name as `publish` gives them. Others can write such a name, too: this is for asking, not for
-    trusting.
+    """Whether a file has a name as `publish` gives them. Another writer can choose such a name too, so this proves
+    nothing.
 
     >>> is_named_here("year=2024/part-00000-0123456789abcdef0123456789abcdef.parquet")
     True
@@ -339,7 +340,7 @@ def is_named_here(path: str) -> bool:
 
 
 def _make_durable(staged: Sequence[StagedFile]) -> None:
-    """From `begin` on the staged files are all there is of the batch: they must survive a power cut."""
+    """From `begin` on the staged files are the only copy of the batch: they must survive a power cut."""
     local = [Path(file.path) for file in staged if not is_url(file.path)]
     for path in (*local, *{path.parent for path in local}):
         sync_file(path)
@@ -358,7 +359,7 @@ def _move_all(table: Table, batch: Batch, mover: Mover) -> list[File]:
     except (OSError, ObjectStoreError) as error:
         raise StoreError(
             f"batch '{batch.batch}' cannot be moved into {table.location}: {str(error).rstrip('.')}.",
-            hint="Nothing is lost: mend the cause and publish the same batch again.",
+            hint="Nothing is lost. Fix the cause, then publish the batch again.",
         ) from error
     return [File(each.target, identity, rows=each.rows) for each, identity in zip(batch.moves, identities, strict=True)]
 

@@ -86,8 +86,8 @@ def wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if pa.types.is_time(left) and pa.types.is_time(right):
         return left if is_finer(left, right) else right
     if pa.types.is_timestamp(left) and pa.types.is_timestamp(right) and (left.tz is None) == (right.tz is None):
-        # A zone says how an instant is shown: the one known first stays, whatever comes later. Without a zone it is no
-        # instant, and beside one it cannot be compared.
+        # A zone says how an instant is shown: the first one stays. A timestamp without a zone is not an instant, and
+        # cannot be compared with one.
         return left if is_finer(left, right) else pa.timestamp(right.unit, left.tz)
     return None
 
@@ -106,7 +106,7 @@ def is_finer(type: pa.DataType, other: pa.DataType) -> bool:
 
 
 def scale(unit: str | None, type: pa.DataType) -> int | None:
-    """By how much ordinals in a unit are multiplied to be ordinals of a type; None where that is no whole number.
+    """The factor from ordinals in a unit to ordinals of a type; None where it is not a whole number.
 
     >>> scale("us", pa.timestamp("ns")), scale("ns", pa.timestamp("us")), scale(None, pa.int64())
     (1000, None, 1)
@@ -120,7 +120,7 @@ def scale(unit: str | None, type: pa.DataType) -> int | None:
 
 
 def differing(schema: pa.Schema, unified: pa.Schema) -> frozenset[str]:
-    """The timestamps and times of a schema that have another unit or zone in the one it became part of."""
+    """The timestamps and times of a schema that have another unit or zone in the unified one."""
     return frozenset(
         field.name
         for field in schema
@@ -129,8 +129,8 @@ def differing(schema: pa.Schema, unified: pa.Schema) -> frozenset[str]:
 
 
 def with_misordered(schema: pa.Schema, metadata: pq.FileMetaData) -> pa.Schema:
-    """The schema of a file, whose metadata tells the decimals that parquet-mr before 1.10 stored as bytes: their bounds
-    are in the order of single bytes and not of numbers, and DataFusion 55 believes them."""
+    """The schema of a file, with the decimals in its metadata that parquet-mr before 1.10 stored as bytes: their bounds
+    are ordered by bytes and not by numbers, and DataFusion 55 uses them."""
     if not _OLD_WRITER.match(metadata.created_by or ""):
         return schema.with_metadata(None)
     columns = [metadata.schema.column(at) for at in range(metadata.num_columns)]
@@ -145,12 +145,12 @@ def with_misordered(schema: pa.Schema, metadata: pq.FileMetaData) -> pa.Schema:
 
 
 def misordered(schema: pa.Schema) -> frozenset[str]:
-    """The columns of a file of which `with_misordered` says so."""
+    """The columns that `with_misordered` recorded."""
     return frozenset(json.loads((schema.metadata or {}).get(_MISORDERED, b"[]")))
 
 
 def refined(schema: pa.Schema, unified: pa.Schema) -> frozenset[str]:
-    """The columns of a schema whose ordinals mean something else in the one it became part of."""
+    """The columns of a schema whose ordinals mean something else in the unified one."""
     changed = differing(schema, unified)
     return frozenset(name for name in changed if schema.field(name).type.unit != unified.field(name).type.unit)
 

@@ -1,8 +1,8 @@
 """What a query sees: one snapshot of a table's files.
 
-The registry says which files belong and what is known of them; the directory says which are there now, or for a table
-of others, its log. A file that differs from its entry, or has none, is there without an id, and is scanned. Files of a
-batch that is on its way are not there yet.
+The registry says which files belong to the table and what is known of them; the directory, or the log of a Delta or
+Iceberg table, says which exist now. A file that differs from its entry, or has none, has no id in the snapshot and is
+scanned. Files of an unfinished batch are not in it yet.
 """
 
 from __future__ import annotations
@@ -29,21 +29,20 @@ from needlepoint.tables.registry.known_files import KnownFiles
 from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.schemas import refined, respelled
 
-# A listing that takes longer than this many seconds serves for ten times as long as it took, if not longer.
+# A listing that takes longer than this many seconds stays fresh for at least ten times as long as it took.
 SLOW_LISTING, TIMES_AS_LONG = 0.2, 10
 
-# Paths whose partition values every reader takes alike: nothing escaped, no NULL.
+# Paths whose partition values all readers parse alike: nothing escaped, no NULL.
 _SIMPLE, _NULL = re.compile(r"[\w.=/\0-]*", re.ASCII), "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`partitions` are the typed partition values of the files in each directory, or for a table of others in each of
-    `groups`, by path. `listable` says that a reader that lists the directory by itself sees these files, no others, and
-    reads their partition values as we do. `refined` are the columns that have a finer unit, or another type, than the
-    registry knows of: key indexes of them have other keys. `version` is that of the log, where there is one. The paths
-    in `unfinished` are of files that were passed over, since they have no footer, in `unnamed` of those that no reader
-    has a name for."""
+    """`partitions` are the typed partition values of the files in each directory, or with a log in each of `groups`, by
+    path. `listable` says that a reader that lists the directory itself sees exactly these files, and the same partition
+    values. `refined` are the columns with a finer unit, or another type, than in the registry: their key indexes have
+    other keys. `version` is that of the log, where there is one. Files without a footer (`unfinished`) and with paths
+    that some readers cannot name (`unnamed`) are left out."""
 
     table: Table
     files: tuple[File, ...]
@@ -58,7 +57,7 @@ class Snapshot:
     unnamed: tuple[str, ...] = ()
 
     def partition(self, file: File) -> str:
-        """What files with the same partition values share."""
+        """The group of files with the same partition values as this one."""
         return self.groups[file.path] if self.groups else _directory(file.path)
 
     def partition_values(self, file: File) -> Mapping[str, pa.Scalar]:
@@ -66,7 +65,7 @@ class Snapshot:
 
     @property
     def unknown(self) -> int:
-        """Files the registry does not know as they are now."""
+        """How many files are not in the registry with their present identity."""
         return sum(file.id is None for file in self.files)
 
 
@@ -84,8 +83,8 @@ class _RegistryState:
 
 @dataclass(frozen=True, slots=True)
 class CurrentFiles:
-    """The files of a table now; `complete` and `unnamed` as in Listing. `log` is what the log says, where there is
-    one."""
+    """The present files of a table; `complete` and `unnamed` as in Listing. `log` is the current version of its log,
+    where there is one."""
 
     known: _RegistryState
     files: tuple[File, ...]
@@ -96,8 +95,8 @@ class CurrentFiles:
 
 @dataclass(slots=True)
 class _CachedSnapshot:
-    """A snapshot, the files it was made of, whether who lists them sees the same, what the log said then, and what the
-    registry did, or says since with no difference to the table."""
+    """A snapshot and what it was made of: files, the version of the log, and the state of the registry, which is
+    replaced by later states that do not change the table."""
 
     snapshot: Snapshot
     files: tuple[File, ...]
@@ -111,10 +110,9 @@ class _CachedSnapshot:
 class Snapshots:
     """The newest snapshot of each table, kept until the registry or the directory can have changed.
 
-    Listing an object store takes a tenth of a second for each thousand objects, and has a price: `object_refresh` says
-    for how long a listing of one serves. Who changes objects and syncs is seen at once all the same, since the registry
-    changed; objects replaced or deleted without are noticed when they are read. Who asks for one table waits for
-    nobody who lists another.
+    Listing an object store takes a tenth of a second for each thousand objects, and costs money: `object_refresh` says
+    for how long a listing stays fresh. Changes that are synced are visible at once all the same, since the registry
+    changed; objects replaced or deleted without a sync are noticed when they are read. There is one lock per table.
     """
 
     def __init__(
@@ -152,7 +150,7 @@ class Snapshots:
         return self._locks.setdefault(name, threading.Lock())
 
     def _stands(self, name: str, held: _CachedSnapshot, sequence: int) -> bool:
-        """Whether the registry has not changed, or only in what is not about the table."""
+        """Whether the registry is unchanged, or its changes do not concern the table."""
         if held.known.sequence == sequence:
             return True
         now = self._known[name] = self._load(name)
@@ -162,17 +160,17 @@ class Snapshots:
         return True
 
     def _serves_for(self, location: str, took: float) -> float:
-        """For how many seconds after it began a look at the files is as good as new. Of a table with very many files no
-        more than a tenth of the time goes into listing them."""
+        """For how many seconds after it began a listing stays fresh. At most a tenth of the time is spent on listing a
+        table with very many files."""
         refresh = self._object_refresh if is_url(location) else self._refresh
         return max(refresh, TIMES_AS_LONG * took) if refresh and took > SLOW_LISTING else refresh
 
     def forget(self) -> None:
-        """List again at the next question, however fresh the listing is, and one that is being made."""
+        """List again at the next query, however fresh the last listing is, or one that is under way."""
         self._forgotten = time.monotonic()
 
     def look(self, name: str) -> CurrentFiles:
-        """What belongs to a table now."""
+        """The files that belong to a table now."""
         with self._lock(name):
             return self._look(name)
 
@@ -186,7 +184,7 @@ class Snapshots:
         same = held is not None and held.known.sequence == known.sequence and held.log is log
         same = same and held is not None and held.snapshot.unnamed == seen.unnamed
         if held is not None and same and (held.listable, held.files) == (listable, files):
-            snapshot = held.snapshot  # the same object, so that what was prepared for it still serves
+            snapshot = held.snapshot  # the same object, so that what was prepared for it stays valid
         else:
             table, unfinished = self._with_unknown(known, files, log)
             there = tuple(file for file in files if file.path not in unfinished) if unfinished else files
@@ -209,15 +207,15 @@ class Snapshots:
     def _with_unknown(
         self, registered: _RegistryState, files: tuple[File, ...], log: TableVersion | None
     ) -> tuple[Table, frozenset[str]]:
-        """Files that sync has not seen can have other columns and wider types; a query sees them all the same. But for
-        those that are not finished, whose paths are returned. A file that the registry knows was finished once: without
-        a footer it is damaged. What a log names is finished, too."""
+        """The table with the columns and types of files that sync has not seen, and the paths of unfinished files,
+        which are left out. A file in the registry was finished once: without a footer it is damaged. Files that a log
+        names are finished too."""
         table = registered.table
         unsettled = [file for file in files if file.id is None] if log is None else log.unsettled(files, table)
         unknown = {(file.path, file.identity) for file in unsettled}
         if not unknown and log is None:
             return table, frozenset()
-        # A log says what is taken of a file.
+        # The log decides which columns of a file are read.
         known = self._schemas.get(table.id, {}) if self._logged.get(table.id) is log else {}
         fresh = [path for path, identity in unknown if (path, identity) not in known]
         found = read_schemas(table.location, fresh) if log is None else read_schemas(table.location, fresh, log.taken)
@@ -243,11 +241,11 @@ class Snapshots:
             if not listing.files and known.files and _is_gone(known.table.location):
                 raise StoreError(
                     f"{known.table.location}, the directory of table '{name}', is gone.",
-                    hint="Is its disk mounted? Drop the table if it is no more.",
+                    hint="Is its disk mounted? If it was deleted, drop the table.",
                 )
             if not _same_table(before, known):
-                continue  # another table has the name now
-            # A log says all of one version; no batches come into its table.
+                continue  # the name belongs to another table now
+            # A log describes one version completely, and no batches are published into its table.
             now = listing.files if known is before or log is not None else _caught_up(listing.files, before, known)
             files = _overlay(known, now)
             changed = {file.path: file.identity for file in files if file.id is None and file.path in known.files}
@@ -288,26 +286,27 @@ def _same_table(before: _RegistryState, now: _RegistryState) -> bool:
 
 
 def _usable(indexes: tuple[Index, ...], table: Table) -> tuple[Index, ...]:
-    """Those of columns that the table has: a log can take some away."""
+    """The indexes whose columns the table has: a log can remove columns."""
     columns = frozenset(table.data_columns)
     return tuple(index for index in indexes if columns.issuperset(index.columns))
 
 
 def on_their_way(batches: Sequence[Batch], known: Collection[str]) -> tuple[frozenset[str], dict[str, Identity]]:
-    """What lies in a table's location and is not of the table: paths of files that are on their way into it, and paths
-    and identities of those that batches took out."""
+    """Files in a table's location that do not belong to it: paths of files of unfinished batches, and paths and
+    identities of files that batches removed."""
     pending = {move.target for batch in batches if not batch.is_committed for move in batch.moves}
     removed = {each.path: each.identity for batch in batches if batch.is_committed for each in batch.removals}
     return frozenset(pending.difference(known)), removed
 
 
 def _is_gone(location: str) -> bool:
-    """An object store has no directories that could be gone, and a bucket that is cannot be listed."""
+    """An object store has no directories, and a missing bucket cannot be listed."""
     return not is_url(location) and not Path(location).is_dir()
 
 
 def _are_simple(paths: Sequence[str], columns: tuple[str, ...]) -> bool:
-    """Whether every reader takes the partition values of paths as we do: their directories are just those, in order.
+    """Whether all readers parse the partition values of paths alike: the directories are exactly these columns, in
+    order.
 
     >>> _are_simple(["year=2024/a.parquet"], ("year",)), _are_simple(["year=a b/a.parquet"], ("year",))
     (True, False)
@@ -315,7 +314,7 @@ def _are_simple(paths: Sequence[str], columns: tuple[str, ...]) -> bool:
     for directory in {_directory(path) for path in paths}:
         if tuple(part.partition("=")[0] for part in directory.split("/") if directory) != columns:
             return False
-    together = "\0".join(paths)  # which no path has
+    together = "\0".join(paths)  # no path contains it
     return _NULL not in together and _SIMPLE.fullmatch(together) is not None
 
 
@@ -332,12 +331,12 @@ def _partitions(table: Table, files: tuple[File, ...]) -> dict[str, dict[str, pa
 
 
 def _caught_up(listing: Mapping[str, Identity], before: _RegistryState, now: _RegistryState) -> dict[str, Identity]:
-    """What a listing that was begun at `before` would say if all of it were of the moment `now`.
+    """A listing that began at registry state `before`, brought to the state `now`.
 
-    Where the registry has another entry for a path than it had, the entry is the newer one, unless others changed the
-    file besides. Paths without an entry, which are neither on their way in nor out, can be files of others; or of a
-    batch, if it was taken out or abandoned during the listing. The registry forgets such a file after it is deleted,
-    and its name is not given again: what is still there after `now` was read is not a batch's.
+    Where the entry of a path changed meanwhile, the entry is newer than the listing, unless another writer changed the
+    file too. A path without an entry, which no unfinished batch adds or removes, belongs to another writer; or to a
+    batch that was removed or abandoned during the listing. The registry forgets such a file after it is deleted, and
+    never reuses its name: a file that still exists after `now` was read does not belong to a batch.
     """
     found = dict(listing)
     for path, file in now.files.items():

@@ -11,7 +11,7 @@ class StagedFile:
 
     `relative` is the directory of the file below the staging root, `/`-separated and escaped as the writer
     escaped it (`partner=a%2Fb/year=2024`); it is empty when the batch is not partitioned. `own`: this lake's writers
-    made all of the file, so that indexes embedded in it are believed.
+    made all of the file, so that indexes embedded in it are trusted.
     """
 
     path: str

@@ -1,7 +1,7 @@
 """The log of a Delta table, read by deltalake: the only importer of it.
 
-A version is one commit, `_delta_log/<version>.json`, and what is there before it; files never change. So there is no
-newer version as long as the next commit is not there and ours is what it was.
+A version is one commit, `_delta_log/<version>.json`, on top of the earlier ones; these files never change. So there is
+no newer version while the next commit does not exist and the present one is unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from needlepoint.tables.file_stat import identities
 from needlepoint.tables.formats.table_version import TableVersion
 from needlepoint.tables.schemas import plain_schema
 
-# What tables can ask of their readers, and is done here: by deltalake, which reads the log, or below.
+# Reader features that deltalake, which reads the log, or this module implements.
 _KNOWN_FEATURES = {
     "columnMapping",  # where it changes no name
     "deletionVectors",  # where no file has one
@@ -38,7 +38,7 @@ class DeltaLog:
     def __init__(self, location: str) -> None:
         self._location = location
         if "%" in location:
-            # deltalake takes it for an escaped letter, and would read another directory.
+            # deltalake would decode it and read another directory.
             raise UsageError(f"{location} has a % in its name, which deltalake cannot read.", hint="Rename it.")
         self._held: TableVersion | None = None
         self._commit: Identity | None = None
@@ -50,7 +50,7 @@ class DeltaLog:
         return self._held
 
     def _is_outdated(self, version: int) -> bool:
-        """A commit that is gone, because old ones are removed or the table was made anew, tells nothing: load."""
+        """A missing commit, removed as old or because the table was created again, proves nothing: load."""
         if self._commit is None or self._identity(version) != self._commit:
             return True
         return self._identity(version + 1) is not None
@@ -83,7 +83,7 @@ class DeltaLog:
         try:
             return deltalake.DeltaTable(self._location, storage_options=_storage(self._location))
         except TableNotFoundError:
-            raise StoreError(f"{self._location} is no Delta table.", hint="Is it mounted? Else drop it.") from None
+            raise StoreError(f"{self._location} is not a Delta table.", hint="Is it mounted? Else drop it.") from None
         except DeltaError as error:
             if "not supported" in str(error) or "catalog-managed" in str(error):
                 why = "" if is_url(self._location) else f" ({_first_line(error)})"  # as in _unreadable
@@ -136,7 +136,7 @@ class DeltaLog:
         try:
             return any(batch.num_rows for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()))
         except (DeltaError, OSError, pa.ArrowException):
-            return True  # one that cannot be read is one
+            return True  # an unreadable one counts
 
     def _check_names(self, table: Any, configuration: Mapping[str, str]) -> None:
         """Files can have other names for the columns than the table."""
@@ -148,11 +148,11 @@ class DeltaLog:
         if renamed is not None:
             raise self._unsupported(
                 f"its files have other names for columns (column mapping by {mode})",
-                "Write it anew with delta.columnMapping.mode = none.",
+                "Rewrite it with delta.columnMapping.mode = none.",
             )
 
     def _checked(self, logged: str) -> str:
-        """The log has paths as URLs have them; absolute ones are of other tables."""
+        """The log has URL-encoded paths; absolute ones belong to other tables."""
         path = unquote(logged)
         if path.startswith("/") or is_url(path) or ".." in path.split("/"):
             raise self._unsupported(f"{path} lies outside of it, as after a shallow clone", "Make a deep clone.")
@@ -181,7 +181,7 @@ def _storage(location: str) -> dict[str, str] | None:
 
 
 def _renamed(type: Any) -> Any:
-    """Names of columns, inside of others too, that files do not have by this name."""
+    """Names of columns, nested ones included, that have another name in the files."""
     if not isinstance(type, dict):
         return
     for field in type.get("fields", ()):

@@ -34,7 +34,7 @@ from needlepoint.tables.schemas import plain_schema
 
 _HINT = "version-hint.text"
 _NAME = re.compile(r"(?:v(?P<plain>\d+)|(?P<number>\d+)-.+)(?:\.gz)?\.metadata\.json(?P<early>\.gz)?")
-# A file on a disk is there before it is whole.
+# A file on a disk is visible before it is complete.
 _ATTEMPTS, _PAUSE = 10, 0.05
 _REWRITE = "rewrite_data_files (Spark), or an overwrite, writes these files without them."
 
@@ -56,7 +56,7 @@ class IcebergLog:
         name, identity = self._newest()
         if self._held is None or (name, identity) != self._current:
             if self._current is not None and name == self._current[0]:
-                self._forget()  # a table that was made anew has this version too, and nothing else of the old one
+                self._forget()  # a table that was created again has this version too, and nothing else of the old one
             self._held, self._current = self._load(name, identity)
         return self._held
 
@@ -93,7 +93,7 @@ class IcebergLog:
         if plain and not numbers:
             return plain[max(plain)]
         if not numbers:
-            raise StoreError(f"{self._location} is no Iceberg table.", hint="Is it mounted? Else drop it.")
+            raise StoreError(f"{self._location} is not an Iceberg table.", hint="Is it mounted? Else drop it.")
         number, newest = max(numbers)
         others = [name for each, name in numbers if name != newest and each == number]
         others += [name for _, name in numbers if found[name].mtime_ns > found[newest].mtime_ns] + list(plain.values())
@@ -106,7 +106,7 @@ class IcebergLog:
         return newest
 
     def _listed(self) -> dict[str, Identity]:
-        """The names of what lies in the directory of the metadata."""
+        """The files in the metadata directory."""
         directory = f"{self._location}/metadata"
         if is_url(directory):
             from needlepoint.objects.remote import list_objects
@@ -188,16 +188,16 @@ class IcebergLog:
         for attempt in range(_ATTEMPTS):
             try:
                 return StaticTable.from_metadata(path, _properties(self._location))
-            except (ValueError, ValidationError):  # half of it is there
+            except (ValueError, ValidationError):  # it is incomplete
                 time.sleep(_PAUSE if attempt < _ATTEMPTS - 1 else 0)
             except FileNotFoundError:
                 raise self._gone(name) from None
             except OSError as error:
                 raise self._unreadable(path, error) from None
-        raise StoreError(f"{path} is no metadata of Iceberg.", hint="Is it whole, and of version 1, 2 or 3?")
+        raise StoreError(f"{path} is not Iceberg metadata.", hint="Is it whole, and of version 1, 2 or 3?")
 
     def _paths(self, table: Any) -> list[str]:
-        """Of all files of the current snapshot."""
+        """The files of the current snapshot."""
         snapshot = table.metadata.current_snapshot()
         if snapshot is None:
             return []
@@ -238,8 +238,8 @@ class IcebergLog:
     def _check_files(
         self, ids: Mapping[str, int], mapping: Mapping[str, int] | None, renamed: bool, files: Mapping[str, Identity]
     ) -> None:
-        """Columns were renamed once, or made again, or files without numbers have other names for them: whether that
-        concerns a file is told by its footer."""
+        """Columns were renamed or created again, or files without field ids have other names for them: the footer of a
+        file shows whether that concerns it."""
         now = (frozenset(ids.items()), frozenset((mapping or {}).items()), mapping is None, renamed)
         left = [path for path in files if (path, now) not in self._checked]
         with ThreadPoolExecutor(32 if is_url(self._location) else 8) as pool:
@@ -249,7 +249,7 @@ class IcebergLog:
         self._checked |= {(path, now) for path in left}
 
     def _schema_of(self, path: str) -> pa.Schema | None:
-        """None for what is no Parquet file, which every read says clearly."""
+        """None for a file that is not Parquet; reading it says so."""
         try:
             ensure_sound(f"{self._location}/{path}")
             return pq.read_schema(as_source(f"{self._location}/{path}"))
@@ -268,7 +268,7 @@ class IcebergLog:
 
 
 def _matches(names: Iterable[str]) -> list[re.Match[str]]:
-    """Those of metadata files. Of two that differ in being compressed only, the plain one is last: it counts."""
+    """Metadata files. Of two that differ only in compression, the plain one is last: it counts."""
     found = [match for match in map(_NAME.fullmatch, names) if match is not None]
     return sorted(found, key=lambda match: -len(match[0]))
 
@@ -281,7 +281,7 @@ def _named(hint: str, found: Iterable[str]) -> str | None:
 
 
 def _mapped(fields: Iterable[Any], outer: str = "") -> Iterator[tuple[str, int]]:
-    """The names that files without numbers have for columns, those inside of others too, and the numbers they get."""
+    """The names of columns, nested ones included, in files without field ids, and the ids that they get."""
     for each in fields:
         for name in each.names:
             if each.field_id is not None:
@@ -303,7 +303,7 @@ def _had_other_names(metadata: Any) -> bool:
 
 
 def _identity_partitions(metadata: Any) -> frozenset[str]:
-    """Columns whose values files that were added as they were may have in their paths only."""
+    """Columns whose values may be only in the paths of imported files."""
     schema = metadata.schema()
     sources = {
         each.source_id for spec in metadata.partition_specs for each in spec.fields if str(each.transform) == "identity"

@@ -1,4 +1,4 @@
-"""What belongs to a table in one version of its log, and what the table takes of each file."""
+"""One version of a table's log: its files, and which columns of each file the table reads."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _FIELD_ID = b"PARQUET:field_id"
 @dataclass(frozen=True, slots=True)
 class TableVersion:
     """`schema` ends with the partition columns. `groups` are the partitions of the files, by path, and `values` what
-    the partition columns are in each. `ids` are Iceberg's numbers of columns, by name (`outer.inner`), `mapping` those
-    of the columns of files that have none, where there is one, and `stored` columns that must be in a file: where one
-    is not, its value would be that of a partition."""
+    the partition columns are in each. `ids` are Iceberg's field ids, by name (`outer.inner`), `mapping` is its name
+    mapping for files without field ids, and `stored` are columns that must be in a file: the value of a missing one
+    would be that of a partition."""
 
     format: str
     version: str
@@ -36,7 +36,7 @@ class TableVersion:
     stored: frozenset[str] = frozenset()
 
     def taken(self, path: str, schema: pa.Schema) -> pa.Schema:
-        """What the table takes of a file: the columns that the log has. Unsupported where names would mislead."""
+        """The columns of a file that the table reads. Unsupported where a name means another column."""
         if self.ids is not None:
             check_names(self.ids, path, schema, self.mapping)
         for name in self.stored.difference(schema.names):
@@ -49,16 +49,16 @@ class TableVersion:
         return pa.schema([pa.field(each.name, _as_logged(each, self.schema.field(each.name))) for each in found])
 
     def unsettled(self, files: Sequence[File], base: Table) -> list[File]:
-        """The files whose schemas `discover` must see: those that are not known, and all when the log gives a column
-        another type now. That a file was of the type before says nothing: Delta widens an integer to a decimal without
-        a new file, and the bounds and keys that are known of it are other numbers then."""
+        """The files whose schemas `discover` must read: those that are not in the registry, and all when the log
+        changes the type of a column. Delta widens an integer to a decimal without a new file, and the bounds and keys
+        in the registry are other numbers then."""
         changed = respelled(base.schema, self.discover({}, base).schema)
         return [file for file in files if changed or file.id is None]
 
     def discover(self, new: Mapping[str, FileSchema], base: Table | None = None) -> SchemaDiscovery:
         """The schema of the table in this version; `new` are the files that are unsettled.
 
-        A file can have a finer unit than the log says, and then the table has it.
+        Where a file has a finer unit than the log says, the table has it too.
         """
         data = pa.schema([_known(each, base) for each in self.schema if each.name not in self.partitions])
         mixed = frozenset(data.names) & (base.mixed if base is not None else frozenset())
@@ -78,8 +78,8 @@ class TableVersion:
 
 class TableLog(Protocol):
     def current(self) -> TableVersion:
-        """The newest version, and never parts of two: the same object as long as there is no newer one. Unsupported
-        when it asks of readers what is not done here."""
+        """The newest version, as a whole: the same object as long as there is no newer one. Unsupported when it has a
+        feature that is not implemented here."""
 
 
 def _known(logged: pa.Field, base: Table | None) -> pa.Field:
@@ -91,7 +91,7 @@ def _known(logged: pa.Field, base: Table | None) -> pa.Field:
 
 
 def _as_logged(stored: pa.Field, logged: pa.Field) -> pa.DataType:
-    """INT96 says nothing of zones, the log does. Lists and maps name their items as it pleases their writer."""
+    """INT96 has no zones, the log does. Writers choose the names of list and map items."""
     mine, theirs = stored.type, logged.type
     if pa.types.is_timestamp(mine) and pa.types.is_timestamp(theirs) and mine.tz is None:
         return pa.timestamp(mine.unit, theirs.tz)
@@ -99,8 +99,8 @@ def _as_logged(stored: pa.Field, logged: pa.Field) -> pa.DataType:
 
 
 def _fits(mine: pa.DataType, theirs: pa.DataType) -> bool:
-    """The same, but for fields that a struct lacks, which are NULL in it, and for their order: whoever reads finds them
-    by name. In maps DataFusion does not."""
+    """Whether the types are equal, apart from fields that a struct lacks, which are NULL in it, and their order:
+    readers find fields by name. DataFusion does not in maps."""
     if pa.types.is_list(mine) and pa.types.is_list(theirs):
         return _fits(mine.value_type, theirs.value_type)
     if not (pa.types.is_struct(mine) and pa.types.is_struct(theirs)):
@@ -121,7 +121,7 @@ def plain_deeply(type: pa.DataType) -> pa.DataType:
 
 
 def field_ids(fields: Iterable[pa.Field], outer: str = "") -> Iterator[tuple[str, int | None]]:
-    """The names of all columns, those inside of others too, and the numbers that were given to them."""
+    """The names of all columns, nested ones included, and their field ids."""
     for each in fields:
         name, type = f"{outer}{each.name}", each.type
         number = (each.metadata or {}).get(_FIELD_ID)
@@ -144,10 +144,10 @@ def check_names(
     *,
     demanded: bool = False,
 ) -> None:
-    """Here columns are found in files by name; Unsupported where Iceberg, which goes by number, finds other ones.
+    """Needlepoint finds columns in files by name; Unsupported where Iceberg, which uses field ids, finds other ones.
 
-    Files that others wrote can have no numbers: `mapping`, if there is one, gives them some. With `demanded`, because
-    names changed meanwhile, such files are refused.
+    Files without field ids get them from `mapping`, if there is one. With `demanded`, because columns were renamed,
+    such files are refused.
     """
     names = {number: name for name, number in ids.items()}
     for name, number in field_ids(schema):

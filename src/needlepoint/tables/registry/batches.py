@@ -1,7 +1,7 @@
-"""The registry's batches: what is on its way into a table, and what is on its way out.
+"""The registry's batches: files on their way into a table, and out of it.
 
-A batch adds files, and can take others out in the same commit: that is how files are rewritten. Files that one batch is
-to take out are nobody else's to take out.
+A batch adds files, and can remove others in the same commit: that is how files are rewritten. No two batches remove the
+same file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from needlepoint.tables.registry.database import RegistryDatabase
 
 IDENTITY = "size, mtime_ns, etag, ctime_ns, inode"  # the columns of an Identity, in its order
 _COLUMNS = "table_id, batch, state, staging, moves, removals, keep_until"
-_HINT = "Nothing was changed; do it again."
+_HINT = "Nothing was changed. Retry."
 
 
 class Batches:
@@ -37,8 +37,8 @@ class Batches:
     def begin(self, batch: Batch) -> bool:
         """Record that these moves and removals will happen. False when the batch id is taken: then nothing changed.
 
-        TableChanged when a file to be removed is not in the table any more, or another batch removes it; UsageError
-        when it can be another table's too.
+        TableChanged when a file to remove is not in the table any more, or another batch removes it; UsageError when it
+        may belong to another table too.
         """
         with self._database.change() as connection:
             cursor = connection.execute(
@@ -67,10 +67,10 @@ class Batches:
                 raise TableChanged(f"{each.path} is being replaced by batch '{claimed[each.file_id]}'.", hint=_HINT)
 
     def commit(self, batch: Batch, files: Sequence[File]) -> bool:
-        """The batch is in the table, all of it, and what it removes is not. False when it was before: then nothing
-        changed.
+        """Put all files of the batch into the table, and remove those that it replaces. False when that was done
+        before: then nothing changed.
 
-        TableChanged when a file to be removed is not in the table any more: then the batch can only be abandoned.
+        TableChanged when a file to remove is not in the table any more: then the batch can only be abandoned.
         """
         with self._database.change() as connection:
             cursor = connection.execute(
@@ -93,7 +93,7 @@ class Batches:
             return cursor.rowcount == 1
 
     def announced(self, batch: Batch) -> Batch:
-        """Its event is on the queue. The batch as it is then."""
+        """Record that its event is on the queue. Returns the batch in its new state."""
         now = replace(batch, state="removing") if batch.removals else replace(batch, state="announced", moves=())
         with self._database.change() as connection:
             connection.execute(
@@ -103,7 +103,7 @@ class Batches:
         return now
 
     def removed(self, batch: Batch) -> None:
-        """The files it took out of the table are deleted."""
+        """Record that the files it removed from the table are deleted."""
         with self._database.change() as connection:
             connection.execute(
                 "UPDATE batches SET state = 'announced', removals = '[]' WHERE table_id = ? AND batch = ?",
@@ -111,7 +111,7 @@ class Batches:
             )
 
     def abandon(self, batch: Batch) -> bool:
-        """It will not happen; its files go. False when it was committed, or is no more: then nothing changed."""
+        """Record that it will not happen. False when it was committed or forgotten: then nothing changed."""
         with self._database.change() as connection:
             cursor = connection.execute(
                 "UPDATE batches SET state = 'abandoned' WHERE table_id = ? AND batch = ? AND staging = ? "
@@ -121,7 +121,7 @@ class Batches:
             return cursor.rowcount == 1
 
     def forget(self, batch: Batch) -> None:
-        """One that was abandoned never was."""
+        """Delete an abandoned batch."""
         with self._database.change() as connection:
             connection.execute(
                 "DELETE FROM batches WHERE table_id = ? AND batch = ? AND staging = ? AND state = 'abandoned'",
@@ -141,21 +141,21 @@ def insert_files(connection: sqlite3.Connection, table_id: int, files: Sequence[
 
 
 def taken_out(connection: sqlite3.Connection, table_id: int) -> dict[str, Identity]:
-    """Files that batches took out of a table and that may still lie there."""
+    """Files that batches removed from a table and that may not be deleted yet."""
     query = f"SELECT {_COLUMNS} FROM batches WHERE table_id = ? AND state IN ('published', 'removing')"
     found = [_batch(row) for row in connection.execute(query, (table_id,)).fetchall()]
     return {each.path: each.identity for batch in found for each in batch.removals}
 
 
 def _current(connection: sqlite3.Connection, batch: Batch) -> tuple[Removal, ...]:
-    """The removals with the identities that the files have now: what was embedded in one leaves its rows as they are,
-    and its id. TableChanged when one is not in the table any more."""
+    """The removals with the present identities of their files: embedding an index changes the identity, not the rows
+    and the id. TableChanged when a file is not in the table any more."""
     found = []
     for each in batch.removals:
         query = f"SELECT {IDENTITY} FROM files WHERE id = ? AND table_id = ?"
         row = connection.execute(query, (each.file_id, batch.table_id)).fetchone()
         if row is None:
-            raise TableChanged(f"{each.path} changed or went away while it was being replaced.", hint=_HINT)
+            raise TableChanged(f"{each.path} changed or disappeared while it was being replaced.", hint=_HINT)
         found.append(replace(each, identity=Identity(*row)))
     return tuple(found)
 
@@ -165,7 +165,7 @@ def _moves_text(moves: Sequence[Move]) -> str:
 
 
 def _removals_text(removals: Sequence[Removal]) -> str:
-    # Without what a chmod changes: no file that was taken out may come back by it.
+    # Without what a chmod changes: it must not bring a removed file back.
     return json.dumps([[r.file_id, r.path, r.identity.size, r.identity.mtime_ns, r.identity.etag] for r in removals])
 
 

@@ -1,7 +1,7 @@
-"""The files of tables as the registry knows them, kept between questions.
+"""The files of tables in the registry, cached between queries.
 
-A table can have very many files, and a change touches few: what did not change since stays the same object, and only
-what did is read again.
+A table can have very many files, and a change touches few: only changed files are read again, the others stay the same
+objects.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from needlepoint.tables.model import File, Table
 from needlepoint.tables.registry.registry import Registry
 
-# Fewer changed files than this are always read by themselves, and never more than a share of all.
+# Up to FEW changed files, or a SHAREth of all, are read alone; more than that reads all files.
 FEW, SHARE = 1000, 4
 
 
@@ -24,7 +24,7 @@ class KnownFiles:
 
     def of(self, table: Table) -> Mapping[str, File]:
         """By path, in no particular order."""
-        with self._registry.snapshot():  # which one thread has at a time
+        with self._registry.snapshot():  # one thread at a time
             sequence = self._registry.sequence()
             since, files = self._held.get(table.id, (0, {}))
             if since != sequence:

@@ -1,10 +1,10 @@
-"""How the registry is stored, and what makes of an older format the present one.
+"""How the registry is stored, and upgrades of older formats.
 
 Bounds and zones are in the unit of their file (`unit`, NULL for columns without one): the table's can become finer.
 
-`changes` names the files that each change of the registry touched, so that who knows an earlier state need not read
-all files again. Triggers fill it, whoever writes. The delete that an INSERT OR REPLACE does fires none; there the new
-row has the path of the old one.
+`changes` names the files that each change of the registry touched, so that a reader with an earlier state does not read
+all files again. Triggers fill it. The delete of an INSERT OR REPLACE fires no trigger; there the new row has the path
+of the old one.
 """
 
 from __future__ import annotations
@@ -140,26 +140,26 @@ def _add_removals(connection: sqlite3.Connection) -> None:
 
 
 def _add_changes(connection: sqlite3.Connection) -> None:
-    """In format 4 who saw a change read everything again."""
+    """In format 4 a reader that saw a change read everything again."""
     for statement in statements_of(CHANGES):
         connection.execute(statement)
 
 
 def _to_six(connection: sqlite3.Connection) -> None:
-    """What is believed of embedded payloads, how files are known again, and the unit of an INT96."""
+    """Which embedded payloads are trusted, how files are recognised, and the unit of an INT96."""
     _add_own(connection)
     _add_samples(connection)
     _mark_nanoseconds(connection)
 
 
 def _add_own(connection: sqlite3.Connection) -> None:
-    """In format 5 all embedded payloads were believed. Which of them the lake made is not known: those in use stay in
-    use, and what is built again is built from the data."""
+    """In format 5 all embedded payloads were trusted. Which of them the lake made is not known: those in use stay in
+    use, and rebuilds read the data."""
     connection.execute(_OWN)
 
 
 def _add_samples(connection: sqlite3.Connection) -> None:
-    """In format 5 a file was known by its size and the time of its modification. A sync notes the rest."""
+    """In format 5 a file was identified by its size and modification time. A sync records the rest."""
     for column in ("ctime_ns INTEGER NOT NULL DEFAULT 0", "inode INTEGER NOT NULL DEFAULT 0"):
         connection.execute(f"ALTER TABLE files ADD COLUMN {column}")
     connection.execute("ALTER TABLE files ADD COLUMN sample TEXT NOT NULL DEFAULT ''")
