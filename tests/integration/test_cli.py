@@ -676,7 +676,10 @@ def test_ingest_of_json_with_a_schema_and_no_index(tmp_path: Path, spark: Any) -
     [
         ([], ["no file or directory"]),
         (["--partition-by", "shopp"], ["Did you mean 'shop'?"]),
-        (["--schema", "id BIGIN"], ["'id BIGIN' is no schema", 'Unsupported data type "BIGIN"', "product_id BIGINT"]),
+        (
+            ["--schema", "id BIGIN"],
+            ["'id BIGIN' is not a schema", 'Unsupported data type "BIGIN"', "product_id BIGINT"],
+        ),
     ],
 )
 def test_ingest_refuses(tmp_path: Path, spark: Any, options: list[str], words: list[str]) -> None:

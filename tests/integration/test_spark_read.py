@@ -354,7 +354,7 @@ def test_types_that_spark_has_otherwise_or_not(spark, tmp_path: Path) -> None:
         assert found["time"] == [datetime.time(microsecond=1000), None]
         assert found["fixed"][0] == b"0123456789abcdef" and found["word"] == ["a", None]
         assert found["map"][0] == [("a", 1)] and found["nested"] == [{"x": [1]}, None]
-        with pytest.raises(Exception, match="'finer' holds a value that Spark has no room for"):
+        with pytest.raises(Exception, match="'finer' holds a value that does not fit Spark's type"):
             needle_spark.read(spark, lake, "odd", columns=["finer"]).collect()
     write(pa.table({"id": [1], "huge": pa.array([1], pa.decimal256(50, 0))}), tmp_path / "huge/a.parquet")
     with needlepoint.open(tmp_path) as lake:

@@ -1,4 +1,4 @@
-"""Advice for a table: its files and indexes as they are, and the queries that were asked of it."""
+"""Advice for a table, from its files, its indexes and its past queries."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def advise_table(lake: Lake, table: str) -> Advised:
     state, limit = lake.engine.state(table), lake.settings.range_limit
     facts = survey(state, lake.engine.cards, costs, limit, indexes, list(dict.fromkeys(compared)))
     advice = advise(facts, history, lake.history.used(found.id), today())
-    if is_external(found.format):  # whose files are not rewritten here
+    if is_external(found.format):  # Needlepoint does not rewrite its files
         advice = [each for each in advice if each.what not in REWRITES]
     return Advised(table, sum(a.times for a in history), lake.history.since(found.id), tuple(advice))

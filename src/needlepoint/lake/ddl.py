@@ -30,7 +30,7 @@ def create_table(lake: Lake, name: str, location: str | Path | None, format: str
     check_name("a table", name)
     decided, place = decide(directory_of(name, table_location(lake.root, name, location)), format)
     if is_external(decided):
-        _create_table_of_others(lake, name, place, decided)
+        _create_external_table(lake, name, place, decided)
         return
     if not is_url(place) and Path(place).is_file():
         raise _is_a_file(name, place)
@@ -52,10 +52,10 @@ def create_table(lake: Lake, name: str, location: str | Path | None, format: str
 
 
 def directory_of(name: str, place: str) -> str:
-    """The directory that a pattern means, if all Parquet files in it match. A table has all files of its directory,
-    also those that come later; so a single file is refused: nobody who names one asks for its neighbours."""
+    """The directory of a pattern, if all Parquet files in it match. A table has all files of its directory, including
+    later ones; so a single file is refused: its neighbours were not asked for."""
     if is_url(place):
-        if "*" in place and place.lower().endswith(".parquet"):  # else it is a key that has such letters
+        if "*" in place and place.lower().endswith(".parquet"):  # otherwise these characters are part of the key
             raise _is_a_pattern(place, f"`needle create-table {name} {_before_pattern(place)}`")
         return place
     if os.path.lexists(place) or not glob.has_magic(place):
@@ -67,13 +67,11 @@ def directory_of(name: str, place: str) -> str:
 
 
 def all_of_directory(name: str, directory: str, paths: Iterable[Path]) -> str:
-    """The directory, if these are all its Parquet files."""
+    """The directory, if these paths are all its Parquet files."""
     files = {f"{directory}/{path}" for path in list_files(directory).files}
     named = files.intersection(map(str, paths))
     if not files or not named:
-        raise UsageError(
-            f"there is no Parquet file like that in {directory}.", hint="Name the directory that holds them."
-        )
+        raise UsageError(f"no Parquet file in {directory} matches.", hint="Name the directory that holds them.")
     if files != named:
         raise UsageError(
             f"these are {len(named):,} of {len(files):,} Parquet files in {directory}, and a table has all of them.",
@@ -106,7 +104,7 @@ def _is_a_file(name: str, place: str) -> UsageError:
     )
 
 
-def _create_table_of_others(lake: Lake, name: str, place: str, format: str) -> None:
+def _create_external_table(lake: Lake, name: str, place: str, format: str) -> None:
     log = open_log(format, place).current()
     found = log.discover(read_schemas(place, list(log.files), log.taken))
     for error in found.unreadable:
@@ -121,7 +119,7 @@ def check_index(
     """The table, if it can have such an index."""
     found = lake.registry.tables.get(table)
     if is_external(found.format) and not set(columns).issubset(found.schema.names):
-        lake.sync(table)  # its log may have the column by now
+        lake.sync(table)  # its log may have the column now
         found = lake.registry.tables.get(table)
     fields = [found.field(each) for each in columns]
     if len(set(columns)) != len(columns) or not columns:

@@ -1,4 +1,4 @@
-"""Sweeping a lake: what nothing refers to any more is removed."""
+"""Remove what nothing in a lake refers to any more."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from needlepoint.tables.model import Index
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake
 
-WORTH_A_SWEEP = 0.1  # of the entries of an index: sweeping writes all others anew
+WORTH_A_SWEEP = 0.1  # of the entries of an index: sweeping rewrites all others
 
 
 def sweep(lake: Lake, *, now: bool = False) -> SweepReport:
-    """With `now` also files that are kept for a while longer, the last dead entry of an index, and what is so new that
-    a process may be about to refer to it, which then has to make it again."""
+    """With `now` also files that are kept for a while, every dead entry of an index, and what is so new that a process
+    may be about to refer to it, which then makes it again."""
     for table in lake.registry.tables.all():
         publishing.recover(lake.registry, lake.queue, table, keeping=not now)
     share = 0.0 if now else WORTH_A_SWEEP
@@ -40,7 +40,7 @@ def sweep(lake: Lake, *, now: bool = False) -> SweepReport:
 
 
 def _sweep_scratch(lake: Lake) -> None:
-    """What builds that were killed left; one of a large table begins anew then."""
+    """Remove what killed builds left behind; a killed build of a large table starts over then."""
     for directory in (lake.store / "scratch").glob("*"):
         if lake.registry.locks.is_claimed(directory.name) is False:
             shutil.rmtree(directory, ignore_errors=True)
@@ -54,8 +54,7 @@ def sweep_table_entries(lake: Lake, table: str, worth: float = 0.0) -> int:
 
 
 def sweep_index_entries(lake: Lake, index: Index, worth: float) -> int:
-    """Take entries of files that are gone out of an index, if they are more than this share of all. Returns how many
-    that were."""
+    """Remove entries of deleted files from an index, if their share is larger than `worth`. Returns how many."""
     return sweep_entries(
         lake.registry, lake.index_stores, index, lake.store / "scratch", lake.settings.index_memory, worth
     )

@@ -83,9 +83,9 @@ class LakeTable:
     ) -> Result:
         """Rows whose columns have these values: `get(product_id=384209819)`.
 
-        A list, set, range or array means any of its values; a row comes once, however often its value is named.
-        Keys can also be given as a mapping, for columns whose names are not Python names. `in_order` gives the rows in
-        the order of the first key's values; else they come as they are found.
+        A list, set, range or array means any of its values; each row is returned once, even if its value is repeated.
+        Keys can also be given as a mapping, for columns whose names are not Python names. `in_order` returns the rows
+        in the order of the first key's values, otherwise they have no order.
         """
         if not isinstance(keys, Mapping | None):
             raise UsageError(f"get({keys!r}) names no column.", hint="For example get(product_id=384209819).")
@@ -101,14 +101,14 @@ class Lake:
         forks.begin()
         self.root: Path | str = lake_root(root)
         self.store = store_directory(self.root, settings.store)
-        # Another process that opens this lake may have another home.
+        # Another process that opens this lake may have another home directory.
         self.settings = settings = replace(settings, store=str(self.store))
         self.progress = progress
         if not create and not (self.store / "registry.db").exists():
             inside = self.store.parent == self.root
             raise UsageError(
                 f"there is no lake in '{root}'." if inside else f"there is no store of '{root}' in {self.store}.",
-                hint="`needle create-table` or `needle ingest` makes one; --lake or NEEDLE_LAKE says where it is.",
+                hint="`needle create-table` or `needle ingest` creates one; --lake or NEEDLE_LAKE says where it is.",
             )
         claim(self.store, self.root)
         self.registry = Registry(self.store, self.root)
@@ -124,7 +124,7 @@ class Lake:
         forks.own(self)
 
     def abandon(self) -> None:
-        """In a child of the process that opened it: see forks.py."""
+        """Called in a forked child: see forks.py."""
         parts = ("registry", "queue", "unpacked", "index_stores", "indexer", "history", "engine", "writer")
         for name in parts:
             forks.leak(getattr(self, name))
@@ -150,18 +150,18 @@ class Lake:
     # Tables
 
     def create_table(self, name: str, location: str | Path | None = None, *, format: str | None = None) -> LakeTable:
-        """Make a table of the Parquet files in a directory or under `s3://bucket/prefix`; by default in the directory
+        """Create a table of the Parquet files in a directory or under `s3://bucket/prefix`; by default in the directory
         `name` of the lake.
 
-        In a Delta or Iceberg table its log decides which files belong. `format` says what it is: `delta`, `iceberg`, or
-        `parquet`, which takes every file that lies there; without it, a log that is found does.
+        The log of a Delta or Iceberg table decides which files belong to it. `format` is `delta`, `iceberg`, or
+        `parquet`, which takes every file of the location; without it, a log in the location decides.
         """
         ddl.create_table(self, name, location, format)
         return LakeTable(self, name)
 
     def drop_table(self, name: str) -> None:
-        """Forget a table and its indexes. Its files stay where they are; those that batches took out of it and that are
-        kept for other readers are deleted, since nobody would know them from its own any more."""
+        """Forget a table and its indexes. Its files stay. Files that batches removed and that are kept for other
+        readers are deleted, since without the table nothing would tell them from its own files."""
         table = self.registry.tables.get(name)
         try:
             publishing.finish_all(self.registry, self.queue, table)
@@ -170,7 +170,7 @@ class Lake:
                 self.registry.tables.drop(name)
         except StoreError as error:
             raise StoreError(
-                f"table '{name}' is not dropped: {error.message}", hint="When that is done or mended, drop it again."
+                f"table '{name}' is not dropped: {error.message}", hint="Wait or fix the cause, then drop it again."
             ) from error
         for index in indexes:
             self.index_stores.destroy(index.id)
@@ -195,10 +195,10 @@ class Lake:
         build: bool = True,
         **options: Any,
     ) -> str:
-        """Declare an index and build it for the files there are; `build=False` leaves it to the next sync or event.
+        """Declare an index and build it for the present files; `build=False` leaves that to the next sync or event.
 
-        With `embed`, what it knows of a file is put into the file itself, which every other reader goes on reading.
-        An interrupt leaves the index declared, with what was built; `build_index` or `sync` goes on.
+        With `embed`, its payloads are put into the data files, which other readers can still read. An interrupt leaves
+        the index declared, with what was built; `build` or `sync` continues.
         docs/indexes.md lists the kinds and their options.
         """
         columns = (column,) if isinstance(column, str) else tuple(column)
@@ -214,7 +214,7 @@ class Lake:
     def build(self, table: str, index: str | None = None, *, pool: Pool | None = None) -> list[SyncReport]:
         """Sync a table and build what its indexes lack, or one of them: in processes of this machine, or in a pool.
 
-        `needlepoint.spark.build` does it in tasks of Spark. A build that was killed goes on where it was.
+        `needlepoint.spark.build` gives a pool of Spark tasks. A build that was killed continues where it was.
         """
         found = self.registry.tables.get(table)
         self.registry.indexes.select(found, index)  # refuse an unknown name first
@@ -224,8 +224,8 @@ class Lake:
         return [report]
 
     def rebuild(self, table: str, index: str | None = None, *, from_data: bool = False) -> list[SyncReport]:
-        """Build the indexes of a table, or one of them, again: from the indexes embedded in its files where there are
-        any, without reading their data; or `from_data`, which embeds them anew too."""
+        """Rebuild the indexes of a table, or one of them: from the indexes embedded in its files where there are any,
+        without reading their data; or `from_data`, which also embeds them again."""
         for each in self.registry.indexes.select(self.registry.tables.get(table), index):
             self.index_stores.replace_index(each)
         request = BuildRequest(from_data=True)
@@ -234,8 +234,8 @@ class Lake:
         return [SyncReport(table, indexed=built).then(report) for report in self.sync(table)]
 
     def drop_index(self, name: str, *, strip: bool = False) -> None:
-        """Forget an index. What it embedded stays in the files, which costs room and nothing else; with `strip` it is
-        taken out of them."""
+        """Forget an index. Embedded payloads stay in the files, where they only take space; with `strip` they are
+        removed."""
         index = self.registry.indexes.get(name)
         table = self.registry.tables.of(index)
         if strip and index.embed:
@@ -245,12 +245,12 @@ class Lake:
         self.index_stores.destroy(self.registry.indexes.drop(name).id)
 
     def verify(self, table: str, samples: int = 20, seed: int | None = None) -> VerifyReport:
-        """Compare what the indexes of a table answer with what a scan answers, for sampled values of each."""
+        """Compare the answers of a table's indexes with those of a scan, for sampled values of each."""
         return verify(self.engine, self.registry.tables.get(table), samples, seed)
 
     def sweep(self, *, now: bool = False) -> SweepReport:
         """Remove what nothing refers to any more: entries of key indexes, packs of payloads, unpacked text indexes,
-        staging. With `now` also what was made so lately that another process may be about to refer to it."""
+        staging. With `now` also what is so new that another process may be about to refer to it."""
         return sweep(self, now=now)
 
     def key_store(self, index: Index) -> KeyStore:
@@ -259,7 +259,7 @@ class Lake:
     # Writing
 
     def sync(self, table: str | None = None) -> list[SyncReport]:
-        """Make registry and indexes agree with the files of a table, or of all tables."""
+        """Bring registry and indexes up to date with the files of a table, or of all tables."""
         names = self.tables() if table is None else [self.registry.tables.get(table).name]
         for name in names:
             publishing.recover(self.registry, self.queue, self.registry.tables.get(name))
@@ -268,14 +268,14 @@ class Lake:
         return reports
 
     def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:
-        """Add the format's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
-        and sync it. Files without one of the columns do without its filter."""
+        """Add Parquet's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
+        and sync it. A file that lacks one of the columns gets no filter of it."""
         self.writer.refuse_foreign(table, "Its own tools can write them: see docs/tables-of-others.md.")
         return retrofit_table(self.maintenance, table, page_index, bloom)
 
     @property
     def maintenance(self) -> MaintenanceContext:
-        """What compaction and deletion work with."""
+        """The parts of this lake that compaction and deletion use."""
         sweep_entries = functools.partial(sweep_table_entries, self)
         return MaintenanceContext(
             self.registry, self.engine, self.indexer, self.writer, self.sync, sweep_entries, self.progress
@@ -350,16 +350,16 @@ class Lake:
     # Questions
 
     def sql(self, query: str, parameters: Mapping[str, Any] | None = None) -> Result:
-        """Any query DataFusion runs, with `$name` for parameters; and CREATE / DROP INDEX or VIEW, SHOW INDEXES.
+        """Run any query of DataFusion, with `$name` for parameters; or CREATE / DROP INDEX or VIEW, SHOW INDEXES.
 
-        EXPLAIN and EXPLAIN ANALYZE give the lines of the report; EXPLAIN VERBOSE gives DataFusion's own plans.
+        EXPLAIN and EXPLAIN ANALYZE return the lines of the report; EXPLAIN VERBOSE returns DataFusion's own plans.
         """
         check_text(query)
         match parse(query):
             case CreateIndex(table, columns, kind, name, options):
                 given = {key: value for key, value in options.items() if key != "embed"}
                 if clash := given.keys() & {"self", "table", "column", "kind", "name", "build"}:
-                    raise SqlError(f"'{min(clash)}' is no option of an index.", hint="docs/indexes.md lists them.")
+                    raise SqlError(f"'{min(clash)}' is not an option of an index.", hint="docs/indexes.md lists them.")
                 embed = options.get("embed", False)
                 return _answer("index", [self.create_index(table, columns, kind, embed=embed, name=name, **given)])
             case DropIndex(name):
@@ -395,16 +395,16 @@ class Lake:
 
     def plan_read(self, table: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
         """Plan `SELECT columns FROM table WHERE where` for other processes to read, in parts that can be pickled. They
-        need the files and nothing else of the lake."""
+        need the data files, and nothing else of the lake."""
         return plan_read(self.engine, table, where, columns)
 
     def advise(self, table: str) -> Advised:
-        """Which index, order or compaction would make the queries that were asked of a table faster, and by how much.
-        Reads cards, bounds, some rows of the columns that were asked, and the history of queries."""
+        """Which index, order or compaction would make the past queries of a table faster, and by how much. Reads cards,
+        bounds, some rows of the queried columns, and the history of queries."""
         return advise_table(self, table)
 
     def opener(self) -> Callable[[], Lake]:
-        """What opens this lake in another process that reaches its store, once in each; it can be pickled."""
+        """A function that opens this lake in another process that reaches its store, once per process; picklable."""
         return functools.partial(_opened, str(self.root), self.settings)
 
     def _show_indexes(self, table: str | None) -> Result:

@@ -1,4 +1,4 @@
-"""What `status` and `caches` tell of a lake, as frozen values."""
+"""What `status` and `caches` report of a lake, as frozen values."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """`bytes` are those on disk; of an embedded index, those inside the files. `dead` entries of a key index are
-    about files that are gone."""
+    """`bytes` are those on disk; of an embedded index, those inside the files. `dead` entries of a key index belong to
+    deleted files."""
 
     name: str
     table: str
@@ -30,9 +30,9 @@ class IndexStatus:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """`indexed` files have everything that is declared; `unknown` ones lie in the directory, not in the registry.
-    `format` says who decides which files belong, and `version` is that of the log where one does. `passed_over` are
-    files that no query reads: they have no footer yet, or no reader has a name for them."""
+    """`indexed` files have everything that is declared; `unknown` ones are in the directory and not in the registry.
+    `format` says what decides which files belong, and `version` is that of the log, if there is one. `passed_over` are
+    files that no query reads: they have no footer yet, or some readers cannot name them."""
 
     name: str
     location: str
@@ -50,7 +50,7 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`approximate_events`: the queue counts its events roughly, and a while later."""
+    """`approximate_events`: the queue counts its events approximately, and with a delay."""
 
     root: str
     store: str
@@ -62,7 +62,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class CacheStatus:
-    """What a cache of this process holds and was asked for."""
+    """The contents and the use of a cache of this process."""
 
     name: str
     entries: int
@@ -75,8 +75,8 @@ class CacheStatus:
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """Bytes that are free again, what writers that died left (staging, unfinished copies), and entries that key indexes
-    had of files that are gone."""
+    """Freed bytes, what killed writers left behind (staging, unfinished copies), and entries of deleted files in key
+    indexes."""
 
     pack_bytes: int
     unpacked_bytes: int

@@ -1,8 +1,8 @@
-"""Which files of a table are to be rewritten, and into how many.
+"""Which files of a table a compaction rewrites, and into how many.
 
-Without an order those that are smaller than half of the target, packed into files of about the target; with one, all
-files of a partition, unless that was done before and nothing was added since. Files of another schema keep files of
-their own: nothing is cast.
+Without an order: files smaller than half of the target, packed into files of about the target size. With an order: all
+files of a partition, unless they have it and no file was added since. Files of different schemas are not mixed: nothing
+is cast.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from needlepoint.tables.model import File, Table
 
 MIB = 1 << 20
 TARGET = 128 * MIB
-SMALLEST_SHARE = 0.5  # of the target; what is smaller is a small file
+SMALLEST_SHARE = 0.5  # of the target: a smaller file is rewritten
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionSpec:
-    """How the files of a table are to be. `partition` are values that restrict it to some partitions, as in paths."""
+    """How the files of a table should be. `partition` restricts it to some partitions, with values as in paths."""
 
     target: int = TARGET
     order: RowOrder | None = None
@@ -52,7 +52,7 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What is to be done, and which files stay as they are though they should not, with the reason."""
+    """Files to rewrite, and files that should be rewritten and cannot be, with the reason."""
 
     groups: tuple[FileGroup, ...]
     left: tuple[tuple[str, str], ...] = ()
@@ -77,7 +77,7 @@ def check(table: Table, spec: CompactionSpec) -> None:
 
 
 def of_partition(table: Table, files: Sequence[File], wanted: Sequence[tuple[str, str]]) -> list[File]:
-    """The files whose partition values are these, given as in paths."""
+    """The files with these partition values, given as in paths."""
     fields = [table.schema.field(name) for name, _ in wanted]
     values = {name: _value(table.schema.field(name), value) for name, value in wanted}
     return [file for file in files if not wanted or partitions.typed(file.path, fields, table.location) == values]
@@ -94,7 +94,7 @@ def _value(field: pa.Field, text: str) -> pa.Scalar:
 def choose(
     table: Table, files: Sequence[File], spec: CompactionSpec, largest_page: Callable[[File], int]
 ) -> CompactionPlan:
-    """What is to be rewritten of these files. `largest_page` tells how many rows the largest page of a file has."""
+    """Which of these files to rewrite. `largest_page` returns the number of rows in the largest page of a file."""
     candidates = []
     for file in of_partition(table, files, spec.partition):
         small = file.identity.size < spec.target * SMALLEST_SHARE
@@ -146,7 +146,7 @@ def _groups(directory: str, found: Sequence[tuple[File, Form, bool]], spec: Comp
             yield FileGroup(directory, tuple(files), max(1, -(-size // spec.target)))
         return
     bin: list[File] = []
-    # The smallest first: as many as possible are together, and what is left over alone is the largest.
+    # Smallest first: as many files as possible share a bin, and the one that stays alone is the largest.
     for file in sorted(files, key=lambda file: (file.identity.size, file.path)):
         if bin and sum(each.identity.size for each in bin) + file.identity.size > spec.target:
             yield from _bin(directory, bin, found)
@@ -162,13 +162,13 @@ def _bin(directory: str, bin: Sequence[File], found: Sequence[tuple[File, Form, 
 
 
 def layout_mark(order: RowOrder) -> tuple[bytes, bytes]:
-    """What a rewritten file says of its order. Those of one rewrite have the same."""
+    """The footer key of a rewritten file that records its order. All files of one rewrite have the same."""
     told = {"columns": list(order.columns), "zorder": order.zorder, "rewrite": uuid.uuid4().hex}
     return LAYOUT, json.dumps(told).encode()
 
 
 def _is_laid_out(forms: Sequence[Form], order: RowOrder) -> bool:
-    """Whether these files are what one rewrite in this order left."""
+    """Whether these files all come from one rewrite in this order."""
     marks = {form.key_value.get(LAYOUT, b"") for form in forms}
     if len(marks) != 1:
         return False

@@ -1,12 +1,10 @@
-"""Deleting rows: files that have some are rewritten without them, files of nothing else leave, all in one moment.
+"""Delete rows: files with some of them are rewritten without them, files with nothing else are removed.
 
     find      which rows of which files, through the indexes
-    rewrite   each file into staging, a row group at a time; what is embedded in it is embedded again
-    swap      one batch adds the new files and takes out the old ones, which are deleted
-    index     what the new files lack
+    rewrite   each file into staging, a row group at a time; embedded indexes are embedded again
+    swap      one batch adds the new files and removes the old ones (swap.py)
 
-A delete that rewrites very much does so in several swaps. One that is killed leaves what was swapped; done again, it
-deletes the rest.
+A large delete takes several swaps. When it is killed, finished swaps stay; run again, it deletes the rest.
 """
 
 from __future__ import annotations
@@ -31,13 +29,13 @@ from needlepoint.tables.schemas import plain
 from needlepoint.tables.staged_file import StagedFile
 
 MOST_TRIES = 5
-DEFAULT_PAGE_ROWS = 20_000  # as Spark and pyarrow have them
+DEFAULT_PAGE_ROWS = 20_000  # the default of Spark and pyarrow
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What was deleted, or would be: rows, files that were rewritten without them and files of nothing else. `bytes`
-    are those of the files that had them, `new_bytes` of those that have taken their place."""
+    """What was deleted, or would be: rows, files that were rewritten without them, and files that were removed whole.
+    `bytes` is the size of the old files, `new_bytes` of the new ones."""
 
     rows: int = 0
     rewritten: int = 0
@@ -76,7 +74,7 @@ def delete(
 
 
 def delete_files(context: MaintenanceContext, name: str, paths: Sequence[str], *, dry_run: bool = False) -> Deletion:
-    """Delete whole files of a table, named by their paths, relative to the table's location or with it."""
+    """Delete whole files of a table, by paths with or without the table's location."""
     context.writer.refuse_removing(name)
     context.sync(name)
     table = context.registry.tables.get(name)
@@ -94,7 +92,7 @@ def drop_partition(
     """Delete the files with these partition values. A value can be None, for the partition of NULL."""
     context.writer.refuse_removing(name)
     if not values:
-        raise UsageError("which partition is to be dropped?", hint="For example year=2023.")
+        raise UsageError("no partition is given.", hint="For example year=2023.")
     context.sync(name)
     table = context.registry.tables.get(name)
     wanted = tuple((key, HIVE_NULL if value is None else str(value)) for key, value in values.items())
@@ -120,20 +118,20 @@ def expire(context: MaintenanceContext, name: str, column: str, before: object, 
 
 
 def _literal(value: object, type: pa.DataType) -> str:
-    """A value of a column's type as SQL writes it; ValueError when it is none."""
+    """The SQL literal of a value in a column's type; ValueError when it is not one."""
     if pa.types.is_integer(type):
         return str(int(str(value)))
     if pa.types.is_date(type):
         return f"DATE '{datetime.date.fromisoformat(str(value))}'"
     if not pa.types.is_timestamp(type):
         return "'" + str(value).replace("'", "''") + "'"
-    # A date is its beginning, and what has no zone is in UTC.
+    # A date means its first moment; a timestamp without a zone is in UTC.
     moment = datetime.datetime.fromisoformat(str(value).strip())
     if moment.tzinfo is not None:
         moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
     if type.tz is None:
         return f"TIMESTAMP '{moment}'"
-    # TIMESTAMP '…Z' would be the same hands of a clock in the zone of the column.
+    # TIMESTAMP '…Z' would be that local time in the zone of the column.
     return f"arrow_cast('{moment}Z', 'Timestamp(Microsecond, Some(\"UTC\"))')"
 
 

@@ -1,11 +1,11 @@
 """Several files become others, in tasks that can be pickled and run anywhere the files can be reached.
 
-    merge     some files become one: in the order they come, or sorted in memory
-    split     of files that become several sorted ones, each is cut into pieces, one for each range of keys
+    merge     several files become one: in their order, or sorted in memory
+    split     each of the files that become several sorted ones is cut into pieces, one for each range of keys
     gather    the pieces of one range, sorted in memory, become a file
 
-Pieces are Arrow files beside the new files: rows travel with exactly their types. A task that is run twice, even at the
-same time, leaves pieces and files that nobody asks for.
+Pieces are Arrow files beside the new files: rows keep exactly their types. A task that runs twice, even at the same
+time, leaves pieces and files that are not used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from needlepoint.parquet.write.rewrite import (
     write_rows,
 )
 
-# What is held in memory of files that are not sorted.
+# Memory for rows of files that are not sorted.
 BYTES_AT_ONCE = 256 << 20
 BATCH_ROWS = 1 << 14
 
@@ -47,7 +47,7 @@ class SourceFile:
 @dataclass(frozen=True, slots=True)
 class MergeTask:
     """`target` is where the new file goes, without the end of its name: each attempt writes one of its own. `keys` are
-    footer keys of it, besides those that all sources have. `pieces` stand in for the sources' rows where these were
+    footer keys of it, besides those that all sources have. `pieces` replace the rows of the sources where these were
     split."""
 
     sources: tuple[SourceFile, ...]
@@ -68,7 +68,7 @@ class MergeResult:
 
 @dataclass(frozen=True, slots=True)
 class SampleTask:
-    """So many rows of a file at most."""
+    """A sample of at most so many rows of a file."""
 
     source: SourceFile
     columns: tuple[str, ...]
@@ -77,7 +77,7 @@ class SampleTask:
 
 @dataclass(frozen=True, slots=True)
 class SplitTask:
-    """One source of a group, and where the ranges begin."""
+    """One source of a group, and the keys at which the ranges begin."""
 
     source: SourceFile
     order: RowOrder
@@ -117,7 +117,7 @@ def _tables(task: MergeTask, form: Form) -> Iterator[pa.Table]:
 
 
 def _in_portions(sources: Iterable[SourceFile]) -> Iterator[pa.Table]:
-    """All rows as they come, in tables as large as row groups are."""
+    """All rows in their order, in tables of the size of row groups."""
     held: list[pa.Table] = []
     for source in sources:
         with opened(source.path, source.identity) as file:
@@ -136,7 +136,7 @@ def _together(tables: list[pa.Table]) -> pa.Table:
 
 
 def sample(task: SampleTask) -> pa.Table:
-    """Some rows of a file, of the columns to sort by."""
+    """Some rows of a file, with the columns to sort by."""
     return sampled(read_unchanged(task.source.path, task.source.identity, task.columns), task.most)
 
 

@@ -1,7 +1,7 @@
 """The order of rows in files: by columns one after the other, or by all of them at once along a Z-order curve.
 
-    sorted by a, b    ranges of `a` lie in few pages; ranges of `b` in as many as there are values of `a`
-    z-ordered         ranges of `a` and ranges of `b` lie in few pages, each in more than if sorted by it alone
+    sorted by a, b    a range of `a` is in few pages; a range of `b` in as many as there are values of `a`
+    z-ordered         a range of `a` and a range of `b` are each in few pages, and in more than if sorted by it alone
 
 A Z value interleaves the bits of ranks. The rank of a value is the number of cuts that are not greater; cuts are
 quantiles of a sample, so that each rank has about as many rows, whatever the type and the distribution.
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 Numbers = npt.NDArray[np.int64]
 
 LAYOUT = b"needlepoint.layout"
-"""The footer key that says by which columns files were sorted, and in which rewrite, as JSON."""
+"""The footer key with the sort columns of a file and the id of its rewrite, as JSON."""
 
 RANK_BITS = 10
 SAMPLE_ROWS = 20_000
@@ -34,20 +34,20 @@ _STORED = {
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """`cuts` are those of each column, for a Z-order; without them they are taken from the rows that are sorted."""
+    """`cuts` are those of each column, for a Z-order; without them they are taken from the rows to sort."""
 
     columns: tuple[str, ...]
     zorder: bool = False
     cuts: tuple[pa.Array, ...] = ()
 
     def keys(self, table: pa.Table) -> pa.Table:
-        """What rows are sorted by."""
+        """The keys by which rows are sorted."""
         plain = pa.table({str(at): _plain(table.column(name)) for at, name in enumerate(self.columns)})
         if not self.zorder:
             return plain
         cuts = self.cuts or cuts_of(plain)
         values = interleaved([scaled_ranks(plain.column(at), cut) for at, cut in enumerate(cuts)])
-        # Rows of one cell are sorted, too.
+        # Rows of one cell are sorted too.
         return plain.add_column(0, "z", pa.array(values))
 
     def rows(self, table: pa.Table) -> Numbers:
@@ -61,7 +61,7 @@ def is_sortable(type: pa.DataType) -> bool:
     try:
         values = _plain(pa.chunked_array([], type))
         if pa.types.is_nested(values.type):
-            return False  # Arrow sorts structs, by themselves
+            return False  # Arrow sorts structs only alone
         keys = [("a", "ascending"), ("b", "ascending")]
         pc.sort_indices(pa.table({"a": values, "b": values}), sort_keys=keys)
     except (pa.ArrowException, TypeError):
@@ -79,7 +79,7 @@ def _plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def sampled(keys: pa.Table, most: int = SAMPLE_ROWS, seed: int = 0) -> pa.Table:
-    """So many rows at most, any of them equally likely."""
+    """A uniform sample of at most so many rows."""
     if keys.num_rows <= most:
         return keys
     picked = np.random.default_rng(seed).choice(keys.num_rows, most, replace=False)
@@ -87,7 +87,7 @@ def sampled(keys: pa.Table, most: int = SAMPLE_ROWS, seed: int = 0) -> pa.Table:
 
 
 def cuts_of(sample: pa.Table) -> tuple[pa.Array, ...]:
-    """For each column of the keys up to 1,023 values, between which about as many of the sample lie."""
+    """For each column of the keys up to 1,023 quantiles of the sample."""
     rows = sampled(sample)
     found = []
     for name in rows.column_names:
@@ -117,7 +117,7 @@ def ranks(keys: pa.Table, cuts: pa.Table) -> Numbers:
     """
     count = cuts.num_rows
     both = pa.concat_tables([cuts.select(keys.column_names).cast(keys.schema), keys])
-    # A cut stands before the rows that are equal to it.
+    # A cut sorts before the rows that are equal to it.
     both = both.append_column("is row", pa.array(np.arange(both.num_rows) >= count))
     order = np.asarray(
         pc.sort_indices(both, sort_keys=[(name, "ascending") for name in both.column_names]).to_numpy(), np.int64
@@ -129,13 +129,13 @@ def ranks(keys: pa.Table, cuts: pa.Table) -> Numbers:
 
 
 def scaled_ranks(values: pa.ChunkedArray, cuts: pa.Array) -> Numbers:
-    """Ranks that use all their bits: a column of few values weighs as much as one of many."""
+    """Ranks that use all their bits: a column of few values counts as much as one of many."""
     found = ranks(pa.table({"a": values}), pa.table({"a": cuts}))
     return found * ((1 << RANK_BITS) - 1) // max(len(cuts), 1)
 
 
 def interleaved(ranks: Sequence[Numbers]) -> npt.NDArray[np.uint64]:
-    """The bits of several ranks in turn, the highest first.
+    """The interleaved bits of several ranks, highest first.
 
     >>> [f"{value:04b}" for value in interleaved([np.array([0b11, 0b00]), np.array([0b00, 0b11])])]
     ['1010', '0101']

@@ -1,4 +1,4 @@
-"""Spark jobs around a lake. Nothing here imports pyspark until it is called.
+"""Spark jobs on a lake. Nothing here imports pyspark until it is called.
 
 from needlepoint import spark
 

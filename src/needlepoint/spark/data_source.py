@@ -32,8 +32,8 @@ _registered: weakref.WeakKeyDictionary[SparkSession, set[str]] = weakref.WeakKey
 def register(spark: SparkSession, lake: Lake, name: str = NAME) -> None:
     """Make `spark.read.format("needlepoint").option("table", …).option("where", …).load()` read from this lake.
 
-    `where` is a condition as `lake.sql` takes it; `columns` are names with commas between them, or a JSON list. Several
-    lakes take several names.
+    `where` is a condition as in `lake.sql`; `columns` are names with commas between them, or a JSON list. Each lake
+    needs a name of its own.
     """
     known = _registered.setdefault(spark, set())
     if name == NAME or name not in known:
@@ -42,7 +42,7 @@ def register(spark: SparkSession, lake: Lake, name: str = NAME) -> None:
 
 
 def _source(name: str, opener: Callable[[], Lake]) -> type[Any]:
-    """The class is made here, and not on import, since what it derives from is PySpark's. It travels as it is."""
+    """The class is made here, and not on import, since its base class is PySpark's. Spark pickles it whole."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     class LakeReader(DataSourceReader):
@@ -56,7 +56,7 @@ def _source(name: str, opener: Callable[[], Lake]) -> type[Any]:
             return [InputPartition(part) for part in opener().plan_read(table, where, self._names).parts]
 
         def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-            part: Part | None = partition.value  # Spark makes a partition of None where there is none
+            part: Part | None = partition.value  # Spark passes a partition of None where there is none
             for batch in part.batches() if part is not None else ():
                 yield conformed(batch, self._schema)
 
@@ -75,13 +75,13 @@ def _source(name: str, opener: Callable[[], Lake]) -> type[Any]:
 
 
 def _checked(options: Mapping[str, str]) -> tuple[str, str | None, list[str] | None]:
-    """Table, condition and columns. Spark does not tell upper from lower case in options."""
+    """Table, condition and columns. Spark ignores the case of option names."""
     given = {name.lower(): value for name, value in options.items()}
     for name in given:
         if name not in _OPTIONS:
             raise UsageError(f"unknown option '{name}'.", hint=f"There is: {', '.join(_OPTIONS)}.")
     if "table" not in given:
-        raise UsageError("which table is to be read?", hint='Say .option("table", …).')
+        raise UsageError("the option table is missing.", hint='Give .option("table", …).')
     return given["table"], given.get("where"), _names(given.get("columns"))
 
 

@@ -1,4 +1,4 @@
-"""The one line of a Spark failure that says what is wrong."""
+"""One line that says what is wrong, from a failure of Spark."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def reason(failure: BaseException) -> str:
     >>> reason(ValueError("[PATH_NOT_FOUND] Path does not exist: nope.json. SQLSTATE: 42K03"))
     'Path does not exist: nope.json'
     """
-    # A failed job is a chain: the stage that was aborted, the task, the file, the record. The innermost link
-    # is the reason; the others say where in Spark it was noticed.
+    # A failed job is a chain of causes: the stage, the task, the file, the record. The innermost one is the reason;
+    # the others say where in Spark it was noticed.
     *_, innermost = _messages(failure)
     return _one_line(innermost)
 
 
 def translated(failure: Exception, doing: str) -> NeedlepointError:
-    """The Needlepoint error for a failed Spark call: a UsageError if the input is the trouble."""
+    """The Needlepoint error for a failed Spark call: a UsageError if the input is wrong."""
     if isinstance(failure, NeedlepointError):
         return failure
     for message in _messages(failure):
@@ -39,13 +39,13 @@ def translated(failure: Exception, doing: str) -> NeedlepointError:
         if unreadable:
             return UsageError(f"{_plain_path(unreadable[1])} cannot be read: {reason(failure)}.")
     why = reason(failure)
-    # A JVM that somebody else started in the C locale; needlepoint.spark.session sees to it.
+    # A JVM that was started in the C locale; needlepoint.spark.session prevents that.
     hint = "Start Spark with LC_ALL=C.UTF-8." if "unmappable characters" in why else ""
     return SparkError(f"{doing} failed: {why}.", hint=hint)
 
 
 def startup_reason(log: str) -> str:
-    """What a JVM that did not start had to say, from what it printed; empty if nothing."""
+    """Why a JVM did not start, from its output; empty if it says nothing."""
     telling = [line.strip() for line in log.splitlines() if not _STARTUP_NOISE.search(line)]
     thrown = (line.split(" ", 4)[4] for line in telling if line.startswith('Exception in thread "'))
     return _one_line(next(thrown, "; ".join(telling[:2])))
@@ -55,7 +55,7 @@ def _messages(failure: BaseException) -> Iterator[str]:
     link: Any = getattr(failure, "java_exception", None) or getattr(failure, "_origin", None)
     if link is None:
         yield str(failure) or type(failure).__name__
-    for _ in range(20):  # a chain of causes may be a circle
+    for _ in range(20):  # a chain of causes can be a cycle
         if link is None:
             return
         yield link.getMessage() or link.getClass().getSimpleName()

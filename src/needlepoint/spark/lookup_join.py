@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from needlepoint.lake import Lake
 
-KEYS_AT_ONCE = 5_000  # of so many the index is asked together, and their pages are read together
+KEYS_AT_ONCE = 5_000  # one lookup asks the index for so many, and reads their pages together
 
 _KEY = "__needlepoint_key"
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -32,10 +32,9 @@ def lookup_join(
 ) -> DataFrame:
     """`df` with columns of the table's rows that have the same value in `on`, as Spark's join by that name gives it.
 
-    Tasks look the distinct keys of `df` up through the index, so this is for keys that are few beside the table's; it
-    computes `df` twice, once for its keys. NULL keys match nothing; `how` is "inner" or "left". Executors must reach
-    the lake's store: Spark on one machine, or a file system they share. What is found is what the table holds when
-    a task looks.
+    Tasks look up the distinct keys of `df` through the index, so this is for few keys compared with the table's; `df`
+    is computed twice, once for its keys. NULL keys match nothing; `how` is "inner" or "left". Executors must reach the
+    lake's store: Spark on one machine, or a shared file system. A task finds the rows that the table has when it runs.
     """
     from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
@@ -47,12 +46,12 @@ def lookup_join(
     wanted = _wanted(df, found.schema.names, on, columns)
     for column in wanted:
         found.field(column)
-    # Where the table has uint64, Spark's join compares decimals; that is right, and the keys are decimals too.
+    # Where the table has uint64, Spark's join compares decimals; the keys are decimals too.
     schema = spark_schema(pa.schema([found.field(on).with_name(_KEY), *map(found.field, wanted)]))
     key = F.col(_quoted(on))
     key_type = schema[_KEY].dataType
     _check_types(df.schema[on].dataType, key_type, on, table)
-    # A value that the table's type has no room for is in none of its rows.
+    # A value that does not fit the table's type is in none of its rows.
     keys = df.select(key.try_cast(key_type).alias(_KEY)).where(F.col(_KEY).isNotNull()).distinct()
     fetch = _Fetch(lake.opener(), table, on, tuple(wanted), arrow_schema(schema))
     rows = keys.mapInArrow(fetch, schema)
@@ -60,7 +59,7 @@ def lookup_join(
 
 
 class _Fetch:
-    """What a task does with its keys; picklable."""
+    """Looks up the keys of a task; picklable."""
 
     def __init__(
         self, opener: Callable[[], Lake], table: str, on: str, columns: tuple[str, ...], schema: pa.Schema
@@ -88,13 +87,13 @@ def _wanted(df: DataFrame, known: Sequence[str], on: str, columns: Sequence[str]
     taken = {name.lower() for name in df.columns}
     if both := [name for name in wanted if name.lower() in taken]:
         raise UsageError(
-            f"the DataFrame has a column '{both[0]}' too.", hint="Rename it there, or say which `columns` to add."
+            f"the DataFrame has a column '{both[0]}' too.", hint="Rename it there, or name the `columns` to add."
         )
     return wanted
 
 
 def _check_types(given: DataType, stored: DataType, on: str, table: str) -> None:
-    """Keys are compared as they are. Floats have two zeros and many NaN, which engines take for equal or not."""
+    """Keys are compared without a cast. Floats have two zeros and many NaN, which engines compare differently."""
     both = given.simpleString(), stored.simpleString()
     if (both[0] != both[1] and not set(both) <= set(_INTEGERS)) or both[0] in ("float", "double"):
         raise UsageError(

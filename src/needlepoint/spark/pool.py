@@ -1,11 +1,11 @@
 """Tasks of Spark as a pool: one function, many items, each in a job of one task.
 
-A job of its own for each item, because Spark hands the results of one job over when all of it is done, or partition by
+Each item is a job of its own, because Spark returns the results of a job when all of it is done, or partition by
 partition without running the next. Jobs that wait for a core cost nothing.
 
-Files that a task makes are written into the directory that is asked for where executors reach it: on one machine, or a
-shared file system. Where they do not (a table in a bucket, the lake on the driver's disk), a task writes beside itself
-and its files travel as rows of a few megabytes, by a shuffle: so neither side holds more than some of them in memory.
+A task writes its files into the scratch directory where executors reach it: on one machine, or a shared file system.
+Where they do not (a table in a bucket, the lake on the driver's disk), it writes to a local directory, and its files
+are sent as rows of a few megabytes, by a shuffle: so neither side holds more than some of them in memory.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 CHUNK = 4 << 20
-# The files of a task are fetched in so many parts, one after the other.
+# The driver fetches the files of a task in so many parts, one after the other.
 PARTS = 8
 MOST_JOBS = 512
 
 _ROWS = "name string, start bigint, data binary"
 _SCHEMA = pa.schema([("name", pa.string()), ("start", pa.int64()), ("data", pa.binary())])
 _MARKER = "reached"
-_RESULT = ""  # the row of this name is what the function returned
+_RESULT = ""  # the name of the rows with the result of the function
 
 
 def build(session: SparkSession, lake: Lake, table: str, index: str | None = None) -> SyncReport:
     """Build what the indexes of a table lack, or one of them, in tasks of Spark.
 
-    A build that was killed goes on where it was. Executors need this package and the table's files.
+    A build that was killed continues where it was. Executors need this package and the table's files.
     """
     return lake.build(table, index, pool=SparkPool(session))[0]
 
@@ -67,7 +67,7 @@ class SparkPool:
         return max(1, self._session.sparkContext.defaultParallelism)
 
     def reaches(self, directory: Path) -> bool:
-        """By evidence: executors look for a file that was just made, and make another."""
+        """Test it: executors look for a file that was just created, and create another."""
         if directory not in self._reached:
             tasks, token = self.cores(), self._token
             (directory / _MARKER).write_text(token)
@@ -94,7 +94,7 @@ class SparkPool:
         with ThreadPoolExecutor(MOST_JOBS) as threads:
             try:
                 while True:
-                    # Twice the cores, so that none waits for the driver. Executors can come and go meanwhile.
+                    # Twice the cores, so that none waits for the driver. The number of executors can change.
                     room = min(MOST_JOBS, 2 * self.cores()) - len(running)
                     for item in islice(left, max(0, room)):
                         work = functools.partial(_work, function, item, there)
@@ -109,7 +109,7 @@ class SparkPool:
                     self._session.interruptTag(tag)
 
     def _job(self, work: Callable[[], Iterator[pa.RecordBatch]], scratch: Path, tag: str) -> tuple[Any, Path]:
-        """Run one task, and put what it made in its place."""
+        """Run one task, and write its files into scratch."""
 
         def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for _ in batches:
@@ -150,19 +150,19 @@ def _reaches(directory: Path, token: str) -> bool:
 
 
 def _work(function: Callable[[Any, Path], Any], item: Any, there: tuple[Path, str] | None) -> Iterator[pa.RecordBatch]:
-    """What runs in the executor. Another attempt at the same item has another directory."""
+    """What runs in the executor. Each attempt at an item has a directory of its own."""
     if there is not None:
         scratch, token = there
         if not _reaches(scratch, token):
             raise StoreError(
-                f"{socket.gethostname()} cannot write to {scratch}, as other executors can.",
+                f"{socket.gethostname()} cannot write to {scratch}, unlike other executors.",
                 hint="Mount the lake's directory on all of them, or on none but the driver.",
             )
         directory = scratch / uuid.uuid4().hex
         directory.mkdir()
         yield from _rows(_RESULT, io.BytesIO(pickle.dumps((function(item, directory), directory.name))))
         return
-    # What Spark gives its tasks for large files, where it says so.
+    # Spark's directory for large files of tasks, where it is configured.
     room = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
     with tempfile.TemporaryDirectory(dir=room) as beside:
         made = function(item, Path(beside))
@@ -189,7 +189,7 @@ def _write(path: Path, start: int, data: bytes) -> None:
 
 
 def _settle(directory: Path) -> None:
-    """From here on its files survive a power cut, as those do that were written here."""
+    """Make its files survive a power cut, like those that are written here."""
     for path in directory.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())

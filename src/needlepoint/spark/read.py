@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from needlepoint.query.scan.scan_tasks import ReadPlan
     from needlepoint.tables.model import Table
 
-_PATTERN = re.compile(r"[\[\]{}*?\\]")  # what Spark takes for a glob pattern
-# Spark decodes what is escaped byte by byte, so that `%C3%A9` is two letters, and what is not escaped well as it may.
+_PATTERN = re.compile(r"[\[\]{}*?\\]")  # the characters of Spark's glob patterns
+# Spark decodes escapes byte by byte, so that `%C3%A9` is two letters, and decodes wrong escapes in its own way.
 _UNESCAPED_ALIKE = re.compile(r"(?:[^%]|%[0-7][0-9A-Fa-f])+")
 
 
@@ -45,11 +45,11 @@ def read(
     where: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> DataFrame:
-    """The rows of a table for which `where` holds, a condition as `lake.sql` takes it after WHERE; without it, all.
+    """The rows of a table for which `where` is true, a condition as in `lake.sql` after WHERE; without it, all rows.
 
-    The condition decides what is read, so give what can be said here and not to a `filter` of the DataFrame. What is
-    read are the files as they are now, or when a task first begins: a task fails with FileChanged when one of them
-    changed since, and `read` must be called again. Executors need to reach the table's files, and nothing else.
+    The condition decides what is read, so prefer it to a `filter` of the DataFrame. Tasks read the files as they are
+    now, or when the first task starts: a task fails with FileChanged when a file changed since, and `read` must be
+    called again. Executors need the table's files, and nothing else.
     """
     plan = lake.plan_read(table, where, columns)
     schema = spark_schema(plan.schema)
@@ -57,7 +57,7 @@ def read(
         return _native(spark, lake, plan).select(*map(_quoted, schema.names))
     if plan.few:
         return _at_once(spark, lake, plan, schema)
-    # A name for each lake: a DataFrame that is made meanwhile for another lake does not take this one's.
+    # A name for each lake, so that a DataFrame of another lake does not replace this one's source.
     name = f"{NAME}_{hashlib.blake2s(repr((str(lake.root), lake.settings)).encode(), digest_size=8).hexdigest()}"
     register(spark, lake, name)
     reader = spark.read.format(name).schema(schema).option("table", table).option("columns", json.dumps(schema.names))
@@ -65,19 +65,19 @@ def read(
 
 
 def _at_once(spark: SparkSession, lake: Lake, plan: ReadPlan, schema: StructType) -> DataFrame:
-    """As it becomes part of Spark's plan, joins know how small it is."""
+    """As a local relation of Spark's plan, whose size joins know."""
     found, arrow = lake.sql(plan.query).to_arrow(), arrow_schema(schema)
-    # createDataFrame wants a batch, if an empty one, and would run a job for a list without rows.
+    # createDataFrame needs at least one batch, and would run a job for an empty list.
     batches = found.to_batches() or [pa.RecordBatch.from_pylist([], found.schema)]
     return spark.createDataFrame(pa.Table.from_batches([conformed(batch, arrow) for batch in batches], arrow), schema)
 
 
 def _is_native(plan: ReadPlan) -> bool:
-    """Whether Spark's own reader finds the same files, columns and values."""
+    """Whether Spark's own reader reads the same files, columns and values."""
     table = plan.table
     names = [name.lower() for name in table.schema.names]  # as Spark compares them
     return (
-        table.format == "parquet"  # Spark takes values of partitions from paths
+        table.format == "parquet"  # Spark takes partition values from paths
         and bool(plan.paths)
         and len(set(names)) == len(names)
         and all(is_read_alike(field.type) for field in table.schema)
@@ -88,8 +88,8 @@ def _is_native(plan: ReadPlan) -> bool:
 
 
 def _are_partitions_alike(table: Table, directories: Collection[str]) -> bool:
-    """Whether Spark takes the partition values of files in these directories as we do. It knows of none above one that
-    is no partition, and refuses an empty value and a number or date that is escaped."""
+    """Whether Spark parses the partition values of these directories in the same way. It ignores partitions above a
+    directory that is not one, and refuses an empty value and an escaped number or date."""
     fields = [table.schema.field(name) for name in table.partitions]
     if not fields:
         return not any("=" in directory for directory in directories)
@@ -115,12 +115,12 @@ def _is_partition_alike(part: str, field: pa.Field) -> bool:
 
 def _native(spark: SparkSession, lake: Lake, plan: ReadPlan) -> DataFrame:
     """The files of the plan. Spark lists a directory much faster than it takes a thousand paths, but sees it as it is
-    then: whether that were the files of the table shows afterwards."""
+    then: afterwards the listing is compared with the plan."""
     place = spark_path(plan.table.location)
     if plan.listable:
-        # Files of other names are not of the table, whatever is in them.
+        # Files with other names do not belong to the table.
         listed = _reader(spark, plan).option("pathGlobFilter", "*.parquet").parquet(place)
-        # In a bucket it is asked what it found: the session may be configured for another S3 than this process.
+        # In a bucket compare what it found: the session may be configured for another S3 than this process.
         remote = is_url(plan.table.location)
         if set(listed.inputFiles()) == {f"{place}/{path}" for path in plan.paths} if remote else is_current(lake, plan):
             return listed
@@ -135,7 +135,7 @@ def is_current(lake: Lake, plan: ReadPlan) -> bool:
 
 
 def _reader(spark: SparkSession, plan: ReadPlan) -> DataFrameReader:
-    # A file that is replaced after this was planned must fail the read, whatever the session says.
+    # A file that is replaced later must fail the read, whatever the session is configured to do.
     return spark.read.schema(spark_schema(plan.table.schema)).option("ignoreMissingFiles", "false")
 
 

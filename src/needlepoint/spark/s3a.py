@@ -1,6 +1,6 @@
 """Spark's own way to S3: the file system `s3a` of hadoop-aws, in sessions that have it.
 
-Needlepoint reads and writes S3 by itself. Spark's native writer and reader do only through this.
+Needlepoint reads and writes S3 itself. Spark's native writer and reader need this.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 
 def has_s3a(spark: SparkSession) -> bool:
-    """Whether the JVM of the session can load it. A client of Spark Connect has none to ask."""
+    """Whether the JVM of the session can load it. A client of Spark Connect has no JVM."""
     jvm = _jvm(spark)
-    # Not any class loader: this one knows the jars that came with the session.
+    # This class loader knows the jars of the session; others may not.
     return jvm is not None and jvm.org.apache.hadoop.conf.Configuration().getClassByNameOrNull(_CLASS) is not None
 
 
@@ -32,7 +32,7 @@ def needs_s3a(spark: SparkSession, what: str) -> UsageError:
 
 
 def spark_path(location: str) -> str:
-    """A directory or URL as Spark takes it. The scheme is given because a cluster's default may be another one.
+    """A directory or URL for Spark. With a scheme, because a cluster's default may be another one.
 
     >>> spark_path("s3://bucket/lake"), spark_path("/data/lake")
     ('s3a://bucket/lake', 'file:///data/lake')

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession  # for rooms that do not import pyspark
 
 _LOOPBACK = "127.0.0.1"
-_PATIENCE = 10.0  # seconds for a master to answer
+_MASTER_TIMEOUT = 10.0  # seconds
 
 
 def session(
@@ -37,8 +37,8 @@ def session(
 ) -> SparkSession:
     """The active Spark session, or a new one: local with `cores` cores unless `master` names a cluster.
 
-    `config` wins over every setting made here. What the JVM prints goes to the file `log`; without it, it is
-    kept only to explain a failed start. Under spark-submit the master and the network are the submitter's.
+    `config` overrides every setting made here. The output of the JVM goes to the file `log`; without one it is used
+    only to explain a failed start. Under spark-submit the master and the network are the submitter's.
     """
     _quiet_pandas()
     try:
@@ -60,26 +60,26 @@ def session(
 
 
 def _check_master(master: str) -> None:
-    """Spark itself tries for a minute, and then says that its context was stopped."""
+    """Fail early: Spark tries for a minute, and then says that its context was stopped."""
     if not master.startswith("spark://"):
         return
     for address in master.removeprefix("spark://").split(","):
         host, _, port = address.rpartition(":")
         with contextlib.suppress(OSError, ValueError):
-            socket.create_connection((host, int(port)), _PATIENCE).close()
+            socket.create_connection((host, int(port)), _MASTER_TIMEOUT).close()
             return
-    raise SparkError(f"no master of Spark answers at {master}.", hint="Is it running, and its port open from here?")
+    raise SparkError(f"no Spark master answers at {master}.", hint="Is it running, and its port open from here?")
 
 
 def _settings(master: str, cores: int | None, memory: str, scratch: Path) -> dict[str, str]:
-    """What a session needs here; a cluster's own settings for network and storage are left alone."""
+    """The settings of a session; a cluster's own settings for network and storage are not changed."""
     settings = {
         "spark.sql.session.timeZone": "UTC",
-        # INT96, the alternative, carries no statistics: no page of such a column could be skipped.
+        # INT96, the alternative, has no statistics: no page of such a column could be skipped.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        # It walks Python's stack at every DataFrame call.
+        # It walks Python's stack at every call of a DataFrame.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
     if master:
@@ -92,7 +92,7 @@ def _settings(master: str, cores: int | None, memory: str, scratch: Path) -> dic
             "spark.sql.shuffle.partitions": str(max(4, 2 * (cores or os.cpu_count() or 1))),
             "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-            # Derby makes its log where the JVM was started, unless it is told where.
+            # Otherwise Derby writes its log into the working directory of the JVM.
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
         }
     return settings
@@ -119,7 +119,7 @@ def _start(settings: Mapping[str, str], log: Path) -> SparkSession:
 
 
 def _prepare_environment(master: str) -> None:
-    """Spark takes these from the environment only."""
+    """Spark reads these only from the environment."""
     os.environ["JAVA_HOME"] = java_home()
     if master.startswith("local"):
         # Otherwise workers run whatever `python3` is first on the PATH.
@@ -130,7 +130,7 @@ def _prepare_environment(master: str) -> None:
 
 
 def _launch(conf: Any, log: Path) -> Any:
-    """Start the JVM with its output in `log`: it prints warnings before any logger can be told not to."""
+    """Start the JVM with its output in `log`: it prints warnings before loggers are configured."""
     from pyspark import java_gateway
 
     launch: Callable[..., Any] = java_gateway.launch_gateway

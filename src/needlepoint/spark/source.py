@@ -1,4 +1,4 @@
-"""Read what is to be ingested: CSV, JSON or Parquet, from files, directories or object stores.
+"""Read the input of an ingest: CSV, JSON or Parquet, from files, directories or object stores.
 
 A record that cannot be parsed is an error, never a row of NULLs.
 """
@@ -51,7 +51,7 @@ def read_source(
 
     `format` (csv, tsv, json, parquet) is taken from the file names unless given. Without `schema` the types
     of CSV columns are inferred, and '007' becomes 7: give a schema where leading zeros matter. Spark reads
-    lazily: a bad record may show only when the frame is written, and `stage` raises the UsageError then.
+    lazily: a bad record may be noticed only when the frame is written, and `stage` raises the UsageError then.
     """
     remote = "://" in path
     roots = [] if remote else _roots(path)
@@ -62,7 +62,7 @@ def read_source(
     reader = spark.read.format("csv" if kind == "tsv" else kind)
     reader = reader.options(**_options(kind, files, header=header, infer=schema is None))
     if roots and not any(_is_partitioned(root) for root in roots):
-        # Without it Spark silently leaves out the files of subdirectories that are not named `column=value`.
+        # Without it Spark silently ignores files of subdirectories that are not named `column=value`.
         reader = reader.option("recursiveFileLookup", True)
     if schema is not None:
         reader = _with_schema(reader, schema)
@@ -84,7 +84,7 @@ def _with_schema(reader: DataFrameReader, schema: str | StructType) -> DataFrame
     except Exception as failure:
         shown = schema if isinstance(schema, str) else type(schema).__name__
         raise UsageError(
-            f"'{' '.join(shown.split())[:80]}' is no schema: {reason(failure)}.",
+            f"'{' '.join(shown.split())[:80]}' is not a schema: {reason(failure)}.",
             hint="Name columns and types of Spark, as product_id BIGINT, upc STRING, price DECIMAL(10,2).",
         ) from failure
 
@@ -116,17 +116,17 @@ def _files(root: Path) -> list[Path]:
 
 
 def _check_names(files: Iterable[Path]) -> None:
-    # Spark infers the schema of text files with a reader that takes the names it is given for patterns.
+    # Spark infers the schema of text files with a reader that takes names for patterns.
     for file in files:
         if _PATTERN.search(str(file)):
             raise UsageError(
-                f"Spark takes the path {file} for a pattern.",
+                f"Spark would take the path {file} for a pattern.",
                 hint="Rename it without any of []{}*?\\ or give a schema.",
             )
 
 
 def _is_hidden(file: Path, root: Path) -> bool:
-    # What Spark itself skips; `_column=value` is a partition of a column whose name starts so.
+    # What Spark skips; `_column=value` is a partition of a column whose name starts with _.
     parts = file.relative_to(root).parts
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts)
 
@@ -146,7 +146,7 @@ def _kind(path: str, files: Iterable[Path], given: str | None) -> str:
         raise UsageError(f"{path} holds files of several formats ({shown}).", hint="Ingest them one by one.")
     kind = kinds.pop()
     if not kind:
-        raise UsageError(f"the format of {path} cannot be told from its name.", hint=_hint())
+        raise UsageError(f"the format of {path} cannot be recognised by its name.", hint=_hint())
     return kind
 
 
@@ -155,7 +155,7 @@ def _hint() -> str:
 
 
 def _extension(name: str) -> str:
-    """The extension that tells the format: `csv` for `prices.csv.gz`."""
+    """The extension that names the format: `csv` for `prices.csv.gz`."""
     name = name.lower()
     for compression in _COMPRESSIONS:
         name = name.removesuffix(compression)
@@ -164,7 +164,7 @@ def _extension(name: str) -> str:
 
 def _options(kind: str, files: list[Path], *, header: bool, infer: bool) -> dict[str, bool | str]:
     if kind == "parquet":
-        return {"mergeSchema": True}  # otherwise columns that one file lacks can be missing from all
+        return {"mergeSchema": True}  # otherwise columns that one file lacks can be missing from all rows
     if kind == "json":
         return {"mode": "FAILFAST", "multiLine": _are_json_documents(files)}
     return {
@@ -174,14 +174,14 @@ def _options(kind: str, files: list[Path], *, header: bool, infer: bool) -> dict
         "multiLine": True,
         "escape": '"',  # a quote within quotes is doubled (RFC 4180); Spark's default is a backslash
         "enforceSchema": not header,  # compare each file's header with the schema
-        "columnPruning": False,  # a record is checked whole, also when few columns are asked for
+        "columnPruning": False,  # a record is checked whole, also when few columns are read
         **({"sep": "\t"} if kind == "tsv" else {}),
     }
 
 
 def _are_json_documents(files: Sequence[Path]) -> bool:
-    """Whether each file is one array over many lines, rather than one record a line. Spark reads all in one way, and in
-    that for documents silently takes the first line or the first document for all there is."""
+    """Whether each file is one array over many lines, and not one record a line. Spark reads all files in one way; when
+    it expects documents, it silently ignores everything after the first one."""
     first: dict[bool, Path] = {}
     for file in files:
         try:
@@ -191,7 +191,7 @@ def _are_json_documents(files: Sequence[Path]) -> bool:
                     continue
                 is_document = _begins_document(start)
                 several = is_document and not _ends_with_document(start, opened)
-        except (OSError, EOFError, zlib.error):  # not what its name says: Spark will tell
+        except (OSError, EOFError, zlib.error):  # not what its name says: Spark reports it
             is_document, several = False, False
         if several:
             raise UsageError(
@@ -208,7 +208,7 @@ def _are_json_documents(files: Sequence[Path]) -> bool:
 
 
 def _first_line(opened: IO[bytes]) -> bytes:
-    """The first that is not blank."""
+    """The first line that is not blank."""
     return next((line for line in iter(lambda: opened.readline(_LONGEST_LINE), b"") if line.strip()), b"")
 
 
@@ -218,7 +218,7 @@ def _begins_document(first: bytes) -> bool:
     try:
         json.loads(first)
     except ValueError:
-        # Cut at the limit, it is a very long line and may well be complete.
+        # A line that is cut at the limit may be complete.
         return len(first) < _LONGEST_LINE
     return False
 
@@ -233,7 +233,7 @@ def _ends_with_document(start: bytes, opened: IO[bytes]) -> bool:
     depth, in_string, ended, cut = 0, False, False, b""
     while start:
         text = _ESCAPED.sub(b"", cut + start)
-        cut = text[-1:] if text.endswith(b"\\") else b""  # what it escapes comes next
+        cut = text[-1:] if text.endswith(b"\\") else b""  # the escaped byte comes next
         if not ended:
             letters = np.frombuffer(text, np.uint8)
             quotes = np.cumsum(letters == ord('"')) + in_string
@@ -256,5 +256,5 @@ def _opened(file: Path) -> IO[bytes]:
 
 
 def _for_spark(path: Path) -> str:
-    """The path as Spark takes it: with a scheme, and with the characters of glob patterns escaped."""
+    """The path for Spark: with a scheme, and with the characters of glob patterns escaped."""
     return "file://" + _PATTERN.sub(r"\\\g<0>", str(path))

@@ -39,19 +39,19 @@ def stage(
     if files_per_partition is not None:
         df = _gathered(df, partition_by, files_per_partition)
     if layout.sort_by:
-        # Spark sorts by the partition columns to write one file after the other, unless that is done already.
+        # Spark sorts by the partition columns to write one file after the other, unless the rows have that order.
         df = df.sortWithinPartitions(*(_quoted(name) for name in (*partition_by, *layout.sort_by)))
     root = _new_directory(directory)
     try:
-        # Appending to an empty directory: in its other modes Spark wants to make the directory itself, and
-        # could not tell ours from one that somebody else made in the meantime.
+        # Appending to an empty directory: in its other modes Spark creates the directory itself, and could not tell
+        # this one from one that another process created meanwhile.
         writer = df.write.mode("append").options(**_options(df, layout)).partitionBy(*partition_by)
         writer.parquet(spark_path(root))
         if is_url(root):
             _check_written(root)
         return _listed(root)
     except BaseException as failure:
-        with contextlib.suppress(StoreError):  # what stays is swept
+        with contextlib.suppress(StoreError):  # a sweep removes what stays
             remove_directory(root)
         if isinstance(failure, Exception):
             raise translated(failure, f"writing into {root}") from failure
@@ -59,26 +59,26 @@ def stage(
 
 
 def _check_written(root: str) -> None:
-    """Nothing in the place of a job that succeeded is no empty batch: then it wrote elsewhere."""
+    """An empty place after a successful job is not an empty batch: Spark wrote elsewhere."""
     try:
         identify(f"{root}/_SUCCESS")
     except FileNotFoundError:
         raise SparkError(
-            f"Spark wrote into {spark_path(root)}, and nothing is in {root}.",
+            f"Spark wrote into {spark_path(root)}, but {root} is empty.",
             hint="Give fs.s3a.endpoint and AWS_ENDPOINT_URL the same S3; see docs/object-stores.md.",
         ) from None
 
 
 def _new_directory(directory: str | os.PathLike[str]) -> str:
     if isinstance(directory, str) and is_url(directory):
-        return directory  # an object store has no directories; the name is like no other
+        return directory  # an object store has no directories; the name is unique
     root = Path(directory).resolve()
     try:
         root.mkdir(parents=True)
     except FileExistsError:
         raise UsageError(f"the staging directory {root} exists already.", hint="Give each batch a new one.") from None
     except OSError as refused:
-        raise UsageError(f"the staging directory {root} cannot be made: {refused.strerror}.") from refused
+        raise UsageError(f"the staging directory {root} cannot be created: {refused.strerror}.") from refused
     return str(root)
 
 
@@ -90,7 +90,7 @@ def check_columns(df: DataFrame, partition_by: Sequence[str], layout: Layout) ->
             raise UnknownName("column", name, known, where=" in partition_by")
         if name.startswith(("_", ".")):
             raise UsageError(
-                f"'{name}' cannot be a partition column: readers pass over directories whose names begin so.",
+                f"'{name}' cannot be a partition column: readers ignore directories whose names begin like this.",
                 hint="Rename it.",
             )
     for name in (*layout.dictionary_off, *layout.bloom, *layout.sort_by):
@@ -98,24 +98,24 @@ def check_columns(df: DataFrame, partition_by: Sequence[str], layout: Layout) ->
             raise UnknownName("column", name, known, where=" in the layout")
     if known and set(known) <= set(partition_by):
         raise UsageError(
-            "every column is a partition column, and no column is left for the files.",
+            "every column is a partition column: none is left for the files.",
             hint="Partition by fewer columns.",
         )
 
 
 def _options(df: DataFrame, layout: Layout) -> dict[str, str | int | bool]:
-    """The options of Spark and of parquet-hadoop, which Spark passes on."""
+    """Options for Spark, and for parquet-hadoop through Spark."""
     options: dict[str, str | int | bool] = {
         "compression": layout.compression,
         "parquet.page.row.count.limit": layout.page_rows,
         "parquet.page.size": layout.page_bytes,
-        # The size of a page is looked at after so many values; with the default of 100, values
-        # of 10 KB make pages of 1 MB.
+        # The size of a page is checked after so many values; with the default of 100, values of 10 KB make pages of
+        # 1 MB.
         "parquet.page.size.row.check.min": 10,
         "parquet.block.size": layout.row_group_bytes,
         "parquet.bloom.filter.adaptive.enabled": True,  # otherwise every filter takes 1 MiB
         "maxRecordsPerFile": layout.max_records_per_file,
-        "mapreduce.fileoutputcommitter.marksuccessfuljobs": True,  # which _check_written looks for
+        "mapreduce.fileoutputcommitter.marksuccessfuljobs": True,  # for _check_written
     }
     for column in layout.dictionary_off:
         options |= _column_option(df, "parquet.enable.dictionary", column, False)
@@ -125,8 +125,8 @@ def _options(df: DataFrame, layout: Layout) -> dict[str, str | int | bool]:
 
 
 def _column_option(df: DataFrame, option: str, column: str, value: bool) -> dict[str, str | int | bool]:
-    # Parquet reads the name after '#' as a path whose steps are separated by dots: it cannot name a column
-    # that has a dot of its own. Such a column is written with the defaults.
+    # Parquet reads the name after '#' as a path with dots between its steps: it cannot name a column with a dot. Such
+    # a column is written with the defaults.
     ambiguous = "." in column and column in df.columns
     return {} if ambiguous else {f"{option}#{column}": value}
 
@@ -143,8 +143,8 @@ def _gathered(df: DataFrame, partition_by: Sequence[str], files: int) -> DataFra
     columns = [F.col(_quoted(name)) for name in partition_by]
     if files == 1:
         return df.repartition(*columns)
-    # A task that is run again must put each row where it put it before, and may get the rows in another order: where
-    # one goes depends on nothing but its values.
+    # A task that runs again must put each row where it was before, and may get the rows in another order: the place of
+    # a row depends on its values alone.
     plain = (T.BooleanType, T.NumericType, T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType)
     told_by = [F.col(_quoted(field.name)) for field in df.schema if isinstance(field.dataType, plain)]
     salt = F.pmod(F.xxhash64(*told_by), F.lit(files)) if told_by else F.floor(F.rand(seed=1) * files)
@@ -156,9 +156,9 @@ def _quoted(name: str) -> str:
 
 
 def _listed(root: str) -> list[StagedFile]:
-    """The files with rows, in the order of their paths; Spark's checksum files are removed.
+    """The files with rows, in the order of their paths. Removes Spark's checksum files.
 
-    A checksum file that stays beside a file which is changed or moved later makes Spark refuse that file.
+    Spark refuses a file that changed or moved while its checksum file stayed.
     """
     if not is_url(root):
         for checksum in Path(root).rglob("*.crc"):

@@ -3,8 +3,8 @@
     Spark     plans batch 7 in the checkpoint ─────────────────────────────────────────► notes that 7 is done
     here                                       ─► stage ─► publish as <query id>/7 ─► index
 
-Where a driver dies, the next one is given batch 7 again, and finds in the registry what became of it. The query id is
-in the checkpoint's metadata: it lives as long as the checkpoint does, and no other one has it.
+When a driver dies, the next one gets batch 7 again, and finds its state in the registry. The query id is in the
+checkpoint's metadata: it is unique, and lives as long as the checkpoint.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def stream(
 ) -> StreamingQuery:
     """Append a streaming DataFrame to a table, a micro-batch `every` so often, and each of them once.
 
-    With `available_now` the stream ends when all that is there now is written. `index` indexes in the driver what was
-    published; else `needle indexer` does. `name` tells streams into one table apart. What the stream has read is noted
-    in `checkpoint`, by default in the lake's store: start it with the same one and it goes on; with another, it begins
-    anew. `staging` is that of `write`.
+    With `available_now` the stream ends when all present data is written. With `index` the driver indexes what was
+    published, otherwise `needle indexer` does. `name` distinguishes streams into one table. `checkpoint` records what
+    the stream has read, by default in the lake's store: with the same one a stream continues, with another it starts
+    over. `staging` is that of `write`.
     """
     name = check_name("a stream", name or table)
     if not df.isStreaming:
@@ -91,22 +91,22 @@ def _located(checkpoint: str | Path) -> str:
 
 
 def _make_durable(checkpoint: str) -> None:
-    """Spark does not sync what it plans. If a power cut took the plan of a batch that is published, Spark would plan
-    another one under its number, and that would be taken for published."""
+    """Spark does not sync its plans to disk. If a power cut removed the plan of a published batch, Spark would plan
+    another one under its number, which would count as published."""
     if not checkpoint.startswith("file://"):
         return
     root = Path(checkpoint.removeprefix("file://"))
     planned = [root / "offsets", root / "sources"]
     for path in (root, root / "metadata", *planned, *(path for each in planned for path in each.rglob("*"))):
-        with contextlib.suppress(FileNotFoundError):  # Spark removes what is old
+        with contextlib.suppress(FileNotFoundError):  # Spark removes old files
             sync_file(path)
 
 
 def _index(lake: Lake, table: str) -> None:
-    """The rows are published: what goes wrong with an index costs time, and does not stop the stream."""
+    """The rows are published: a failing index costs time, and does not stop the stream."""
     try:
         if table in lake.registry.tables.names():
-            # By the registry first: the event that a dead driver had received does not come for a while.
+            # By the registry first: an event that a dead driver had received stays invisible for a while.
             lake.indexer.catch_up(lake.registry.tables.get(table))
         problems = [handled.problem for handled in lake.follow_events(once=True) if handled.problem]
     except NeedlepointError as error:

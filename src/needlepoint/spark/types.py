@@ -1,9 +1,9 @@
-"""What Arrow's types are in Spark, and batches as Spark takes them.
+"""Arrow's types in Spark, and batches as Spark needs them.
 
     uint8, uint16, uint32      the next wider signed integer, as Spark's own Parquet reader has it
     uint64                     decimal(20, 0), likewise
     float16                    float
-    timestamp with a zone      timestamp; without one timestamp_ntz; in microseconds, nothing is cut off
+    timestamp with a zone      timestamp; without one timestamp_ntz; in microseconds, never truncated
     date64, time32             date, time
     fixed_size_binary          binary
 
@@ -59,7 +59,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What batches must have to become rows of a DataFrame with this schema."""
+    """The Arrow schema of batches for a DataFrame with this schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     found: pa.Schema = to_arrow_schema(schema, timezone="UTC")
@@ -67,14 +67,14 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly this schema. UsageError when a value has no room in it."""
+    """The batch with exactly this schema. UsageError when a value does not fit."""
     return pa.RecordBatch.from_arrays(
         [_cast(column, field) for column, field in zip(batch.columns, schema, strict=True)], schema=schema
     )
 
 
 def is_read_alike(type: pa.DataType) -> bool:
-    """Whether Spark's Parquet reader makes of a column of this type what DataFusion and pyarrow make of it."""
+    """Whether Spark's Parquet reader reads columns of this type as DataFusion and pyarrow do."""
     if pa.types.is_list(type):
         return is_read_alike(type.value_type)
     if pa.types.is_struct(type):
@@ -89,7 +89,7 @@ class _Unknown(Exception):
 
 
 def _known(type: pa.DataType) -> pa.DataType:
-    """A type that Spark has, and that holds the same values."""
+    """A type of Spark that holds the same values."""
     if type in _WIDER:
         return _WIDER[type]
     if pa.types.is_decimal(type):
@@ -116,6 +116,6 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         return column.cast(field.type)
     except pa.ArrowInvalid as error:
         raise UsageError(
-            f"column '{field.name}' holds a value that Spark has no room for: {error}.",
+            f"column '{field.name}' holds a value that does not fit Spark's type: {error}.",
             hint="Leave it out: name the other ones in `columns`.",
         ) from None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from needlepoint.tables.publishing import Mover
     from needlepoint.tables.staged_file import StagedFile
 
-# The name under which Spark tells the jobs of a stream which one it is: the id in the metadata of its checkpoint.
+# The local property with the id of a stream, which is in the metadata of its checkpoint.
 _QUERY_ID = "sql.streaming.queryId"
 
 
@@ -39,10 +39,10 @@ def write(
 ) -> Batch:
     """Append a DataFrame to a table of the lake as one batch, and put its event on the queue.
 
-    The table is made by its first batch, in the lake's directory of the same name. A batch id that was published
-    before is not written again. Without `batch` every call is a batch of its own.
+    The first batch creates the table, in the lake's directory of the same name. A batch id that was published before is
+    not written again. Without `batch` every call is a batch of its own.
 
-    Of a table in an object store, the batch is staged in the lake's store, which all executors must reach, and uploaded
+    The batch of a table in an object store is staged in the lake's store, which all executors must reach, and uploaded
     from there (`staging="local"`); or written through s3a into the bucket and copied inside it (`staging="s3a"`, and
     the default on a cluster that has s3a).
     """
@@ -64,16 +64,16 @@ def batch_writer(
 ) -> Callable[[DataFrame, int], None]:
     """The function for `foreachBatch`, where `stream` is not enough: `df.writeStream.foreachBatch(batch_writer(…))`.
 
-    Spark can deliver a micro-batch again with the same number. The id that Spark keeps in the stream's checkpoint and
-    the number together are the batch id: a stream that goes on writes each batch once, and one that begins anew, with
-    another checkpoint, cannot be taken for it, though its numbers are the same. Empty batches are passed over.
+    Spark can deliver a micro-batch again with the same number. The id in the stream's checkpoint and the number
+    together are the batch id: a stream that is restarted writes each batch once, and a new stream with another
+    checkpoint has other batch ids, though its numbers are the same. Empty batches are skipped.
     """
 
     def write_batch(df: DataFrame, number: int) -> None:
         batch = f"{_query_id(df)}/{number}"
         if lake.writer.finished(table, batch):
             return
-        # One action: asking first whether there are rows would compute the batch twice.
+        # One action: a check for rows first would compute the batch twice.
         place = _staging(df.sparkSession, lake, table, staging)
         with _staged(df, lake, table, place, partition_by, layout, files_per_partition) as files:
             if files:
@@ -83,7 +83,7 @@ def batch_writer(
 
 
 def partitions_of(lake: Lake, table: str, partition_by: Sequence[str] | None) -> tuple[str, ...]:
-    """By what a table is partitioned, or will be. UsageError when it is by something else than asked for."""
+    """The partition columns of a table that exists or will. UsageError when the table has others than asked for."""
     if table not in lake.registry.tables.names():
         return tuple(partition_by or ())
     known = lake.registry.tables.get(table).partitions
@@ -91,7 +91,7 @@ def partitions_of(lake: Lake, table: str, partition_by: Sequence[str] | None) ->
         raise UsageError(
             f"table '{table}' is partitioned by {', '.join(known) or 'nothing'}, "
             f"not by {', '.join(partition_by) or 'nothing'}.",
-            hint="Leave partition_by out: the table knows.",
+            hint="Leave partition_by out: the table has its own.",
         )
     return known
 
@@ -106,7 +106,7 @@ def _staged(
     layout: Layout | None,
     files_per_partition: int | None,
 ) -> Iterator[list[StagedFile]]:
-    """The files of a batch in a place of their own, of which nothing stays unless it is being published."""
+    """The staged files of a batch; they are removed afterwards, unless a batch refers to them."""
     partitions = partitions_of(lake, table, partition_by)
     layout = layout or Layout()
     dictionary_off = dict.fromkeys((*layout.dictionary_off, *_looked_up(lake, table, df.columns)))
@@ -118,7 +118,7 @@ def _staged(
             files = finish(df.sparkSession, files, finisher)
         yield files
     finally:
-        with contextlib.suppress(StoreError):  # what stays is swept
+        with contextlib.suppress(StoreError):  # a sweep removes what stays
             if not lake.writer.is_pending(table, place):
                 remove_directory(place)
 
@@ -135,7 +135,7 @@ def _staging(spark: SparkSession, lake: Lake, table: str, chosen: str | None) ->
 
 
 def _mover(spark: SparkSession, lake: Lake, table: str, place: str) -> Mover | None:
-    """What lies in the bucket is copied by the bucket; uploads are for all machines there are."""
+    """Objects are copied inside the bucket; uploads run in tasks on all machines."""
     return mover(spark) if lake.writer.is_remote(table) and not is_url(place) and not _is_local(spark) else None
 
 
@@ -155,7 +155,7 @@ def _query_id(df: DataFrame) -> str:
     found = df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     if not found:
         raise UsageError(
-            "a batch_writer is called by a stream, and here is none.",
+            "a batch_writer must be called by a stream.",
             hint="Give it to foreachBatch, or write a single batch with spark.write(…, batch=…).",
         )
     return str(found)

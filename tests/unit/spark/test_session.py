@@ -68,7 +68,7 @@ def test_a_master_that_is_not_there_is_said_at_once() -> None:
         port = taken.getsockname()[1]
         code = f"from needlepoint.spark.session import session; session(master='spark://127.0.0.1:{port}')"
         answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    problem = f"needlepoint.errors.SparkError: no master of Spark answers at spark://127.0.0.1:{port}."
+    problem = f"needlepoint.errors.SparkError: no Spark master answers at spark://127.0.0.1:{port}."
     assert answer.stderr.splitlines()[-1].startswith(problem)
 
 

@@ -229,6 +229,6 @@ def test_columns_are_checked_before_anything_is_written(spark: SparkSession, tmp
 @pytest.mark.parametrize("name", ["_day", ".day"])
 def test_partitions_that_no_reader_would_see_are_refused(spark: SparkSession, tmp_path: Path, name: str) -> None:
     frame = spark.range(10).selectExpr("id", f"id % 2 AS `{name}`")
-    with pytest.raises(UsageError, match="begin so"):
+    with pytest.raises(UsageError, match="begin like this"):
         stage(frame, tmp_path / "batch", partition_by=[name])
     assert not (tmp_path / "batch").exists()
