@@ -14,7 +14,7 @@ index_bytes       NEEDLE_INDEX_BYTES       256 MiB   memory for open indexes of 
 payload_bytes     NEEDLE_PAYLOAD_BYTES     1 GiB     largest payload of one file's index that is read, unpacked
 unpacked_bytes    NEEDLE_UNPACKED_BYTES    16 GiB    disk for unpacked text indexes, under the lake's store
 range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads from a key index
-access            NEEDLE_ACCESS            auto      auto: what is faster; pages: by page where it can be; scan: never
+access            NEEDLE_ACCESS            auto      auto: the faster way; pages: by page where possible; scan: never
 costs             NEEDLE_COSTS                       file with costs measured here, as benchmarks/calibrate.py writes it
 history           NEEDLE_HISTORY           on        on: count what queries ask, without values, for advise; off
 trust_embedded    NEEDLE_TRUST_EMBEDDED    false     true: use indexes that other writers embedded in files
@@ -122,7 +122,7 @@ def _variable(name: str) -> str:
 
 
 def _as_bool(value: object) -> bool:
-    """ValueError for what is neither true nor false.
+    """ValueError when it is neither true nor false.
 
     >>> _as_bool("on"), _as_bool("False"), _as_bool(1)
     (True, False, True)

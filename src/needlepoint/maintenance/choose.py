@@ -163,8 +163,8 @@ def _bin(directory: str, bin: Sequence[File], found: Sequence[tuple[File, Form, 
 
 def layout_mark(order: RowOrder) -> tuple[bytes, bytes]:
     """The footer key of a rewritten file that records its order. All files of one rewrite have the same."""
-    told = {"columns": list(order.columns), "zorder": order.zorder, "rewrite": uuid.uuid4().hex}
-    return LAYOUT, json.dumps(told).encode()
+    mark = {"columns": list(order.columns), "zorder": order.zorder, "rewrite": uuid.uuid4().hex}
+    return LAYOUT, json.dumps(mark).encode()
 
 
 def _is_laid_out(forms: Sequence[Form], order: RowOrder) -> bool:
@@ -173,7 +173,7 @@ def _is_laid_out(forms: Sequence[Form], order: RowOrder) -> bool:
     if len(marks) != 1:
         return False
     try:
-        told: Mapping[str, object] = json.loads(marks.pop())
-        return (told["columns"], told["zorder"]) == (list(order.columns), order.zorder)
+        mark: Mapping[str, object] = json.loads(marks.pop())
+        return (mark["columns"], mark["zorder"]) == (list(order.columns), order.zorder)
     except (ValueError, KeyError, TypeError):
         return False

@@ -72,10 +72,10 @@ class DeltaLog:
                 raise self._unreadable(error) from None
             if logged is not None:
                 return logged, commit
-            # A file that the log names is not there: a newer version may have removed it meanwhile.
+            # A file that the log names is missing: a newer version may have removed it meanwhile.
             if self._open().version() == version:
                 raise StoreError(
-                    f"the log of {self._location} names files in version {version} that are not there.",
+                    f"the log of {self._location} names files in version {version} that are missing.",
                     hint="Was the table vacuumed by hand? FSCK REPAIR TABLE, or deltalake's `repair`, takes them out.",
                 )
 
@@ -93,7 +93,7 @@ class DeltaLog:
             raise self._unreadable(error) from None
 
     def _logged(self, table: Any) -> TableVersion | None:
-        """None when a file is not there."""
+        """None when a file is missing."""
         self._check_features(table)
         metadata = table.metadata()
         self._check_names(table, metadata.configuration)
@@ -112,7 +112,7 @@ class DeltaLog:
         try:
             found = plain_schema(pa.schema(table.schema().to_arrow()))
         except (DeltaError, ValueError, pa.ArrowException) as error:
-            raise self._unsupported(f"a column has a type that Arrow has not ({_first_line(error)})", "") from None
+            raise self._unsupported(f"a column has a type that Arrow lacks ({_first_line(error)})", "") from None
         for name in partitions:
             if pa.types.is_binary(found.field(name).type):
                 raise self._unsupported(f"it is partitioned by '{name}', which is binary", "")
@@ -155,7 +155,7 @@ class DeltaLog:
         """The log has URL-encoded paths; absolute ones belong to other tables."""
         path = unquote(logged)
         if path.startswith("/") or is_url(path) or ".." in path.split("/"):
-            raise self._unsupported(f"{path} lies outside of it, as after a shallow clone", "Make a deep clone.")
+            raise self._unsupported(f"{path} is outside of it, as after a shallow clone", "Make a deep clone.")
         if not path.endswith(".parquet"):
             raise self._unsupported(f"the name of {path} does not end in .parquet", "")
         return path

@@ -1,12 +1,12 @@
 """The metadata of an Iceberg table, read by pyiceberg: the only importer of it.
 
     metadata/v7.metadata.json                 a version of a table without a catalog: the highest number is current
-    metadata/00007-<uuid>.metadata.json       of one with a catalog, which alone knows the current one for sure
-    metadata/v7.gz.metadata.json              either, compressed
+    metadata/00007-<uuid>.metadata.json       a version of a table with a catalog, which knows the current one
+    metadata/v7.gz.metadata.json              either of them, compressed
     metadata/version-hint.text                names the current one
 
-Where a catalog has the last word, the highest number is taken, which is right but for a commit that failed half-way.
-That leaves two of one number, or a number that is older than others: then nothing is guessed.
+For a table with a catalog the highest number is taken, which is right unless a commit failed half-way. A failed commit
+leaves two files of one number, or a number that is older than others: such a table is refused.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class IcebergLog:
         return name, found[name]
 
     def _hinted(self, found: dict[str, Identity]) -> str:
-        """The name of the metadata file that the hint names, or nothing where it is a number: that may lag behind, but
-        must be one of those that are there."""
+        """The metadata file that the hint names, or "" where the hint is a number: it can be out of date, but a file of
+        that number must exist."""
         hint = self._hint() if _HINT in found else ""
         if hint and _named(hint, found) is None:
-            found |= self._listed()  # its commit can be younger than the listing
+            found |= self._listed()  # its commit can be newer than the listing
         if hint and _named(hint, found) is None:
             raise StoreError(
                 f"{_HINT} of the Iceberg table {self._location} names {hint}, and there is no metadata file of it, or "
@@ -134,21 +134,21 @@ class IcebergLog:
             logged = self._logged(name)
             if logged is not None:
                 return logged, (name, identity)
-            # A file that the metadata names is not there: a newer version may have removed it meanwhile.
+            # A file that the metadata names is missing: a newer version may have removed it meanwhile.
             newest = self._newest()
             if newest == (name, identity):
                 raise StoreError(
-                    f"the metadata of {self._location} names files in {name} that are not there.",
+                    f"the metadata of {self._location} names files in {name} that are missing.",
                     hint="Were snapshots expired, or files removed by hand?",
                 )
             name, identity = newest
 
     def _logged(self, name: str) -> TableVersion | None:
-        """None when a file is not there."""
+        """None when a file is missing."""
         table = self._open(name)
         metadata = table.metadata
         if _plain_path(metadata.location) != self._location and not self._is_same_place(metadata.location):
-            raise self._unsupported(f"its metadata says that it lies in {metadata.location}", "Use it there.")
+            raise self._unsupported(f"its metadata says that it is in {metadata.location}", "Use it there.")
         schema = metadata.schema()
         for number in schema.field_ids:
             if schema.find_field(number).initial_default is not None:
@@ -156,7 +156,7 @@ class IcebergLog:
         try:
             arrow = schema.as_arrow()
         except (TypeError, ValueError, NotImplementedError, pa.ArrowException):
-            raise self._unsupported("a column has a type that Arrow has not", "") from None
+            raise self._unsupported("a column has a type that Arrow lacks", "") from None
         paths = self._paths(table)
         held = {} if self._held is None else self._held.files
         files = identities(self._location, paths, held)
@@ -175,7 +175,7 @@ class IcebergLog:
         try:
             found = metadata.name_mapping()
         except ValueError:
-            raise self._unsupported("its schema.name-mapping.default is none", "") from None
+            raise self._unsupported("its schema.name-mapping.default is not a name mapping", "") from None
         return None if found is None else dict(_mapped(found))
 
     def _open(self, name: str) -> Any:
@@ -227,7 +227,7 @@ class IcebergLog:
         if not plain.startswith(f"{self._location}/") and not is_url(plain):
             plain = os.path.realpath(plain)
         if not plain.startswith(f"{self._location}/"):
-            raise self._unsupported(f"{path} lies outside of it", "")
+            raise self._unsupported(f"{path} is outside of it", "")
         if not plain.endswith(".parquet"):
             raise self._unsupported(f"the name of {path} does not end in .parquet", "")
         return plain[len(self._location) + 1 :]
@@ -290,10 +290,10 @@ def _mapped(fields: Iterable[Any], outer: str = "") -> Iterator[tuple[str, int]]
 
 
 def _had_other_names(metadata: Any) -> bool:
-    """Whether a file can have a column by another name than the table has now, as far as the metadata tells.
+    """Whether, by the metadata, a file can have a column under another name than the table.
 
-    Schemas that no snapshot refers to can be removed, while files are there that were written with them: then the
-    numbers of the schemas have a gap. Metadata of version 1 may never have listed them.
+    Schemas that no snapshot refers to can be removed while files with them remain: then the numbers of the schemas have
+    a gap. Metadata of version 1 may never have listed them.
     """
     numbers = sorted(schema.schema_id for schema in metadata.schemas)
     if metadata.format_version == 1 or numbers != list(range(len(numbers))):
