@@ -283,7 +283,9 @@ def test_an_upload_that_is_refused_is_done_again(lake: needlepoint.Lake, server:
         return 403 if asked.method == "PUT" and len(puts) >= nth else None
 
     server.before = refuse
-    with pytest.raises(needlepoint.StoreError, match=r"batch 'two' cannot be moved.*access is refused.*same batch"):
+    with pytest.raises(
+        needlepoint.StoreError, match=r"batch 'two' cannot be moved.*access is refused.*publish the batch again"
+    ):
         publish(lake, "two", 30)
     assert ids(lake) == list(range(30))
     server.before = None

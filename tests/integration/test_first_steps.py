@@ -120,7 +120,7 @@ def test_create_table_of_some_files_of_a_directory(data: Path, tmp_path: Path) -
     refused(needle("create-table", "item", f"{data}/part-[01].parquet", lake=root), *words)
     some = [str(data / f"part-{number}.parquet") for number in range(2)]
     refused(needle("create-table", "item", *some, lake=root), *words)
-    refused(needle("create-table", "item", f"{data}/nope*.parquet", lake=root), "no Parquet file like that")
+    refused(needle("create-table", "item", f"{data}/nope*.parquet", lake=root), "matches. Name the directory")
     refused(
         needle("create-table", "item", "s3://bucket/x/*.parquet", lake=root), "`needle create-table item s3://bucket/x`"
     )

@@ -43,7 +43,7 @@ def test_batches_are_staged_in_the_bucket_and_copied_there(tmp_path: Path) -> No
             assert rows == [{"id": n, "title": f"title {n}", "half": n % 2} for n in range(3000)]
             (status,) = lake.status().tables
             assert (status.indexed, status.unknown) == (status.files, 0)
-        assert "nothing is in" in said["elsewhere"]
+        assert "is empty" in said["elsewhere"]
         found = bucket.client.list_objects_v2(Bucket=bucket.name)["Contents"]
         left = {"/".join(each["Key"].split("/")[:4]) for each in found if "/_stage/" in each["Key"]}
         assert len(left) == 1  # of the batch that went elsewhere; a sweep removes it

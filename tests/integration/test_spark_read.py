@@ -276,7 +276,7 @@ def test_the_format_for_sql_users(lake: Lake, spark) -> None:
         spark.catalog.dropTempView("few")
     for options, problem in (
         ({"table": "product", "where": "nope = 1"}, "unknown column 'nope'"),
-        ({"where": "id = 1"}, "which table"),
+        ({"where": "id = 1"}, "the option table is missing"),
         ({"table": "product", "wehre": "id = 1"}, "unknown option 'wehre'"),
     ):
         with pytest.raises(Exception, match=problem):
