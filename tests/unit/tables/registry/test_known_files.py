@@ -136,10 +136,10 @@ def test_what_is_prepared_of_other_files_stays_and_answers_are_right(tmp_path: P
                 (tmp_path / "product/year=2020/p4.parquet").unlink()
                 write(products(900, 310), tmp_path / "product/year=2020/p2.parquet")
             writer.sync("product")
-            before = lake.engine._prepared["product"]
+            before = lake.engine._states["product"]
             with needlepoint.open(tmp_path) as fresh:
                 assert answers(lake) == answers(fresh)
-            now = lake.engine._prepared["product"]
+            now = lake.engine._states["product"]
             assert now is not before
             kept = {id(file) for file in before.snapshot.files} & {id(file) for file in now.snapshot.files}
             assert len(kept) >= 10
