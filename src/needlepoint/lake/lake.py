@@ -290,10 +290,11 @@ class Lake:
         *,
         removed: Sequence[File] = (),
         keep: float = 0.0,
+        mover: publishing.Mover | None = None,
     ) -> Batch:
         """Add files staged in a directory of `lake.writer.staging(table)` to a table, which the first batch creates.
         `BatchWriter.publish` explains the options."""
-        return self.writer.publish(table, staged, staging, batch, removed=removed, keep=keep)
+        return self.writer.publish(table, staged, staging, batch, removed=removed, keep=keep, mover=mover)
 
     def compact(
         self,

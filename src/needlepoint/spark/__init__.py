@@ -9,6 +9,16 @@ spark.read(session, lake, "product", where="product_id = 384209819", columns=["t
 spark.compact(session, lake, "product", sort_by=["product_id"])
 spark.lookup_join(orders, lake, "product", on="product_id", columns=["title"])
 spark.build(session, lake, "product")
+
+session, java, s3a   a Spark session, the Java that runs it, and its way to S3
+source, products     DataFrames to write: from files, and the data of the demo
+stage, write         a DataFrame becomes a batch of a table
+stream               micro-batches, each published once
+read, data_source    a table becomes a DataFrame, through the indexes
+lookup_join          a DataFrame joined with the rows of a table that it needs
+compact, pool        compaction and index builds in tasks of Spark
+tasks                picklable work and staged files in tasks
+types, errors        Arrow's types in Spark, and Spark's failures in one line
 """
 
 from __future__ import annotations
