@@ -13,15 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from needlepoint.indexer.indexer import Indexer
-from needlepoint.indexer.run import Progress
 from needlepoint.objects import remove_directory
-from needlepoint.query.engine import Engine
 from needlepoint.tables.model import Batch, File
-from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.staged_file import StagedFile
+
+if TYPE_CHECKING:  # Spark's tasks import this module, and need neither DataFusion nor RocksDB
+    from needlepoint.indexer.indexer import Indexer
+    from needlepoint.indexer.run import Progress
+    from needlepoint.query.engine import Engine
+    from needlepoint.tables.registry.registry import Registry
 
 SWAP_BYTES = 4 << 30
 
