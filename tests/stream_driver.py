@@ -49,7 +49,7 @@ def steps(lake: needlepoint.Lake) -> dict[str, tuple[Any, str, int, bool]]:
 def die_at(lake: needlepoint.Lake, owner: Any, name: str, call: int, after: bool) -> None:
     """In a batch that was never begun before: what the driver before this one left is caught up with first."""
     original: Callable[..., Any] = getattr(owner, name)
-    finished = lake.finished
+    finished = lake.writer.finished
     calls = 0
     fresh = False
 
@@ -68,7 +68,7 @@ def die_at(lake: needlepoint.Lake, owner: Any, name: str, call: int, after: bool
             os.killpg(0, signal.SIGKILL)
         return done
 
-    lake.finished = look  # type: ignore[method-assign]
+    lake.writer.finished = look  # type: ignore[method-assign]
     setattr(owner, name, dying)
 
 

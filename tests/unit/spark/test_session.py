@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def test_importing_the_modules_does_not_import_pyspark() -> None:
-    names = ("failures", "java", "products", "session", "source", "stage")
+    names = ("errors", "java", "products", "session", "source", "stage")
     code = "; ".join(f"import needlepoint.spark.{name}" for name in names)
     subprocess.run([sys.executable, "-c", f"{code}; import sys; assert 'pyspark' not in sys.modules"], check=True)
 
