@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from _pytest.nodeid import coerce_node_id
+from tests.cases import load_profile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def _keep_files_in_memory() -> None:
+    """Lakes sync what they write: on a disk, tests wait for that longer than they compute."""
+    memory = Path("/dev/shm")
+    if "TMPDIR" not in os.environ and memory.is_dir() and shutil.disk_usage(memory).free > 4 << 30:
+        os.environ["TMPDIR"] = str(memory)
+        tempfile.tempdir = None
+
+
+_keep_files_in_memory()
+load_profile()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,10 +68,13 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark session for all tests: starting it takes longer than most of them."""
     from needlepoint.spark.session import session
 
-    active = session("needlepoint tests", cores=2, memory="1g")
+    scratch = tmp_path_factory.mktemp("derby")
+    # Code that runs once or twice is not worth the second compiler, which would take more time than the tests.
+    java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={scratch}"
+    active = session("needlepoint tests", cores=2, memory="1g", config={"spark.driver.extraJavaOptions": java})
     yield active
     active.stop()

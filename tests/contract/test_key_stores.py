@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from needlepoint.stores import rocksdb
 from needlepoint.stores.base import IndexDamaged, KeyStore, name_in_range
@@ -173,7 +174,7 @@ def test_names_of_runs_outlive_compaction_and_are_no_entries(tmp_path: Path, mon
     assert len(again.find_range(key(0), key(2**64 - 1), 100)) == 16
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2**63)), min_size=1), min_size=1, max_size=4))
 def test_agrees_with_a_dictionary(make, tmp_path: Path, runs: list[list[tuple[int, int]]]) -> None:
     store = make()

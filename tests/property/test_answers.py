@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, SearchStrategy
+from tests.cases import cases
 from tests.property.generated import Column, TableSpec, tables
 from tests.property.predicates import predicates, values
 from tests.property.queries import queries, selections
@@ -32,6 +33,7 @@ def make_indexes(lake: World, data: DataObject) -> None:
             lake.create_index(column, kind, data.draw(st.booleans(), label="embed"), f"ix{number}_{kind}")
 
 
+@settings(max_examples=cases(1000, 8))
 @given(tables(), st.data())
 def test_selections(spec: TableSpec, data: DataObject) -> None:
     with world(spec, **data.draw(ACCESS)) as made:
@@ -40,6 +42,7 @@ def test_selections(spec: TableSpec, data: DataObject) -> None:
             made.check(data.draw(selections(spec), label="query"))
 
 
+@settings(max_examples=cases(1000, 8))
 @given(tables(), st.data())
 def test_queries(spec: TableSpec, data: DataObject) -> None:
     # A low limit makes the planner give up on ranges, which is a way of its own.
@@ -49,6 +52,7 @@ def test_queries(spec: TableSpec, data: DataObject) -> None:
             made.check(data.draw(queries(spec), label="query"))
 
 
+@settings(max_examples=cases(1000, 8))
 @given(tables(), st.data())
 def test_reads_in_parts(spec: TableSpec, data: DataObject) -> None:
     with world(spec, **data.draw(ACCESS)) as made, pytest.MonkeyPatch.context() as patch:
@@ -60,6 +64,7 @@ def test_reads_in_parts(spec: TableSpec, data: DataObject) -> None:
             made.check_read(data.draw(predicates(spec), label="where").lake, wanted)
 
 
+@settings(max_examples=cases(1000, 8))
 @given(tables(), st.data())
 def test_gets(spec: TableSpec, data: DataObject) -> None:
     with world(spec) as made:

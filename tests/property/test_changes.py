@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.strategies import DataObject
+from tests.cases import cases
 from tests.property.generated import Column, FileSpec, TableSpec, files, tables
 from tests.property.kinds import same
 from tests.property.predicates import values
@@ -233,3 +235,4 @@ def _damage_card(
 
 
 TestChanges = Changes.TestCase
+TestChanges.settings = settings(max_examples=cases(1000, 8), stateful_step_count=cases(25, 12))

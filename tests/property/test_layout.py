@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
+from tests.cases import cases
 from tests.property.generated import TableSpec, tables
 from tests.property.predicates import predicates
 from tests.property.queries import queries
@@ -23,6 +24,7 @@ def orders(made: World) -> st.SearchStrategy[dict[str, Any]]:
     return st.just({}) | columns.map(lambda some: {"sort_by": some}) | columns.map(lambda some: {"zorder": some})
 
 
+@settings(max_examples=cases(1000, 8))
 @given(tables(), st.data())
 def test_compaction(spec: TableSpec, data: DataObject) -> None:
     with world(spec) as made:
@@ -43,6 +45,7 @@ def test_compaction(spec: TableSpec, data: DataObject) -> None:
         made.check(data.draw(queries(spec), label="query"))
 
 
+@settings(max_examples=cases(1000, 8))
 @given(tables(), st.data())
 def test_deletion(spec: TableSpec, data: DataObject) -> None:
     with world(spec) as made:

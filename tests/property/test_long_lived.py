@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.cases import cases
 from tests.lakes import staged, write
 
 import needlepoint
 from needlepoint.tables import publishing
 
-STEPS = 30
+STEPS = cases(30, 12)
 INDEXES = [
     ("id", "key", False),
     ("id", "key", True),

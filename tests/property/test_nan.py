@@ -17,6 +17,7 @@ import pytest
 from datafusion import SessionContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 import needlepoint
 from needlepoint.lake import Lake
@@ -90,7 +91,7 @@ conditions = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(where=conditions)
 def test_several_comparisons(lake: Lake, plain: SessionContext, where: str) -> None:
     check(lake, plain, where)

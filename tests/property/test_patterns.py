@@ -6,6 +6,7 @@ import datafusion
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from needlepoint.indexes.text.words import folded_text
 from needlepoint.predicate import (
@@ -105,7 +106,7 @@ CONTEXT = datafusion.SessionContext()
 CONTEXT.register_listing_table("t", "/nonexistent/", schema=pa.schema([("s", pa.string())]))
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(like_patterns, texts, st.data())
 def test_pieces_of_like(pattern: str, found: list[str], data: st.DataObject) -> None:
     # A text made of the pattern matches more often than a random one.
@@ -115,7 +116,7 @@ def test_pieces_of_like(pattern: str, found: list[str], data: st.DataObject) -> 
     check("s ILIKE $p", pattern, found)
 
 
-@settings(max_examples=500)
+@settings(max_examples=cases(500))
 @given(regexes, texts, st.sampled_from(["", "i", "m", "s"]))
 def test_pieces_of_regular_expressions(pattern: str, found: list[str], flags: str) -> None:
     found = [*found, pattern, pattern.replace("\\", ""), "ab", "aab", "aabb", "bs", "ba s", "a.b", "a\nb", "kK-1"]
@@ -123,7 +124,7 @@ def test_pieces_of_regular_expressions(pattern: str, found: list[str], flags: st
     check(where, pattern, found)
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(st.text("ab*+?{}()[]|^$.\\iPx<>:=!0,1 -", max_size=12), texts)
 def test_pieces_of_anything_that_looks_like_a_regular_expression(pattern: str, found: list[str]) -> None:
     check("s ~ $p", pattern, [*found, pattern, "a", "b", "ab", "ba", "aab", "abb", "1a0b"])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
+from tests.cases import cases
 from tests.property.generated import TableSpec, spark_sessions, tables
 from tests.property.predicates import predicates
 from tests.property.queries import queries
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def test_files_of_spark(spark: SparkSession) -> None:
     spark_sessions.append(spark)
 
-    @settings(max_examples=settings().max_examples // 10)
+    @settings(max_examples=cases(100, 2))
     @given(tables(mixes=[("spark",), ("spark", "pyarrow")], most_files=3), st.data())
     def answers(spec: TableSpec, data: DataObject) -> None:
         with world(spec) as made:
@@ -41,7 +42,7 @@ def test_files_of_spark(spark: SparkSession) -> None:
 def test_reads_by_spark(spark: SparkSession) -> None:
     """Through the index and through Spark's own reader, over files of all writers and in all types."""
 
-    @settings(max_examples=settings().max_examples // 5)
+    @settings(max_examples=cases(200, 3))
     @given(tables(), st.data())
     def reads(spec: TableSpec, data: DataObject) -> None:
         with world(spec) as made:

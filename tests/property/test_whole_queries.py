@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.fuzz.whole_queries import Run, described, with_views
 from tests.property.trees import NOTHING, listed, node, smaller, word
 from tests.property.whole_judge import Judge
@@ -17,7 +18,7 @@ from tests.property.whole_shrinking import script, shrunk
 LAKES, QUERIES = 8, 60
 
 
-@pytest.mark.parametrize("number", range(LAKES))
+@pytest.mark.parametrize("number", range(cases(LAKES, 3)))
 def test_whole_queries(number: int) -> None:
     run = Run()
     run.lake(number, queries=QUERIES)

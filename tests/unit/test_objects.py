@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.objects import LOCAL_GAP, Identity, LocalFile, coalesce, identify, open_object
@@ -61,7 +62,7 @@ def test_read(path: str) -> None:
 RANGES = st.lists(st.tuples(st.integers(0, 49_000), st.integers(0, 1000)), max_size=12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(ranges=RANGES)
 def test_ranges_come_back_in_order(path: str, ranges: list[tuple[int, int]]) -> None:
     with LocalFile(path) as file:
@@ -99,7 +100,7 @@ def test_a_file_cut_short_while_open(tmp_path: Path) -> None:
             file.read(0, 10)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(ranges=RANGES, gap=st.integers(0, 5000))
 def test_coalesced_blocks_hold_every_range_and_lie_apart(ranges: list[tuple[int, int]], gap: int) -> None:
     blocks = coalesce(ranges, gap)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from needlepoint.indexer.build import COPIES_OF_AN_ENTRY
 from needlepoint.indexer.range_merge import choose_ranges, merge, write_plain
@@ -45,7 +46,7 @@ def merged(
 ENTRIES = st.tuples(st.one_of(st.integers(0, 5), st.integers(0, MOST)), st.integers(0, 40))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(runs=st.lists(st.lists(ENTRIES, max_size=60), max_size=6), most=st.integers(1, 50))
 @pytest.mark.parametrize("width", [8, 16])
 def test_every_entry_is_found_and_ranges_are_small(tmp_path: Path, width: int, runs, most: int) -> None:

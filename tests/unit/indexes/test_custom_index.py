@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
+from tests.cases import cases
 from tests.property.kinds import BY_NAME
 from tests.unit.indexes.asking import Held, built, edges, numbers, questions, source_of, true_rows
 
@@ -61,7 +62,7 @@ PLACES = st.sampled_from([48.85, 2.35, -90.0, 90.0, 180.0, -180.0, 0.0, -0.0, 1e
 DEGREES = st.none() | PLACES | st.floats(-180, 180)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=cases(60), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_row_that_matches_is_found(installed: IndexKind, data: DataObject) -> None:
     rows = data.draw(st.integers(0, 30))
@@ -99,7 +100,7 @@ def test_check(installed: IndexKind) -> None:
             installed.check("t", fields, options)
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=cases(100), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_damage(installed: IndexKind, data: DataObject) -> None:
     random = np.random.default_rng(data.draw(st.integers(0, 9)))

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from needlepoint.indexes.parquet_bloom import may_match, stored_values
 from needlepoint.objects import LocalFile
@@ -159,7 +160,7 @@ def test_a_value_that_is_not_there_is_ruled_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TABLE.column_names)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=cases(25))
 @given(data=st.data())
 def test_in_rules_out_no_group_that_has_one(
     tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject

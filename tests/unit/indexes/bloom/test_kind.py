@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
+from tests.cases import cases
 from tests.property.kinds import Kind
 from tests.unit.indexes.asking import (
     INDEXED,
@@ -148,7 +149,7 @@ def test_check() -> None:
             KIND.check("t", fields, options)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=cases(80))
 @given(kind=any_kind(), data=st.data())
 def test_damage_is_noticed_or_does_not_matter(kind: Kind, data: DataObject) -> None:
     values = data.draw(columns_of(kind, 20))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
+from tests.cases import cases
 from tests.property.kinds import BY_NAME, Kind
 from tests.unit.indexes.asking import (
     INDEXED,
@@ -42,7 +43,7 @@ KIND = DistinctKind()
 
 
 @pytest.mark.parametrize("kind", INDEXED, ids=repr)
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=cases(12))
 @given(data=st.data())
 def test_every_row_that_matches_is_found(kind: Kind, data: DataObject) -> None:
     rows = data.draw(st.integers(0, 40))
@@ -212,7 +213,7 @@ def test_check() -> None:
             KIND.check("t", fields, options)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=cases(100))
 @given(kind=any_kind(), data=st.data())
 def test_damage_is_noticed_or_does_not_matter(kind: Kind, data: DataObject) -> None:
     values = data.draw(columns_of(kind, 20))

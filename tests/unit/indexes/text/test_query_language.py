@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.unit.indexes.payloads import StoredBytes, text_source
 
 from needlepoint.errors import SqlError
@@ -201,7 +202,7 @@ some_queries = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(some_queries, some_texts)
 def test_evaluation_is_as_a_loop_over_words_says(query: Query, texts: list[str | None]) -> None:
     expected = [None if text is None else matches(query, taken_apart(text)) for text in texts]
@@ -212,7 +213,7 @@ def test_evaluation_is_as_a_loop_over_words_says(query: Query, texts: list[str |
     assert evaluate(query, chunked).to_pylist() == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(some_queries, some_texts, st.integers(0, 12))
 def test_scores_are_as_the_formula_says(query: Query, texts: list[str | None], cut: int) -> None:
     array, wanted = pa.array(texts, pa.string()), terms(query)
@@ -237,7 +238,7 @@ def opened(texts: list[str | None], place: Path) -> TextIndex:
     return TextIndex(StoredBytes(built.payload, place / "cache"))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(some_queries, some_texts, st.booleans())
 def test_an_index_never_finds_too_few(tmp_path: Path, query: Query, texts: list[str | None], odd: bool) -> None:
     texts = [*texts, "x" * 70_000 + " dairy"] if odd else texts  # a word that no index describes
@@ -266,7 +267,7 @@ def test_words_are_found_exactly_and_exclude(tmp_path: Path) -> None:
     assert found("dairy OR -cow") is None
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(some_texts, st.lists(letters, min_size=1, max_size=3))
 def test_statistics_of_an_index_are_those_of_the_texts(
     tmp_path: Path, texts: list[str | None], found: list[str]

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.unit.indexes.payloads import StoredBytes, text_source
 
 from needlepoint.errors import NotIndexable, UnknownName, UsageError
@@ -185,7 +186,9 @@ class Engines:
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=cases(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(texts=corpora(), random=st.randoms(use_true_random=False))
 def test_no_row_is_missed(tmp_path: Path, tokenizer: str, texts: list[str | None], random: random.Random) -> None:
@@ -222,7 +225,7 @@ def text_query(texts: Sequence[str | None], random: random.Random, depth: int = 
 
 @pytest.mark.parametrize("letters", ["the same", "others"])
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts=corpora(), random=st.randoms(use_true_random=False))
 def test_no_text_match_is_missed(
     tmp_path: Path, tokenizer: str, letters: str, texts: list[str | None], random: random.Random
@@ -241,7 +244,9 @@ def test_no_text_match_is_missed(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=cases(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(texts=corpora(), random=st.randoms(use_true_random=False))
 def test_the_index_has_the_words_of_words(tmp_path: Path, texts: list[str | None], random: random.Random) -> None:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from needlepoint.objects import LocalFile, identify
 from needlepoint.parquet.card import array_container
@@ -86,7 +87,7 @@ def test_cards_are_small(tmp_path: Path) -> None:
     assert len(card.to_bytes()) < 8000
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(st.data())
 def test_corrupt_cards_are_refused(lake: Lake, data: st.DataObject) -> None:
     good = build_card(lake("flat/row_groups")).to_bytes()
@@ -108,7 +109,7 @@ def test_a_valid_container_with_the_wrong_contents() -> None:
         FileCard.from_bytes(array_container.pack({}, [np.arange(3)] * 19, [b""] * 4))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(
     st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=9), max_size=4),
     st.lists(st.binary(max_size=20), max_size=4),

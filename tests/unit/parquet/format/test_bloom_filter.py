@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from needlepoint.objects import LocalFile
 from needlepoint.parquet.card.card import ABSENT, FileCard
@@ -149,7 +150,7 @@ def test_a_filter_that_cannot_be_asked_says_maybe(path: str, tmp_path: Path) -> 
             assert answers[1].all() or (decode_header(bad) and described.chunks.bloom_filter_length[1] == ABSENT)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=cases(200))
 @given(
     offset=st.integers(-(2**40), 2**40) | st.integers(0, 200_000),
     length=st.integers(-1, 2**40) | st.integers(-1, 40_000),

@@ -5,6 +5,7 @@ import contextlib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from needlepoint.parquet.format.levels import LevelsError, begins_record, bit_width, count_records
 from needlepoint.parquet.format.thrift import varint
@@ -36,7 +37,7 @@ def encode(runs: list[tuple[int, int] | list[list[int]]], highest: int) -> tuple
     return data, values
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(RUNS, st.integers(1, 5), st.integers(0, 7))
 def test_counts(runs: list[tuple[int, int] | list[list[int]]], highest: int, cut: int) -> None:
     data, values = encode(runs, highest)
@@ -46,7 +47,7 @@ def test_counts(runs: list[tuple[int, int] | list[list[int]]], highest: int, cut
     assert begins_record(data[:8], highest) == (values[0] == 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(st.binary(max_size=40), st.integers(1, 300), st.integers(0, 2**40))
 def test_any_bytes_end(data: bytes, highest: int, count: int) -> None:
     with contextlib.suppress(LevelsError):

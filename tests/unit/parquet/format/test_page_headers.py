@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.unit.parquet.reading import check_subsets
 
 from needlepoint.errors import NotParquet
@@ -188,7 +189,7 @@ def test_too_many_headers(walked: Walker, monkeypatch: pytest.MonkeyPatch) -> No
     assert walked(*[page(0)] * 40, page(5), rows=5) is not None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 2), st.integers(1, 50))
 def test_any_bytes_end(tmp_path_factory: pytest.TempPathFactory, data: bytes, repetition: int, rows: int) -> None:
     path = tmp_path_factory.getbasetemp() / "any-bytes"

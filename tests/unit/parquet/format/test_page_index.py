@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from needlepoint.objects import LocalFile
 from needlepoint.parquet.format import page_index, thrift
@@ -120,7 +121,7 @@ def quickly(data: bytes) -> list[list[int]] | str:
     return [found.offset.tolist(), found.compressed_page_size.tolist(), found.first_row_index.tolist()]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(LOCATIONS, st.booleans())
 def test_many_pages(locations: list[tuple[int, int, int]], more: bool) -> None:
     data = encoded_locations(locations, more)
@@ -128,7 +129,7 @@ def test_many_pages(locations: list[tuple[int, int, int]], more: bool) -> None:
     assert (page_index._regular_locations(data) is not None) == (len(locations) >= 16)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(LOCATIONS, st.booleans(), st.data())
 def test_many_pages_with_flipped_bytes(locations: list[tuple[int, int, int]], more: bool, draw: st.DataObject) -> None:
     data = bytearray(encoded_locations(locations, more))
@@ -138,7 +139,7 @@ def test_many_pages_with_flipped_bytes(locations: list[tuple[int, int, int]], mo
     assert quickly(bytes(data)) == slowly(bytes(data))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(st.integers(1, 120), st.sampled_from([0, 1, 8, 127, 128, None]), st.booleans(), st.randoms())
 def test_many_bounds(count: int, width: int | None, nulls: bool, random: object) -> None:
     def value() -> bytes:

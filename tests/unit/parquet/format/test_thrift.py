@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from needlepoint.parquet.format import thrift
 from needlepoint.parquet.format.thrift import Struct, ThriftError, Writer, parse
@@ -82,7 +83,7 @@ def read(found: Struct, tree: dict[int, Any]) -> None:
                 assert found.integers(field) == value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(TREES)
 def test_what_is_written_is_read(tree: dict[int, Any]) -> None:
     data = encode(tree)
@@ -91,14 +92,14 @@ def test_what_is_written_is_read(tree: dict[int, Any]) -> None:
     read(found, tree)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(st.binary(max_size=200))
 def test_garbage_is_an_error_at_most(data: bytes) -> None:
     with contextlib.suppress(ThriftError):
         parse(data)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(TREES, st.data())
 def test_cut_short_is_an_error(tree: dict[int, Any], data: st.DataObject) -> None:
     encoded = encode(tree)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.unit.parquet.reading import numbers, same
 
 from needlepoint.errors import FileChanged, NotParquet
@@ -210,7 +211,7 @@ def test_least_recently_used_goes_first() -> None:
 VALUES = st.lists(st.one_of(st.tuples(st.integers(0, 2**32 - 1), st.integers(1, 30)), st.integers(1, 4)), min_size=1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(VALUES, st.integers(0, 32), st.data())
 def test_picking_single_indices(runs: list[tuple[int, int] | int], width: int, draw: st.DataObject) -> None:
     mask = (1 << width) - 1
@@ -237,7 +238,7 @@ def test_picking_single_indices(runs: list[tuple[int, int] | int], width: int, d
             ranks(levels, [len(bits)])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(st.binary(max_size=60), st.lists(st.integers(0, 10_000), max_size=6, unique=True))
 def test_any_bytes_end(data: bytes, positions: list[int]) -> None:
     for read in (pick, ranks):

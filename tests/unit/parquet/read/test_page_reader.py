@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.unit.parquet.reading import card_of, check, check_subsets, numbers, whole
 
 from needlepoint.errors import FileChanged, NotParquet
@@ -28,7 +29,7 @@ def test_any_rows_of_any_columns(lake: Lake, name: str) -> None:
     path = lake(name)
     table = whole(path)
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=cases(50), deadline=None)
     @given(
         st.sets(st.integers(0, table.num_rows - 1), max_size=60),
         st.lists(st.sampled_from(table.column_names), unique=True, max_size=5),

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from needlepoint.errors import FileChanged, FileError, NameTaken, NotParquet, PayloadDamaged, UsageError
 from needlepoint.objects import Identity, identify, open_object, replacing
@@ -520,7 +521,7 @@ steps = st.lists(st.lists(payloads, max_size=3, unique_by=lambda p: (p.kind, p.c
 
 
 @given(steps=steps, page_index=st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 def test_any_sequence_keeps_data_and_footer(
     tmp_path_factory: pytest.TempPathFactory, steps: Sequence[list[Payload] | str], page_index: bool
 ) -> None:

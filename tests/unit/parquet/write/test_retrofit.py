@@ -16,6 +16,7 @@ import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.columns import ROWS, flat
 
 from needlepoint.errors import FileChanged, NeedlepointError, NotIndexable, NotParquet, UnknownName
@@ -393,7 +394,7 @@ letters = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\U
 
 
 @given(letters.map(str.encode) | st.binary(max_size=150) | st.integers(0, 90).map(lambda n: b"\xff" * n), st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 def test_cut_bounds_are_bounds(value: bytes, text: bool) -> None:
     low, high = shortened(value, text=text), raised(value, text=text)
     assert low <= value <= high

@@ -1,0 +1,35 @@
+"""How many cases a property tries: NEEDLE_TEST_PROFILE is `default` (few, the same ones every time) or `thorough`
+(many, random ones)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+PROFILE = os.environ.get("NEEDLE_TEST_PROFILE", "default")
+
+
+def cases(thorough: int, default: int | None = None) -> int:
+    """A fifth of the thorough number by default, and at least 8."""
+    if PROFILE == "thorough":
+        return thorough
+    return max(8, thorough // 5) if default is None else default
+
+
+def long(*values: object) -> list[Any]:
+    """Parameters that only `make test-all` tries."""
+    return [
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long) for value in values
+    ]
+
+
+def load_profile() -> None:
+    common = {"deadline": None, "print_blob": True, "suppress_health_check": list(HealthCheck)}
+    # CI does not shrink what it finds, which can take minutes: `thorough` does.
+    no_shrink = (Phase.explicit, Phase.reuse, Phase.generate)
+    settings.register_profile("default", max_examples=24, derandomize=True, phases=no_shrink, **common)
+    settings.register_profile("thorough", max_examples=1000, **common)
+    settings.load_profile(PROFILE)
