@@ -74,7 +74,8 @@ def die_at(lake: needlepoint.Lake, owner: Any, name: str, call: int, after: bool
 
 def main() -> None:
     root = Path(sys.argv[1])
-    session = needle_spark.session("stream", cores=2, memory="1g")
+    java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}  # it does not live long
+    session = needle_spark.session("stream", cores=2, memory="1g", config=java)
     with needlepoint.open(root / "lake") as lake:
         if len(sys.argv) > 2:
             die_at(lake, *steps(lake)[sys.argv[2]])

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from tests.buckets import aws_server
+from tests.cases import long
 from tests.lakes import product_lake, products, write
 
 import needlepoint
@@ -22,6 +23,7 @@ from needlepoint import spark as needle_spark
 from needlepoint.cli import main
 from needlepoint.indexer import plan, sorted_runs
 from needlepoint.indexer.build import FileTask
+from needlepoint.indexer.pools import LocalPool
 from needlepoint.lake import Lake
 from needlepoint.objects import Identity
 from needlepoint.spark.pool import SparkPool
@@ -78,28 +80,34 @@ def summary(lake: Lake) -> list[tuple[str, int, int]]:
     return [(index.name, index.files, index.entries) for index in table.indexes]
 
 
-def assert_like_a_local_build(lake: Lake, tmp_path: Path, *, embed: bool = False) -> None:
-    with make_lake(tmp_path / "local", embed=embed) as local:
-        (report,) = local.sync()
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """The same lake, built here."""
+    with make_lake(tmp_path_factory.mktemp("local") / "lake") as lake:
+        (report,) = lake.sync()
         assert report.failures == ()
-        assert summary(lake) == summary(local)
-        assert all(entries and files == FILES + 2 for _, files, entries in summary(lake))
-        for where in QUESTIONS:
-            query = f"SELECT * FROM product WHERE {where} ORDER BY product_id"
-            assert lake.sql(query).rows() == local.sql(query).rows(), where
+        yield lake
+
+
+def assert_like_a_local_build(lake: Lake, local: Lake) -> None:
+    assert summary(lake) == summary(local)
+    assert all(entries and files == FILES + 2 for _, files, entries in summary(lake))
+    for where in QUESTIONS:
+        query = f"SELECT * FROM product WHERE {where} ORDER BY product_id"
+        assert lake.sql(query).rows() == local.sql(query).rows(), where
     found = lake.sql("SELECT * FROM product WHERE product_id = 4711").report.tables[0]
     assert (found.rows.read, found.scanned_files) == (1, 0)
     assert lake.verify("product", samples=4).differences == ()
 
 
 @pytest.mark.parametrize("embed", [pytest.param(False, marks=pytest.mark.long), True])
-def test_all_kinds_as_a_local_build_makes_them(tmp_path: Path, spark, embed: bool) -> None:
+def test_all_kinds_as_a_local_build_makes_them(tmp_path: Path, spark, local: Lake, embed: bool) -> None:
     told: list[tuple[str, int, int]] = []
     with make_lake(tmp_path / "lake", embed=embed, progress=lambda *what: told.append(what)) as lake:
         told.clear()
         report = needle_spark.build(spark, lake, "product")
         assert (report.indexed, report.failures) == (FILES + 2, ())
-        assert_like_a_local_build(lake, tmp_path, embed=embed)
+        assert_like_a_local_build(lake, local)
         assert told[0] == ("indexing", 0, FILES + 2)
         assert ("indexing", 2, FILES + 2) in told
         assert ("indexing", FILES + 2, FILES + 2) in told
@@ -167,34 +175,34 @@ def kill_a_build(root: Path, on: str, what: str, enough: int) -> None:
     assert killed.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    ("on", "what", "enough", "embed"),
-    [
-        pytest.param("spark", "indexing", 3, False, marks=pytest.mark.long),
-        ("local", "indexing", 3, True),
-        pytest.param("local", "merging", 1, True, marks=pytest.mark.long),
-    ],
-)
-def test_a_killed_build_goes_on_where_it_was(
-    tmp_path: Path, spark, on: str, what: str, enough: int, embed: bool
-) -> None:
-    make_lake(tmp_path / "lake", embed=embed).close()
-    kill_a_build(tmp_path / "lake", on, what, enough)
+@pytest.mark.parametrize(("what", "enough"), [("indexing", 3), *long(("merging", 1))])
+def test_a_killed_build_goes_on_where_it_was(tmp_path: Path, local: Lake, what: str, enough: int) -> None:
+    make_lake(tmp_path / "lake", embed=True).close()
+    kill_a_build(tmp_path / "lake", "local", what, enough)
+    assert_it_goes_on(tmp_path / "lake", local, LocalPool(2), what, enough)
+
+
+@pytest.mark.long
+def test_a_killed_build_of_spark_goes_on_where_it_was(tmp_path: Path, spark, local: Lake) -> None:
+    make_lake(tmp_path / "lake").close()
+    kill_a_build(tmp_path / "lake", "spark", "indexing", 3)
+    assert_it_goes_on(tmp_path / "lake", local, SparkPool(spark), "indexing", 3)
+
+
+def assert_it_goes_on(root: Path, local: Lake, way: Any, what: str, enough: int) -> None:
     told: list[tuple[str, int, int]] = []
-    with needlepoint.open(
-        tmp_path / "lake", refresh=0, access="pages", progress=lambda *what: told.append(what)
-    ) as lake:
+    with needlepoint.open(root, refresh=0, access="pages", progress=lambda *what: told.append(what)) as lake:
         for where in QUESTIONS:  # the state in between is a sound one
             assert lake.sql(f"SELECT * FROM product WHERE {where}").rows() is not None
         assert lake.sql("SELECT upc FROM product WHERE product_id = 4711").rows() == [{"upc": "U000004711"}]
-        pool = Counting(SparkPool(spark))
+        pool = Counting(way)
         (report,) = lake.build("product", pool=pool)
         assert report.failures == ()
         # What was told to be done is not read again.
         assert len(pool.files) == (FILES + 2 - enough if what == "indexing" else 0)
         assert told[0] == ("indexing", FILES + 2 - len(pool.files), FILES + 2)
         assert pool.ranges > 0
-        assert_like_a_local_build(lake, tmp_path, embed=embed)
+        assert_like_a_local_build(lake, local)
         assert leftovers(lake) == []
 
 
@@ -217,13 +225,13 @@ def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
     assert report.failures == ()
 
 
-def test_what_was_sorted_of_files_that_changed_since_is_not_used(tmp_path: Path, spark) -> None:
+def test_what_was_sorted_of_files_that_changed_since_is_not_used(tmp_path: Path) -> None:
     make_lake(tmp_path / "lake").close()
     kill_a_build(tmp_path / "lake", "local", "indexing", FILES + 2)
     write(products(50_000, 300), tmp_path / "lake/product/year=2020/p0.parquet")
     (tmp_path / "lake/product/year=2021/p1.parquet").unlink()
     with needlepoint.open(tmp_path / "lake", refresh=0, access="pages") as lake:
-        pool = Counting(SparkPool(spark))
+        pool = Counting(LocalPool(2))
         (report,) = lake.build("product", pool=pool)
         assert (report.changed, report.removed, report.failures) == (1, 1, ())
         assert [Path(file.path).name for file in pool.files] == ["p0.parquet"]
@@ -233,7 +241,7 @@ def test_what_was_sorted_of_files_that_changed_since_is_not_used(tmp_path: Path,
 
 
 def test_files_travel_where_executors_do_not_reach_the_lake(
-    tmp_path: Path, spark, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spark, local: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a cluster that reads a bucket: tasks find nothing of the driver's disk but the table's files."""
     pool = sys.modules["needlepoint.spark.pool"]
@@ -251,7 +259,7 @@ def test_files_travel_where_executors_do_not_reach_the_lake(
         (report,) = lake.build("product", pool=Far(spark))
         assert (report.indexed, report.failures) == (FILES + 2, ())
         assert asked
-        assert_like_a_local_build(lake, tmp_path)
+        assert_like_a_local_build(lake, local)
         assert leftovers(lake) == []
 
 
@@ -297,7 +305,7 @@ def test_a_file_that_cannot_be_indexed_fails_alone(tmp_path: Path, spark) -> Non
         assert lake.sql("SELECT upc FROM product WHERE product_id = 4711").rows() == [{"upc": "U000004711"}]
 
 
-def test_one_index_of_several(tmp_path: Path, spark) -> None:
+def test_one_index_of_several(tmp_path: Path, spark, local: Lake) -> None:
     with make_lake(tmp_path / "lake") as lake:
         with pytest.raises(needlepoint.UnknownName, match="Did you mean 'titles'"):
             needle_spark.build(spark, lake, "product", "title")
@@ -306,7 +314,7 @@ def test_one_index_of_several(tmp_path: Path, spark) -> None:
         lake.build("product", "few")
         assert {name for name, files, _ in summary(lake) if files} == {"upc", "few"}
         needle_spark.build(spark, lake, "product")
-        assert_like_a_local_build(lake, tmp_path)
+        assert_like_a_local_build(lake, local)
 
 
 def test_tasks_have_several_files_and_there_are_some_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,14 +497,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.stop()
 
 
-def test_on_a_cluster_where_an_executor_dies(tmp_path: Path, cluster: Cluster) -> None:
+def test_on_a_cluster_where_an_executor_dies(tmp_path: Path, cluster: Cluster, local: Lake) -> None:
     with make_lake(tmp_path / "lake", embed=True) as lake:
         told = cluster.build(tmp_path / "lake", kill=1)
         assert told[0] == f"indexing 0 {FILES + 2}"
         assert told[-1].startswith("indexed ") and told[-1].endswith(" 0")
         before, after = cluster.executors()
         assert before >= 1 and after >= 2
-        assert_like_a_local_build(lake, tmp_path, embed=True)
+        assert_like_a_local_build(lake, local)
         assert leftovers(lake) == []
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.cases import cases
 from tests.damage_driver import CONDITIONS
 from tests.lakes import write
 
@@ -79,7 +80,10 @@ def wrong(lines: list[str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("only", "times"), [("unpacked/", 12), ("indexes/", 16), ("queue.db", 5), ("history.db", 5)])
+ROUNDS = {"unpacked/": cases(12, 4), "indexes/": cases(16, 6), "queue.db": cases(5, 2), "history.db": cases(5, 2)}
+
+
+@pytest.mark.parametrize(("only", "times"), ROUNDS.items())
 def test_changed_bytes_change_no_answer(lake_root: Path, only: str, times: int) -> None:
     lines = damage(lake_root, seed=1, times=times, only=only)
     assert len(lines) > times

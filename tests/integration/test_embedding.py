@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shutil
 from collections.abc import Callable
 from decimal import Decimal
 from io import BytesIO
@@ -63,7 +64,7 @@ def nested() -> pa.Table:
     )
 
 
-# What is written, and how; "spark" is written by Spark.
+# What is written, and how.
 FILES: dict[str, tuple[Callable[[], pa.Table], dict[str, Any]]] = {
     "version 1": (flat, {"data_page_version": "1.0", "use_dictionary": False, "compression": "snappy"}),
     "version 2": (flat, {"data_page_version": "2.0", "use_dictionary": False, "compression": "zstd"}),
@@ -74,7 +75,6 @@ FILES: dict[str, tuple[Callable[[], pa.Table], dict[str, Any]]] = {
     "nested": (nested, {}),
     "empty": (lambda: flat(0), {}),
     "no row groups": (lambda: flat(0), {}),
-    "spark": (flat, {}),
 }
 
 
@@ -106,38 +106,33 @@ def removed(plain: Path, path: Path, options: dict[str, Any]) -> None:
 WAYS = (finish, append, append_twice, removed)
 
 
-def by_pyarrow(path: Path, spark: SparkSession) -> list[Any]:
+def by_pyarrow(path: Path) -> list[Any]:
     return pq.ParquetFile(path).read().to_pylist()
 
 
-def by_datafusion(path: Path, spark: SparkSession) -> list[Any]:
+def by_datafusion(path: Path) -> list[Any]:
     context = SessionContext()
     context.register_parquet("file", str(path))
     return context.sql("SELECT * FROM file").to_arrow_table().to_pylist()
 
 
-def by_duckdb(path: Path, spark: SparkSession) -> list[Any]:
+def by_duckdb(path: Path) -> list[Any]:
     return duckdb.sql(f"SELECT * FROM read_parquet('{path}')").fetchall()
 
 
-def by_polars(path: Path, spark: SparkSession) -> list[Any]:
+def by_polars(path: Path) -> list[Any]:
     return polars.read_parquet(path).to_dicts()
 
 
-def by_fastparquet(path: Path, spark: SparkSession) -> list[Any]:
+def by_fastparquet(path: Path) -> list[Any]:
     return [*fastparquet.ParquetFile(str(path)).to_pandas().astype(object).fillna("null").itertuples(index=False)]
 
 
-def by_spark(path: Path, spark: SparkSession) -> list[Any]:
-    return spark.read.parquet(str(path)).collect()
-
-
-READERS = (by_pyarrow, by_datafusion, by_duckdb, by_polars, by_fastparquet, by_spark)
-Reading = Callable[[Path, "SparkSession"], list[Any]]
+READERS = (by_pyarrow, by_datafusion, by_duckdb, by_polars, by_fastparquet)
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Callable[[str], Path]:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The files before anything is embedded."""
     directory = tmp_path_factory.mktemp("plain")
 
@@ -145,11 +140,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Call
         path = directory / f"{kind}.parquet"
         if not path.exists():
             make, options = FILES[kind]
-            if kind == "spark":
-                place = directory / "by spark"
-                spark.createDataFrame(make().to_pandas()).coalesce(1).write.parquet(str(place))
-                next(place.glob("*.parquet")).rename(path)
-            elif kind == "no row groups":
+            if kind == "no row groups":
                 pq.ParquetWriter(path, make().schema).close()
             else:
                 pq.write_table(make(), path, **options)
@@ -158,19 +149,15 @@ def plain(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Call
     return written
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("kind", FILES)
 def test_everyone_reads_the_same(
     plain: Callable[[str], Path],
     tmp_path: Path,
-    spark: SparkSession,
     kind: str,
     way: Callable[[Path, Path, dict[str, Any]], None],
 ) -> None:
     before, path = plain(kind), tmp_path / "file.parquet"
-    if kind == "spark" and way is finish:
-        pytest.skip("Spark finishes its files itself")
     way(before, path, FILES[kind][1])
     expected = [] if way is removed else [payload.data for payload in PAYLOADS]
     with open_object(str(path)) as file:
@@ -179,9 +166,36 @@ def test_everyone_reads_the_same(
         assert sorted(read_payload(file, entry) for entry in found.entries) == sorted(expected)
     rows = FILES[kind][0]().num_rows
     for read in READERS:
-        was = read(before, spark)
+        was = read(before)
         assert len(was) == rows, read
-        assert read(path, spark) == was, read
+        assert read(path) == was, read
+
+
+@pytest.mark.spark
+def test_spark_reads_the_same(plain: Callable[[str], Path], tmp_path: Path, spark: SparkSession) -> None:
+    """All files of a kind in one job; those that Spark wrote are a kind, too."""
+    spark.createDataFrame(flat().to_pandas()).coalesce(1).write.parquet(str(tmp_path / "spark"))
+    (own,) = (tmp_path / "spark").glob("*.parquet")
+    for kind in [*FILES, "spark"]:
+        options = FILES[kind][1] if kind in FILES else {}
+        ways = [way for way in WAYS if kind != "spark" or way is not finish]  # Spark finishes its files itself
+        directory = tmp_path / "read" / kind
+        directory.mkdir(parents=True)
+        shutil.copyfile(own if kind == "spark" else plain(kind), directory / "before.parquet")
+        for way in ways:
+            way(directory / "before.parquet", directory / f"{way.__name__}.parquet", options)
+        expected = len(pq.read_table(directory / "before.parquet"))
+        read: dict[str, list[Any]] = {}
+        for file, *row in spark.read.parquet(str(directory)).selectExpr("_metadata.file_name", "*").collect():
+            read.setdefault(file, []).append(row)
+        if expected:
+            assert sorted(read) == sorted(["before.parquet", *(f"{way.__name__}.parquet" for way in ways)]), kind
+            assert len(read["before.parquet"]) == expected, kind
+            assert all(rows == read["before.parquet"] for rows in read.values()), kind
+        else:
+            assert read == {}, kind
+    for reader in READERS:
+        assert reader(directory / "append_twice.parquet") == reader(directory / "before.parquet"), reader
 
 
 @pytest.mark.spark

@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.cases import long
 from tests.integration.test_cli import ROWS, console_script, lake, needle, refused, run, write_items
 from tests.lakes import products, staged
 
@@ -217,7 +218,7 @@ def test_verify_says_once_what_one_index_lacks(lake: Path) -> None:
 # Files that are written
 
 
-@pytest.mark.parametrize("format", ["csv", "json", "arrow", "parquet"])
+@pytest.mark.parametrize("format", ["csv", *long("json", "arrow", "parquet")])
 def test_output_that_does_not_fit_leaves_nothing(lake: Path, tmp_path: Path, format: str) -> None:
     """A limit on the size of files stands for a full disk."""
     directory = tmp_path / "out"

@@ -54,6 +54,7 @@ def test_a_key_without_a_name_is_passed_over(server: Server, tmp_path: Path, key
         assert lake.sql(TOTAL).rows() == [{"names": 5, "ids": 16}]
 
 
+@pytest.mark.long
 def test_a_long_listing_goes_on_behind_keys_without_names(server: Server) -> None:
     bucket = server.bucket()
     good = {f"{number:05d}.parquet" for number in range(2300)}

@@ -81,17 +81,17 @@ def assert_same(frame: Any, lake: Lake, query: str) -> None:
     "where",
     [
         "id = 4711",
-        "id IN (17, 5000, 12345, 99999)",
+        pytest.param("id IN (17, 5000, 12345, 99999)", marks=pytest.mark.long),
         "id BETWEEN 4000 AND 7500",  # by page in tasks
         "id > 10000",  # by page, and the new file scanned
-        "title LIKE '%7 dairy' AND partner IS NULL",
+        pytest.param("title LIKE '%7 dairy' AND partner IS NULL", marks=pytest.mark.long),
         "title IS NULL AND partner = 'a/b c'",
         "price > 24",  # NaN is greater than all numbers
-        "price = 'NaN' OR id = 5",
+        pytest.param("price = 'NaN' OR id = 5", marks=pytest.mark.long),
         "at >= '2024-05-03T00:00:00Z' AND local < TIMESTAMP '2024-05-03 06:00:00'",
-        "day = DATE '2024-05-02' AND cost < 300.25",
+        pytest.param("day = DATE '2024-05-02' AND cost < 300.25", marks=pytest.mark.long),
         "partner = 'none such'",
-        "upper(title) = 'TITLE 5 DAIRY' -- a comment",
+        pytest.param("upper(title) = 'TITLE 5 DAIRY' -- a comment", marks=pytest.mark.long),
     ],
 )
 def test_the_rows_of_sql(lake: Lake, spark, where: str) -> None:

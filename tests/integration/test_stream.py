@@ -26,7 +26,7 @@ from needlepoint.tables import publishing
 pytestmark = pytest.mark.spark
 
 ROWS = 30  # of a file of the source, and so of a batch
-DEFAULT_STEPS = ("between moves", "after publish")
+DEFAULT_STEPS = ("between moves",)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from tests.unit.parquet.reading import card_of, check_subsets, whole
-from tests.unit.parquet.writers import NAMES, write
+from tests.unit.parquet.writers import ENCODINGS, FASTPARQUET, INT96, PYARROW, matrix, write
 
 from needlepoint.parquet.card import describe as describe_module
 from needlepoint.parquet.card.card import FileCard
@@ -51,7 +51,7 @@ def without_index(path: str, monkeypatch: pytest.MonkeyPatch) -> FileCard:
         return build_card(path)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", matrix())
 def test_same_rows_as_a_scan(name: str, written: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(name)
     card = build_card(path)
@@ -80,7 +80,7 @@ def _is_hidden(card: FileCard, chunk: int) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", matrix())
 def test_same_rows_with_caches(name: str, written: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every dictionary kept, whatever its size, and every value looked up; first on a miss, then on a hit."""
     monkeypatch.setattr(dictionaries, "SMALLEST_KEPT", 1)
@@ -105,7 +105,7 @@ def only_one(stats: list[ReadStats]) -> ReadStats:
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("pyarrow", "encodings", "int96", "fast"))])
+@pytest.mark.parametrize("name", matrix(PYARROW + ENCODINGS + INT96 + FASTPARQUET))
 def test_chunks_without_an_index_have_pages(name: str, written: Callable[[str], str]) -> None:
     card = build_card(written(name))
     counts = np.diff(card.page_starts)
@@ -135,7 +135,7 @@ def test_bounds_of_pages_without_an_index(written: Callable[[str], str], tmp_pat
     assert nulls is not None and nulls.null_pages.all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", matrix())
 def test_same_rows_after_indexes_were_added(name: str, written: Callable[[str], str], tmp_path: Path) -> None:
     """Pages are then found by the offset indexes that were added; embedded payloads come and go."""
     path = tmp_path / "file.parquet"
