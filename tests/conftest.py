@@ -37,18 +37,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two processes share the tests (`-n 2 --dist loadgroup`): one has all that need the Spark session, and begins with
-    them. Properties, which count what they made the engine do, stay together; other tests go file by file to whoever is
-    free. In one process the order is the same."""
-    items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
+    """Two processes share the tests (`-n 2 --dist loadgroup`): one begins with all that need the Spark session, the
+    other with the properties, which count what they made the engine do. Other tests go file by file to the process
+    that is free. In one process the order is the same."""
+    items.sort(key=lambda item: ("spark", "properties", _group(item)).index(_group(item)))
     for item in items:
-        file = item.nodeid.partition("::")[0]
-        group = "properties" if file.startswith("tests/property") else file
-        if "spark" in getattr(item, "fixturenames", ()):
-            group = "spark"
         if hasattr(item.config, "workerinput"):
             # pytest-xdist 3.8 appends the group to an attribute that pytest 9.2 does not read any more.
-            item._id = coerce_node_id(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
+            item._id = coerce_node_id(f"{item.nodeid}@{_group(item)}")  # type: ignore[attr-defined]
+
+
+def _group(item: pytest.Item) -> str:
+    if "spark" in getattr(item, "fixturenames", ()):
+        return "spark"
+    file = item.nodeid.partition("::")[0]
+    return "properties" if file.startswith("tests/property") else file
 
 
 @pytest.hookimpl(trylast=True)

@@ -497,6 +497,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.stop()
 
 
+@pytest.mark.long
 def test_on_a_cluster_where_an_executor_dies(tmp_path: Path, cluster: Cluster, local: Lake) -> None:
     with make_lake(tmp_path / "lake", embed=True) as lake:
         told = cluster.build(tmp_path / "lake", kill=1)

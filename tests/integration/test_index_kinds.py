@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.cases import long
 from tests.lakes import write
 
 import needlepoint
@@ -327,7 +328,9 @@ PATTERNS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("tokenizer", ["word", "trigram"])
+@pytest.mark.parametrize(
+    ("embed", "tokenizer"), [(False, "word"), (True, "trigram"), *long((True, "word"), (False, "trigram"))]
+)
 def test_text_search_is_exactly_sqls(tmp_path: Path, embed: bool, tokenizer: str) -> None:
     for number in range(3):
         titles = [TITLES[(row + number) % len(TITLES)] if row % 7 == 0 else f"filler {row}" for row in range(ROWS)]

@@ -33,7 +33,7 @@ from needlepoint.query.scan import held_files
 from needlepoint.query.scan.held_files import Holder, Tries
 from needlepoint.query.sql.predicate_extraction import everything
 
-FILES, ROWS, PARTITIONS = 40, 200, 20
+FILES, ROWS, PARTITIONS = 24, 200, 12
 TOTAL = FILES * ROWS
 
 

@@ -7,6 +7,7 @@ import decimal
 import math
 import uuid
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,12 @@ def ordinals(array: pa.ChunkedArray) -> list[Ordinal]:
     return [value for value in found if value is not None]
 
 
+@cache
+def ordinals_of(path: str, name: str) -> list[Ordinal]:
+    with pq.ParquetFile(path) as parquet:
+        return ordinals(parquet.read(columns=[name]).column(name))
+
+
 def test_a_value_that_is_there_is_never_ruled_out(writer: str, path: str) -> None:
     card = build_card(path)
     groups = range(card.num_row_groups)
@@ -168,9 +175,7 @@ def test_in_rules_out_no_group_that_has_one(
     path = tmp_path_factory.getbasetemp() / "in.parquet"
     if not path.exists():
         _by_pyarrow(str(path))
-    with pq.ParquetFile(path) as parquet:
-        table = parquet.read(columns=[name])
-    values = ordinals(table.column(name))
+    values = ordinals_of(str(path), name)
     positions = data.draw(st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=20))
     wanted = In(name, tuple(values[position] for position in positions))
     answers = ask(str(path), wanted)

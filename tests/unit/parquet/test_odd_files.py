@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.cases import long
 from tests.unit.parquet.conftest import flat_table, nested_table
 from tests.unit.parquet.reading import check_subsets, numbers, same
 
@@ -21,7 +22,7 @@ from needlepoint.parquet.read import page_reader
 from needlepoint.parquet.read.page_reader import read_rows
 
 
-@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize("index", [True, *long(False)])
 def test_ten_thousand_columns(tmp_path: Path, index: bool) -> None:
     path = str(tmp_path / "wide.parquet")
     table = pa.table({f"column {n}": np.arange(3) + n for n in range(10_000)})

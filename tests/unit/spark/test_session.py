@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cases import long
 
 from needlepoint.errors import SparkError
 from needlepoint.spark.errors import startup_reason
@@ -49,7 +50,7 @@ def test_settings(spark: SparkSession) -> None:
 
 FAILURES = [
     ({"memory": "1q"}, "Invalid maximum heap size: -Xmx1q"),
-    ({"master": "nowhere://"}, "Master must either be yarn or start with"),
+    *long(({"master": "nowhere://"}, "Master must either be yarn or start with")),
 ]
 
 
