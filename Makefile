@@ -28,7 +28,7 @@ demo: install  ## Spark writes a lake, it is indexed, and questions are asked wi
 test: install lint  ## Run all checks and tests (what CI runs), in two processes
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-test-all: install lint  ## The same with the long tests: thousands of property cases
+test-all: install lint  ## The same with the long tests: all combinations, thousands of property cases
 	NEEDLE_TEST_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist loadgroup -m "" --timeout 1800
 
 fuzz: install  ## Random whole queries, mutated files and killed writers with new seeds (MINUTES=10; SEED= repeats)
