@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -24,6 +26,21 @@ def long(*values: object) -> list[Any]:
     return [
         pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long) for value in values
     ]
+
+
+def covering(names: Sequence[str], separators: str = "/") -> list[str]:
+    """Few of the names that together have every value of each of their parts.
+
+    >>> covering(["flat/gzip", "flat/zstd", "nested/gzip", "nested/zstd"])
+    ['flat/gzip', 'nested/zstd']
+    """
+    parts = {name: set(enumerate(re.split(f"[{separators}]", name))) for name in names}
+    left = set().union(*parts.values())
+    chosen = []
+    while left:
+        chosen.append(max(names, key=lambda name: len(left & parts[name])))
+        left -= parts[chosen[-1]]
+    return chosen
 
 
 def load_profile() -> None:

@@ -15,7 +15,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.cases import long
+from tests.cases import covering, long
 from tests.unit.parquet.conftest import flat_table, nested_table
 
 # Types that Rust's writers lack, or turn into others.
@@ -38,11 +38,9 @@ FASTPARQUET = [f"fastparquet/{page}/{codec}/{times}" for page in (1, 2) for code
                for times in ("int64", "int96")]  # fmt: skip
 INT96 = ["int96/1.0", "int96/2.0"]
 NAMES = PYARROW + ENCODINGS + ARRO3 + DATAFUSION + POLARS + DUCKDB + FASTPARQUET + INT96
-# Every writer, encoding, version of pages and codec is among them; `make test-all` has all combinations.
-SHORT = {
-    *PYARROW[::5], *ENCODINGS[::2], *ARRO3[::5], *DATAFUSION[::4], *POLARS[::5], *DUCKDB[::5], *FASTPARQUET[::5],
-    *INT96[:1],
-}  # fmt: skip
+# Of each writer every kind, version of pages, encoding and codec; `make test-all` has all combinations.
+_MATRICES = (PYARROW, ENCODINGS, ARRO3, DATAFUSION, POLARS, DUCKDB, FASTPARQUET, INT96)
+SHORT = {name for names in _MATRICES for name in covering(names)}
 
 
 def matrix(names: Sequence[str] = NAMES) -> list[Any]:
