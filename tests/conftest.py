@@ -58,7 +58,8 @@ def _group(item: pytest.Item) -> str:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """DuckDB's module reports leaks of its own for pages when the interpreter ends, after the summary."""
     if hasattr(config, "workerinput"):  # whose end is awaited
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        # Not now: pytest puts the stderr back that it captured.
+        atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
     elif "duckdb" in sys.modules and hasattr(config, "exit_status"):
         atexit._run_exitfuncs()
         sys.stdout.flush()
