@@ -63,6 +63,17 @@ def test_a_file_of_nothing_else_is_removed(lake) -> None:
     assert len(files(lake)) == 3
 
 
+def test_row_groups_without_rows_in_files_without_the_column(tmp_path: Path) -> None:
+    write(pa.table({"id": [1, 2, 3], "x": [1, 2, 3]}), tmp_path / "t/a.parquet")
+    with pq.ParquetWriter(tmp_path / "t/b.parquet", pa.schema([("id", pa.int64())])) as writer:
+        writer.write_table(pa.table({"id": [4]}))
+        writer.write_table(pa.table({"id": pa.array([], pa.int64())}))
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        assert lake.delete("t", "x IS NULL OR x = 2").rows == 2
+        assert lake.sql("SELECT id FROM t ORDER BY id").to_arrow()["id"].to_pylist() == [1, 3]
+
+
 def test_where_a_condition_is_null_rows_stay(tmp_path: Path) -> None:
     write(pa.table({"id": [1, 2, 3, None], "f": [1.0, None, float("nan"), -0.0]}), tmp_path / "t/a.parquet")
     with needlepoint.open(tmp_path, refresh=0) as lake:

@@ -86,6 +86,8 @@ class _Condition:
 
     def holding(self, rows: pa.Table) -> Numbers:
         """The numbers of the rows, counted from 0, for which the condition is TRUE."""
+        if not rows.num_rows:
+            return np.empty(0, np.int64)
         for column in self.zeros.keys() & set(rows.column_names):
             zeros = _with_zeros(rows.column(column), self.zeros[column])
             rows = rows.set_column(rows.column_names.index(column), column, zeros)
