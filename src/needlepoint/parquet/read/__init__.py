@@ -3,6 +3,7 @@
 page_plan           which pages hold the wanted rows
 page_reader         fetch them and let pyarrow decode a small file made of them
 assembly            that small file
+arrow_reader        pyarrow's reader: the only user of its private API
 row_group_reader    whole row groups, where pages cannot be told apart
 dictionaries        dictionaries that are decoded once
 dictionary_indices  single entries of a dictionary-encoded page

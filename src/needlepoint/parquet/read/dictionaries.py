@@ -15,7 +15,6 @@ from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
-from pyarrow._parquet import ParquetReader
 
 from needlepoint.parquet.format import codecs
 from needlepoint.parquet.format.page_headers import (
@@ -27,6 +26,7 @@ from needlepoint.parquet.format.page_headers import (
     parse_header,
 )
 from needlepoint.parquet.format.thrift import Writer, varint
+from needlepoint.parquet.read.arrow_reader import open_reader
 from needlepoint.parquet.read.assembly import AssembledChunk, Frame, assemble
 from needlepoint.parquet.read.dictionary_indices import read_indices
 
@@ -73,9 +73,7 @@ def decode_dictionary(frame: Frame, head: bytes, page: bytes, optional: bool) ->
     if header.kind != DICTIONARY_PAGE or not count <= header.uncompressed_size <= codecs.LARGEST_PAGE:
         raise ValueError("not a dictionary page")
     chunk = AssembledChunk(head, count, page, [_counting_page(count, optional)])
-    reader = ParquetReader()
-    reader.open(pa.BufferReader(assemble(frame, [(count, [chunk])])), pre_buffer=False, arrow_extensions_enabled=True)
-    column = reader.read_column(0)
+    column = open_reader(pa.BufferReader(assemble(frame, [(count, [chunk])]))).read_column(0)
     if len(column) != count:
         raise ValueError(f"{len(column)} entries of a dictionary of {count}")
     return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)

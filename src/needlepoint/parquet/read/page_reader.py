@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from pyarrow._parquet import ParquetReader
 
 from needlepoint.errors import NotParquet
 from needlepoint.objects import (
@@ -26,6 +25,7 @@ from needlepoint.objects import (
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.format import int96
 from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.read.arrow_reader import ParquetReader, open_reader
 from needlepoint.parquet.read.assembly import AssembledChunk, Frame, assemble, count_values
 from needlepoint.parquet.read.caches import Caches
 from needlepoint.parquet.read.dictionaries import sift
@@ -344,12 +344,7 @@ def _taken(column: Column, positions: Int64Array) -> pa.ChunkedArray:
 
 
 def _open(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]]) -> ParquetReader:
-    reader = ParquetReader()
-    data = assemble(frame, row_groups)
-    reader.open(
-        pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True, coerce_int96_timestamp_unit=int96.UNIT
-    )
-    return reader
+    return open_reader(pa.BufferReader(assemble(frame, row_groups)), int96_unit=int96.UNIT)
 
 
 def _read_column(reader: ParquetReader, number: int, name: str, count: int, executor: Executor | None = None) -> Column:
