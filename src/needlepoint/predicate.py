@@ -20,16 +20,17 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Ordinal = int | float | bytes
 Answers = npt.NDArray[np.int8]
+Known = TypeVar("Known")
 
 
 class Match(enum.IntEnum):
@@ -275,7 +276,9 @@ class Or:
 
 
 Leaf = Compare | In | Between | IsNull | IsNotNull | StartsWith | Like | TextMatch
-Predicate = Unknown | Constant | Leaf | Not | And | Or
+Condition = Leaf | Not
+"""A leaf, or after `without_not` a NOT directly above one."""
+Predicate = Unknown | Constant | Condition | And | Or
 
 
 def without_not(predicate: Predicate) -> Predicate:
@@ -314,6 +317,56 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
             return
         case _:
             yield predicate
+
+
+def conjuncts(predicate: Predicate) -> Iterator[Predicate]:
+    """The parts of an AND and of the ANDs directly below it. Any other predicate is its own only part."""
+    if isinstance(predicate, And):
+        for child in predicate.children:
+            yield from conjuncts(child)
+    else:
+        yield predicate
+
+
+def fold(
+    predicate: Predicate,
+    ask: Callable[[Sequence[Condition]], Iterable[Known | None]],
+    *,
+    all_of: Callable[[Sequence[Known]], Known],
+    any_of: Callable[[Sequence[Known]], Known],
+    nothing: Callable[[], Known],
+) -> Known | None:
+    """What is known of a predicate, put together from what `ask` knows of its conditions. None is "not known": an AND
+    does without it, and an OR that has it is not known either.
+
+    `ask` gets all conditions of one AND at once, since `id > 3 AND id < 9` can be one question. `nothing` is what holds
+    for a predicate that is never TRUE.
+
+    >>> rows = {"a": {1, 2, 3}, "b": {3, 4}}
+    >>> def find(predicate):
+    ...     ask = lambda conditions: [rows.get(each.column) for each in conditions]
+    ...     both, either = (lambda found: set.intersection(*found)), (lambda found: set.union(*found))
+    ...     return fold(predicate, ask, all_of=both, any_of=either, nothing=set)
+    >>> find(And((IsNull("a"), IsNull("b"), IsNull("c")))), find(Or((IsNull("a"), IsNull("b"))))
+    ({3}, {1, 2, 3, 4})
+    >>> find(Or((IsNull("a"), IsNull("c")))), find(And((IsNull("a"), Constant(False))))
+    (None, set())
+    """
+
+    def of(part: Predicate) -> Known | None:
+        return fold(part, ask, all_of=all_of, any_of=any_of, nothing=nothing)
+
+    if isinstance(predicate, Constant):
+        return None if predicate.value else nothing()
+    if isinstance(predicate, Or):
+        alternatives = [of(child) for child in predicate.children]
+        known = [each for each in alternatives if each is not None]
+        return any_of(known) if known and len(known) == len(alternatives) else None
+    parts = list(conjuncts(predicate))
+    conditions = [part for part in parts if not isinstance(part, And | Or | Constant | Unknown)]
+    found = [*(ask(conditions) if conditions else ()), *(of(part) for part in parts if isinstance(part, Or | Constant))]
+    known = [each for each in found if each is not None]
+    return all_of(known) if known else None
 
 
 def match(predicate: Predicate, zones: Zones) -> Answers:
