@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from needlepoint.cli.messages import say
 from needlepoint.cli.options import choices, common_options, open_lake, start_spark
-from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from needlepoint.cli.demo_questions import Measured
+    from needlepoint.cli.demo.comparison import Measured
     from needlepoint.lake import Lake
 
 MARK = "demo.json"
@@ -97,7 +97,7 @@ def _options(mark: dict[str, Any]) -> str:
 
 
 def _build(lake: Lake, rows: int, batches: int, console: Console) -> None:
-    from needlepoint.cli.batches import published
+    from needlepoint.cli.batch_summary import published
     from needlepoint.cli.screen import count, size
 
     lake.sync()  # finishes what an interrupted run began
@@ -131,7 +131,7 @@ def _spark(lake: Lake) -> Any:
 
 def _write_batch(lake: Lake, session: Any, rows: int, number: int, batches: int, console: Console) -> None:
     from needlepoint import spark
-    from needlepoint.cli.batches import brought
+    from needlepoint.cli.batch_summary import brought
     from needlepoint.cli.screen import duration, working
     from needlepoint.spark.products import products
 
@@ -170,7 +170,7 @@ def _create_index(lake: Lake, console: Console) -> None:
 
 def _ask(lake: Lake, rows: int, console: Console) -> bool:
     """True if every answer is the same with and without the index."""
-    from needlepoint.cli.demo_questions import measure, plain_datafusion, questions
+    from needlepoint.cli.demo.comparison import measure, plain_datafusion, questions
     from needlepoint.cli.screen import working
 
     context = plain_datafusion(lake)
@@ -230,7 +230,7 @@ def _heading(console: Console, text: str) -> None:
 
 
 def _farewell(console: Console, directory: str, rows: int) -> None:
-    from needlepoint.cli.demo_questions import questions
+    from needlepoint.cli.demo.comparison import questions
 
     console.print()
     console.print("The files are plain Parquet. Go on with:")

@@ -6,9 +6,9 @@ import time
 
 import click
 
+from needlepoint.cli.indexes.sync import exit_with_failures
+from needlepoint.cli.messages import KEPT, if_interrupted, say
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.cli.say import KEPT, if_interrupted, say
-from needlepoint.cli.sync import exit_with_failures
 
 
 @click.command("rebuild", short_help="Build the indexes of a table again.")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.messages import one_line, say
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.cli.say import one_line, say
 
 if TYPE_CHECKING:
     from needlepoint.indexer.event_consumer import EventResult

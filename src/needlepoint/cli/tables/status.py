@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,9 +6,9 @@ import json
 
 import click
 
+from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.cli.query import QUERY
-from needlepoint.cli.say import say
+from needlepoint.cli.query.query_argument import QUERY
 
 
 @click.command("explain", short_help="Show what a query reads and what each index does.")

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import click
 
+from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options
-from needlepoint.cli.say import say
 
 
 @click.command("inspect", short_help="Show what is in a Parquet file, where, and what slows lookups down.")
@@ -29,8 +29,8 @@ def command(file: str, column: str | None, everything: bool, as_json: bool) -> N
       needle inspect product/part-00000.parquet --column product_id
       needle inspect product/part-00000.parquet --json
     """
-    from needlepoint.cli import inspect_screen
     from needlepoint.cli.screen import output
+    from needlepoint.cli.tables import inspect_display
     from needlepoint.parquet.inspect.anatomy import inspect, inspect_pages
 
     if column is not None:
@@ -38,10 +38,10 @@ def command(file: str, column: str | None, everything: bool, as_json: bool) -> N
         if as_json:
             say(json.dumps({"path": file, "column": column, "pages": [asdict(page) for page in pages]}, indent=2))
         else:
-            inspect_screen.show_pages(output(), file, column, pages, everything=everything)
+            inspect_display.show_pages(output(), file, column, pages, everything=everything)
         return
     anatomy = inspect(file)
     if as_json:
         say(json.dumps(anatomy.to_dict(), indent=2))
     else:
-        inspect_screen.show(output(), anatomy, everything=everything)
+        inspect_display.show(output(), anatomy, everything=everything)

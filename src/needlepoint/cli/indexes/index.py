@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.indexes.sync import exit_with_failures
+from needlepoint.cli.messages import KEPT, if_interrupted, say
 from needlepoint.cli.options import common_options, open_lake, start_spark
-from needlepoint.cli.say import KEPT, if_interrupted, say
-from needlepoint.cli.sync import exit_with_failures
 
 if TYPE_CHECKING:
     from needlepoint.indexer.indexer import SyncReport

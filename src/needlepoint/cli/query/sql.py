@@ -15,9 +15,9 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.cli.query import QUERY
-from needlepoint.cli.say import say
+from needlepoint.cli.query.query_argument import QUERY
 
 if TYPE_CHECKING:
     import pyarrow as pa

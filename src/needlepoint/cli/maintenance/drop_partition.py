@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from needlepoint.cli.compact import partition_values
-from needlepoint.cli.delete import carry_out, deletion_options
+from needlepoint.cli.maintenance.compact import partition_values
+from needlepoint.cli.maintenance.delete import carry_out, deletion_options
 from needlepoint.cli.options import open_lake
 
 

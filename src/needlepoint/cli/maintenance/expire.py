@@ -7,7 +7,7 @@ import re
 
 import click
 
-from needlepoint.cli.delete import carry_out, deletion_options
+from needlepoint.cli.maintenance.delete import carry_out, deletion_options
 from needlepoint.cli.options import open_lake
 
 _UNITS = {"h": datetime.timedelta(hours=1), "d": datetime.timedelta(days=1), "w": datetime.timedelta(weeks=1)}

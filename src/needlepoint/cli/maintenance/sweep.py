@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.cli.say import say
 
 
 @click.command("sweep", short_help="Remove what nothing refers to any more.")

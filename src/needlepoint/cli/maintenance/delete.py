@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from needlepoint.cli.asking import agreed
+from needlepoint.cli.confirm import agreed
+from needlepoint.cli.messages import say
 from needlepoint.cli.options import Command, common_options, open_lake
-from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from needlepoint.cli.indexes.sync import exit_with_failures
+from needlepoint.cli.messages import if_interrupted, say
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.cli.say import if_interrupted, say
-from needlepoint.cli.sync import exit_with_failures
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake

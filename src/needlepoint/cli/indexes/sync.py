@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.messages import KEPT, if_interrupted, one_line, say
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.cli.say import KEPT, if_interrupted, one_line, say
 
 if TYPE_CHECKING:
     from needlepoint.indexer.indexer import SyncReport

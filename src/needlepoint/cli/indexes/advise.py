@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from needlepoint.advisor.advice import Advice, Advised

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.messages import one_line, say
 from needlepoint.cli.options import common_options, open_lake, start_spark
-from needlepoint.cli.say import one_line, say
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
@@ -46,7 +46,7 @@ def command(
       needle ingest product feed/*.json --partition-by partner,year
       needle ingest product today.csv --schema "product_id BIGINT, upc STRING" --batch 2025-03-01
     """
-    from needlepoint.cli.batches import published
+    from needlepoint.cli.batch_summary import published
 
     with open_lake(create=True) as lake:
         if published(lake, table, batch):
@@ -68,7 +68,7 @@ def _write(
     files_per_partition: int | None,
 ) -> None:
     from needlepoint import spark
-    from needlepoint.cli.batches import brought
+    from needlepoint.cli.batch_summary import brought
     from needlepoint.cli.screen import duration, working
 
     session = start_spark("needle ingest")

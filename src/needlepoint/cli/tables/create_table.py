@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.cli.say import say
 
 
 @click.command("create-table", short_help="Make a table of a directory of Parquet files.")

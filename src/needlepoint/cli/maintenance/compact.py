@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake, start_spark
-from needlepoint.cli.say import say
 
 if TYPE_CHECKING:
     from needlepoint.maintenance.choose import Choice
@@ -114,7 +114,7 @@ def command(
 
 def _may_replace(table: str, choice: Choice) -> bool:
     """Whether the files that are to be replaced are our own, or the user agrees."""
-    from needlepoint.cli.asking import agreed
+    from needlepoint.cli.confirm import agreed
     from needlepoint.cli.screen import count
     from needlepoint.tables.publishing import is_named_here
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from needlepoint.cli.delete import carry_out, deletion_options
+from needlepoint.cli.maintenance.delete import carry_out, deletion_options
 from needlepoint.cli.options import open_lake
 
 
