@@ -7,7 +7,7 @@ import os
 from typing import Protocol
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """What can be read by range; an open object is one."""
 
     @property
@@ -17,7 +17,7 @@ class Source(Protocol):
 
 
 class Cursor(io.RawIOBase):
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ByteSource) -> None:
         self._source = source
         self._position = 0
 

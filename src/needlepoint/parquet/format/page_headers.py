@@ -119,7 +119,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Walked:
+class ChunkPages:
     """What the headers said: the pages, and their bounds when every header has some.
 
     `joined` when a page of these is several pages of the file.
@@ -130,7 +130,7 @@ class Walked:
     joined: bool = False
 
 
-def walk(file: OpenObject, chunks: Sequence[Chunk]) -> list[Walked | None]:
+def walk(file: OpenObject, chunks: Sequence[Chunk]) -> list[ChunkPages | None]:
     """The pages of each chunk; None for one whose headers do not tell, which must then be read whole.
 
     Rows 0 to 249 of a list column in pages of 1,000 values each: a record that goes on into the next page joins the
@@ -292,7 +292,7 @@ class _Walk:
         else:
             self._bounds.append((header.num_values, header.null_count, header.min_value, header.max_value))
 
-    def result(self) -> Walked | None:
+    def result(self) -> ChunkPages | None:
         chunk = self._chunk
         if self._failed or self.wanted or self._rows != chunk.num_rows:
             return None
@@ -300,7 +300,7 @@ class _Walk:
         pages = OffsetIndex(*arrays)
         if not is_plausible(pages, num_rows=chunk.num_rows, start=chunk.start, end=chunk.end):
             return None
-        return Walked(pages, self._column_index(), self._joined)
+        return ChunkPages(pages, self._column_index(), self._joined)
 
     def _column_index(self) -> ColumnIndex | None:
         if self._bounds is None:

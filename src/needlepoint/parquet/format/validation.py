@@ -173,7 +173,7 @@ def _check_pages(file: OpenObject, chunk: ColumnChunk) -> None:
         raise _wrong(file, f"column {name} claims {chunk.num_values:,} values, its pages have {values:,}")
 
 
-class _Remembered:
+class _Verdicts:
     """What was found, by path and identity: the error, or None where there is none."""
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class _Remembered:
                 self._found.popitem(last=False)
 
 
-_remembered = _Remembered()
+_remembered = _Verdicts()
 
 
 def ensure_sound(path: str, identity: Identity | None = None) -> None:

@@ -23,7 +23,7 @@ from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.card.describe import Description, describe
 from needlepoint.parquet.format.footer import ColumnChunk, FileMetadata, Leaf, read_footer
 from needlepoint.parquet.inspect import layout
-from needlepoint.parquet.inspect.advice import Advice, advise
+from needlepoint.parquet.inspect.advice import LayoutAdvice, advise
 from needlepoint.parquet.inspect.display import CODECS, ENCODINGS, TYPES, Readable, bound, leaf_types, name_of, names_of
 from needlepoint.parquet.inspect.layout import EmbeddedIndex, Segment
 from needlepoint.parquet.inspect.page_walk import DATA_PAGES, Page, pages_of_chunk
@@ -97,7 +97,7 @@ class Anatomy:
     indexes: tuple[EmbeddedIndex, ...]
     segments: tuple[Segment, ...]
     wasted: int
-    advice: tuple[Advice, ...]
+    advice: tuple[LayoutAdvice, ...]
 
     def bytes_by_kind(self) -> dict[str, int]:
         """The bytes of each kind of segment there is."""
@@ -192,7 +192,7 @@ def _opened(path: str) -> Iterator[tuple[OpenObject, FileMetadata, Description]]
 
 def _columns(file: OpenObject, metadata: FileMetadata, described: Description) -> Iterator[ColumnAnatomy]:
     types = _types(described)
-    pages = _Pages(file, metadata, described)
+    pages = _PageSizeReader(file, metadata, described)
     for number, (leaf, type) in enumerate(zip(described.card.leaves, types, strict=True)):
         chunks = [group.columns[number] for group in metadata.row_groups]
         yield _column(leaf, type, chunks, _dictionary_sizes(described, number), pages.sizes(number), file.size)
@@ -280,7 +280,7 @@ def _is_indexed(card: FileCard, chunk: ColumnChunk, leaf: int, group: int) -> bo
     return chunk.offset_index_offset is not None and (pages.stop - pages.start > 1 or counted <= 1)
 
 
-class _Pages:
+class _PageSizeReader:
     """Pages by offset index, or by their headers as long as not too many are to be read."""
 
     def __init__(self, file: OpenObject, metadata: FileMetadata, described: Description) -> None:
@@ -335,7 +335,7 @@ def _find(leaves: Sequence[Leaf], column: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Indexed:
+class _PageIndexEntry:
     """What the page index tells of a page."""
 
     first_row: int
@@ -345,20 +345,20 @@ class _Indexed:
     nulls: int | None = None
 
 
-def _indexed(described: Description, leaf: int, group: int) -> dict[int, _Indexed]:
+def _indexed(described: Description, leaf: int, group: int) -> dict[int, _PageIndexEntry]:
     """The pages of a chunk in its page index, by offset."""
     card = described.card
     pages = _card_pages(card, leaf, group)
     first_rows = card.pages.first_row[pages]
     row_counts = np.diff(first_rows, append=card.row_group_rows[group + 1])
     places = zip(card.pages.offset[pages].tolist(), first_rows.tolist(), row_counts.tolist(), strict=True)
-    found = [(offset, _Indexed(first, rows)) for offset, first, rows in places]
+    found = [(offset, _PageIndexEntry(first, rows)) for offset, first, rows in places]
     bounds = described.page_bounds[card.chunk_index(leaf, group)]
     if bounds is None:
         return dict(found)
     nulls = [None] * len(found) if bounds.null_counts is None else bounds.null_counts.tolist()
     return {
-        offset: _Indexed(page.first_row, page.rows, None if empty else low, None if empty else high, count)
+        offset: _PageIndexEntry(page.first_row, page.rows, None if empty else low, None if empty else high, count)
         for (offset, page), empty, low, high, count in zip(
             found, bounds.null_pages.tolist(), bounds.min_values, bounds.max_values, nulls, strict=True
         )

@@ -100,7 +100,7 @@ def _counting_page(count: int, optional: bool) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
+class DictionaryLookup:
     """The wanted rows of a chunk, in order: arrays that were looked up, and positions in the pages that are left.
 
     Of a chunk with a page of indices (rows 0 to 99) and a plain one (rows 100 to 199), the wanted rows 7 and 120 are
@@ -112,14 +112,14 @@ class Sifted:
     num_values: int  # in `pages`
 
 
-def sift(
+def look_up(
     blocks: Sequence[bytes],
     num_rows: int,
     codec: int,
     optional: bool,
     positions: Sequence[int],
     dictionary: Callable[[], pa.Array],
-) -> Sifted:
+) -> DictionaryLookup:
     """Look up what is dictionary-encoded; `dictionary` gives the decoded one, and is asked only if needed.
 
     `positions` ascend and count from the beginning of the first block; pages without any of them are left out.
@@ -149,7 +149,7 @@ def sift(
             cursor = end
     if row != num_rows or done < len(positions):
         raise ValueError(f"pages of {row} rows where {num_rows} were expected")
-    return Sifted(pieces, pages, left)
+    return DictionaryLookup(pieces, pages, left)
 
 
 def _take_entries(entries: pa.Array, indices: list[int | None]) -> pa.Array:

@@ -17,7 +17,7 @@ ENTRY = 1024  # bytes of memory, roughly, that a kept dictionary takes besides i
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class FileCache:
     """The caches, and the version of a file whose bytes they are asked for, of which so many rows are wanted."""
 
     caches: Caches

@@ -28,7 +28,7 @@ class PhysicalColumns:
         columns = leaves(metadata.schema)
         flat = {leaf.field for leaf in columns if not leaf.nested}
         first = [start for start, _ in top_level(metadata.schema)]
-        view = _Retold(file, metadata, {first[field] for field in flat})
+        view = _PhysicalView(file, metadata, {first[field] for field in flat})
         self._metadata = metadata
         self._reader = open_reader(pa.PythonFile(Cursor(view), mode="r"), extensions=False)
 
@@ -43,7 +43,7 @@ class PhysicalColumns:
         return table.column(0)
 
 
-class _Retold:
+class _PhysicalView:
     """The file with another footer. Only what `Cursor` asks for."""
 
     def __init__(self, file: OpenObject, metadata: FileMetadata, flat: set[int]) -> None:

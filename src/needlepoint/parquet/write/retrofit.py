@@ -40,7 +40,7 @@ from needlepoint.parquet.format.page_index import (
 from needlepoint.parquet.format.thrift import ThriftError
 from needlepoint.parquet.write import bloom_build, embed
 from needlepoint.parquet.write.embedded import INDEXES, embedded
-from needlepoint.parquet.write.page_bounds import BOOLEAN, DOUBLE, FLOAT, INT96, Order, column_index, order_of
+from needlepoint.parquet.write.page_bounds import BOOLEAN, DOUBLE, FLOAT, INT96, SortOrder, column_index, order_of
 from needlepoint.parquet.write.physical import PhysicalColumns
 
 # parquet.thrift, ColumnOrder: field 1 is the type's own order
@@ -74,7 +74,7 @@ def retrofit(
     """
     with open_to_replace(path, identity) as file:
         metadata = read_footer(file)
-        work = _Work(file, metadata)
+        work = _Retrofit(file, metadata)
         filtered = [work.filterable(name) for name in bloom]
         if page_index:
             work.find_pages()
@@ -94,7 +94,7 @@ def retrofit(
 
 
 @dataclass(frozen=True, slots=True)
-class _Added:
+class _ChunkIndexes:
     """What a chunk gets, encoded."""
 
     bloom_filter: bytes | None = None
@@ -102,7 +102,9 @@ class _Added:
     offset_index: bytes | None = None
 
 
-def _rewrite(file: OpenObject, metadata: FileMetadata, added: dict[tuple[int, int], _Added]) -> tuple[Identity, int]:
+def _rewrite(
+    file: OpenObject, metadata: FileMetadata, added: dict[tuple[int, int], _ChunkIndexes]
+) -> tuple[Identity, int]:
     entries = embedded(file, metadata).entries
     end, movable = embed.peel(file, metadata, entries)
     pieces: list[Piece] = [(0, end)]
@@ -127,13 +129,13 @@ def _rewrite(file: OpenObject, metadata: FileMetadata, added: dict[tuple[int, in
 
 
 @dataclass(slots=True)
-class _Work:
+class _Retrofit:
     """A file being retrofitted: chunks are named by row group and leaf."""
 
     file: OpenObject
     metadata: FileMetadata
     columns: tuple[Leaf, ...] = ()
-    added: dict[tuple[int, int], _Added] = field(default_factory=dict)
+    added: dict[tuple[int, int], _ChunkIndexes] = field(default_factory=dict)
     _pages: dict[tuple[int, int], OffsetIndex] = field(default_factory=dict)
     _skipped: dict[tuple[str, str], None] = field(default_factory=dict)
 
@@ -199,7 +201,7 @@ class _Work:
                 self._skip(name[1], "its pages are not where the footer says")
             else:
                 self._pages[name] = found.pages
-                self.added[name] = _Added(offset_index=encode_offset_index(found.pages))
+                self.added[name] = _ChunkIndexes(offset_index=encode_offset_index(found.pages))
 
     def _known_pages(self, name: tuple[int, int], chunk: ColumnChunk) -> OffsetIndex | None:
         offset, length = chunk.offset_index_offset or 0, chunk.offset_index_length or 0
@@ -227,12 +229,12 @@ class _Work:
             except (pa.ArrowException, OSError) as error:
                 self._skip(name[1], f"its values cannot be read: {error}")
                 continue
-            known = self.added.get(name, _Added())
+            known = self.added.get(name, _ChunkIndexes())
             if wants_bounds:
                 known = replace(known, column_index=self._column_index(name, values))
             if wants_filter:
                 known = replace(known, bloom_filter=bloom_build.build_filter(values))
-            if known != _Added():
+            if known != _ChunkIndexes():
                 self.added[name] = known
 
     def _reader(self) -> PhysicalColumns:
@@ -254,7 +256,7 @@ class _Work:
             return False
         return True
 
-    def _order(self, leaf: int) -> Order | None:
+    def _order(self, leaf: int) -> SortOrder | None:
         column, orders = self.columns[leaf], self.metadata.column_orders
         # The other order there is, of floats, differs only in where NaN and the zeros stand, and the bounds fit both.
         if leaf < len(orders) and orders[leaf][:1] != _TYPE_ORDER and column.physical_type not in (FLOAT, DOUBLE):

@@ -252,10 +252,10 @@ def test_pages_of_other_rows_than_the_card_says(path: str, table: pa.Table, cach
     blocks = list(caches.pages._entries.values())[-1][:1]
     (entries, _) = next(iter(caches.dictionaries._entries.values()))
     header = parse_header(blocks[0])
-    found = dictionaries.sift(blocks, header.num_values, 1, True, [1], lambda: entries)
+    found = dictionaries.look_up(blocks, header.num_values, 1, True, [1], lambda: entries)
     assert same(pa.table({"text": found.pieces[0]}), table.select(["text"]), numbers(1))
     for rows, positions in ((header.num_values + 1, [1]), (header.num_values, [header.num_values])):
         with pytest.raises(ValueError, match="were expected"):
-            dictionaries.sift(blocks, rows, 1, True, positions, lambda: entries)
+            dictionaries.look_up(blocks, rows, 1, True, positions, lambda: entries)
     with pytest.raises(ValueError, match="dictionary of 1"):
-        dictionaries.sift(blocks, header.num_values, 1, True, [header.num_values - 1], lambda: entries[:1])
+        dictionaries.look_up(blocks, header.num_values, 1, True, [header.num_values - 1], lambda: entries[:1])
