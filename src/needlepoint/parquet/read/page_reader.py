@@ -65,7 +65,7 @@ Read = tuple[pa.Table, ReadStats]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FileRows:
     """Rows of one file, by numbers that count from 0, ascend and do not repeat; `card` describes the file.
     `held` opens a version that stays, whatever lies at the path."""
 
@@ -86,12 +86,12 @@ def read_rows(
     KeyError when the file has no such column, FileChanged when the file is not the card's any more, NotParquet when
     its pages cannot be decoded.
     """
-    ((_, table, stats),) = read_files([Wanted(path, card, rows)], columns, None, caches)
+    ((_, table, stats),) = read_files([FileRows(path, card, rows)], columns, None, caches)
     return table, stats
 
 
 def read_files(
-    wanted: Sequence[Wanted], columns: Sequence[str], executor: Executor | None = None, caches: Caches | None = None
+    wanted: Sequence[FileRows], columns: Sequence[str], executor: Executor | None = None, caches: Caches | None = None
 ) -> list[tuple[list[int], pa.Table, ReadStats]]:
     """The wanted rows of many files. Pages of files with the same schema are decoded in one go.
 
@@ -127,7 +127,7 @@ Column = Callable[[], pa.ChunkedArray]
 class _PendingRead:
     """Files whose pages were fetched and are being decoded. `failed` is what went wrong until now."""
 
-    wanted: Sequence[Wanted]
+    wanted: Sequence[FileRows]
     columns: tuple[str, ...]
     caches: Caches | None
     stats: ReadStats
@@ -136,7 +136,7 @@ class _PendingRead:
 
     @classmethod
     def of(
-        cls, wanted: Sequence[Wanted], columns: tuple[str, ...], executor: Executor | None, caches: Caches | None
+        cls, wanted: Sequence[FileRows], columns: tuple[str, ...], executor: Executor | None, caches: Caches | None
     ) -> _PendingRead:
         if not columns or not any(len(each.rows) for each in wanted):
             return cls(wanted, columns, caches, NOTHING_READ, {})
@@ -177,7 +177,7 @@ def _total(stats: Sequence[ReadStats]) -> ReadStats:
     return replace(ReadStats(*map(sum, zip(*(each.counts for each in stats), strict=True))), reasons=reasons)
 
 
-def _read_whole(wanted: Wanted, columns: tuple[str, ...], plan: ColumnsPlan, cause: Exception) -> Read:
+def _read_whole(wanted: FileRows, columns: tuple[str, ...], plan: ColumnsPlan, cause: Exception) -> Read:
     """Pages by themselves were not understood: let pyarrow read the file as it is, at the price of whole row groups.
 
     NotParquet, with the first reason, when it cannot either.
@@ -204,7 +204,7 @@ class _FetchedPages:
     stats: ReadStats
 
 
-def _fetch(wanted: Wanted, columns: tuple[str, ...], caches: Caches | None) -> _FetchedPages:
+def _fetch(wanted: FileRows, columns: tuple[str, ...], caches: Caches | None) -> _FetchedPages:
     cache = None if caches is None else FileCache(caches, wanted.path, wanted.card.identity, len(wanted.rows))
     request = _Request(cache)
     parts = [request.add(file, wanted.rows) for file in prepare(wanted.card, columns).files]
