@@ -221,8 +221,8 @@ def _descriptions(files: Sequence[FileTask]) -> Iterator[tuple[FileTask, Callabl
         yield from zip(some, concurrently(_promised, some), strict=True)
 
 
-def _promised(file: FileTask) -> Callable[[], Description]:
-    future: Future[Description] = Future()
+def _promised(file: FileTask) -> Callable[[], FileDescription]:
+    future: Future[FileDescription] = Future()
     try:
         future.set_result(describe(file.path, file.identity))
     except (NeedlepointError, OSError) as error:
@@ -335,7 +335,7 @@ def describe_again(file: FileTask, identity: Identity, fingerprint: str, indexes
     return replace(_described(file.file_id, description), was=file.identity, places=places)
 
 
-def _described(file_id: int, description: Description) -> FileArtifact:
+def _described(file_id: int, description: FileDescription) -> FileArtifact:
     card, zones = description.card, zone_maps(description)
     units = {column: unit_of(plain(card.arrow_schema.field(column).type)) for column in zones}
     return FileArtifact(

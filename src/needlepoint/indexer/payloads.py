@@ -119,7 +119,7 @@ class FilePayloads:
 
     places: Mapping[int, Place]
     entries: Mapping[int, int]
-    description: Description
+    description: FileDescription
     refused: Mapping[int, str]
     own: frozenset[str] = frozenset()
 

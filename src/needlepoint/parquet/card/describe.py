@@ -50,7 +50,7 @@ _DICTIONARY_HEADER = 100  # bytes at most; as in parquet-cpp
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class FileDescription:
     """A card, for each of its chunks the bounds of its pages, None where the file gives none, the indexes that are
     embedded in the file, what tells its data from that of another, and its sample (see `OpenObject`)."""
 
@@ -69,7 +69,7 @@ def build_card(path: str, identity: Identity | None = None) -> FileCard:
     return describe(path, identity).card
 
 
-def describe(path: str, identity: Identity | None = None, *, opened: OpenObject | None = None) -> Description:
+def describe(path: str, identity: Identity | None = None, *, opened: OpenObject | None = None) -> FileDescription:
     """All there is to know of the file at `path`, or of one that is `opened`, without decoding values; errors as of
     `build_card`."""
     with opened or open_object(path, identity) as file:
@@ -86,7 +86,7 @@ def describe(path: str, identity: Identity | None = None, *, opened: OpenObject 
         sample = file.sample()
         file.check_unchanged(file.identity)
         found = _card(file, metadata, columns, chunks, ends, indexes)
-        return Description(found, tuple(bounds), embedded(file, metadata), fingerprint(metadata), sample)
+        return FileDescription(found, tuple(bounds), embedded(file, metadata), fingerprint(metadata), sample)
 
 
 def _ends(file: OpenObject, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[int]:

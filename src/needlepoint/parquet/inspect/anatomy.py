@@ -20,7 +20,7 @@ import pyarrow as pa
 from needlepoint.errors import FileChanged, FileError, UnknownName
 from needlepoint.objects import OpenObject, open_object
 from needlepoint.parquet.card.card import FileCard
-from needlepoint.parquet.card.describe import Description, describe
+from needlepoint.parquet.card.describe import FileDescription, describe
 from needlepoint.parquet.format.footer import ColumnChunk, FileMetadata, Leaf, read_footer
 from needlepoint.parquet.inspect import layout
 from needlepoint.parquet.inspect.advice import LayoutAdvice, advise
@@ -177,7 +177,7 @@ def inspect_pages(path: str, column: str) -> tuple[PageAnatomy, ...]:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[tuple[OpenObject, FileMetadata, Description]]:
+def _opened(path: str) -> Iterator[tuple[OpenObject, FileMetadata, FileDescription]]:
     """The open file, its footer and its description, all of one version of it."""
     try:
         with open_object(path) as file:
@@ -190,7 +190,7 @@ def _opened(path: str) -> Iterator[tuple[OpenObject, FileMetadata, Description]]
         raise FileError(path, reason, hint="Name one Parquet file.") from error
 
 
-def _columns(file: OpenObject, metadata: FileMetadata, described: Description) -> Iterator[ColumnAnatomy]:
+def _columns(file: OpenObject, metadata: FileMetadata, described: FileDescription) -> Iterator[ColumnAnatomy]:
     types = _types(described)
     pages = _PageSizeReader(file, metadata, described)
     for number, (leaf, type) in enumerate(zip(described.card.leaves, types, strict=True)):
@@ -233,7 +233,7 @@ def _column(
     )
 
 
-def _types(described: Description) -> list[pa.DataType | None]:
+def _types(described: FileDescription) -> list[pa.DataType | None]:
     """The Arrow type of each leaf column; None where Arrow has another tree than Parquet."""
     card = described.card
     found: list[pa.DataType | None] = []
@@ -244,7 +244,7 @@ def _types(described: Description) -> list[pa.DataType | None]:
     return found
 
 
-def _dictionary_sizes(described: Description, leaf: int) -> list[int]:
+def _dictionary_sizes(described: FileDescription, leaf: int) -> list[int]:
     groups = described.card.num_row_groups
     sizes: list[int] = described.card.chunks.dictionary_size[leaf * groups : (leaf + 1) * groups].tolist()
     return sizes
@@ -283,7 +283,7 @@ def _is_indexed(card: FileCard, chunk: ColumnChunk, leaf: int, group: int) -> bo
 class _PageSizeReader:
     """Pages by offset index, or by their headers as long as not too many are to be read."""
 
-    def __init__(self, file: OpenObject, metadata: FileMetadata, described: Description) -> None:
+    def __init__(self, file: OpenObject, metadata: FileMetadata, described: FileDescription) -> None:
         self._file, self._metadata, self._described = file, metadata, described
         self._headers_left = MOST_HEADERS
 
@@ -345,7 +345,7 @@ class _PageIndexEntry:
     nulls: int | None = None
 
 
-def _indexed(described: Description, leaf: int, group: int) -> dict[int, _PageIndexEntry]:
+def _indexed(described: FileDescription, leaf: int, group: int) -> dict[int, _PageIndexEntry]:
     """The pages of a chunk in its page index, by offset."""
     card = described.card
     pages = _card_pages(card, leaf, group)
@@ -366,7 +366,7 @@ def _indexed(described: Description, leaf: int, group: int) -> dict[int, _PageIn
 
 
 def _page_anatomies(
-    file: OpenObject, metadata: FileMetadata, described: Description, leaf: int, group: int, type: pa.DataType
+    file: OpenObject, metadata: FileMetadata, described: FileDescription, leaf: int, group: int, type: pa.DataType
 ) -> Iterator[PageAnatomy]:
     chunk = metadata.row_groups[group].columns[leaf]
     physical = name_of(TYPES, chunk.physical_type)

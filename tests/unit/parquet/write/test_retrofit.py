@@ -20,7 +20,7 @@ from tests.columns import ROWS, flat
 
 from needlepoint.errors import FileChanged, NeedlepointError, NotIndexable, NotParquet, UnknownName
 from needlepoint.objects import OpenObject, identify, open_object
-from needlepoint.parquet.card.describe import Description, describe
+from needlepoint.parquet.card.describe import FileDescription, describe
 from needlepoint.parquet.format import bloom_filter, page_headers, thrift
 from needlepoint.parquet.format.footer import FileMetadata, SchemaElement, read_footer
 from needlepoint.parquet.write.bloom_build import build_filter, hash_array
@@ -55,7 +55,7 @@ def footer(path: Path) -> FileMetadata:
         return read_footer(file)
 
 
-def bounds(description: Description, name: str) -> list[tuple[Any, ...]]:
+def bounds(description: FileDescription, name: str) -> list[tuple[Any, ...]]:
     """Nullness, least and greatest of each page, NULLs and order of each chunk."""
     card = description.card
     leaf = card.find(name).first_leaf
@@ -70,7 +70,7 @@ def bounds(description: Description, name: str) -> list[tuple[Any, ...]]:
     return found
 
 
-def pages(description: Description) -> dict[str, list[int]]:
+def pages(description: FileDescription) -> dict[str, list[int]]:
     card = description.card
     return {name: getattr(card.pages, name).tolist() for name in ("offset", "size", "first_row")}
 
