@@ -206,7 +206,7 @@ def embedded_places(description: Description, tasks: Sequence[IndexTask], truste
 def strip_index(index: Index) -> Callable[[str, Identity], Identity]:
     """What removes an embedded index from a file."""
 
-    def which(entry: Embedded) -> bool:
+    def which(entry: EmbeddedEntry) -> bool:
         return (entry.kind, entry.columns) == (index.kind, index.columns)
 
     def strip(path: str, identity: Identity) -> Identity:
@@ -244,5 +244,5 @@ def _built(file: FileSource, task: IndexTask, scratch: Path) -> IndexPayload:
             raise NotIndexable(f"a {task.kind} index fails: {type(error).__name__}: {error}.") from error
 
 
-def _place(entry: Embedded, pack: str = "") -> Place:
+def _place(entry: EmbeddedEntry, pack: str = "") -> Place:
     return Place(pack, entry.offset, entry.length, entry.codec, entry.size, entry.checksum, entry.version)

@@ -38,7 +38,7 @@ from needlepoint.parquet.format.page_index import (
 )
 from needlepoint.parquet.format.thrift import ThriftError
 from needlepoint.parquet.read import assembly
-from needlepoint.parquet.write.embedded import Listed, embedded, fingerprint
+from needlepoint.parquet.write.embedded import EmbeddedIndexes, embedded, fingerprint
 
 # Bounds longer than this (a document in a text column) are not worth keeping.
 LONGEST_BOUND = 4096
@@ -56,7 +56,7 @@ class FileDescription:
 
     card: FileCard
     page_bounds: tuple[ColumnIndex | None, ...]
-    embedded: Listed
+    embedded: EmbeddedIndexes
     fingerprint: str
     sample: str = ""
 

@@ -18,7 +18,7 @@ from needlepoint.parquet.format.bloom_filter import filter_sizes
 from needlepoint.parquet.format.footer import MAGIC, ColumnChunk, FileMetadata
 from needlepoint.parquet.format.thrift import ThriftError
 from needlepoint.parquet.write import value_list
-from needlepoint.parquet.write.embedded import Embedded, embedded, is_intact
+from needlepoint.parquet.write.embedded import EmbeddedEntry, embedded, is_intact
 
 KINDS = ("dictionary", "data", "column index", "offset index", "bloom filter", "embedded index", "footer")
 WASTE = ("padding", "dead footer", "metadata copy", "unknown")
@@ -71,7 +71,7 @@ def embedded_indexes(file: OpenObject, metadata: FileMetadata) -> tuple[Embedded
     return tuple(found)
 
 
-def _checked(file: OpenObject, entry: Embedded) -> EmbeddedIndex:
+def _checked(file: OpenObject, entry: EmbeddedEntry) -> EmbeddedIndex:
     problem = None if is_intact(file, entry) else "does not match its checksum"
     return EmbeddedIndex(
         entry.kind, entry.columns, entry.offset, entry.length, entry.size, entry.codec, entry.version, problem

@@ -44,7 +44,7 @@ _HINT = "Embed the index again; the data of the file is not concerned."
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class EmbeddedEntry:
     """One index in a file, as its footer tells of it."""
 
     kind: str
@@ -67,34 +67,34 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class EmbeddedIndexes:
     """The indexes that describe the file, and what else its footer says, with the reason why it is passed over."""
 
-    entries: tuple[Embedded, ...]
+    entries: tuple[EmbeddedEntry, ...]
     ignored: tuple[tuple[str, str], ...] = ()
 
-    def find(self, kind: str, *columns: str) -> Embedded | None:
+    def find(self, kind: str, *columns: str) -> EmbeddedEntry | None:
         """The index of that kind over these columns."""
         found = (entry for entry in self.entries if entry.kind == kind and entry.columns == columns)
         return next(found, None)
 
 
-def embedded(file: OpenObject, metadata: FileMetadata) -> Listed:
+def embedded(file: OpenObject, metadata: FileMetadata) -> EmbeddedIndexes:
     """The indexes in the file. Reads nothing but the footer it is given, and raises nothing, whatever that says."""
     values = [value or b"" for key, value in metadata.key_value if key == INDEXES]
     if not values:
-        return Listed(())
+        return EmbeddedIndexes(())
     # Where a file has the key twice, the later one is of who edited it last.
     ignored = [("needlepoint.indexes", "the footer has the key again")] * (len(values) - 1)
     try:
         listed = json.loads(values[-1])
     except (ValueError, RecursionError) as error:
-        return Listed((), (*ignored, ("needlepoint.indexes", f"not JSON: {str(error)[:100]}")))
+        return EmbeddedIndexes((), (*ignored, ("needlepoint.indexes", f"not JSON: {str(error)[:100]}")))
     if not isinstance(listed, list):
-        return Listed((), (*ignored, ("needlepoint.indexes", "not a list")))
+        return EmbeddedIndexes((), (*ignored, ("needlepoint.indexes", "not a list")))
     end = file.size - 8 - len(metadata.raw)
     expected = fingerprint(metadata)
-    entries: dict[tuple[str, tuple[str, ...]], Embedded] = {}
+    entries: dict[tuple[str, tuple[str, ...]], EmbeddedEntry] = {}
     for number, value in enumerate(listed):
         entry = _entry(value)
         if entry is None:
@@ -107,10 +107,10 @@ def embedded(file: OpenObject, metadata: FileMetadata) -> Listed:
             ignored.append((entry.name, "the footer names it twice"))
         else:
             entries[entry.kind, entry.columns] = entry
-    return Listed(tuple(entries.values()), tuple(ignored))
+    return EmbeddedIndexes(tuple(entries.values()), tuple(ignored))
 
 
-def _entry(value: object) -> Embedded | None:
+def _entry(value: object) -> EmbeddedEntry | None:
     """The entry, if it has all that one has; a later version may put more into it."""
     if not isinstance(value, dict):
         return None
@@ -121,7 +121,7 @@ def _entry(value: object) -> Embedded | None:
         return None
     if {*map(type, (*columns, *texts.values()))} != {str} or {*map(type, numbers.values())} != {int}:
         return None
-    entry = Embedded(columns=tuple(columns), options=options, **texts, **numbers)
+    entry = EmbeddedEntry(columns=tuple(columns), options=options, **texts, **numbers)
     possible = entry.offset >= len(MAGIC) and entry.length >= len(PAYLOAD_MAGIC) and 0 <= entry.size <= LARGEST
     return entry if possible and entry.version >= 0 else None
 
@@ -164,7 +164,7 @@ def _bounds(known: Statistics) -> tuple[bytes | None, ...]:
     return known.min_value, known.max_value, known.legacy_min, known.legacy_max
 
 
-def read_payload(file: OpenObject, entry: Embedded) -> bytes:
+def read_payload(file: OpenObject, entry: EmbeddedEntry) -> bytes:
     """What was embedded; PayloadDamaged when the file holds something else in its place."""
     if entry.size > most_unpacked(entry.length):
         problem = f"the embedded index {entry.name} claims {entry.size:,} bytes in {entry.length:,}"
@@ -186,7 +186,7 @@ def read_payload(file: OpenObject, entry: Embedded) -> bytes:
     return data
 
 
-def _unpacked(path: str, entry: Embedded, data: bytes) -> bytes:
+def _unpacked(path: str, entry: EmbeddedEntry, data: bytes) -> bytes:
     # Not `Codec.decompress`, which takes the memory for `size` before it looks at the bytes.
     parts: list[bytes] = []
     left = entry.size + 1  # one byte more than there may be tells whether there is more
@@ -218,7 +218,7 @@ def checksum(stored: bytes) -> str:
     return xxhash.xxh3_128_hexdigest(stored)
 
 
-def is_intact(file: OpenObject, entry: Embedded) -> bool:
+def is_intact(file: OpenObject, entry: EmbeddedEntry) -> bool:
     """Whether the stored bytes are those that were embedded; they are not all in memory at once."""
     found = xxhash.xxh3_128()
     for start in range(entry.offset, entry.offset + entry.length, _READ_AT_ONCE):
