@@ -10,7 +10,7 @@ from needlepoint.errors import NameTaken, NotIndexable, UnknownName, UsageError
 from needlepoint.maintenance import choose
 from needlepoint.maintenance.choose import Choice, Wish
 from needlepoint.objects import Identity
-from needlepoint.parquet.write.retrofit import Retrofitted, retrofit
+from needlepoint.parquet.write.retrofit import RetrofitReport, retrofit
 from needlepoint.tables.discovery import discover_schema, discover_table, read_schemas
 from needlepoint.tables.formats.table_formats import decide, is_of_others
 from needlepoint.tables.model import File, Table
@@ -79,7 +79,7 @@ def choose_files(lake: Lake, table: str, wish: Wish) -> Choice:
     return choose.choose(found, files, wish, largest_page)
 
 
-def retrofit_table(lake: Lake, table: str, page_index: bool, bloom: Sequence[str]) -> list[Retrofitted]:
+def retrofit_table(lake: Lake, table: str, page_index: bool, bloom: Sequence[str]) -> list[RetrofitReport]:
     refuse_of_others(lake, table, "Its own tools can write them: see docs/tables-of-others.md.")
     found = lake.registry.table(table)
     for column in bloom:
@@ -87,7 +87,7 @@ def retrofit_table(lake: Lake, table: str, page_index: bool, bloom: Sequence[str
         if column in found.partitions:
             raise NotIndexable(f"column '{column}' of table '{table}' is a partition column.")
     lake.sync(table)
-    done: list[Retrofitted] = []
+    done: list[RetrofitReport] = []
 
     def change(path: str, identity: Identity) -> Identity:
         done.append(_retrofit(path, page_index, bloom, identity))
@@ -97,7 +97,7 @@ def retrofit_table(lake: Lake, table: str, page_index: bool, bloom: Sequence[str
     return done
 
 
-def _retrofit(path: str, page_index: bool, bloom: Sequence[str], identity: Identity) -> Retrofitted:
+def _retrofit(path: str, page_index: bool, bloom: Sequence[str], identity: Identity) -> RetrofitReport:
     try:
         return retrofit(path, page_index, bloom, identity)
     except UnknownName as error:

@@ -36,7 +36,7 @@ from needlepoint.maintenance.choose import Choice, Wish
 from needlepoint.maintenance.delete import Deleted
 from needlepoint.objects import is_nameable, is_url
 from needlepoint.parquet.read.caches import ByteCache
-from needlepoint.parquet.write.retrofit import Retrofitted
+from needlepoint.parquet.write.retrofit import RetrofitReport
 from needlepoint.query.cache.index_cache import IndexCache
 from needlepoint.query.engine import Engine
 from needlepoint.query.get import get as get_rows
@@ -311,7 +311,7 @@ class Lake:
         self.index_stores.sweep()
         return reports
 
-    def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:
+    def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[RetrofitReport]:
         """Add the format's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
         and sync it. Files without one of the columns do without its filter."""
         return batch_writer.retrofit_table(self, table, page_index, bloom)

@@ -12,7 +12,7 @@ from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
-    from needlepoint.parquet.write.retrofit import Retrofitted
+    from needlepoint.parquet.write.retrofit import RetrofitReport
 
 
 @click.command("retrofit", short_help="Add page indexes and bloom filters to Parquet files that lack them.")
@@ -51,7 +51,7 @@ def _is_file(target: str) -> bool:
     return "/" in target or target.endswith(".parquet")
 
 
-def _show(target: str, done: Sequence[Retrofitted]) -> None:
+def _show(target: str, done: Sequence[RetrofitReport]) -> None:
     from needlepoint.cli.screen import count, size
     from needlepoint.printable import printable
 

@@ -48,7 +48,7 @@ _TYPE_ORDER = b"\x1c"
 
 
 @dataclass(frozen=True, slots=True)
-class Retrofitted:
+class RetrofitReport:
     """What was added to a file: numbers of column chunks, and columns that were passed over with the reason."""
 
     path: str
@@ -66,7 +66,7 @@ class Retrofitted:
 
 def retrofit(
     path: str, page_index: bool = True, bloom: Sequence[str] = (), identity: Identity | None = None
-) -> Retrofitted:
+) -> RetrofitReport:
     """Add page indexes, and bloom filters of some columns, to the row groups of a file that lack them.
 
     Done again it adds nothing. UnknownName for a column that is not there, NotIndexable for one that cannot have a
@@ -80,9 +80,9 @@ def retrofit(
             work.find_pages()
         work.index(filtered, page_index=page_index)
         if not work.added:
-            return Retrofitted(path, file.identity, skipped=work.skipped_columns())
+            return RetrofitReport(path, file.identity, skipped=work.skipped_columns())
         new, size = _rewrite(file, metadata, work.added)
-        return Retrofitted(
+        return RetrofitReport(
             path=path,
             identity=new,
             offset_indexes=sum(each.offset_index is not None for each in work.added.values()),
