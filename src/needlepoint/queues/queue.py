@@ -26,7 +26,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class DeadLetter:
     """A message that could not be handled, with the reason."""
 
     id: str
@@ -51,7 +51,7 @@ class Queue(Protocol):
     def set_aside(self, message: Message, reason: str) -> None: ...
     def release(self, message: Message) -> None: ...
     def waiting(self) -> int: ...
-    def aside(self) -> list[SetAside]: ...
+    def aside(self) -> list[DeadLetter]: ...
     def aside_count(self) -> int: ...
     def close(self) -> None: ...
 
@@ -117,9 +117,9 @@ class LocalQueue:
     def waiting(self) -> int:
         return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NULL")[0][0])
 
-    def aside(self) -> list[SetAside]:
+    def aside(self) -> list[DeadLetter]:
         query = "SELECT id, body, reason FROM messages WHERE reason IS NOT NULL ORDER BY id LIMIT ?"
-        return [SetAside(str(id), body, reason) for id, body, reason in self._database.read(query, MOST_SHOWN)]
+        return [DeadLetter(str(id), body, reason) for id, body, reason in self._database.read(query, MOST_SHOWN)]
 
     def aside_count(self) -> int:
         return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NOT NULL")[0][0])

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from needlepoint.errors import QueueError, UsageError
-from needlepoint.queues.queue import MOST_SHOWN, Message, SetAside
+from needlepoint.queues.queue import MOST_SHOWN, DeadLetter, Message
 from needlepoint.queues.sqs_address import parse_address
 from needlepoint.queues.sqs_errors import queue_error
 
@@ -90,7 +90,7 @@ class SqsQueue:
         url = self._aside_url()
         return 0 if url is None else self._count(url)
 
-    def aside(self) -> list[SetAside]:
+    def aside(self) -> list[DeadLetter]:
         url = self._aside_url()
         if url is None:
             return []
@@ -104,7 +104,7 @@ class SqsQueue:
         for some in _tens([each["ReceiptHandle"] for each in found.values()]):
             entries = [{"Id": str(n), "ReceiptHandle": each, "VisibilityTimeout": 0} for n, each in enumerate(some)]
             self._ask("change_message_visibility_batch", QueueUrl=url, Entries=entries)
-        return [SetAside(id, each["Body"], _reason(each)) for id, each in found.items()]
+        return [DeadLetter(id, each["Body"], _reason(each)) for id, each in found.items()]
 
     def close(self) -> None:
         if "_client" in self.__dict__:
