@@ -26,7 +26,7 @@ _BRIDGED_CHANGES = ("Object Created", "Object Deleted")
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectsChanged:
+class ObjectNotification:
     """Objects, as `s3://bucket/key`, that were created, replaced or removed."""
 
     objects: tuple[str, ...]
@@ -38,25 +38,25 @@ class ObjectsChanged:
         return f"{self.objects[0]} and {more:,} more" if more else self.objects[0]
 
 
-def parse(body: str) -> Event | ObjectsChanged:
+def parse(body: str) -> Event | ObjectNotification:
     """BadEvent when it is neither.
 
     >>> parse('{"table": "product", "batch": "b1"}')
     Event(table='product', batch='b1', added=(), removed=())
     >>> parse('{"source": "aws.s3", "detail-type": "Object Deleted",'
     ...       ' "detail": {"bucket": {"name": "lake"}, "object": {"key": "a.parquet"}}}')
-    ObjectsChanged(objects=('s3://lake/a.parquet',))
+    ObjectNotification(objects=('s3://lake/a.parquet',))
     """
     fields = json_object(body)
     if fields.get("Type") == "Notification" and isinstance(fields.get("Message"), str):
         fields = json_object(fields["Message"])
     if "Records" in fields:
-        return ObjectsChanged(tuple(dict.fromkeys(_recorded(fields["Records"]))))
+        return ObjectNotification(tuple(dict.fromkeys(_recorded(fields["Records"]))))
     if fields.get("source") == "aws.s3":
         changed = fields.get("detail-type") in _BRIDGED_CHANGES
-        return ObjectsChanged((_url(fields.get("detail")),) if changed else ())
+        return ObjectNotification((_url(fields.get("detail")),) if changed else ())
     if fields.get("Event") == "s3:TestEvent":
-        return ObjectsChanged(())
+        return ObjectNotification(())
     return Event.from_fields(fields)
 
 
