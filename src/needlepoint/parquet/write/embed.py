@@ -42,7 +42,16 @@ from needlepoint.parquet.write.embedded import (
     read_payload,
 )
 
-__all__ = ["EmbeddedEntry", "EmbeddedIndexes", "EmbeddingWriter", "Payload", "embed", "embedded", "read_payload", "remove"]
+__all__ = [
+    "EmbeddedEntry",
+    "EmbeddedIndexes",
+    "EmbeddingWriter",
+    "Payload",
+    "embed",
+    "embedded",
+    "read_payload",
+    "remove",
+]
 
 # Less than this is not worth packing, nor is what does not get smaller by it.
 _SMALL = 512
