@@ -32,7 +32,7 @@ _HINT = (
 )
 
 
-class Owned(Protocol):
+class ForkAware(Protocol):
     def abandon(self) -> None:
         """Called in a child of the process that it belongs to: leak what must not be closed, answer no more."""
 
@@ -54,7 +54,7 @@ def begin() -> None:
         _begun = True
 
 
-def own(what: Owned) -> None:
+def own(what: ForkAware) -> None:
     """A child abandons it."""
     _owned.add(what)
 
@@ -79,7 +79,7 @@ def leak(handle: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
 
 
-class Abandoned:
+class AbandonedHandle:
     """What stands in a child in the place of a part of a lake: every use is a UsageError."""
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -32,7 +32,7 @@ def if_interrupted(tell: Callable[[], str]) -> Iterator[None]:
         raise
 
 
-class Warnings(logging.Handler):
+class WarningHandler(logging.Handler):
     """What the library warns of, a line each on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -41,5 +41,5 @@ class Warnings(logging.Handler):
 
 def show_warnings() -> None:
     log = logging.getLogger("needlepoint")
-    if not any(isinstance(handler, Warnings) for handler in log.handlers):
-        log.addHandler(Warnings(logging.WARNING))
+    if not any(isinstance(handler, WarningHandler) for handler in log.handlers):
+        log.addHandler(WarningHandler(logging.WARNING))

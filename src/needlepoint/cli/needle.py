@@ -22,7 +22,7 @@ import click
 
 from needlepoint import NeedlepointError, __version__
 from needlepoint.cli.messages import one_line, say, show_warnings
-from needlepoint.cli.options import Choices, choose_debug, choose_lake, choose_store
+from needlepoint.cli.options import GlobalOptions, choose_debug, choose_lake, choose_store
 
 COMMANDS = {
     "demo": "demo",
@@ -93,7 +93,7 @@ class Needle(click.Group):
             _forget_output()
             ctx.exit(PIPE_CLOSED)
         except Exception as error:
-            _show(error, ctx.ensure_object(Choices).debug)
+            _show(error, ctx.ensure_object(GlobalOptions).debug)
             ctx.exit(1)
 
 

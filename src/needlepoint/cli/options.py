@@ -23,7 +23,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)
-class Choices:
+class GlobalOptions:
     """`asked` is the lake named on the command line, if one is: before the command or after it."""
 
     lake: str = "lake"
@@ -35,20 +35,20 @@ class Choices:
 def choose_lake(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value is None:
         return
-    choices = context.ensure_object(Choices)
-    choices.lake = value
+    options = context.ensure_object(GlobalOptions)
+    options.lake = value
     if parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
-        choices.asked = value
+        options.asked = value
 
 
 def choose_store(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value is not None:
-        context.ensure_object(Choices).store = value
+        context.ensure_object(GlobalOptions).store = value
 
 
 def choose_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
-        context.ensure_object(Choices).debug = True
+        context.ensure_object(GlobalOptions).debug = True
 
 
 def common_options(command: Command) -> Command:
@@ -73,8 +73,8 @@ def common_options(command: Command) -> Command:
     return lake(store(debug(command)))
 
 
-def choices() -> Choices:
-    return click.get_current_context().ensure_object(Choices)
+def global_options() -> GlobalOptions:
+    return click.get_current_context().ensure_object(GlobalOptions)
 
 
 @contextmanager
@@ -84,11 +84,11 @@ def open_lake(*, create: bool = False, directory: str | None = None) -> Iterator
 
     warn_of_limits()
     import needlepoint
-    from needlepoint.cli.screen import Bars
+    from needlepoint.cli.screen import ProgressBar
 
-    chosen = choices()
+    chosen = global_options()
     place = directory or chosen.lake
-    with Bars() as bars, needlepoint.open(place, create=create, store=chosen.store, progress=bars) as lake:
+    with ProgressBar() as bars, needlepoint.open(place, create=create, store=chosen.store, progress=bars) as lake:
         yield lake
 
 
@@ -97,7 +97,7 @@ def start_spark(name: str, **settings: Any) -> SparkSession:
     from needlepoint import spark
     from needlepoint.cli.screen import working
 
-    if not choices().debug:  # py4j logs every call that is interrupted
+    if not global_options().debug:  # py4j logs every call that is interrupted
         logging.getLogger().addHandler(logging.NullHandler())
     # In a thread PySpark installs no handler of interrupts: its own calls the JVM in the middle of another call.
     with working("Spark starts"), _interrupted_later(), ThreadPoolExecutor(1) as thread:

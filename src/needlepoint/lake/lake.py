@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from needlepoint import forks
-from needlepoint.advisor.advice import Advised
+from needlepoint.advisor.advice import TableAdvice
 from needlepoint.advisor.history import History
 from needlepoint.errors import NotIndexable, SqlError, StoreError, UnknownName, UsageError
 from needlepoint.indexer.event_consumer import EventResult, follow
@@ -487,7 +487,7 @@ class Lake:
         need the files and nothing else of the lake."""
         return plan_read(self.engine, table, where, columns)
 
-    def advise(self, table: str) -> Advised:
+    def advise(self, table: str) -> TableAdvice:
         """Which index, order or compaction would make the queries that were asked of a table faster, and by how much.
         Reads cards, bounds, some rows of the columns that were asked, and the history of queries."""
         return advise_table(self, table)

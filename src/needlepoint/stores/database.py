@@ -54,7 +54,7 @@ class Database:
     def abandon(self) -> None:
         """In a child of the process that opened it: see forks.py. A thread that is not here may have the lock."""
         forks.leak(self._connection)
-        self._connection = cast(sqlite3.Connection, forks.Abandoned())
+        self._connection = cast(sqlite3.Connection, forks.AbandonedHandle())
         self._lock = threading.RLock()
 
     def _use_write_ahead_log(self) -> None:

@@ -27,7 +27,7 @@ _IDS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DemoQuery:
     """`shown` is the SQL as it is printed: a thousand ids fill a screen."""
 
     title: str
@@ -36,10 +36,10 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """An answer, what was read for it, and the median time of either way."""
 
-    question: Question
+    question: DemoQuery
     answer: pa.Table
     reports: list[TableReport]
     indexed: float
@@ -51,7 +51,7 @@ class Measured:
         return self.scanned / self.indexed
 
 
-def questions(rows: int) -> list[Question]:
+def demo_queries(rows: int) -> list[DemoQuery]:
     one = product_id_of(min(4242, rows - 1))
     none = product_id_of(rows + 4242)
     many = [product_id_of(row) for row in sorted({number * rows // _IDS for number in range(_IDS)})]
@@ -65,10 +65,10 @@ def questions(rows: int) -> list[Question]:
         "WHERE product_id IN ({}) GROUP BY country"
     )
     return [
-        Question("one product", f"{columns} {one}", f"{columns} {one}"),
-        Question(f"{len(many):,} products", several.format(listed), several.format(brief)),
-        Question("a product that does not exist", f"{columns} {none}", f"{columns} {none}"),
-        Question(f"{len(many):,} products, joined and counted", joined.format(listed), joined.format(brief)),
+        DemoQuery("one product", f"{columns} {one}", f"{columns} {one}"),
+        DemoQuery(f"{len(many):,} products", several.format(listed), several.format(brief)),
+        DemoQuery("a product that does not exist", f"{columns} {none}", f"{columns} {none}"),
+        DemoQuery(f"{len(many):,} products, joined and counted", joined.format(listed), joined.format(brief)),
     ]
 
 
@@ -84,7 +84,7 @@ def plain_datafusion(lake: Lake) -> datafusion.SessionContext:
     return context
 
 
-def measure(lake: Lake, context: datafusion.SessionContext, question: Question) -> Measured:
+def measure(lake: Lake, context: datafusion.SessionContext, question: DemoQuery) -> Measurement:
     """Each way once to warm up and to compare the answers, then in turns."""
     result = lake.sql(question.sql)
     answer, scanned = result.to_arrow(), _scan(context, question.sql)
@@ -95,7 +95,7 @@ def measure(lake: Lake, context: datafusion.SessionContext, question: Question) 
         scanned_times.append(_seconds(lambda: _scan(context, question.sql)))
         if time.perf_counter() > deadline:
             break
-    return Measured(
+    return Measurement(
         question,
         answer,
         result.report.tables,

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from needlepoint.cli.messages import say
-from needlepoint.cli.options import choices, common_options, open_lake, start_spark
+from needlepoint.cli.options import common_options, global_options, open_lake, start_spark
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from needlepoint.cli.demo.comparison import Measured
+    from needlepoint.cli.demo.comparison import Measurement
     from needlepoint.lake import Lake
 
 MARK = "demo.json"
@@ -49,7 +49,7 @@ def command(rows: int, batches: int, fresh: bool) -> None:
 
     if batches > rows:
         raise click.BadParameter(f"{batches} batches cannot share {rows} rows.", param_hint="'--batches'")
-    directory = choices().asked or "demo-lake"
+    directory = global_options().asked or "demo-lake"
     if "://" in directory:
         raise click.BadParameter("the demo's lake is a directory.", param_hint="'--lake'")
     console = output()
@@ -170,12 +170,12 @@ def _create_index(lake: Lake, console: Console) -> None:
 
 def _ask(lake: Lake, rows: int, console: Console) -> bool:
     """True if every answer is the same with and without the index."""
-    from needlepoint.cli.demo.comparison import measure, plain_datafusion, questions
+    from needlepoint.cli.demo.comparison import demo_queries, measure, plain_datafusion
     from needlepoint.cli.screen import working
 
     context = plain_datafusion(lake)
     measured = []
-    for question in questions(rows):
+    for question in demo_queries(rows):
         _heading(console, question.title)
         console.print(question.shown, style="cyan")
         with working("asking, in turns with and without the index"):
@@ -185,7 +185,7 @@ def _ask(lake: Lake, rows: int, console: Console) -> bool:
     return all(each.equal for each in measured)
 
 
-def _show(measured: Measured, console: Console) -> None:
+def _show(measured: Measurement, console: Console) -> None:
     from needlepoint.cli.formats import screen_table
     from needlepoint.cli.screen import count, duration, funnel
 
@@ -204,7 +204,7 @@ def _show(measured: Measured, console: Console) -> None:
         console.print("THE ANSWERS DIFFER", style="bold red")
 
 
-def _summary(measured: list[Measured], console: Console) -> None:
+def _summary(measured: list[Measurement], console: Console) -> None:
     from needlepoint.cli.screen import duration, grid
 
     _heading(console, "In short (medians of warm runs in turns)")
@@ -217,7 +217,7 @@ def _summary(measured: list[Measured], console: Console) -> None:
     console.print(table)
 
 
-def _ratio(measured: Measured) -> str:
+def _ratio(measured: Measurement) -> str:
     ratio = measured.ratio
     return f"{ratio:,.0f} times faster" if ratio >= 10 else f"{ratio:.1f} times as fast"
 
@@ -230,11 +230,11 @@ def _heading(console: Console, text: str) -> None:
 
 
 def _farewell(console: Console, directory: str, rows: int) -> None:
-    from needlepoint.cli.demo.comparison import questions
+    from needlepoint.cli.demo.comparison import demo_queries
 
     console.print()
     console.print("The files are plain Parquet. Go on with:")
     lake = f"needle --lake {shlex.quote(directory)}"
-    query = shlex.quote(questions(rows)[0].sql)
+    query = shlex.quote(demo_queries(rows)[0].sql)
     for line in (f"{lake} status", f"{lake} explain --analyze {query}", f"{lake} sql {query}"):
         console.print(f"  {line}", style="cyan", soft_wrap=True)

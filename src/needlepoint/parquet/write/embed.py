@@ -34,6 +34,7 @@ from needlepoint.parquet.write.embedded import (
     LARGEST,
     PAYLOAD_MAGIC,
     EmbeddedEntry,
+    EmbeddedIndexes,
     checksum,
     embedded,
     fingerprint,
