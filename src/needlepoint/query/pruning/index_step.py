@@ -45,8 +45,8 @@ def by_index(access: AccessPlan, context: PruningContext) -> StepResult:
 
 def _worth_asking(access: AccessPlan) -> list[int]:
     """Files that are read whole, or of which so much is that more words about them can pay."""
-    named = [at for at, rows in access.rows.items() if at not in access.rough and rows.count > FEW_ROWS]
-    return sorted([*access.roughly(), *named])
+    named = [at for at, rows in access.rows.items() if at not in access.inexact and rows.count > FEW_ROWS]
+    return sorted([*access.narrowable(), *named])
 
 
 def _has_any(file: File, indexes: Sequence[Index]) -> bool:
@@ -68,14 +68,14 @@ def _ask_all(
 
     remote = is_url(context.snapshot.table.location)
     found = concurrently(ask, positions) if remote else [ask(at) for at in positions]
-    exact, named, rough = np.zeros(len(access.states), np.bool_), dict[int, Rows](), dict[int, Rows]()
+    exact, named, inexact = np.zeros(len(access.states), np.bool_), dict[int, Rows](), dict[int, Rows]()
     for at, (rows, asked) in zip(positions, found, strict=True):
         for index, answer in asked.answers:
             tally.note(index, answer)
         if rows is not None:
             exact[at] = asked.exact
-            (named if asked.exact else rough)[at] = rows
-    return (access.only(exact, named) if named else access).narrowed(rough)
+            (named if asked.exact else inexact)[at] = rows
+    return (access.only(exact, named) if named else access).narrowed(inexact)
 
 
 class _AnswerCounts:

@@ -108,7 +108,7 @@ def by_bloom(access: AccessPlan, context: PruningContext) -> StepResult:
     """The file's own bloom filters: row group 3 surely holds no id = 35. A value costs 32 bytes of a row group."""
     asked = {leaf.column for leaf in leaves(context.predicate) if isinstance(leaf, In) or _is_equality(leaf)}
     files = context.snapshot.files
-    positions = [at for at in access.roughly() if asked & files[at].blooms] if asked else []
+    positions = [at for at in access.narrowable() if asked & files[at].blooms] if asked else []
     if not positions:
         return StepResult(access)
     found = _ask_filters(access, context, positions)
@@ -188,7 +188,7 @@ class _ZoneMaps:
         files = context.snapshot.files
         partitions = context.snapshot.table.partitions
         columns = [name for name in _asked(context) if name not in partitions and name in context.state.types]
-        positions = [at for at in access.roughly() if files[at].has_card and worth(files[at])] if columns else []
+        positions = [at for at in access.narrowable() if files[at].has_card and worth(files[at])] if columns else []
         if not positions:
             return None
         chosen = [files[at] for at in positions]

@@ -49,7 +49,7 @@ class PageRead:
 
 def read_pages(scan: ScanPlan, cards: HasCards, caches: Caches | None = None) -> PageRead:
     types = {field.name: field.type for field in scan.snapshot.table.schema}
-    decisive = sifting_columns(scan.predicate, types) if scan.access.rough else frozenset()
+    decisive = sifting_columns(scan.predicate, types) if scan.access.inexact else frozenset()
     work: dict[tuple[tuple[str, ...], tuple[str, ...]], _Work] = {}
     columns, files = scan.stored_columns(), scan.snapshot.files
     for position, rows in sorted(scan.access.rows.items()):
@@ -59,7 +59,7 @@ def read_pages(scan: ScanPlan, cards: HasCards, caches: Caches | None = None) ->
         if card is None:
             raise FileChanged(scan.path(file), "lost its card")
         present = tuple(name for name in columns if card.has(name))
-        first = tuple(name for name in present if name in decisive) if position in scan.access.rough else ()
+        first = tuple(name for name in present if name in decisive) if position in scan.access.inexact else ()
         rest = tuple(name for name in present if name not in first)
         if first and rest:
             every = by_pages(card, rest, rows)
