@@ -1,6 +1,6 @@
-"""Describing a file: its footer and its page indexes, in a few reads, become a card and bounds of pages.
+"""Describe a file: read its footer and page indexes in a few requests, and make a card and bounds of pages.
 
-Chunks without a page index are described from their page headers; those whose headers do not tell count as one page.
+Chunks without a page index are described from their page headers; those whose headers do not say count as one page.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _DICTIONARY_HEADER = 100  # bytes at most; as in parquet-cpp
 
 @dataclass(frozen=True, slots=True)
 class FileDescription:
-    """A card, for each of its chunks the bounds of its pages, None where the file gives none, the indexes that are
-    embedded in the file, what tells its data from that of another, and its sample (see `OpenObject`)."""
+    """A card; the bounds of the pages of each chunk, None where the file has none; the indexes embedded in the file; a
+    fingerprint of its data; and its sample (see `OpenObject`)."""
 
     card: FileCard
     page_bounds: tuple[ColumnIndex | None, ...]
@@ -62,7 +62,7 @@ class FileDescription:
 
 
 def build_card(path: str, identity: Identity | None = None) -> FileCard:
-    """The card of the file at `path`; NotParquet when it is none, FileChanged when it changes meanwhile.
+    """The card of the file at `path`; NotParquet when it is no Parquet file, FileChanged when it changes meanwhile.
 
     For an object an `identity` that is known spares a request, and another version of it is FileChanged.
     """
@@ -108,7 +108,7 @@ def _forgets_dictionary_header(created_by: bytes) -> bool:
 
 
 def _offset_indexes(file: OpenObject, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[OffsetIndex | None]:
-    """The offset index of each chunk; None where there is none, or none to be trusted."""
+    """The offset index of each chunk; None where there is none, or it cannot be trusted."""
     found: list[OffsetIndex | None] = [None] * len(chunks)
     places = [(chunk.offset_index_offset, chunk.offset_index_length) for chunk in chunks]
     for number, data in _read_places(file, places):
@@ -207,7 +207,7 @@ def _forget_bounds_that_contradict(
 
 
 def _read_places(file: OpenObject, places: list[tuple[int | None, int | None]]) -> Iterator[tuple[int, bytes]]:
-    """The bytes at each place that lies in the file, with its number."""
+    """The bytes at each place inside the file, with its number."""
     wanted: list[int] = []
     ranges: list[tuple[int, int]] = []
     for number, (offset, length) in enumerate(places):

@@ -1,4 +1,4 @@
-"""What is in the way of lookups in a Parquet file, and how Spark and pyarrow write it better."""
+"""What slows lookups in a Parquet file down, and how Spark and pyarrow write it better."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WASTED_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LayoutAdvice:
-    """One thing to do better. `columns` are those concerned, the largest first; empty: the whole file."""
+    """One possible improvement. `columns` are the affected ones, the largest first; empty: the whole file."""
 
     problem: str
     remedy: str

@@ -1,4 +1,4 @@
-"""The anatomy of a Parquet file: what is in it, where it lies, and what is in the way of lookups.
+"""The anatomy of a Parquet file: its parts, where they are, and what slows lookups down.
 
     inspect(path)               the file: its columns, its layout, what could be better
     inspect_pages(path, column) one column: its pages
@@ -46,7 +46,7 @@ class PageSizes:
 
 @dataclass(frozen=True, slots=True)
 class ColumnAnatomy:
-    """A column of primitive values, over all row groups. Counts of chunks tell how many have something."""
+    """A column of primitive values, over all row groups. Counts say how many chunks have something."""
 
     name: str
     type: str
@@ -112,7 +112,7 @@ class Anatomy:
 
 @dataclass(frozen=True, slots=True)
 class PageAnatomy:
-    """One page. What its header or the page index does not tell is None; `first_row` counts from the file's first."""
+    """One page. None is what neither its header nor the page index says; `first_row` counts from the file's first."""
 
     row_group: int
     kind: str  # "data" or "dictionary"
@@ -128,7 +128,7 @@ class PageAnatomy:
 
 
 def inspect(path: str) -> Anatomy:
-    """The anatomy of the file at `path`; NotParquet says what is wrong with one that is none."""
+    """The anatomy of the file at `path`; NotParquet when it is no Parquet file."""
     with _opened(path) as (file, metadata, described):
         columns = _columns(file, metadata, described)
         indexes = layout.embedded_indexes(file, metadata)
@@ -336,7 +336,7 @@ def _find(leaves: Sequence[Leaf], column: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _PageIndexEntry:
-    """What the page index tells of a page."""
+    """What the page index says of a page."""
 
     first_row: int
     rows: int

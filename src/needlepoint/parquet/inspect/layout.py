@@ -1,4 +1,4 @@
-"""Where everything lies in a Parquet file, and what nobody refers to.
+"""The parts of a Parquet file by offset, and the bytes that nothing refers to.
 
     PAR1 | dictionary | data … | column index | offset index | bloom filter | embedded index | footer
                      └ a gap: bytes that belong to no known part
@@ -42,7 +42,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedIndex:
-    """An index inside the file, as the footer tells of it; what it does not tell is None.
+    """An index inside the file, as listed in its footer; None is what that does not say.
 
     `problem` says why the index is of no use, None that it describes the file and is what was embedded; of a foreign
     one that is not known.
@@ -118,7 +118,7 @@ def _index(kind: str, offset: int | None, length: int | None) -> list[Segment]:
 
 
 def _with_gaps(file: OpenObject, known: list[Segment]) -> Iterator[Segment]:
-    """The known segments in order, cut where they overlap (a dictionary lies in its chunk), with what is between."""
+    """The known segments in order, cut where they overlap (a dictionary is inside its chunk), with what is between."""
     position = len(MAGIC)
     pieces: list[Segment] = []
     gaps: list[Segment] = []
@@ -137,7 +137,7 @@ def _with_gaps(file: OpenObject, known: list[Segment]) -> Iterator[Segment]:
 
 
 def _looked_at(file: OpenObject, gap: Segment) -> list[Segment]:
-    """What a gap holds: footers that were replaced lie at its end, one after the other."""
+    """What a gap holds: replaced footers are at its end, one after the other."""
     found: list[Segment] = []
     end = gap.end
     while end - gap.start >= 12:

@@ -69,7 +69,7 @@ def decode_dictionary(frame: Frame, head: bytes, page: bytes, optional: bool) ->
     """All entries of a dictionary page, as values of the column whose file frame and chunk head these are."""
     header = parse_header(page)
     count = header.num_values
-    # An entry takes at least a byte: a lie about their number is caught before memory is spent on it.
+    # An entry takes at least a byte: a wrong number is caught before memory is allocated for it.
     if header.kind != DICTIONARY_PAGE or not count <= header.uncompressed_size <= codecs.LARGEST_PAGE:
         raise ValueError("not a dictionary page")
     chunk = AssembledChunk(head, count, page, [_counting_page(count, optional)])

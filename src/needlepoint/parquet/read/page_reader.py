@@ -1,4 +1,4 @@
-"""Reading single rows: fetch the pages that hold them, assemble a small file, let pyarrow decode it."""
+"""Read single rows: fetch the pages that hold them, assemble a small file, let pyarrow decode it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ Read = tuple[pa.Table, ReadStats]
 @dataclass(frozen=True, slots=True)
 class FileRows:
     """Rows of one file, by numbers that count from 0, ascend and do not repeat; `card` describes the file.
-    `held` opens a version that stays, whatever lies at the path."""
+    `held` opens a version that stays readable when the path is replaced."""
 
     path: str
     card: FileCard

@@ -4,8 +4,8 @@
     remove(path, which)         out of it
     EmbeddingWriter(…)          while a new file is written
 
-Both ways make the same file: data, indexes of the format, payloads, footer. Payloads that lie at the end move up when
-one of them goes, so that a file whose indexes are made anew again and again does not grow. What lies elsewhere (another
+Both ways make the same file: data, indexes of the format, payloads, footer. Payloads at the end move up when
+one of them is removed, so that a file whose indexes are rebuilt many times does not grow. What is elsewhere (another
 tool may have written behind it) stays where it is and is only forgotten.
 """
 
@@ -75,7 +75,7 @@ def embed(
     """Put indexes into the file at `path`; the identity it has then.
 
     One of the same kind over the same columns goes, or with `replace=False` is NameTaken. FileChanged when the file is
-    no longer the one with that `identity`, NotParquet when it is none or is encrypted: then nothing happened.
+    no longer the one with that `identity`, NotParquet when it is no Parquet file or encrypted: then nothing happened.
     """
     new = {(payload.kind, payload.columns) for payload in payloads}
     if len(new) < len(payloads):
@@ -130,7 +130,7 @@ def peel(file: OpenObject, metadata: FileMetadata, entries: Iterable[EmbeddedEnt
 
     A file of 1000 bytes has its footer at 900, payloads at 700 to 800 and 800 to 900, and data up to 600: 700, both.
     Only bytes that are surely ours are taken away, with the checksum of the entry and behind all that the footer
-    refers to: an entry may be another one's, or a lie.
+    refers to: an entry may belong to another file, or be wrong.
     """
     end = file.size - 8 - len(metadata.raw)
     live = _live_end(file, metadata)
@@ -159,7 +159,7 @@ def _live_end(file: OpenObject, metadata: FileMetadata) -> int:
 
 
 def move(pieces: list[Piece], position: int, entries: Sequence[EmbeddedEntry]) -> tuple[list[EmbeddedEntry], int]:
-    """Add the stored bytes of the entries, which come to lie at `position`; the entries there, and where they end."""
+    """Add the stored bytes of the entries at `position`; returns the moved entries and their end."""
     moved: list[EmbeddedEntry] = []
     for entry in entries:
         pieces.append((entry.offset, entry.length))
@@ -169,7 +169,7 @@ def move(pieces: list[Piece], position: int, entries: Sequence[EmbeddedEntry]) -
 
 
 def place(payloads: Sequence[Payload], position: int, described: str) -> tuple[list[EmbeddedEntry], list[bytes]]:
-    """Entries and stored bytes of payloads that come to lie at `position`, one after the other."""
+    """Entries and stored bytes of payloads at `position`, one after the other."""
     entries: list[EmbeddedEntry] = []
     blobs: list[bytes] = []
     for payload in payloads:
@@ -200,7 +200,7 @@ def place(payloads: Sequence[Payload], position: int, described: str) -> tuple[l
 
 
 def _packed(data: bytes) -> tuple[str, bytes]:
-    # A list of values is read where it lies by those who know nothing of codecs.
+    # Readers that know no codecs read a list of values in place.
     if len(data) >= _SMALL and not data.startswith(value_list.MAGIC):
         packed: bytes = pa.Codec("zstd").compress(data, asbytes=True)
         if len(packed) < 0.9 * len(data) and len(data) <= most_unpacked(len(packed)):
@@ -310,7 +310,7 @@ class EmbeddingWriter:
         if error is None:
             self.close()
         elif self._open:
-            # What is there stays a file without a footer, which nobody takes for Parquet.
+            # The rest is a file without a footer, which no reader takes for Parquet.
             self._open = False
             self._sink.hold = True
             self.writer.close()

@@ -2,7 +2,7 @@
 
 parquet.thrift, ColumnOrder and ColumnIndex, say how values compare and what may be written:
 
-    integers, dates, times, timestamps, decimals in INT32 and INT64   signed, or unsigned where the type says so
+    integers, dates, times, timestamps, decimals in INT32 and INT64   signed, or unsigned where the type is
     floats       without NaN; a minimum of zero is -0.0, a maximum of zero +0.0
     decimals of fixed length                                          signed, big-endian
     strings, binaries, uuids                                          as unsigned bytes

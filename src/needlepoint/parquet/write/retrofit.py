@@ -3,8 +3,8 @@
     PAR1  column chunks  …  | bloom filters | column indexes | offset indexes |  embedded indexes  FileMetaData
                               added                                              moved behind them
 
-Every reader that prunes by them does so from then on. Where the pages lie is found by their headers; bounds and bloom
-filters are computed from the values, one column chunk in memory at a time. What cannot be said surely is left out: no
+All readers that prune by them benefit. The locations of pages come from their headers; bounds and bloom
+filters are computed from the values, one column chunk in memory at a time. What is not certain is left out: no
 offset index where a page begins inside a record, no column index where the order of a type is not known, where there
 are NaNs, or in nested columns.
 """
@@ -49,7 +49,7 @@ _TYPE_ORDER = b"\x1c"
 
 @dataclass(frozen=True, slots=True)
 class RetrofitReport:
-    """What was added to a file: numbers of column chunks, and columns that were passed over with the reason."""
+    """What was added to a file: numbers of column chunks, and skipped columns with the reason."""
 
     path: str
     identity: Identity
@@ -95,7 +95,7 @@ def retrofit(
 
 @dataclass(frozen=True, slots=True)
 class _ChunkIndexes:
-    """What a chunk gets, encoded."""
+    """The encoded indexes that a chunk gets."""
 
     bloom_filter: bytes | None = None
     column_index: bytes | None = None
@@ -194,7 +194,7 @@ class _Retrofit:
             # parquet-mr 1.8 to 1.10, of Spark 2, give the place of the dictionary for that of the data pages. Readers
             # that go by the offset index take what precedes its first page for the dictionary.
             if found is None:
-                self._skip(name[1], "its page headers do not tell where rows begin")
+                self._skip(name[1], "its page headers do not say where rows begin")
             elif found.joined:
                 self._skip(name[1], "a page begins inside a record, or has no rows")
             elif found.pages.offset[0] != chunk.data_page_offset != chunk.start:
