@@ -1,4 +1,4 @@
-"""What would make the queries of a table faster, going by what was asked and what they read.
+"""Rules: what would make the queries of a table faster.
 
 Pure: facts of a table (`table_statistics.py`) and a history (`history.py`) in, advice out. Bytes and seconds "now" were
 measured when the queries ran; those "after" are estimated from the sizes of pages and the costs of the cost model.
@@ -19,7 +19,7 @@ from needlepoint.advisor.table_statistics import Facts
 from needlepoint.indexes.key.encoding import key_bytes
 from needlepoint.parquet.inspect.advice import LARGE_PAGE, size_text
 
-# Asked less often, a shape says nothing.
+# A shape with fewer queries says nothing.
 OFTEN = 3
 # Advice must promise this much: of the bytes of a query, or of its time.
 WORTHWHILE, LITTLE = 0.5, 32 << 10

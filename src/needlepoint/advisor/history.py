@@ -1,8 +1,8 @@
-"""What was asked of each table, how often, and what it took to answer: what `advise` goes by.
+"""The history of queries: shapes of predicates, how often they ran, and what they read. `advise` uses it.
 
-Kept are shapes (`query_shapes.py`) and sums, never a value. A query adds to a dictionary in memory, which takes
-microseconds; the sums go into `history.db` when a query ends and they have waited for ten seconds, and when the lake is
-closed. A process that dies before loses them. Nothing here can make a query fail.
+It keeps shapes (`query_shapes.py`) and sums, never a value. A query adds to a dictionary in memory, which takes
+microseconds. The sums are written to `history.db` at the end of a query after ten seconds, and when the lake is closed.
+A process that dies before loses them. Nothing here can make a query fail.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class History:
             tally.counted_rows += found["rows"]
 
     def flush(self) -> None:
-        """Add what is in memory to the database; where that fails it is lost."""
+        """Add the sums in memory to the database; if that fails, they are lost."""
         with self._lock:
             asked, self._asked = self._asked, {}
             used, self._used = self._used, {}
@@ -264,13 +264,13 @@ class History:
         return self._database
 
     def _with_recovery(self, work: Callable[[Database], Result]) -> Result:
-        """Do something with the database. One that is damaged is removed and begun anew: it may be lost."""
+        """Run `work` on the database. A damaged one is removed and created again: it may be lost."""
         try:
             return work(self._open())
         except StoreError as error:
             if not is_damaged(error):
                 raise
-            _log.warning("the history of queries is damaged, and begins anew: %s", error)
+            _log.warning("the history of queries is damaged and starts again, empty: %s", error)
             if self._database is not None:
                 self._database.close()
                 self._database = None
@@ -284,7 +284,7 @@ class History:
             _log.warning("the history of queries is not kept: %s", error)
 
     def shapes(self, table_id: int) -> list[ShapeStatistics]:
-        """What was asked of a table, whoever asked it, the most frequent first."""
+        """The query shapes of a table, of all processes, the most frequent first."""
         sums = ", ".join(f"sum({each.name})" for each in fields(QueryTotals))
         query = f"""SELECT shape, columns, {sums} FROM asked WHERE table_id = ?
                     GROUP BY shape, columns ORDER BY sum(times) DESC"""
@@ -303,7 +303,7 @@ class History:
         return [IndexUsage(name, times, since) for name, times, since in self._read(query, table_id)]
 
     def since(self, table_id: int) -> int | None:
-        """The first day of which anything is known."""
+        """The first day of the history."""
         found = self._read("SELECT min(day) FROM asked WHERE table_id = ?", table_id)
         return found[0][0] if found else None
 

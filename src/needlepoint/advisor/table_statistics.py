@@ -1,5 +1,5 @@
-"""What cards, bounds and a few rows say of a table: how large its columns and pages are, how far files and pages
-overlap, how often a value occurs. All of it is estimated from a sample of files, so a large table takes no longer."""
+"""Statistics of a table from cards, bounds and a few rows: sizes of columns and pages, overlap of files and pages,
+frequency of values. All are estimates from a sample of files, so a large table takes no longer."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class IndexStatistics:
 
 @dataclass(frozen=True, slots=True)
 class TableStatistics:
-    """`directories` hold files; `unknown` files are not in the registry; `groups` are all row groups. `ours`: whatever
-    lies there is the table, so files can be written anew; a table with a log of its own is for others to write."""
+    """`directories` hold files; `unknown` files are not in the registry; `groups` are all row groups. `ours`: the
+    table is a directory, so its files can be rewritten; tables with a log of their own (Delta, Iceberg) are not."""
 
     table: str
     files: int

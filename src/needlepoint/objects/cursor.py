@@ -1,4 +1,4 @@
-"""An open object as a Python file, for readers that want one."""
+"""An open object as a Python file, for readers that need one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class ByteSource(Protocol):
-    """What can be read by range; an open object is one."""
+    """Anything that can be read by range, such as an open object."""
 
     @property
     def size(self) -> int: ...

@@ -1,4 +1,4 @@
-"""What a message of the queue says: an event of our own, or what S3 tells of objects that others wrote.
+"""Parse a message of the queue: an event of our own, or a notification of S3 about objects.
 
     {"Records": [{"eventSource": "aws:s3", "eventName": "ObjectCreated:Put",
                   "s3": {"bucket": {"name": "lake"}, "object": {"key": "product/a+b.parquet", …}}}]}
@@ -7,8 +7,8 @@
      "detail": {"bucket": {"name": "lake"}, "object": {"key": "product/a b.parquet", …}}}      by way of EventBridge
     {"Service": "Amazon S3", "Event": "s3:TestEvent", …}                        when notifications are set up
 
-Notifications come late, twice and in any order. So they only name objects, and what has become of those is looked up:
-ETag, size and `sequencer` of a notification are not used, since the object itself knows better.
+Notifications arrive late, twice and in any order. So they only name objects, whose current state is looked up: ETag,
+size and `sequencer` of a notification are not used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import unquote_plus
 
 from needlepoint.queues.events import BadEvent, Event, json_object
 
-# Other ones, as ObjectTagging, leave the bytes as they are.
+# Other events, such as ObjectTagging, do not change the bytes.
 _CHANGES = ("ObjectCreated:", "ObjectRemoved:", "LifecycleExpiration:")
 _BRIDGED_CHANGES = ("Object Created", "Object Deleted")
 
@@ -33,13 +33,13 @@ class ObjectNotification:
 
     def __str__(self) -> str:
         if not self.objects:
-            return "a notification of nothing"
+            return "an empty notification"
         more = len(self.objects) - 1
         return f"{self.objects[0]} and {more:,} more" if more else self.objects[0]
 
 
 def parse(body: str) -> Event | ObjectNotification:
-    """BadEvent when it is neither.
+    """An event or a notification; BadEvent when it is neither.
 
     >>> parse('{"table": "product", "batch": "b1"}')
     Event(table='product', batch='b1', added=(), removed=())
@@ -67,13 +67,13 @@ def _recorded(records: Any) -> Iterator[str]:
         name = record.get("eventName") if isinstance(record, dict) else None
         # AWS says aws:s3, MinIO minio:s3, Ceph ceph:s3.
         if not isinstance(name, str) or not str(record.get("eventSource")).endswith(":s3"):
-            raise BadEvent("a record of the notification is not by S3.")
+            raise BadEvent("a record of the notification is not from S3.")
         if name.removeprefix("s3:").startswith(_CHANGES):
             yield _url(record.get("s3"), encoded=True)
 
 
 def _url(detail: Any, *, encoded: bool = False) -> str:
-    """Keys of notifications are encoded as in a form, those that EventBridge passes on are not."""
+    """Keys are form-encoded in notifications of S3, and plain in those of EventBridge."""
     try:
         bucket, key = detail["bucket"]["name"], detail["object"]["key"]
     except (KeyError, TypeError):

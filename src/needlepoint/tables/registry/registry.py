@@ -83,7 +83,7 @@ class Registry:
 
     def settle(self, *, whole: bool = False) -> None:
         """What was deleted is in none of its files any more; with `whole`, however long ago it was."""
-        self._database.settle(whole=whole)
+        self._database.checkpoint(whole=whole)
 
     def sequence(self) -> int:
         """Rises with every change by any process."""

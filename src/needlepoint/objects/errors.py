@@ -1,6 +1,6 @@
-"""What an object store refuses, in our words.
+"""Translate errors of an object store.
 
-The texts of its driver hold request bodies, key ids and signatures: no part of them is passed on but the code.
+Messages of the driver contain request bodies, key ids and signatures: only the error code is passed on.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from needlepoint.errors import FileError, ObjectStoreError
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d+)|\bstatus: (\d+)")
 
-# Of a text that can hold anything, such as values of a query, so much is looked at. A path is shorter.
+# A message can contain anything, such as values of a query: only this many characters are searched. A path is shorter.
 LONGEST_READ = 5000
 _LOCAL = re.compile(r"LocalFileSystem error: [^/]*(/.*?): ([^:]+?) \(os error (\d+)\)", re.DOTALL)
 _INVALID_PATH = re.compile(r'Path "(.*?)"(?:: Encountered illegal| contained empty)', re.DOTALL)
 
 _BY_OBJECT_STORE = re.compile(r"Object Store error|ObjectStore\(|Generic S3 error|Error performing [A-Z]+ ")
-# What the text says, what that means, what to do about it: the first that matches.
+# Pattern, meaning, what to do: the first match counts.
 _MEANINGS = (
     (r"NoSuchBucket", "there is no such bucket", "Check its name, AWS_REGION and AWS_ENDPOINT_URL."),
     (
@@ -39,14 +39,14 @@ _MEANINGS = (
     ),
     (r"redirect|PermanentRedirect|status(?: code)?: 301", "the bucket is in another region", "Set AWS_REGION."),
     (r"AllowHttp|URL scheme is not allowed", "its endpoint is not encrypted", "Set AWS_ALLOW_HTTP=true."),
-    (r"SlowDown|status(?: code)?: 5\d\d", "it is overloaded or broken", "Ask again later."),
+    (r"SlowDown|status(?: code)?: 5\d\d", "it is overloaded or broken", "Try again later."),
     (r"HTTP error|error sending request|timed? ?out", "it does not answer", "Check AWS_ENDPOINT_URL and the network."),
     (r"status(?: code)?: 404", "there is no such bucket or object", "Check the name and AWS_ENDPOINT_URL."),
 )
 
 
 def local_failure(text: str) -> FileError | None:
-    """The error for what DataFusion says of a local file that it cannot open.
+    """The error for a message of DataFusion about a local file that it cannot open.
 
     >>> print(local_failure("Generic LocalFileSystem error: Unable to open file /a: Too many open files (os error 24)"))
     /a: it cannot be read: too many open files. Allow more open files: `ulimit -n 4096`.
@@ -60,18 +60,18 @@ def local_failure(text: str) -> FileError | None:
 
 
 def is_by_object_store(text: str) -> bool:
-    """Whether a text of DataFusion is about what an object store said."""
+    """Whether a message of DataFusion comes from an object store."""
     return _BY_OBJECT_STORE.search(text) is not None
 
 
 def invalid_path(text: str) -> str:
-    """The path for which a driver has no name, if it says so."""
+    """The path that a driver cannot represent, if its message names one."""
     found = _INVALID_PATH.search(text[:LONGEST_READ])
     return found[1] if found else ""
 
 
 def object_store_error(where: str, text: str) -> ObjectStoreError:
-    """The error for what a driver said of the object or bucket `where`.
+    """The error for a message of a driver about the object or bucket `where`.
 
     >>> print(object_store_error("s3://lake/a", "Generic S3 error: status code: 403 <Code>AccessDenied</Code>").message)
     s3://lake/a: access is refused (AccessDenied).
@@ -86,4 +86,4 @@ def object_store_error(where: str, text: str) -> ObjectStoreError:
     for pattern, problem, hint in _MEANINGS:
         if re.search(pattern, text):
             return ObjectStoreError(where, f"{problem} ({detail})" if detail else problem, hint=hint)
-    return ObjectStoreError(where, f"the object store fails ({detail or 'no reason given'})", hint="Ask again later.")
+    return ObjectStoreError(where, f"the object store fails ({detail or 'no reason given'})", hint="Try again later.")
