@@ -93,7 +93,7 @@ class Rows:
         return _covered(self, other, times=1)
 
     def split(self, ends: RowNumbers) -> list[Rows]:
-        """Rows of several files that were counted through, apart again; `ends` are the sums of their rows.
+        """Split rows of several files with consecutive numbers by file; `ends` are the cumulated numbers of rows.
 
         >>> [str(part) for part in Rows.of([3, 4, 5, 9]).split(np.array([5, 6, 10]))]
         ['3-5', '0-1', '3-4']
@@ -113,7 +113,7 @@ class Rows:
 
 
 def _covered(left: Rows, right: Rows, times: int, joined: bool = True) -> Rows:
-    """The rows that lie in `times` of the two. Ranges that touch become one, unless they are not to be `joined`."""
+    """The rows that are in `times` of the two. With `joined`, ranges that touch become one."""
     points = np.concatenate((left.starts, right.starts, left.stops, right.stops))
     if len(points) == 0:
         return left

@@ -1,9 +1,9 @@
-"""What a query asks of one table, as a small tree of plain values.
+"""The predicate of a query on one table, as a small tree of plain values.
 
 Values are *ordinals*: the plain Python value whose order is the column's order. Integers, dates, times,
 timestamps (in the column's unit), booleans and unscaled decimals are `int`; floats are `float`; strings
-and binaries are `bytes` (UTF-8 order is byte order). What SQL says beyond that is `Unknown`, which every
-reader of the tree takes as "maybe".
+and binaries are `bytes` (UTF-8 order is byte order). Any other SQL is `Unknown`, which means
+"maybe".
 
 `match` decides with bounds alone, for many sets of rows at once. Here two files hold ids 10-20 and 30-40:
 
@@ -43,7 +43,7 @@ class Match(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The values of one column in a set of rows lie between `low` and `high`, both included.
+    """The values of one column in a set of rows are between `low` and `high`, both included.
 
     `None` means not known. `nan` says that NaN may occur outside the bounds (Parquet statistics leave it out).
     """
@@ -74,7 +74,7 @@ class Zone:
 
     @classmethod
     def of(cls, sets: Sequence[Bounds | None]) -> Zone:
-        """None is a set of which nothing is known."""
+        """None is a set without known bounds."""
         known = [bounds or _NOTHING for bounds in sets]
         bounded = [bounds.low is not None and bounds.high is not None for bounds in known]
         filler: Ordinal = next((b.low for b, has in zip(known, bounded, strict=True) if has and b.low is not None), 0)
@@ -210,8 +210,8 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """`low <= column <= high`, both ends included, neither of them NaN. NaN, which lies above all numbers or below, is
-    not between two."""
+    """`low <= column <= high`, both ends included, neither of them NaN. NaN orders above or below all numbers, and is
+    never between two."""
 
     column: str
     low: Ordinal
@@ -242,7 +242,7 @@ class Like:
     least. `LIKE 'da_ry%cow'` has the pieces "da", "ry" and "cow", begins with the first and ends with the last.
 
     With `fold`, letters of either case are alike. TRUE where the pattern matches, and perhaps in other places: so it
-    never stands alone below a NOT.
+    is never the only child of a NOT.
     """
 
     column: str
@@ -465,7 +465,7 @@ def _below_ordered(ascending: npt.NDArray[Any], value: Any) -> npt.NDArray[np.bo
 
 
 def _beyond(values: npt.NDArray[Any], value: Any) -> bool:
-    """Whether the value lies outside of what the array can hold: numpy would search for it as a rounded float."""
+    """Whether the value is out of range for the array: numpy would search for it as a rounded float."""
     return values.dtype == np.int64 and isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
@@ -492,7 +492,7 @@ def _is_in(values: Sequence[Ordinal], zone: Zone) -> tuple[npt.NDArray[np.bool_]
 
 
 def _values_inside(values: npt.NDArray[Any], zone: Zone) -> npt.NDArray[np.int64]:
-    """How many of the values lie in each of the ordered sets, found from the values' side."""
+    """How many of the values are in each of the ordered sets, found by searching for the values."""
     first = np.searchsorted(zone.high, values, "left")
     beyond = np.maximum(np.searchsorted(zone.low, values, "right"), first)
     count = len(zone.low) + 1

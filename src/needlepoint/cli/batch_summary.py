@@ -1,4 +1,4 @@
-"""How much a batch brought."""
+"""What a batch added."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of the process that end it without a word: told before they do."""
+"""Warn of limits that would abort the process without a message."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def one_line(text: object) -> str:
-    """A message that may have several lines, on one."""
+    """A message of several lines on one line."""
     return " ".join(str(text).split())
 
 
 @contextmanager
 def if_interrupted(tell: Callable[[], str]) -> Iterator[None]:
-    """An interrupt ends the command as ever, and the user learns what it leaves and how to go on."""
+    """Report what an interrupted command leaves and how to continue; then interrupt as usual."""
     try:
         yield
     except KeyboardInterrupt:
@@ -33,7 +33,7 @@ def if_interrupted(tell: Callable[[], str]) -> Iterator[None]:
 
 
 class WarningHandler(logging.Handler):
-    """What the library warns of, a line each on stderr."""
+    """Warnings of the library, one line each on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         click.echo(f"warning: {printable(one_line(record.getMessage()))}", err=True)

@@ -1,4 +1,4 @@
-"""What every command takes, and the lake it is about."""
+"""Options of every command, and the lake that they select."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(slots=True)
 class GlobalOptions:
-    """`asked` is the lake named on the command line, if one is: before the command or after it."""
+    """`asked` is the lake named on the command line, before or after the command; None if there is none."""
 
     lake: str = "lake"
     asked: str | None = None
@@ -52,7 +52,7 @@ def choose_debug(context: click.Context, parameter: click.Parameter, value: bool
 
 
 def common_options(command: Command) -> Command:
-    """`--lake`, `--store` and `--debug`, for those who write options after the command."""
+    """`--lake`, `--store` and `--debug`, for use after the command."""
     lake = click.option(
         "--lake",
         metavar="PLACE",
@@ -79,7 +79,7 @@ def global_options() -> GlobalOptions:
 
 @contextmanager
 def open_lake(*, create: bool = False, directory: str | None = None) -> Iterator[Lake]:
-    """The lake that was chosen, with a progress bar for long work."""
+    """The selected lake, with a progress bar for long work."""
     from needlepoint.cli.limits import warn_of_limits
 
     warn_of_limits()
@@ -93,7 +93,7 @@ def open_lake(*, create: bool = False, directory: str | None = None) -> Iterator
 
 
 def start_spark(name: str, **settings: Any) -> SparkSession:
-    """Spark for a command, which an interrupt ends as it ends others."""
+    """Start Spark for a command, so that an interrupt ends it like other commands."""
     from needlepoint import spark
     from needlepoint.cli.screen import working
 
@@ -106,7 +106,7 @@ def start_spark(name: str, **settings: Any) -> SparkSession:
 
 @contextmanager
 def _interrupted_later() -> Iterator[None]:
-    """An interrupt waits: a JVM that is being started would stay."""
+    """Delay an interrupt: a JVM that is starting would be left running."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

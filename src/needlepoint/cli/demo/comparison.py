@@ -1,7 +1,7 @@
-"""The demo's questions, asked with the index and without it.
+"""The queries of the demo, run with the index and without it.
 
-"Without" is DataFusion alone: a session of its own with a listing table over the same directory, filters pushed down to
-the pages, files listed and footers cached from one run to the next. Nothing of Needlepoint takes part.
+"Without" is DataFusion alone: its own session with a listing table over the same directory, filters pushed down to the
+pages, listings and footers cached between runs. Needlepoint takes no part in it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _ROWS_SHOWN = 3
 @click.option(
     "--batches", type=click.IntRange(1, 1000), default=4, show_default=True, help="Spark jobs that write them."
 )
-@click.option("--fresh", is_flag=True, help="Remove the demo lake that is there, and start anew.")
+@click.option("--fresh", is_flag=True, help="Remove the existing demo lake and start again.")
 @common_options
 def command(rows: int, batches: int, fresh: bool) -> None:
     """Spark writes a lake, it is indexed, and questions are asked with and without the index.
@@ -81,7 +81,7 @@ def _prepare(directory: Path, wanted: dict[str, int], fresh: bool) -> None:
         elif found is not None and found != wanted:
             raise UsageError(
                 f"the lake in '{directory}' is of a demo with {_options(found)}.",
-                hint="Run with the same numbers, with --fresh to start anew, or with another --lake.",
+                hint="Run with the same numbers, with --fresh to start again, or with another --lake.",
             )
         directory.mkdir(parents=True, exist_ok=True)
         mark.write_text(json.dumps(wanted))

@@ -51,7 +51,7 @@ def command(once: bool) -> None:
 
 @contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """The signals that arrived: the work in hand is finished first."""
+    """The signals that arrived: the current work is finished first."""
     arrived: list[int] = []
     before = {
         number: signal.signal(number, lambda received, frame: arrived.append(received))

@@ -14,7 +14,7 @@ from needlepoint.cli.options import common_options, open_lake
 @click.command("rebuild", short_help="Build the indexes of a table again.")
 @click.argument("table")
 @click.option("--index", help="Only this one.")
-@click.option("--from-data", is_flag=True, help="Do not take what files carry, but read their data, and embed it anew.")
+@click.option("--from-data", is_flag=True, help="Read the data of files, not embedded indexes, and embed again.")
 @common_options
 def command(table: str, index: str | None, from_data: bool) -> None:
     """Build the indexes of a table again.

@@ -60,4 +60,4 @@ def _show_differences(report: VerifyReport) -> None:
             err=True,
         )
     if report.differences:
-        say(f"`needle rebuild {report.table} --from-data` makes them anew; --format json lists all answers", err=True)
+        say(f"`needle rebuild {report.table} --from-data` builds them again; --format json lists all answers", err=True)

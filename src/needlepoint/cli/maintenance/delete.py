@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def deletion_options(command: Command) -> Command:
-    dry_run = click.option("--dry-run", is_flag=True, help="Only tell what would be deleted.")
+    dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
     yes = click.option("--yes", is_flag=True, help="Do not ask.")
     return dry_run(yes(common_options(command)))
 
 
 def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deleted], *, dry_run: bool, yes: bool) -> None:
-    """Tell what would be deleted, ask, and do it. `remove` is told whether it is only to say."""
+    """Show what would be deleted, ask, and delete. `remove` gets True for a dry run."""
     if dry_run or not yes:
         would = remove(True)
         say(f"{table}: {_told(would)} would be deleted")

@@ -15,7 +15,7 @@ _UNITS = {"h": datetime.timedelta(hours=1), "d": datetime.timedelta(days=1), "w"
 
 @click.command("expire", short_help="Delete the rows that are older than something.")
 @click.argument("table")
-@click.option("--by", "column", required=True, metavar="COLUMN", help="What tells how old a row is.")
+@click.option("--by", "column", required=True, metavar="COLUMN", help="The column with the age of a row.")
 @click.option(
     "--older-than", metavar="AGE", help="As 90d, 12w or 36h, of a date or timestamp, counted from now in UTC."
 )

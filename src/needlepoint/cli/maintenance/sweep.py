@@ -16,7 +16,7 @@ def command(now: bool) -> None:
     of writes.
 
     Files that belong to a table are never touched; those that a batch replaced are deleted when their time has come.
-    Key indexes are written anew when more than a tenth of their entries is dead.
+    Key indexes are rewritten when more than a tenth of their entries is dead.
 
     After `needle delete`, `needle sweep --now` leaves nothing of what was deleted: not one entry, no file that is kept
     for a while, nothing that killed writers and builds left. What another process was about to refer to is made again

@@ -82,7 +82,7 @@ def _format_of(output: str | None) -> str:
         return "table"
     suffix = Path(output).suffix.lower().lstrip(".")
     if suffix not in FORMATS:
-        raise click.UsageError(f"The name {output} does not tell the format. Use --format.")
+        raise click.UsageError(f"The name {output} does not imply a format. Use --format.")
     return suffix
 
 

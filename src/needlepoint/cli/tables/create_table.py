@@ -17,7 +17,7 @@ from needlepoint.cli.options import common_options, open_lake
 @click.option(
     "--format",
     type=click.Choice(["parquet", "delta", "iceberg"]),
-    help="Who decides which files belong to it; by default a log of Delta or Iceberg where there is one.",
+    help="What lists its files; by default a Delta or Iceberg log where there is one.",
 )
 @common_options
 def command(name: str, locations: tuple[str, ...], format: str | None) -> None:
@@ -28,7 +28,7 @@ def command(name: str, locations: tuple[str, ...], format: str | None) -> None:
     A pattern as 'data/product/*.parquet' is taken for the directory where all Parquet files in it match.
 
     In a Delta or Iceberg table its log decides which files belong; LOCATION can also be an Iceberg metadata file, and
-    the table then stays at that version. --format parquet takes every file that lies there, removed ones too.
+    the table then stays at that version. --format parquet takes every file in the directory, removed ones too.
 
     \b
     Examples:

@@ -26,7 +26,7 @@ def show(console: Console, anatomy: Anatomy, *, everything: bool) -> None:
     groups, columns = count(len(anatomy.row_groups), "row group"), count(len(anatomy.columns), "column")
     rows = count(anatomy.rows, "row")
     console.print(f"{printable(anatomy.path)}: {size(anatomy.size)}, {rows} in {groups}, {columns}")
-    writer = "a writer that does not say its name" if anatomy.created_by is None else printable(anatomy.created_by)
+    writer = "an unnamed writer" if anatomy.created_by is None else printable(anatomy.created_by)
     console.print(f"written by {writer}, format version {anatomy.version}")
     _show_layout(console, anatomy)
     shown = list(anatomy.columns)
@@ -66,7 +66,7 @@ def _show_layout(console: Console, anatomy: Anatomy) -> None:
 
 
 def bar(segments: Sequence[Segment], total: int) -> str:
-    """Where segments lie in a file: each sign stands for a part of it, full where more than half of it is theirs.
+    """Where segments are in a file: each character stands for a part of it, full where they fill more than half.
 
     >>> from needlepoint.parquet.inspect.layout import Segment
     >>> bar([Segment("data", 0, 500), Segment("data", 990, 1000)], 1000)

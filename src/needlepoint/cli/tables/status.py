@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def command(format: str) -> None:
     """Show tables, indexes and waiting events.
 
-    A file counts as indexed when it has everything that is declared. Unknown files lie in a table's directory and not
+    A file counts as indexed when it has everything that is declared. Unknown files are in a table's directory and not
     yet in the registry: they are scanned, and `needle sync` takes them in. Dead entries of an index are about files
     that are gone; `needle sweep` removes them.
 
