@@ -26,7 +26,7 @@ _PARTITIONS = ("partner", "year", "month")
 _ROWS_SHOWN = 3
 
 
-@click.command("demo", short_help="Make a lake, and ask it with and without the index.")
+@click.command("demo", short_help="Make a lake, and query it with and without the index.")
 @click.option("--rows", type=click.IntRange(1, _MOST_ROWS), default=2_000_000, show_default=True, help="Products.")
 @click.option(
     "--batches", type=click.IntRange(1, 1000), default=4, show_default=True, help="Spark jobs that write them."
@@ -34,10 +34,10 @@ _ROWS_SHOWN = 3
 @click.option("--fresh", is_flag=True, help="Remove the existing demo lake and start again.")
 @common_options
 def command(rows: int, batches: int, fresh: bool) -> None:
-    """Spark writes a lake, it is indexed, and questions are asked with and without the index.
+    """Write a lake with Spark, index it, and run queries with and without the index.
 
     The lake is in demo-lake unless --lake says otherwise (NEEDLE_LAKE does not count here). A second run finds it and
-    only asks the questions; a run that was interrupted goes on where it was.
+    only runs the queries; an interrupted run continues where it stopped.
 
     \b
     Examples:

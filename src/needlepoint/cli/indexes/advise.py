@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def command(table: str, as_json: bool) -> None:
     """Say which index, sort order or compaction of TABLE would pay, and what it would save.
 
-    Goes by the queries of the last 30 days, of which their columns and conditions are kept and never a value, and by
-    what is known of the files. Nothing is changed: each line names the command that does it.
+    The advice is based on the queries of the last 30 days, of which columns and kinds of conditions are kept but no
+    values, and on statistics of the files. Nothing is changed: each line names the command to run.
 
     \b
     Examples:

@@ -34,10 +34,10 @@ def command(
     name: str | None,
     no_build: bool,
 ) -> None:
-    """Declare an index and build it for the files there are.
+    """Declare an index and build it for the existing files.
 
     Files that come later are indexed by `needle sync` or `needle indexer`. docs/indexes.md says what each kind is for.
-    When it is interrupted, the index stays declared and keeps what was built; the next build or sync goes on.
+    After an interrupt the index stays declared and keeps what was built; the next build or sync continues.
 
     \b
     Examples:

@@ -10,10 +10,10 @@ from needlepoint.cli.options import common_options, open_lake
 
 @click.command("drop-index", short_help="Drop an index; answers stay the same.")
 @click.argument("name")
-@click.option("--strip", is_flag=True, help="Take what it embedded out of the Parquet files, too.")
+@click.option("--strip", is_flag=True, help="Also remove what it embedded in the Parquet files.")
 @common_options
 def command(name: str, strip: bool) -> None:
-    """Drop an index. Queries give the same answers without it, later.
+    """Drop an index. Queries give the same answers without it, more slowly.
 
     \b
     Examples:

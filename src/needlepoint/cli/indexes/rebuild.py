@@ -19,7 +19,7 @@ from needlepoint.cli.options import common_options, open_lake
 def command(table: str, index: str | None, from_data: bool) -> None:
     """Build the indexes of a table again.
 
-    Where the files carry embedded indexes, those are taken, and no data is read.
+    Embedded indexes are used where files have them; then no data is read.
 
     \b
     Examples:

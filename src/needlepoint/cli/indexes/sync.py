@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 @click.argument("table", required=False)
 @common_options
 def command(table: str | None) -> None:
-    """Find files that are new, changed or gone, and index what lacks it.
+    """Find new, changed and removed files, and index what is not indexed yet.
 
     Without TABLE all tables of the lake. Files that cannot be indexed are named on stderr, and the exit code is 1;
-    the others are indexed all the same.
+    the other files are indexed.
 
     \b
     Examples:
       needle sync
       needle sync product
     """
-    with open_lake() as lake, if_interrupted(lambda: f"{KEPT} The same command goes on."):
+    with open_lake() as lake, if_interrupted(lambda: f"{KEPT} Run the same command to continue."):
         reports = lake.sync(table)
     for report in reports:
         say(

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from needlepoint.query.verify import VerifyReport
 
 
-@click.command("verify", short_help="Compare what indexes answer with what a scan answers.")
+@click.command("verify", short_help="Compare answers of indexes with answers of a scan.")
 @click.argument("table", required=False)
 @click.option("--samples", default=20, show_default=True, type=click.IntRange(1, 1000), help="Values of each index.")
 @click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @common_options
 def command(table: str | None, samples: int, format: str) -> None:
-    """Compare what the indexes of a table answer with what a scan answers, for sampled values of each.
+    """Compare the answers of indexes with those of a scan, for sampled values of each index.
 
     Indexes with differences are named, each with one of them, and the exit code is 1. Without TABLE all tables of the
     lake.

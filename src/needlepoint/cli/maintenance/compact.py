@@ -52,7 +52,7 @@ def partition_values(given: Sequence[str]) -> dict[str, str]:
     "--target-size", metavar="SIZE", default="128MB", show_default=True, callback=_bytes, help="Of new files."
 )
 @click.option("--page-rows", type=click.IntRange(min=1), metavar="N", help="Also files with larger pages.  [new: 250]")
-@click.option("--partition", metavar="COLUMN=VALUE", multiple=True, help="Only there; can be given again.")
+@click.option("--partition", metavar="COLUMN=VALUE", multiple=True, help="Only this partition; can be repeated.")
 @click.option("--keep", type=click.FloatRange(min=0), default=0, metavar="SECONDS", help="Delete old files later.")
 @click.option("--no-index", is_flag=True, help="Leave indexing to `needle indexer`.")
 @click.option("--spark/--no-spark", default=None, help="In Spark, or here.  [default: here up to 256 MB]")
@@ -72,16 +72,16 @@ def command(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Rewrite files into fewer and better ones, which take their place in one moment.
+    """Rewrite files into fewer and better ones, and replace them atomically.
 
     Without an order these are the files smaller than half of the target size, where a partition has two or more; with
-    --page-rows those with larger pages, too. With --sort-by or --zorder they are all files of a partition, unless that
-    was done before and nothing came since. Rows stay the same to the last bit; queries see old files or new ones.
+    --page-rows those with larger pages, too. With --sort-by or --zorder they are all files of a partition, unless they
+    are ordered already. Values do not change; a query sees either the old files or the new ones.
 
     Old files are deleted. Where some of them were not written by Needlepoint, the command asks first: their writer may
-    count on them.
+    rely on them.
 
-    Very much is done in several steps. A compaction that is interrupted leaves what was done, and the next one goes on.
+    A large compaction runs in several steps. An interrupted one keeps the finished steps, and the next one continues.
 
     \b
     Examples:

@@ -49,13 +49,13 @@ def _told(deleted: Deleted) -> str:
 
 @click.command("delete", short_help="Delete the rows of a table for which a condition holds.")
 @click.argument("table")
-@click.option("--where", metavar="CONDITION", required=True, help="As it stands after WHERE.")
+@click.option("--where", metavar="CONDITION", required=True, help="The condition of a WHERE clause.")
 @deletion_options
 def command(table: str, where: str, dry_run: bool, yes: bool) -> None:
-    """Delete the rows for which a condition is true. Where it is false or NULL they stay.
+    """Delete the rows for which a condition is true. Rows for which it is false or NULL stay.
 
-    Files with such rows are rewritten without them and swapped in one moment; files of nothing else are removed. A
-    condition on partition columns alone removes files without reading them.
+    Files with such rows are rewritten without them and replaced atomically; files without other rows are removed. A
+    condition that uses only partition columns removes whole files without reading them.
 
     \b
     Examples:

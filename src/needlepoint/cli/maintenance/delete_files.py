@@ -13,7 +13,7 @@ from needlepoint.cli.options import open_lake
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @deletion_options
 def command(table: str, paths: tuple[str, ...], dry_run: bool, yes: bool) -> None:
-    """Delete whole files of a table, all in one moment.
+    """Delete whole files of a table, all at once.
 
     A PATH is relative to the table's location, or begins with it.
 

@@ -13,7 +13,7 @@ from needlepoint.cli.options import open_lake
 _UNITS = {"h": datetime.timedelta(hours=1), "d": datetime.timedelta(days=1), "w": datetime.timedelta(weeks=1)}
 
 
-@click.command("expire", short_help="Delete the rows that are older than something.")
+@click.command("expire", short_help="Delete rows below a value or beyond an age.")
 @click.argument("table")
 @click.option("--by", "column", required=True, metavar="COLUMN", help="The column with the age of a row.")
 @click.option(
@@ -28,7 +28,7 @@ _UNITS = {"h": datetime.timedelta(hours=1), "d": datetime.timedelta(days=1), "w"
 def command(table: str, column: str, older_than: str | None, before: str | None, dry_run: bool, yes: bool) -> None:
     """Delete the rows whose COLUMN is less than a value, or older than an age.
 
-    Of a partition column these are whole files, which are not read.
+    For a partition column whole files are deleted without reading them.
 
     \b
     Examples:

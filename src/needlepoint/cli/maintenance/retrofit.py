@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 @click.command("retrofit", short_help="Add page indexes and bloom filters to Parquet files that lack them.")
 @click.argument("target", metavar="FILE|TABLE")
 @click.option("--page-index", is_flag=True, help="Add column and offset indexes.")
-@click.option("--bloom", metavar="COLUMN", multiple=True, help="Add bloom filters of this column; can be given again.")
+@click.option("--bloom", metavar="COLUMN", multiple=True, help="Add bloom filters of this column; can be repeated.")
 @common_options
 def command(target: str, page_index: bool, bloom: tuple[str, ...]) -> None:
     """Add the Parquet format's own indexes to files that were written without them.
 
     Data pages stay as they are; DataFusion, DuckDB, Spark and others prune with what is added, and so does needle. A
-    FILE need not belong to a lake; of a TABLE all files are done, and synced. What cannot be added is named, with the
-    reason. Done again it adds nothing.
+    FILE need not belong to a lake; of a TABLE all files are changed and synced. What cannot be added is named, with the
+    reason. A second run adds nothing.
 
     \b
     Examples:

@@ -8,19 +8,18 @@ from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
 
 
-@click.command("sweep", short_help="Remove what nothing refers to any more.")
-@click.option("--now", is_flag=True, help="All of it, whatever may be about to need it.")
+@click.command("sweep", short_help="Remove files and entries that nothing refers to.")
+@click.option("--now", is_flag=True, help="All of it, even if another process may be about to use it.")
 @common_options
 def command(now: bool) -> None:
-    """Remove what nothing refers to any more: what indexes know of files that are gone, unpacked text indexes, orphans
-    of writes.
+    """Remove what nothing refers to: index entries of removed files, unpacked text indexes, leftovers of killed
+    processes.
 
-    Files that belong to a table are never touched; those that a batch replaced are deleted when their time has come.
+    Files that belong to a table are never touched; replaced files are deleted when their time to keep is over.
     Key indexes are rewritten when more than a tenth of their entries is dead.
 
-    After `needle delete`, `needle sweep --now` leaves nothing of what was deleted: not one entry, no file that is kept
-    for a while, nothing that killed writers and builds left. What another process was about to refer to is made again
-    by the next sync.
+    After `needle delete`, `needle sweep --now` leaves nothing of the deleted rows: no index entry, no kept file, no
+    leftover of a killed process. The next sync builds again what another process was about to use.
 
     \b
     Examples:

@@ -20,8 +20,8 @@ def command(query: str, analyze: bool, format: str) -> None:
     """Show what a query reads, and for each index what it did or why it was not used.
 
     The funnel goes from files over row groups and pages to rows and bytes. Rows are those read by page, matching or
-    not, and those a native scan hands on, its filters applied. Bytes of bloom filters count too, so they can be more
-    than the files have. Ranges of rows are without their end: 0-1 is the first row. QUERY "-" is read from stdin.
+    not, and those that a native scan returns after its filters. Bytes of bloom filters count too, so the sum can
+    exceed the size of the files. Ranges of rows exclude their end: 0-1 is the first row. QUERY "-" is read from stdin.
 
     \b
     Examples:

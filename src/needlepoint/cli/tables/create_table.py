@@ -24,10 +24,10 @@ def command(name: str, locations: tuple[str, ...], format: str | None) -> None:
     """Make a table of the Parquet files in a directory or a bucket.
 
     LOCATION is the directory, or s3://bucket/prefix; without it, the directory NAME in the lake. Files are found in all
-    its subdirectories, and column=value in their names becomes a column. They stay where they are and as they are.
-    A pattern as 'data/product/*.parquet' is taken for the directory where all Parquet files in it match.
+    its subdirectories, and column=value in their names becomes a column. The files are not moved or changed.
+    A pattern such as 'data/product/*.parquet' means its directory, if all Parquet files in it match.
 
-    In a Delta or Iceberg table its log decides which files belong; LOCATION can also be an Iceberg metadata file, and
+    The log of a Delta or Iceberg table lists its files; LOCATION can also be an Iceberg metadata file, and
     the table then stays at that version. --format parquet takes every file in the directory, removed ones too.
 
     \b

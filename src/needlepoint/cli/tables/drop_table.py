@@ -12,7 +12,7 @@ from needlepoint.cli.options import common_options, open_lake
 @click.argument("name")
 @common_options
 def command(name: str) -> None:
-    """Forget a table and its indexes. Its Parquet files stay where they are; old ones that a compaction keeps for
+    """Forget a table and its indexes. Its Parquet files stay; replaced files that a compaction keeps for
     other readers are deleted.
 
     \b

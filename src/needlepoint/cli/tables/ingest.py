@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     "--source-format", type=click.Choice(["csv", "tsv", "json", "parquet"]), help="[default: from the file names]"
 )
 @click.option("--schema", metavar="DDL", help="Columns and types of the source, as Spark writes them.")
-@click.option("--batch", metavar="ID", help="The batch's id: one id is written once, however often it is ingested.")
-@click.option("--files-per-partition", type=click.IntRange(min=1), metavar="N", help="At most so many files each.")
+@click.option("--batch", metavar="ID", help="The batch's id: ingesting an id again adds nothing.")
+@click.option("--files-per-partition", type=click.IntRange(min=1), metavar="N", help="At most N files per partition.")
 @click.option("--no-index", is_flag=True, help="Leave the event on the queue, for `needle indexer`.")
 @common_options
 def command(
@@ -38,8 +38,8 @@ def command(
 ) -> None:
     """Append CSV, JSON or Parquet to a table with Spark, as one batch, and index it.
 
-    SOURCE is a file, a directory, a glob pattern or a URL that Spark can read. The first batch makes the table. All of
-    a batch is published or nothing.
+    SOURCE is a file, a directory, a glob pattern or a URL that Spark can read. The first batch creates the table. A
+    batch is published entirely or not at all.
 
     \b
     Examples:

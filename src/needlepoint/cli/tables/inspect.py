@@ -20,8 +20,8 @@ from needlepoint.cli.options import common_options
 def command(file: str, column: str | None, everything: bool, as_json: bool) -> None:
     """Show the anatomy of a Parquet file, and how it could be written better for lookups.
 
-    Where dictionaries, data, indexes and the footer are; types, encodings, sizes and pages of each column; bytes that
-    belong to nothing. No values are decoded. The file need not belong to a lake.
+    Where dictionaries, data, indexes and the footer are; types, encodings, sizes and pages of each column; unused
+    bytes. No values are decoded. The file need not belong to a lake.
 
     \b
     Examples:

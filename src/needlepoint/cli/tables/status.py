@@ -24,8 +24,8 @@ def command(format: str) -> None:
     """Show tables, indexes and waiting events.
 
     A file counts as indexed when it has everything that is declared. Unknown files are in a table's directory and not
-    yet in the registry: they are scanned, and `needle sync` takes them in. Dead entries of an index are about files
-    that are gone; `needle sweep` removes them.
+    yet in the registry: they are scanned, and `needle sync` adds them. Dead entries of an index belong to removed
+    files; `needle sweep` removes them.
 
     \b
     Examples:
