@@ -160,7 +160,7 @@ class StoredPayload:
 
     path: str
     identity: Identity | None
-    entry: Embedded
+    entry: EmbeddedEntry
     cache: UnpackedPayloads
 
     @property

@@ -95,7 +95,7 @@ class ZoneMap:
         return cls(group_rows, groups, page_rows, pages)
 
 
-def zone_maps(description: Description) -> dict[str, ZoneMap]:
+def zone_maps(description: FileDescription) -> dict[str, ZoneMap]:
     """The zone maps of the flat top-level columns that have statistics."""
     card = description.card
     found = {}

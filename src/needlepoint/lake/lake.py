@@ -125,7 +125,7 @@ class Lake:
         parts = ("registry", "queue", "unpacked", "index_stores", "indexer", "history", "engine")
         for name in parts:
             forks.leak(getattr(self, name))
-            setattr(self, name, forks.Abandoned())
+            setattr(self, name, forks.AbandonedHandle())
 
     def __enter__(self) -> Lake:
         return self

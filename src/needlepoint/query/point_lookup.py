@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from needlepoint.errors import FileChanged, NeedlepointError
 from needlepoint.indexes.key.encoding import encode
-from needlepoint.parquet.read.page_reader import ReadStats, Wanted, read_files
+from needlepoint.parquet.read.page_reader import FileRows, ReadStats, read_files
 from needlepoint.predicate import And, Compare, In, Leaf, Ordinal, Predicate, leaves
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.pruning.key_step import FEW_VALUES, rows_by_file
