@@ -93,7 +93,7 @@ class Rows:
         return _covered(self, other, times=1)
 
     def split(self, ends: RowNumbers) -> list[Rows]:
-        """Rows of several files that were counted through, apart again; `ends` are the sums of their rows.
+        """Split rows of several files with consecutive numbers by file; `ends` are the cumulated numbers of rows.
 
         >>> [str(part) for part in Rows.of([3, 4, 5, 9]).split(np.array([5, 6, 10]))]
         ['3-5', '0-1', '3-4']
@@ -113,7 +113,7 @@ class Rows:
 
 
 def _covered(left: Rows, right: Rows, times: int, joined: bool = True) -> Rows:
-    """The rows that lie in `times` of the two. Ranges that touch become one, unless they are not to be `joined`."""
+    """The rows that are in `times` of the two. With `joined`, ranges that touch become one."""
     points = np.concatenate((left.starts, right.starts, left.stops, right.stops))
     if len(points) == 0:
         return left
@@ -139,11 +139,11 @@ class AccessPlan:
     """One selection for each file of a snapshot, in the snapshot's order: states in an array, and `rows` by place for
     the files of which only some are read. Tables have many files and lookups few rows.
 
-    The rows of files in `rough` come from bounds, and most of them may not match; others come from an index."""
+    The rows of files in `inexact` come from bounds, and most of them may not match; others come from an index."""
 
     states: npt.NDArray[np.int8]
     rows: Mapping[int, Rows]
-    rough: frozenset[int] = frozenset()
+    inexact: frozenset[int] = frozenset()
 
     @classmethod
     def scan_all(cls, files: int) -> AccessPlan:
@@ -158,7 +158,7 @@ class AccessPlan:
         """Nothing of these files."""
         states = np.where(files, np.int8(_SKIP), self.states)
         left = {at: rows for at, rows in self.rows.items() if not files[at]}
-        return AccessPlan(states, left, self.rough.intersection(left))
+        return AccessPlan(states, left, self.inexact.intersection(left))
 
     def only(self, files: npt.NDArray[np.bool_], rows: Mapping[int, Rows]) -> AccessPlan:
         """Of these files only these rows; of the others what was read before."""
@@ -171,7 +171,7 @@ class AccessPlan:
             both = wanted if before is Access.SCAN else before & wanted
             if both.count:
                 states[position], found[position] = _ROWS, both
-        return AccessPlan(states, found, plan.rough)
+        return AccessPlan(states, found, plan.inexact)
 
     def narrowed(self, rows: Mapping[int, Rows]) -> AccessPlan:
         """Of the files named only these rows, where bounds say so: a reader looks at them again before it reads more.
@@ -180,27 +180,27 @@ class AccessPlan:
         """
         if not rows:
             return self
-        states, found, rough = self.states.copy(), dict(self.rows), set(self.rough)
+        states, found, inexact = self.states.copy(), dict(self.rows), set(self.inexact)
         for position, wanted in rows.items():
             before = self.selection(position)
             both = wanted if before is Access.SCAN else before & wanted if isinstance(before, Rows) else None
             if both is None or not both.count:
                 states[position] = _SKIP
                 found.pop(position, None)
-                rough.discard(position)
+                inexact.discard(position)
             else:
                 states[position], found[position] = _ROWS, both
-                rough.add(position)
-        return AccessPlan(states, found, frozenset(rough))
+                inexact.add(position)
+        return AccessPlan(states, found, frozenset(inexact))
 
     def widened(self, rows: Mapping[int, Rows]) -> AccessPlan:
         """These rows, more than before, of files of which only some are read."""
-        return AccessPlan(self.states, {**self.rows, **rows}, self.rough | rows.keys()) if rows else self
+        return AccessPlan(self.states, {**self.rows, **rows}, self.inexact | rows.keys()) if rows else self
 
-    def roughly(self) -> list[int]:
+    def narrowable(self) -> list[int]:
         """Positions of the files of which all is read, or what bounds let through: those that can be narrowed more."""
         positions: list[int] = np.flatnonzero(self.states == _SCAN).tolist()
-        return sorted([*positions, *self.rough]) if self.rough else positions
+        return sorted([*positions, *self.inexact]) if self.inexact else positions
 
     def count(self, file_rows: RowNumbers) -> int:
         """How many rows are read, given how many each file has."""
@@ -212,7 +212,7 @@ class AccessPlan:
         for position in positions:
             if rows.pop(position, None) is not None:
                 states[position] = _SCAN
-        return AccessPlan(states, rows, self.rough.intersection(rows))
+        return AccessPlan(states, rows, self.inexact.intersection(rows))
 
     def kept(self) -> int:
         """How many files something is read of."""

@@ -1,23 +1,23 @@
 """Every error Needlepoint raises on purpose.
 
     NeedlepointError
-    ├── UsageError              the request cannot be carried out as asked
+    ├── UsageError              the request cannot be carried out
     │   ├── UnknownName         no such table, column or index ("did you mean …")
     │   ├── NameTaken           the table, index or view exists already
     │   ├── NotIndexable        the column's type cannot carry this index
     │   ├── SchemaConflict      files of one table disagree about a column
-    │   ├── Unsupported         a table of others uses what would be read wrong here
-    │   ├── TableChanged        files of a table changed while others were made of them
+    │   ├── Unsupported         a Delta or Iceberg table uses a feature that cannot be read correctly
+    │   ├── TableChanged        files of a table changed while they were rewritten
     │   ├── SqlError            the SQL does not parse, plan or run
     │   └── BadEvent            a message that is no event (queues/events.py)
-    ├── FileError               one Parquet file is the trouble; `path` names it
+    ├── FileError               a problem with one Parquet file; `path` names it
     │   ├── NotParquet          not a Parquet file, truncated or corrupt
-    │   │   └── Unfinished      it has no footer (yet): somebody is writing it, or died
+    │   │   └── Unfinished      it has no footer (yet): its writer is busy, or died
     │   ├── FileChanged         the file is no longer the one that was planned for
-    │   └── PayloadDamaged      an embedded index is not the one that was embedded; the data is not concerned
+    │   └── PayloadDamaged      an embedded index is damaged; the data is not affected
     ├── StoreError              the store or queue cannot be read or written
-    │   ├── ObjectStoreError    an object store refuses or does not answer; `where` names the bucket or object
-    │   ├── QueueError          a queue refuses or does not answer; `where` names it, `code` is what it said
+    │   ├── ObjectStoreError    an object store fails or does not answer; `where` names the bucket or object
+    │   ├── QueueError          a queue fails or does not answer; `where` names it, `code` is its error code
     │   └── IndexDamaged        an index lost entries (stores/base.py); queries scan, sync rebuilds it
     └── SparkError              Java or Spark is missing or failed
 
@@ -39,18 +39,18 @@ class NeedlepointError(Exception):
         super().__init__(f"{self.message} {hint}".strip())
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _as_it_was, (type(self), self.args, self.__dict__)
+        return _rebuilt, (type(self), self.args, self.__dict__)
 
 
-def _as_it_was(kind: type[NeedlepointError], args: tuple[object, ...], facts: dict[str, object]) -> NeedlepointError:
-    """An error from another process; its kind may take other arguments than it passes on."""
+def _rebuilt(kind: type[NeedlepointError], args: tuple[object, ...], facts: dict[str, object]) -> NeedlepointError:
+    """Rebuild an error from another process without its `__init__`, which may take other arguments."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(facts)
     return error
 
 
 class UsageError(NeedlepointError):
-    """The request cannot be carried out as asked."""
+    """The request cannot be carried out."""
 
 
 _LONGEST_MISSPELT = 200
@@ -64,7 +64,7 @@ class UnknownName(UsageError):
         super().__init__(f"unknown {what} '{name}'{where}.", hint=hint or self._suggestion(sorted(known)))
 
     def _suggestion(self, names: list[str]) -> str:
-        # The comparison takes the product of both lengths, and the longer name is somebody's text.
+        # The comparison takes the product of both lengths, and the longer name is user input.
         known = [name.lower() for name in names] if len(self.name) <= _LONGEST_MISSPELT else []
         close = difflib.get_close_matches(self.name.lower(), known, n=1)
         if close:
@@ -89,11 +89,11 @@ class SchemaConflict(UsageError):
 
 
 class Unsupported(UsageError):
-    """A Delta or Iceberg table uses a feature that is not read here: it is refused, since it would be read wrong."""
+    """A Delta or Iceberg table uses an unsupported feature; without it the table would be read wrongly."""
 
 
 class TableChanged(UsageError):
-    """Files of a table changed while others were made of them; nothing was published, and it can be done again."""
+    """Files of a table changed while they were rewritten; nothing was published. Run it again."""
 
 
 class SqlError(UsageError):
@@ -101,7 +101,7 @@ class SqlError(UsageError):
 
 
 class FileError(NeedlepointError):
-    """One Parquet file is the trouble."""
+    """A problem with one Parquet file."""
 
     def __init__(self, path: str, problem: str, *, hint: str = "") -> None:
         self.path = path
@@ -113,7 +113,7 @@ class NotParquet(FileError):
 
 
 class Unfinished(NotParquet):
-    """A file without a footer: too short for one, or one that begins as Parquet and does not end so."""
+    """A file without a footer: too short for one, or it begins as Parquet but does not end so."""
 
 
 class FileChanged(FileError):
@@ -121,7 +121,7 @@ class FileChanged(FileError):
 
 
 class PayloadDamaged(FileError):
-    """An index embedded in a file does not match its checksum, or cannot be unpacked. The file's data may be well."""
+    """An index embedded in a file does not match its checksum, or cannot be unpacked. The file's data may be intact."""
 
 
 class StoreError(NeedlepointError):
@@ -129,7 +129,7 @@ class StoreError(NeedlepointError):
 
 
 class ObjectStoreError(StoreError):
-    """An object store refuses, or does not answer. Holds nothing of what its driver said but an error code."""
+    """An object store fails or does not answer. Of the message of its driver only the error code is kept."""
 
     def __init__(self, where: str, problem: str, *, hint: str = "") -> None:
         self.where = where
@@ -137,7 +137,7 @@ class ObjectStoreError(StoreError):
 
 
 class QueueError(StoreError):
-    """A queue of others refuses, or does not answer. Holds nothing of what its driver said but an error code."""
+    """A remote queue fails or does not answer. Of the message of its driver only the error code is kept."""
 
     def __init__(self, where: str, code: str, problem: str, *, hint: str = "") -> None:
         self.where, self.code = where, code

@@ -1,15 +1,15 @@
-"""A lake belongs to the process that opened it, and not to a child that `os.fork` makes of it.
+"""A lake belongs to the process that opened it, not to its forked children.
 
-A fork copies one thread and no other, and shares the open files. In a child, what DataFusion and RocksDB do in threads
-of their own never ends. SQLite takes locks for its own that only the parent has. And what is closed or collected there
-writes to files of the parent, or waits for threads that are not there. So in a child
+A fork copies only the calling thread, and shares open files. In a child, the threads of DataFusion and RocksDB do not
+exist, so waiting for them never ends. SQLite assumes locks that only the parent holds. And closing or collecting an
+object writes to files of the parent, or waits for missing threads. So in a child
 
-    lakes          answer with a clear error, whatever is asked of them, and closing them does nothing
-    handles        of the libraries are never closed, not even when the process ends
-    locks          are let go: a lock lasts until the last process closes its file, and a child may live long
-    new lakes      are refused: the threads of DataFusion are there once in a process, and cannot be started again
+    lakes          raise a clear error on every use, and closing them does nothing
+    handles        of libraries are never closed, not even at exit
+    locks          are released: a lock lasts until the last process closes its file, and a child may live long
+    new lakes      are refused: DataFusion starts its threads once per process, and cannot start them again
 
-Nothing is checked while the parent works; the system says when a process is forked.
+Nothing is checked while the parent works; the system calls a hook in the child.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _HINT = (
 )
 
 
-class Owned(Protocol):
+class ForkAware(Protocol):
     def abandon(self) -> None:
-        """Called in a child of the process that it belongs to: leak what must not be closed, answer no more."""
+        """Called in a forked child: leak what must not be closed, and refuse further use."""
 
 
 _owned: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -45,42 +45,42 @@ _library: ctypes.CDLL | None = None
 
 
 def begin() -> None:
-    """Called before a library starts threads; UsageError where they cannot run, since a parent has started them."""
+    """Call before a library starts threads; UsageError in a child whose parent started them."""
     global _begun, _library
     if _lost:
-        _refuse("a lake was opened before this process was forked, and its parent's threads are not in it.")
+        _refuse("a lake was opened before this process was forked, and the child has none of its threads.")
     if not _begun:
         _library = ctypes.CDLL(None) if os.name == "posix" else None
         _begun = True
 
 
-def own(what: Owned) -> None:
-    """A child abandons it."""
+def own(what: ForkAware) -> None:
+    """Call `abandon` of it in a child."""
     _owned.add(what)
 
 
 def reset(function: Callable[[], object]) -> None:
-    """Call the function in a child: for what is kept for the whole process, such as threads."""
+    """Call the function in a child: for process-wide state, such as threads."""
     _resets.append(function)
 
 
 def lock(descriptor: int) -> None:
-    """An open file that is locked; a child closes it, which leaves the lock to this process. Until `unlock`."""
+    """Register a locked file until `unlock`; a child closes it, so that only this process keeps the lock."""
     _locks.add(descriptor)
 
 
 def unlock(descriptor: int) -> None:
-    """Called before the file is closed: its number is another file's after that."""
+    """Call before the file is closed: its number may be reused after that."""
     _locks.discard(descriptor)
 
 
 def leak(handle: object) -> None:
-    """Never destroy an object, not even when the interpreter ends."""
+    """Never destroy an object, not even at exit."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
 
 
-class Abandoned:
-    """What stands in a child in the place of a part of a lake: every use is a UsageError."""
+class AbandonedHandle:
+    """Replaces a part of a lake in a child: every use is a UsageError."""
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -92,7 +92,7 @@ class Abandoned:
 
 
 class OwnDirectory:
-    """A temporary directory that is removed by the process that made it, and by none of its children."""
+    """A temporary directory that only the process that created it removes, not its children."""
 
     def __init__(self) -> None:
         self.name = tempfile.mkdtemp(prefix="needlepoint-")
@@ -136,9 +136,9 @@ def _in_child() -> None:
 
 
 def _end_without_libraries() -> None:
-    """When the process ends, RocksDB waits for its threads, of which a child has none: it crashes, or hangs. What is
-    registered last runs first: `_exit` ends the process before that, with its status. Python is through by then; what
-    others have printed by C is written out."""
+    """At exit RocksDB waits for its threads, which a child does not have: it crashes or hangs. The handler registered
+    last runs first: `_exit` ends the process before that, with its status. Python has finished by then; C buffers are
+    flushed."""
     library: Any = _library
     with contextlib.suppress(AttributeError):  # macOS has no on_exit
         library.on_exit(library._exit, None)

@@ -1,9 +1,9 @@
-"""What a query asks of one table, as a small tree of plain values.
+"""The predicate of a query on one table, as a small tree of plain values.
 
 Values are *ordinals*: the plain Python value whose order is the column's order. Integers, dates, times,
 timestamps (in the column's unit), booleans and unscaled decimals are `int`; floats are `float`; strings
-and binaries are `bytes` (UTF-8 order is byte order). What SQL says beyond that is `Unknown`, which every
-reader of the tree takes as "maybe".
+and binaries are `bytes` (UTF-8 order is byte order). Any other SQL is `Unknown`, which means
+"maybe".
 
 `match` decides with bounds alone, for many sets of rows at once. Here two files hold ids 10-20 and 30-40:
 
@@ -20,16 +20,17 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Ordinal = int | float | bytes
 Answers = npt.NDArray[np.int8]
+Known = TypeVar("Known")
 
 
 class Match(enum.IntEnum):
@@ -42,7 +43,7 @@ class Match(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The values of one column in a set of rows lie between `low` and `high`, both included.
+    """The values of one column in a set of rows are between `low` and `high`, both included.
 
     `None` means not known. `nan` says that NaN may occur outside the bounds (Parquet statistics leave it out).
     """
@@ -73,7 +74,7 @@ class Zone:
 
     @classmethod
     def of(cls, sets: Sequence[Bounds | None]) -> Zone:
-        """None is a set of which nothing is known."""
+        """None is a set without known bounds."""
         known = [bounds or _NOTHING for bounds in sets]
         bounded = [bounds.low is not None and bounds.high is not None for bounds in known]
         filler: Ordinal = next((b.low for b, has in zip(known, bounded, strict=True) if has and b.low is not None), 0)
@@ -209,8 +210,8 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """`low <= column <= high`, both ends included, neither of them NaN. NaN, which lies above all numbers or below, is
-    not between two."""
+    """`low <= column <= high`, both ends included, neither of them NaN. NaN orders above or below all numbers, and is
+    never between two."""
 
     column: str
     low: Ordinal
@@ -241,7 +242,7 @@ class Like:
     least. `LIKE 'da_ry%cow'` has the pieces "da", "ry" and "cow", begins with the first and ends with the last.
 
     With `fold`, letters of either case are alike. TRUE where the pattern matches, and perhaps in other places: so it
-    never stands alone below a NOT.
+    is never the only child of a NOT.
     """
 
     column: str
@@ -275,7 +276,9 @@ class Or:
 
 
 Leaf = Compare | In | Between | IsNull | IsNotNull | StartsWith | Like | TextMatch
-Predicate = Unknown | Constant | Leaf | Not | And | Or
+Condition = Leaf | Not
+"""A leaf, or after `without_not` a NOT directly above one."""
+Predicate = Unknown | Constant | Condition | And | Or
 
 
 def without_not(predicate: Predicate) -> Predicate:
@@ -314,6 +317,56 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
             return
         case _:
             yield predicate
+
+
+def conjuncts(predicate: Predicate) -> Iterator[Predicate]:
+    """The parts of an AND and of the ANDs directly below it. Any other predicate is its own only part."""
+    if isinstance(predicate, And):
+        for child in predicate.children:
+            yield from conjuncts(child)
+    else:
+        yield predicate
+
+
+def fold(
+    predicate: Predicate,
+    ask: Callable[[Sequence[Condition]], Iterable[Known | None]],
+    *,
+    all_of: Callable[[Sequence[Known]], Known],
+    any_of: Callable[[Sequence[Known]], Known],
+    nothing: Callable[[], Known],
+) -> Known | None:
+    """What is known of a predicate, put together from what `ask` knows of its conditions. None is "not known": an AND
+    does without it, and an OR that has it is not known either.
+
+    `ask` gets all conditions of one AND at once, since `id > 3 AND id < 9` can be one question. `nothing` is what holds
+    for a predicate that is never TRUE.
+
+    >>> rows = {"a": {1, 2, 3}, "b": {3, 4}}
+    >>> def find(predicate):
+    ...     ask = lambda conditions: [rows.get(each.column) for each in conditions]
+    ...     both, either = (lambda found: set.intersection(*found)), (lambda found: set.union(*found))
+    ...     return fold(predicate, ask, all_of=both, any_of=either, nothing=set)
+    >>> find(And((IsNull("a"), IsNull("b"), IsNull("c")))), find(Or((IsNull("a"), IsNull("b"))))
+    ({3}, {1, 2, 3, 4})
+    >>> find(Or((IsNull("a"), IsNull("c")))), find(And((IsNull("a"), Constant(False))))
+    (None, set())
+    """
+
+    def of(part: Predicate) -> Known | None:
+        return fold(part, ask, all_of=all_of, any_of=any_of, nothing=nothing)
+
+    if isinstance(predicate, Constant):
+        return None if predicate.value else nothing()
+    if isinstance(predicate, Or):
+        alternatives = [of(child) for child in predicate.children]
+        known = [each for each in alternatives if each is not None]
+        return any_of(known) if known and len(known) == len(alternatives) else None
+    parts = list(conjuncts(predicate))
+    conditions = [part for part in parts if not isinstance(part, And | Or | Constant | Unknown)]
+    found = [*(ask(conditions) if conditions else ()), *(of(part) for part in parts if isinstance(part, Or | Constant))]
+    known = [each for each in found if each is not None]
+    return all_of(known) if known else None
 
 
 def match(predicate: Predicate, zones: Zones) -> Answers:
@@ -412,7 +465,7 @@ def _below_ordered(ascending: npt.NDArray[Any], value: Any) -> npt.NDArray[np.bo
 
 
 def _beyond(values: npt.NDArray[Any], value: Any) -> bool:
-    """Whether the value lies outside of what the array can hold: numpy would search for it as a rounded float."""
+    """Whether the value is out of range for the array: numpy would search for it as a rounded float."""
     return values.dtype == np.int64 and isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
@@ -439,7 +492,7 @@ def _is_in(values: Sequence[Ordinal], zone: Zone) -> tuple[npt.NDArray[np.bool_]
 
 
 def _values_inside(values: npt.NDArray[Any], zone: Zone) -> npt.NDArray[np.int64]:
-    """How many of the values lie in each of the ordered sets, found from the values' side."""
+    """How many of the values are in each of the ordered sets, found by searching for the values."""
     first = np.searchsorted(zone.high, values, "left")
     beyond = np.maximum(np.searchsorted(zone.low, values, "right"), first)
     count = len(zone.low) + 1

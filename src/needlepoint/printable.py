@@ -1,6 +1,6 @@
-"""Text from files and from users as a terminal can show it.
+"""Make text from files and users safe for a terminal.
 
-Names of columns, values, paths and messages of other libraries can hold anything. Control characters (C0, C1 and DEL)
+Names of columns, values, paths and messages of other libraries can be anything. Control characters (C0, C1 and DEL)
 move the cursor, set the title or worse; line and paragraph separators end a line; marks of direction make one text look
 like another. All are shown as escapes, and so is half of a surrogate pair, which has no UTF-8.
 """
@@ -21,7 +21,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same, with the ends of lines as they are."""
+    """The same, but line ends stay."""
     return "\n".join(map(printable, text.split("\n")))
 
 

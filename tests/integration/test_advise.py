@@ -66,7 +66,7 @@ def test_the_history_has_shapes_and_sums_and_no_values(lake: needlepoint.Lake) -
         lake.sql(f"SELECT title FROM product WHERE upc = 'U00000{number:04d}' AND price > 12345.5")
     lake.sql("SELECT title FROM product WHERE product_id IN (4711, 4712, 4713)")
     lake.table("product").get(product_id=4711, columns=["title"])
-    asked = {each.shape: each for each in lake.history.asked(1)}
+    asked = {each.shape: each for each in lake.history.shapes(1)}
     both = asked["and", ("eq", "upc"), ("range", "price")]
     assert (both.times, both.columns, both.sums.compared) == (3, ("price", "title", "upc"), 3)
     many, one = asked["in", "product_id"], asked["eq", "product_id"]
@@ -85,9 +85,9 @@ def test_lookups_by_index_are_counted_with_the_index(lake: needlepoint.Lake) -> 
     for number in range(5):
         assert len(lake.sql(f"SELECT title FROM product WHERE product_id = {number}")) == 1
         lake.table("product").get(product_id=number)
-    used = {each.index: each.times for each in lake.history.used(1)}
+    used = {each.index: each.times for each in lake.history.index_usage(1)}
     assert used == {name: 10, "product_upc_key": 0}
-    by_key = [each for each in lake.history.asked(1) if each.shape == ("eq", "product_id")]
+    by_key = [each for each in lake.history.shapes(1) if each.shape == ("eq", "product_id")]
     assert sum(each.sums.matched for each in by_key) == 10
     assert not any(each.sums.scans for each in by_key)
 
@@ -95,7 +95,7 @@ def test_lookups_by_index_are_counted_with_the_index(lake: needlepoint.Lake) -> 
 def test_what_a_scan_read_is_what_its_report_says(lake: needlepoint.Lake) -> None:
     queries = [f"SELECT count(*) FROM product WHERE price BETWEEN {n} AND {n + 1}" for n in range(10)]
     read = bytes_read(lake, queries)
-    (asked,) = lake.history.asked(1)
+    (asked,) = lake.history.shapes(1)
     assert asked.sums.scans == 10
     assert read / 1.1 < asked.sums.bytes / 10 < read * 1.1
     matched = lake.sql("SELECT count(*) AS n FROM product WHERE price < 10").rows()[0]["n"]
@@ -108,7 +108,7 @@ def test_explaining_verifying_and_asking_without_history_leave_none(lake: needle
     lake.verify("product", samples=3)
     with needlepoint.open(tmp_path, history="off") as silent:
         silent.sql("SELECT title FROM product WHERE product_id = 5")
-    assert lake.history.asked(1) == []
+    assert lake.history.shapes(1) == []
     with pytest.raises(needlepoint.UsageError, match="NEEDLE_HISTORY"):
         needlepoint.open(tmp_path, history="perhaps")
 
@@ -121,7 +121,7 @@ def test_several_processes_add_up_and_old_days_and_rare_shapes_go(
     for _ in range(3):
         with needlepoint.open(tmp_path) as other:
             other.sql(query)
-    assert [each.times for each in lake.history.asked(1)] == [3]
+    assert [each.times for each in lake.history.shapes(1)] == [3]
     lake.close()
     with sqlite3.connect(tmp_path / ".needlepoint/history.db") as connection:
         connection.execute("UPDATE asked SET day = day - 31")
@@ -129,7 +129,7 @@ def test_several_processes_add_up_and_old_days_and_rare_shapes_go(
     with needlepoint.open(tmp_path) as other:
         for columns in ("title", "title", "title", "upc", "upc", "price"):
             other.sql(query.replace("title", columns))
-        assert sorted(each.times for each in other.history.asked(1)) == [2, 3]
+        assert sorted(each.times for each in other.history.shapes(1)) == [2, 3]
 
 
 @pytest.mark.parametrize("harm", ["not a database", "a directory", "locked", "read-only"])

@@ -90,7 +90,7 @@ def test_roots_that_are_no_place(tmp_path: Path, root: str) -> None:
 
 def test_an_endpoint_that_is_no_url(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9000")
-    with opened(bucket, tmp_path) as lake, pytest.raises(needlepoint.UsageError, match="AWS_ENDPOINT_URL is no URL"):
+    with opened(bucket, tmp_path) as lake, pytest.raises(needlepoint.UsageError, match="AWS_ENDPOINT_URL is not a URL"):
         lake.create_table("product")
 
 

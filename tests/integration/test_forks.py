@@ -134,7 +134,7 @@ def test_a_child_that_only_ends_changes_nothing(root: Path, end: str) -> None:
         is_whole(lake)
         lake.history.flush()
         table = lake.registry.tables.get("t")
-        assert sum(each.sums.times for each in lake.history.asked(table.id)) == 8
+        assert sum(each.sums.times for each in lake.history.shapes(table.id)) == 8
         lake.close()
         assert not Path(secondary).exists()
         """,

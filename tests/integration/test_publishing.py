@@ -77,7 +77,7 @@ def test_events_are_indexed_once_however_often_they_come(lake) -> None:
         ('{"table": "produkt", "batch": "x"}', "Did you mean 'product'"),
         ('{"table": "product", "batch": "x", "added": ["../../etc/passwd"]}', "outside the table"),
         ('{"table": "product", "batch": "x", "added": "a"}', "not a list"),
-        (r'{"table": "\ud800", "batch": "x"}', r"holds '\ud800', which is no character"),
+        (r'{"table": "\ud800", "batch": "x"}', r"holds '\ud800', which is not a character"),
         ('{"table": "product", "batch": "x", "added": ["year=2020/bad.parquet"]}', "bad.parquet"),
     ],
 )

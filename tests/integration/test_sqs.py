@@ -372,11 +372,11 @@ def test_waiting_for_messages_ends_when_one_comes(server: Server, bucket: Bucket
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("redis://:secret@host/0", "'redis' is no kind of queue"),
-        ("events", "'events' is no kind of queue"),
+        ("redis://:secret@host/0", "'redis' is not a kind of queue"),
+        ("events", "'events' is not a kind of queue"),
         ("sqs://", "cannot name a queue"),
         ("sqs://a b", "cannot name a queue"),
-        ("sqs://key:secret@events", "holds credentials"),
+        ("sqs://key:secret@events", "contains credentials"),
         ("sqs://events?wait=21", "0 to 20"),
         ("sqs://events?lease=5", "no option 'lease'"),
         ("sqs://events?dead_letters=", "cannot name a queue"),
@@ -413,7 +413,7 @@ def test_opening_a_lake_asks_no_queue_and_imports_no_boto3(tmp_path: Path) -> No
     [
         ({}, "sqs://missing: there is no such queue"),
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "it does not answer"),
-        ({"AWS_ENDPOINT_URL": "nonsense"}, "its endpoint is no URL"),
+        ({"AWS_ENDPOINT_URL": "nonsense"}, "its endpoint is not a URL"),
         ({"AWS_REGION": None, "AWS_DEFAULT_REGION": None}, "its region is not known"),
         ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_EC2_METADATA_DISABLED": "true"}, "no credentials"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from needlepoint.predicate import (
     And,
     Bounds,
     Compare,
+    Condition,
     Constant,
     In,
     IsNotNull,
@@ -26,9 +28,11 @@ from needlepoint.predicate import (
     Unknown,
     Zone,
     Zones,
+    fold,
     match,
     without_not,
 )
+from needlepoint.predicate import leaves as leaves_of
 
 PRESENT = {
     "n": st.integers(-3, 3),
@@ -165,6 +169,44 @@ def test_not_moves_down_to_the_leaves(predicate: Predicate, sets: list[list[dict
             if truth(predicate, row, unknown) is True:
                 # Unknown may be anything, each time it is asked.
                 assert any(truth(moved, row, either) is True for either in (True, False, None)) or _mixes(predicate)
+
+
+@given(predicates, row_sets, st.sets(st.sampled_from(sorted(COLUMNS))))
+def test_a_fold_of_what_is_known_of_conditions_loses_no_row(
+    predicate: Predicate, sets: list[list[dict[str, object]]], known: set[str]
+) -> None:
+    rows = [row for several in sets for row in several]
+
+    def ask(conditions: Sequence[Condition]) -> list[frozenset[int] | None]:
+        return [
+            frozenset(n for n, row in enumerate(rows) if truth(each, row, None) is True)
+            if next(leaves_of(each)).column in known
+            else None
+            for each in conditions
+        ]
+
+    found = fold(
+        without_not(predicate),
+        ask,
+        all_of=lambda several: frozenset.intersection(*several),
+        any_of=lambda several: frozenset.union(*several),
+        nothing=frozenset[int],
+    )
+    if found is not None:
+        assert found >= {n for n, row in enumerate(rows) if truth(predicate, row, False) is True}
+
+
+def test_a_fold_asks_for_all_conditions_of_one_and_at_once() -> None:
+    asked: list[list[Condition]] = []
+    a, b, c, d = (Compare(name, "=", 1) for name in "abcd")
+
+    def ask(conditions: Sequence[Condition]) -> list[int]:
+        asked.append(list(conditions))
+        return [len(conditions)]
+
+    tree = And((a, And((b, Unknown())), Or((c, And((d, Not(a)))))))
+    assert fold(tree, ask, all_of=min, any_of=sum, nothing=int) == 2
+    assert asked == [[a, b], [c], [d, Not(a)]]
 
 
 def _mixes(predicate: Predicate) -> bool:

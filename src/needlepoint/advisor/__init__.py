@@ -1,7 +1,7 @@
-"""What would make queries faster, going by those that were asked.
+"""Advice on indexes and layouts, from the history of queries.
 
-history           what was asked, how often, and what it took
+history           query shapes, how often they ran, and what they read
 query_shapes      predicates without their values
 table_statistics  sizes and overlaps of columns, pages and files
-advice            layouts and indexes that are worth it
+advice            rules: which layouts and indexes would pay
 """

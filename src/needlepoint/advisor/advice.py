@@ -1,4 +1,4 @@
-"""What would make the queries of a table faster, going by what was asked and what they read.
+"""Rules: what would make the queries of a table faster.
 
 Pure: facts of a table (`table_statistics.py`) and a history (`history.py`) in, advice out. Bytes and seconds "now" were
 measured when the queries ran; those "after" are estimated from the sizes of pages and the costs of the cost model.
@@ -13,13 +13,13 @@ from shlex import quote
 
 import pyarrow as pa
 
-from needlepoint.advisor.history import Asked, Used
+from needlepoint.advisor.history import IndexUsage, ShapeStatistics
 from needlepoint.advisor.query_shapes import Shape, conditions, found_by, shown
-from needlepoint.advisor.table_statistics import Facts
+from needlepoint.advisor.table_statistics import TableStatistics
 from needlepoint.indexes.key.encoding import key_bytes
 from needlepoint.parquet.inspect.advice import LARGE_PAGE, size_text
 
-# Asked less often, a shape says nothing.
+# A shape with fewer queries says nothing.
 OFTEN = 3
 # Advice must promise this much: of the bytes of a query, or of its time.
 WORTHWHILE, LITTLE = 0.5, 32 << 10
@@ -67,7 +67,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reads:
+class _QueryCost:
     """What one query takes, by estimate."""
 
     bytes: float
@@ -75,15 +75,15 @@ class _Reads:
 
 
 @dataclass(frozen=True, slots=True)
-class _Helped:
+class _Improvement:
     """Queries of one shape, and what each would take."""
 
-    asked: Asked
-    after: _Reads
+    asked: ShapeStatistics
+    after: _QueryCost
 
 
 @dataclass(frozen=True, slots=True)
-class Advised:
+class TableAdvice:
     """`queries` were asked of the table since the day (of 1970) on which the history begins; none: it is empty."""
 
     table: str
@@ -92,7 +92,9 @@ class Advised:
     advice: tuple[Advice, ...]
 
 
-def advise(facts: Facts, history: Sequence[Asked], used: Sequence[Used] = (), today: int = 0) -> list[Advice]:
+def advise(
+    facts: TableStatistics, history: Sequence[ShapeStatistics], used: Sequence[IndexUsage] = (), today: int = 0
+) -> list[Advice]:
     """All that pays, the greatest gain first."""
     often = [asked for asked in history if asked.times >= OFTEN]
     found = [*new_indexes(facts, often), *unused_indexes(facts, used, today), *lacking_files(facts)]
@@ -104,7 +106,7 @@ def advise(facts: Facts, history: Sequence[Asked], used: Sequence[Used] = (), to
 # Indexes
 
 
-def new_indexes(facts: Facts, history: Sequence[Asked]) -> Iterator[Advice]:
+def new_indexes(facts: TableStatistics, history: Sequence[ShapeStatistics]) -> Iterator[Advice]:
     """Of every column that is asked and that no index serves, the kind that fits."""
     open_questions = [asked for asked in history if not _served(facts, asked.shape)]
     columns = dict.fromkeys(column for asked in open_questions for _, column in conditions(asked.shape))
@@ -117,7 +119,7 @@ def new_indexes(facts: Facts, history: Sequence[Asked]) -> Iterator[Advice]:
                 yield max(offers, key=lambda offer: offer.saved)
 
 
-def _served(facts: Facts, shape: Shape) -> bool:
+def _served(facts: TableStatistics, shape: Shape) -> bool:
     return any(
         found_by(shape, column, _ANSWERS.get(index.kind, frozenset()))
         for index in facts.indexes
@@ -125,16 +127,17 @@ def _served(facts: Facts, shape: Shape) -> bool:
     )
 
 
-def _offer(facts: Facts, history: Sequence[Asked], column: str, kind: str) -> Advice | None:
+def _offer(facts: TableStatistics, history: Sequence[ShapeStatistics], column: str, kind: str) -> Advice | None:
     estimate = _ESTIMATES[kind]
     answered = [asked for asked in history if found_by(asked.shape, column, _ANSWERS[kind])]
-    helped = [_Helped(asked, after) for asked in answered if (after := estimate(facts, asked, column)) is not None]
+    helped = [_Improvement(asked, after) for asked in answered if (after := estimate(facts, asked, column)) is not None]
     helped = [each for each in helped if _pays(each)]
     if not helped:
         return None
     type = facts.columns[column].type
     if kind == "key" and _key_size(facts, type) > max(LARGE_INDEX, LARGE_SHARE * facts.bytes):
-        filters = [_Helped(each.asked, after) for each in helped if (after := _by_bloom(facts, each.asked, column))]
+        estimates = ((each.asked, _by_bloom(facts, each.asked, column)) for each in helped)
+        filters = [_Improvement(asked, cost) for asked, cost in estimates if cost is not None]
         if filters and all(map(_pays, filters)) and len(filters) == len(helped):
             helped, kind = filters, "bloom"
     size, rate = {
@@ -150,22 +153,22 @@ def _offer(facts: Facts, history: Sequence[Asked], column: str, kind: str) -> Ad
     return _with_gain("index", f"needle create-index {facts.table} {quote(column)}{option}", why, costs, helped)
 
 
-def _pays(helped: _Helped) -> bool:
+def _pays(helped: _Improvement) -> bool:
     sums = helped.asked.sums
     now = sums.bytes / sums.times
     return helped.after.bytes < min(WORTHWHILE * now, now - LITTLE) and helped.after.seconds < sums.seconds / sums.times
 
 
-def _by_key(facts: Facts, asked: Asked, column: str) -> _Reads | None:
+def _by_key(facts: TableStatistics, asked: ShapeStatistics, column: str) -> _QueryCost | None:
     rows = _rows_named(facts, asked, column)
     if rows is None or rows > facts.range_limit:
         return None
     keys = asked.sums.compared / asked.times
     found = _reads_of_rows(facts, asked.columns, rows)
-    return _Reads(found.bytes, found.seconds + keys * facts.costs.key)
+    return _QueryCost(found.bytes, found.seconds + keys * facts.costs.key)
 
 
-def _rows_named(facts: Facts, asked: Asked, column: str) -> float | None:
+def _rows_named(facts: TableStatistics, asked: ShapeStatistics, column: str) -> float | None:
     """The rows that an index on the column names for one query: those that matched, if nothing else was asked; else
     going by how often a value of the column occurs."""
     if _alone(facts, asked, column):
@@ -177,12 +180,12 @@ def _rows_named(facts: Facts, asked: Asked, column: str) -> float | None:
     return max(1.0, asked.sums.compared / asked.times) * facts.rows / known.distinct
 
 
-def _alone(facts: Facts, asked: Asked, column: str) -> bool:
+def _alone(facts: TableStatistics, asked: ShapeStatistics, column: str) -> bool:
     """Whether nothing else decides which rows match, but partitions."""
     return all(named == column or named not in facts.columns for _, named in conditions(asked.shape))
 
 
-def _by_distinct(facts: Facts, asked: Asked, column: str) -> _Reads | None:
+def _by_distinct(facts: TableStatistics, asked: ShapeStatistics, column: str) -> _QueryCost | None:
     known = facts.values.get(column)
     rows = _rows_named(facts, asked, column)
     if rows is None or known is None or not known.distinct <= MOST_DISTINCT:
@@ -190,35 +193,35 @@ def _by_distinct(facts: Facts, asked: Asked, column: str) -> _Reads | None:
     share = min(1.0, rows / known.rows_in_page / max(1.0, facts.columns[column].pages))
     size = sum(facts.columns[name].bytes for name in asked.columns if name in facts.columns) * share
     pages = sum(facts.columns[name].pages for name in asked.columns if name in facts.columns) * share
-    return _Reads(size, QUERY_SECONDS + facts.files * facts.costs.file + _read_seconds(facts, pages, size))
+    return _QueryCost(size, QUERY_SECONDS + facts.files * facts.costs.file + _read_seconds(facts, pages, size))
 
 
-def _by_bloom(facts: Facts, asked: Asked, column: str) -> _Reads | None:
+def _by_bloom(facts: TableStatistics, asked: ShapeStatistics, column: str) -> _QueryCost | None:
     rows = _rows_named(facts, asked, column)
     if rows is None or not found_by(asked.shape, column, EQUALITY):
         return None
     groups = min(facts.groups, rows + BLOOM_WRONG * facts.groups)
     first = facts.columns[column].bytes * groups / facts.groups
     rest = _reads_of_rows(facts, [name for name in asked.columns if name != column], rows)
-    return _Reads(first + rest.bytes, facts.files * 50e-6 + rest.seconds + first * facts.costs.byte)
+    return _QueryCost(first + rest.bytes, facts.files * 50e-6 + rest.seconds + first * facts.costs.byte)
 
 
-def _by_text(facts: Facts, asked: Asked, column: str) -> _Reads | None:
+def _by_text(facts: TableStatistics, asked: ShapeStatistics, column: str) -> _QueryCost | None:
     type = facts.columns[column].type
     if not (pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_string_view(type)):
         return None
     found = _reads_of_rows(facts, asked.columns, asked.sums.matched / asked.times)
-    return _Reads(found.bytes, found.seconds + facts.files * 300e-6)
+    return _QueryCost(found.bytes, found.seconds + facts.files * 300e-6)
 
 
-_ESTIMATES: dict[str, Callable[[Facts, Asked, str], _Reads | None]] = {
+_ESTIMATES: dict[str, Callable[[TableStatistics, ShapeStatistics, str], _QueryCost | None]] = {
     "key": _by_key,
     "distinct": _by_distinct,
     "text": _by_text,
 }
 
 
-def _reads_of_rows(facts: Facts, columns: Sequence[str], rows: float) -> _Reads:
+def _reads_of_rows(facts: TableStatistics, columns: Sequence[str], rows: float) -> _QueryCost:
     """Rows from all over the table, each in a page of its own until there are more rows than pages."""
     size = pages = 0.0
     for column in (facts.columns[name] for name in columns if name in facts.columns):
@@ -226,38 +229,38 @@ def _reads_of_rows(facts: Facts, columns: Sequence[str], rows: float) -> _Reads:
         pages += touched
         size += touched * column.page_bytes + min(rows, facts.groups) * column.dictionary_bytes
     files = min(rows, facts.files)
-    return _Reads(size, QUERY_SECONDS + files * facts.costs.file + _read_seconds(facts, pages, size))
+    return _QueryCost(size, QUERY_SECONDS + files * facts.costs.file + _read_seconds(facts, pages, size))
 
 
-def _read_seconds(facts: Facts, pages: float, size: float) -> float:
+def _read_seconds(facts: TableStatistics, pages: float, size: float) -> float:
     return pages * (facts.costs.page + facts.costs.request) + size * facts.costs.byte
 
 
-def _key_size(facts: Facts, type: pa.DataType) -> float:
+def _key_size(facts: TableStatistics, type: pa.DataType) -> float:
     return facts.rows * KEY_BYTES[key_bytes(type)]
 
 
 # Order
 
 
-def sort_orders(facts: Facts, history: Sequence[Asked]) -> Iterator[Advice]:
+def sort_orders(facts: TableStatistics, history: Sequence[ShapeStatistics]) -> Iterator[Advice]:
     """A range of a column whose files and pages overlap reads far more than the rows it wants."""
-    offers: dict[str, list[_Helped]] = {}
+    offers: dict[str, list[_Improvement]] = {}
     for asked in history:
         ranged = {column for kind, column in conditions(asked.shape) if kind in SORTED and column in facts.columns}
         for column in ranged:
             # How many rows a range matches is not known where something else is asked, too.
             if found_by(asked.shape, column, SORTED) and _alone(facts, asked, column):
                 after = _if_sorted(facts, asked, 0.0)
-                if _pays(_Helped(asked, after)):
-                    offers.setdefault(column, []).append(_Helped(asked, after))
+                if _pays(_Improvement(asked, after)):
+                    offers.setdefault(column, []).append(_Improvement(asked, after))
     advice = {column: _sorted_by(facts, (column,), helped) for column, helped in offers.items()}
     best = sorted(advice, key=lambda column: -advice[column].saved)
     if len(best) > 1 and advice[best[1]].saved > 0.3 * advice[best[0]].saved:
         both = list({id(each.asked): each.asked for name in best[:2] for each in offers[name]}.values())
         # A page of a Z-order is a square: a range of one column meets a row of squares.
         pages = max(facts.columns[name].pages for name in best[:2])
-        again = [_Helped(asked, _if_sorted(facts, asked, 1 / math.sqrt(max(1.0, pages)))) for asked in both]
+        again = [_Improvement(asked, _if_sorted(facts, asked, 1 / math.sqrt(max(1.0, pages)))) for asked in both]
         again = [each for each in again if _pays(each)]
         if again:
             yield _sorted_by(facts, tuple(best[:2]), again)
@@ -266,7 +269,7 @@ def sort_orders(facts: Facts, history: Sequence[Asked]) -> Iterator[Advice]:
         yield advice[best[0]]
 
 
-def _if_sorted(facts: Facts, asked: Asked, more: float) -> _Reads:
+def _if_sorted(facts: TableStatistics, asked: ShapeStatistics, more: float) -> _QueryCost:
     """Of each directory the share of the rows that match, and the pages at both ends."""
     share = min(1.0, asked.sums.matched / asked.times / max(1, facts.rows) + more)
     ends = 2 * facts.directories
@@ -278,10 +281,10 @@ def _if_sorted(facts: Facts, asked: Asked, more: float) -> _Reads:
     files = min(facts.files, math.ceil(facts.files * share) + facts.directories)
     by_page = files * facts.costs.file + _read_seconds(facts, pages, size)
     by_scan = facts.costs.scan + files * facts.costs.scan_file + size * facts.costs.scan_byte
-    return _Reads(size, QUERY_SECONDS + min(by_page, by_scan))
+    return _QueryCost(size, QUERY_SECONDS + min(by_page, by_scan))
 
 
-def _sorted_by(facts: Facts, columns: tuple[str, ...], helped: Sequence[_Helped]) -> Advice:
+def _sorted_by(facts: TableStatistics, columns: tuple[str, ...], helped: Sequence[_Improvement]) -> Advice:
     order = f"--sort-by {quote(columns[0])}" if len(columns) == 1 else f"--zorder {quote(','.join(columns))}"
     shares = "; ".join(
         f"bounds of {name} leave {_share(facts.columns[name].file_share)} of the files and "
@@ -296,7 +299,7 @@ def _sorted_by(facts: Facts, columns: tuple[str, ...], helped: Sequence[_Helped]
 # Files and pages
 
 
-def small_files(facts: Facts, history: Sequence[Asked]) -> Iterator[Advice]:
+def small_files(facts: TableStatistics, history: Sequence[ShapeStatistics]) -> Iterator[Advice]:
     fewer = max(facts.directories, math.ceil(facts.bytes / TARGET_FILE))
     if facts.files < MANY_FILES or facts.file_bytes >= SMALL_FILE or fewer > facts.files / 2:
         return
@@ -310,7 +313,7 @@ def small_files(facts: Facts, history: Sequence[Asked]) -> Iterator[Advice]:
         spared = (files - max(1.0, files * share)) * cost / 2
         now = sums.seconds / sums.times
         if files > 1:
-            helped.append(_Helped(asked, _Reads(sums.bytes / sums.times, max(QUERY_SECONDS, now - spared))))
+            helped.append(_Improvement(asked, _QueryCost(sums.bytes / sums.times, max(QUERY_SECONDS, now - spared))))
     why = f"{facts.files:,} files of {size_text(facts.file_bytes)} on average, {fewer:,} would do"
     if helped:
         opened = sum(each.asked.sums.files for each in helped) / sum(each.asked.times for each in helped)
@@ -320,7 +323,7 @@ def small_files(facts: Facts, history: Sequence[Asked]) -> Iterator[Advice]:
     yield _with_gain("compact", command, why, costs, helped, most="medium")
 
 
-def page_layout(facts: Facts, history: Sequence[Asked]) -> Iterator[Advice]:
+def page_layout(facts: TableStatistics, history: Sequence[ShapeStatistics]) -> Iterator[Advice]:
     asked_of = {column for asked in history for column in asked.columns}
     columns = {name: facts.columns[name] for name in facts.columns if not history or name in asked_of}
     plain = {name: column for name, column in columns.items() if not pa.types.is_nested(column.type)}
@@ -345,7 +348,7 @@ def page_layout(facts: Facts, history: Sequence[Asked]) -> Iterator[Advice]:
 # Indexes there are
 
 
-def unused_indexes(facts: Facts, used: Sequence[Used], today: int) -> Iterator[Advice]:
+def unused_indexes(facts: TableStatistics, used: Sequence[IndexUsage], today: int) -> Iterator[Advice]:
     known = {each.index: each for each in used}
     for index in facts.indexes:
         seen = known.get(index.name)
@@ -355,7 +358,7 @@ def unused_indexes(facts: Facts, used: Sequence[Used], today: int) -> Iterator[A
         yield Advice("drop", f"needle drop-index {index.name}", why, f"frees {size_text(index.bytes)}", "medium")
 
 
-def lacking_files(facts: Facts) -> Iterator[Advice]:
+def lacking_files(facts: TableStatistics) -> Iterator[Advice]:
     lacking = [f"{index.name} lacks {facts.files - index.files:,}" for index in facts.indexes]
     lacking = [text for text, index in zip(lacking, facts.indexes, strict=True) if index.files < facts.files]
     if facts.unknown:
@@ -368,7 +371,9 @@ def lacking_files(facts: Facts) -> Iterator[Advice]:
 # Words
 
 
-def _with_gain(what: str, command: str, why: str, costs: str, helped: Sequence[_Helped], most: str = "high") -> Advice:
+def _with_gain(
+    what: str, command: str, why: str, costs: str, helped: Sequence[_Improvement], most: str = "high"
+) -> Advice:
     times = sum(each.asked.times for each in helped)
     if not times:
         return Advice(what, command, why, costs, "low")
@@ -388,7 +393,7 @@ def _with_gain(what: str, command: str, why: str, costs: str, helped: Sequence[_
     )
 
 
-def _questions(helped: Sequence[_Helped]) -> str:
+def _questions(helped: Sequence[_Improvement]) -> str:
     """The shapes asked most, and how often all were."""
     ordered = sorted(helped, key=lambda each: -each.asked.times)
     texts = dict.fromkeys(shown(each.asked.shape) for each in ordered)

@@ -1,8 +1,8 @@
-"""What was asked of each table, how often, and what it took to answer: what `advise` goes by.
+"""The history of queries: shapes of predicates, how often they ran, and what they read. `advise` uses it.
 
-Kept are shapes (`query_shapes.py`) and sums, never a value. A query adds to a dictionary in memory, which takes
-microseconds; the sums go into `history.db` when a query ends and they have waited for ten seconds, and when the lake is
-closed. A process that dies before loses them. Nothing here can make a query fail.
+It keeps shapes (`query_shapes.py`) and sums, never a value. A query adds to a dictionary in memory, which takes
+microseconds. The sums are written to `history.db` at the end of a query after ten seconds, and when the lake is closed.
+A process that dies before loses them. Nothing here can make a query fail.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CREATE TABLE used (
 
 
 @dataclass(slots=True)
-class Sums:
+class QueryTotals:
     """Of all queries of one shape. `matched` rows were handed on to SQL; `compared` values were asked for; `scans` are
     queries with a native scan."""
 
@@ -79,13 +79,13 @@ class Sums:
 
 
 @dataclass(slots=True)
-class _Tally:
-    sums: Sums
+class _ShapeTotals:
+    sums: QueryTotals
     counted: int = 0
     counted_bytes: int = 0
     counted_rows: int = 0
 
-    def scaled(self) -> Sums:
+    def scaled(self) -> QueryTotals:
         """With what all scans read, going by those that were counted."""
         if self.counted:
             self.sums.bytes += self.counted_bytes * self.sums.scans // self.counted
@@ -94,12 +94,12 @@ class _Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ShapeStatistics:
     """One shape of query to one table, for some columns; the sums are of all times it was asked."""
 
     shape: Shape
     columns: tuple[str, ...]
-    sums: Sums
+    sums: QueryTotals
 
     @property
     def times(self) -> int:
@@ -107,7 +107,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class IndexUsage:
     """How often an index was used, since the day (of 1970) on which a query first could."""
 
     index: str
@@ -124,7 +124,7 @@ class History:
         self._on = on
         self._database: Database | None = None
         self._lock = threading.Lock()
-        self._asked: dict[_Key, _Tally] = {}
+        self._asked: dict[_Key, _ShapeTotals] = {}
         self._used: dict[tuple[int, str], int] = {}
         self._flushed = time.monotonic()
         self._rows = 0
@@ -167,10 +167,10 @@ class History:
         except Exception as error:
             self._complain(error)
 
-    def _counts(self, key: _Key) -> _Tally:
+    def _counts(self, key: _Key) -> _ShapeTotals:
         found = self._asked.get(key)
         if found is None:
-            found = self._asked[key] = _Tally(Sums())
+            found = self._asked[key] = _ShapeTotals(QueryTotals())
         return found
 
     def _count_use(self, table: int, index: str, used: bool) -> None:
@@ -209,7 +209,7 @@ class History:
             tally.counted_rows += found["rows"]
 
     def flush(self) -> None:
-        """Add what is in memory to the database; where that fails it is lost."""
+        """Add the sums in memory to the database; if that fails, they are lost."""
         with self._lock:
             asked, self._asked = self._asked, {}
             used, self._used = self._used, {}
@@ -222,12 +222,12 @@ class History:
         except NeedlepointError as error:
             self._complain(error)
 
-    def _write(self, day: int, asked: Mapping[_Key, _Tally], used: Mapping[tuple[int, str], int]) -> None:
+    def _write(self, day: int, asked: Mapping[_Key, _ShapeTotals], used: Mapping[tuple[int, str], int]) -> None:
         rows = [
             (day, table, query_shapes.written(shape), json.dumps(sorted(columns)), *astuple(tally.scaled()))
             for (table, shape, columns), tally in asked.items()
         ]
-        self._mended(lambda database: self._write_rows(database, day, rows, used))
+        self._with_recovery(lambda database: self._write_rows(database, day, rows, used))
 
     def _write_rows(
         self,
@@ -237,8 +237,8 @@ class History:
         used: Mapping[tuple[int, str], int],
     ) -> None:
         with database.write() as connection:
-            added = ", ".join(f"{each.name} = {each.name} + excluded.{each.name}" for each in fields(Sums))
-            marks = ", ".join("?" * (4 + len(fields(Sums))))
+            added = ", ".join(f"{each.name} = {each.name} + excluded.{each.name}" for each in fields(QueryTotals))
+            marks = ", ".join("?" * (4 + len(fields(QueryTotals))))
             connection.executemany(f"INSERT INTO asked VALUES ({marks}) ON CONFLICT DO UPDATE SET {added}", rows)
             connection.executemany(
                 "INSERT INTO used VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET times = times + excluded.times",
@@ -263,14 +263,14 @@ class History:
             self._database = Database(self._path, _STATEMENTS, FORMAT, durable=False)
         return self._database
 
-    def _mended(self, work: Callable[[Database], Result]) -> Result:
-        """Do something with the database. One that is damaged is removed and begun anew: it may be lost."""
+    def _with_recovery(self, work: Callable[[Database], Result]) -> Result:
+        """Run `work` on the database. A damaged one is removed and created again: it may be lost."""
         try:
             return work(self._open())
         except StoreError as error:
             if not is_damaged(error):
                 raise
-            _log.warning("the history of queries is damaged, and begins anew: %s", error)
+            _log.warning("the history of queries is damaged and starts again, empty: %s", error)
             if self._database is not None:
                 self._database.close()
                 self._database = None
@@ -283,9 +283,9 @@ class History:
             self._complained = True
             _log.warning("the history of queries is not kept: %s", error)
 
-    def asked(self, table_id: int) -> list[Asked]:
-        """What was asked of a table, whoever asked it, the most frequent first."""
-        sums = ", ".join(f"sum({each.name})" for each in fields(Sums))
+    def shapes(self, table_id: int) -> list[ShapeStatistics]:
+        """The query shapes of a table, of all processes, the most frequent first."""
+        sums = ", ".join(f"sum({each.name})" for each in fields(QueryTotals))
         query = f"""SELECT shape, columns, {sums} FROM asked WHERE table_id = ?
                     GROUP BY shape, columns ORDER BY sum(times) DESC"""
         asked = []
@@ -293,15 +293,17 @@ class History:
             with contextlib.suppress(
                 ValueError, TypeError, KeyError, IndexError
             ):  # changed bytes, or a later version's
-                asked.append(Asked(query_shapes.read(shape), tuple(json.loads(columns)), Sums(*numbers)))
+                asked.append(
+                    ShapeStatistics(query_shapes.read(shape), tuple(json.loads(columns)), QueryTotals(*numbers))
+                )
         return asked
 
-    def used(self, table_id: int) -> list[Used]:
+    def index_usage(self, table_id: int) -> list[IndexUsage]:
         query = "SELECT index_name, sum(times), min(day) FROM used WHERE table_id = ? GROUP BY index_name"
-        return [Used(name, times, since) for name, times, since in self._read(query, table_id)]
+        return [IndexUsage(name, times, since) for name, times, since in self._read(query, table_id)]
 
     def since(self, table_id: int) -> int | None:
-        """The first day of which anything is known."""
+        """The first day of the history."""
         found = self._read("SELECT min(day) FROM asked WHERE table_id = ?", table_id)
         return found[0][0] if found else None
 
@@ -309,7 +311,7 @@ class History:
         self.flush()
         if self._database is None and not self._path.exists():
             return []
-        return self._mended(lambda database: database.read(query, table_id))
+        return self._with_recovery(lambda database: database.read(query, table_id))
 
     def close(self) -> None:
         self.flush()

@@ -1,6 +1,6 @@
-"""The shape of a predicate: which columns are asked, and how, without a value of them.
+"""The shape of a predicate: its columns and kinds of conditions, without values.
 
-It is what the history of queries keeps, so it must not say whom a query was about.
+The history of queries keeps shapes, so they must not reveal what a query searched for.
 
 >>> from needlepoint.predicate import Compare, In
 >>> shape = shape_of(And((Compare("id", "=", 384209819), Compare("price", ">", 5), Compare("price", "<", 9))))
@@ -78,7 +78,7 @@ def shape_of(predicate: Predicate) -> Shape:
 
 
 def values_in(predicate: Predicate) -> int:
-    """How many values columns are compared with for equality."""
+    """How many values the predicate compares with for equality."""
     if isinstance(predicate, Compare):
         return 1 if predicate.operator == "=" else 0
     if isinstance(predicate, In):

@@ -1,5 +1,5 @@
-"""What cards, bounds and a few rows say of a table: how large its columns and pages are, how far files and pages
-overlap, how often a value occurs. All of it is estimated from a sample of files, so a large table takes no longer."""
+"""Statistics of a table from cards, bounds and a few rows: sizes of columns and pages, overlap of files and pages,
+frequency of values. All are estimates from a sample of files, so a large table takes no longer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from needlepoint.errors import NeedlepointError
 from needlepoint.parquet.card.card import ABSENT, FileCard
-from needlepoint.parquet.read.page_reader import Wanted, read_files
+from needlepoint.parquet.read.page_reader import FileRows, read_files
 from needlepoint.predicate import Zone
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.table_state import TableState
@@ -27,7 +27,7 @@ MOST_ROWS_OF_A_BLOCK = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnFacts:
+class ColumnStatistics:
     """Of a column in the whole table. `bytes` are compressed, dictionaries included. `file_share` and `page_share` say
     how many of the files and pages bounds leave for one value, on average; 1.0 where they rule out nothing."""
 
@@ -45,7 +45,7 @@ class ColumnFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class ValueFacts:
+class ValueStatistics:
     """From a sample of rows: how many different values a column has, and how many rows of a page have a value, where
     any has."""
 
@@ -54,7 +54,7 @@ class ValueFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexFacts:
+class IndexStatistics:
     name: str
     kind: str
     columns: tuple[str, ...]
@@ -63,9 +63,9 @@ class IndexFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """`directories` hold files; `unknown` files are not in the registry; `groups` are all row groups. `ours`: whatever
-    lies there is the table, so files can be written anew; a table with a log of its own is for others to write."""
+class TableStatistics:
+    """`directories` hold files; `unknown` files are not in the registry; `groups` are all row groups. `ours`: the
+    table is a directory, so its files can be rewritten; tables with a log of their own (Delta, Iceberg) are not."""
 
     table: str
     files: int
@@ -74,9 +74,9 @@ class Facts:
     groups: int
     directories: int
     unknown: int
-    columns: Mapping[str, ColumnFacts]
-    values: Mapping[str, ValueFacts]
-    indexes: tuple[IndexFacts, ...]
+    columns: Mapping[str, ColumnStatistics]
+    values: Mapping[str, ValueStatistics]
+    indexes: tuple[IndexStatistics, ...]
     costs: Costs
     range_limit: int
     ours: bool = True
@@ -86,14 +86,14 @@ class Facts:
         return self.bytes / max(1, self.files)
 
 
-def survey(
+def collect_statistics(
     state: TableState,
     cards: CardCache,
     costs: Costs,
     range_limit: int,
-    indexes: Sequence[IndexFacts],
+    indexes: Sequence[IndexStatistics],
     valued: Sequence[str],
-) -> Facts:
+) -> TableStatistics:
     """All of it for one snapshot; values are sampled of the columns in `valued`."""
     snapshot = state.snapshot
     known = [file for file in snapshot.files if file.has_card]
@@ -112,7 +112,7 @@ def survey(
         for name in valued
         if name in columns and (found := _values(state, name, held, columns[name], rows, chance)) is not None
     }
-    return Facts(
+    return TableStatistics(
         snapshot.table.name,
         len(snapshot.files),
         rows,
@@ -135,7 +135,7 @@ def _spread(count: int, most: int) -> list[int]:
 
 def _column(
     state: TableState, cards: CardCache, name: str, held: Sequence[tuple[File, FileCard]], scale: float
-) -> ColumnFacts:
+) -> ColumnStatistics:
     size = pages = dictionaries = chunks = indexed = 0
     for _, card in held:
         if not card.has(name):
@@ -154,7 +154,7 @@ def _column(
     zones = [each.pages for each in maps if each is not None]
     zone = state.zones([name]).columns.get(name)
     files = overlap(zone) if zone is not None else 1.0
-    return ColumnFacts(
+    return ColumnStatistics(
         type,
         size * scale,
         dictionaries / max(1, chunks),
@@ -201,10 +201,10 @@ def _values(
     state: TableState,
     name: str,
     held: Sequence[tuple[File, FileCard]],
-    facts: ColumnFacts,
+    facts: ColumnStatistics,
     rows: int,
     chance: np.random.Generator,
-) -> ValueFacts | None:
+) -> ValueStatistics | None:
     """Blocks of as many rows as a page has, from all over the table; None when they cannot be read or compared."""
     if pa.types.is_nested(facts.type):
         return None
@@ -217,7 +217,7 @@ def _values(
         starts = np.unique(chance.integers(0, max(1, card.num_rows // block), BLOCKS)) * block
         numbers = (starts[:, None] + np.arange(block)[None, :]).ravel()
         path = f"{state.snapshot.table.location}/{file.path}"
-        wanted.append(Wanted(path, card, numbers[numbers < card.num_rows]))
+        wanted.append(FileRows(path, card, numbers[numbers < card.num_rows]))
     try:
         parts = [chunk for _, found, _ in read_files(wanted, [name]) for chunk in found.column(name).chunks]
         values, owners = _codes(pa.chunked_array(parts), block)
@@ -229,7 +229,7 @@ def _values(
     pairs = np.unique(values * (int(owners.max()) + 1) + owners) // (int(owners.max()) + 1)
     blocks = np.bincount(pairs, minlength=len(counts))
     rows_in_page = float(np.median(counts[counts > 0] / blocks[counts > 0]))
-    return ValueFacts(distinct_values(counts[counts > 0], rows), rows_in_page)
+    return ValueStatistics(distinct_values(counts[counts > 0], rows), rows_in_page)
 
 
 def _codes(values: pa.ChunkedArray, block: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -1,4 +1,19 @@
-"""`needle`, the command line: one command a file, no logic beyond presenting."""
+"""`needle`, the command line: one command a file, no logic beyond presenting.
+
+needle          the command group: finds commands, turns errors into one line and an exit code
+tables/         create-table, drop-table, ingest, status, inspect
+indexes/        create-index, drop-index, index, sync, rebuild, indexer, verify, advise
+query/          sql, explain
+maintenance/    compact, delete, delete-files, drop-partition, expire, sweep, retrofit
+demo/           demo
+options         what every command takes, and the lake it opens
+messages        lines on stdout and stderr
+screen          tables, progress bars, and numbers with units
+formats         answers as table, JSON, CSV, Arrow or Parquet
+batch_summary   what a batch added
+confirm         asks before something is deleted
+limits          warns of limits that would abort the process
+"""
 
 from __future__ import annotations
 

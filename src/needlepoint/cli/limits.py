@@ -1,8 +1,8 @@
-"""Limits of the process that end it without a word: told before they do."""
+"""Warn of limits that would abort the process without a message."""
 
 from __future__ import annotations
 
-from needlepoint.cli.say import say
+from needlepoint.cli.messages import say
 
 # Arrow and DataFusion reserve address space by the gigabyte, most of which is never used; docs/settings.md has figures.
 LEAST_ADDRESS_SPACE = 4 << 30

@@ -21,48 +21,50 @@ from typing import Any
 import click
 
 from needlepoint import NeedlepointError, __version__
-from needlepoint.cli.options import Choices, choose_debug, choose_lake, choose_store
-from needlepoint.cli.say import one_line, say, show_warnings
+from needlepoint.cli.messages import one_line, say, show_warnings
+from needlepoint.cli.options import GlobalOptions, choose_debug, choose_lake, choose_store
 
-COMMANDS = (
-    "demo",
-    "create-table",
-    "create-index",
-    "drop-table",
-    "drop-index",
-    "index",
-    "sync",
-    "sql",
-    "explain",
-    "inspect",
-    "retrofit",
-    "status",
-    "advise",
-    "verify",
-    "rebuild",
-    "sweep",
-    "compact",
-    "delete",
-    "delete-files",
-    "drop-partition",
-    "expire",
-    "ingest",
-    "indexer",
-)
+COMMANDS = {
+    "demo": "demo",
+    "create-table": "tables",
+    "create-index": "indexes",
+    "drop-table": "tables",
+    "drop-index": "indexes",
+    "index": "indexes",
+    "sync": "indexes",
+    "sql": "query",
+    "explain": "query",
+    "inspect": "tables",
+    "retrofit": "maintenance",
+    "status": "tables",
+    "advise": "indexes",
+    "verify": "indexes",
+    "rebuild": "indexes",
+    "sweep": "maintenance",
+    "compact": "maintenance",
+    "delete": "maintenance",
+    "delete-files": "maintenance",
+    "drop-partition": "maintenance",
+    "expire": "maintenance",
+    "ingest": "tables",
+    "indexer": "indexes",
+}
+"""The room of each command, in the order of `needle --help`."""
 
 INTERRUPTED, PIPE_CLOSED = 130, 141
 
 
 class Needle(click.Group):
-    """Commands by name from the modules beside this one."""
+    """Imports the module of a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        room = COMMANDS.get(cmd_name)
+        if room is None:
             return None
-        module = importlib.import_module(f"needlepoint.cli.{cmd_name.replace('-', '_')}")
+        module = importlib.import_module(f"needlepoint.cli.{room}.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 
@@ -91,7 +93,7 @@ class Needle(click.Group):
             _forget_output()
             ctx.exit(PIPE_CLOSED)
         except Exception as error:
-            _show(error, ctx.ensure_object(Choices).debug)
+            _show(error, ctx.ensure_object(GlobalOptions).debug)
             ctx.exit(1)
 
 

@@ -1,4 +1,4 @@
-"""What every command takes, and the lake it is about."""
+"""Options of every command, and the lake that they select."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)
-class Choices:
-    """`asked` is the lake named on the command line, if one is: before the command or after it."""
+class GlobalOptions:
+    """`asked` is the lake named on the command line, before or after the command; None if there is none."""
 
     lake: str = "lake"
     asked: str | None = None
@@ -34,24 +34,24 @@ class Choices:
 def choose_lake(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value is None:
         return
-    choices = context.ensure_object(Choices)
-    choices.lake = value
+    options = context.ensure_object(GlobalOptions)
+    options.lake = value
     if parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
-        choices.asked = value
+        options.asked = value
 
 
 def choose_store(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value is not None:
-        context.ensure_object(Choices).store = value
+        context.ensure_object(GlobalOptions).store = value
 
 
 def choose_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
-        context.ensure_object(Choices).debug = True
+        context.ensure_object(GlobalOptions).debug = True
 
 
 def common_options(command: Command) -> Command:
-    """`--lake`, `--store` and `--debug`, for those who write options after the command."""
+    """`--lake`, `--store` and `--debug`, for use after the command."""
     lake = click.option(
         "--lake",
         metavar="PLACE",
@@ -72,31 +72,31 @@ def common_options(command: Command) -> Command:
     return lake(store(debug(command)))
 
 
-def choices() -> Choices:
-    return click.get_current_context().ensure_object(Choices)
+def global_options() -> GlobalOptions:
+    return click.get_current_context().ensure_object(GlobalOptions)
 
 
 @contextmanager
 def open_lake(*, create: bool = False, directory: str | None = None) -> Iterator[Lake]:
-    """The lake that was chosen, with a progress bar for long work."""
+    """The selected lake, with a progress bar for long work."""
     from needlepoint.cli.limits import warn_of_limits
 
     warn_of_limits()
     import needlepoint
-    from needlepoint.cli.screen import Bars
+    from needlepoint.cli.screen import ProgressBar
 
-    chosen = choices()
+    chosen = global_options()
     place = directory or chosen.lake
-    with Bars() as bars, needlepoint.open(place, create=create, store=chosen.store, progress=bars) as lake:
+    with ProgressBar() as bars, needlepoint.open(place, create=create, store=chosen.store, progress=bars) as lake:
         yield lake
 
 
 def start_spark(name: str, **settings: Any) -> SparkSession:
-    """Spark for a command, which an interrupt ends as it ends others."""
+    """Start Spark for a command, so that an interrupt ends it like other commands."""
     from needlepoint import spark
     from needlepoint.cli.screen import working
 
-    if not choices().debug:  # py4j logs every call that is interrupted
+    if not global_options().debug:  # py4j logs every call that is interrupted
         logging.getLogger().addHandler(logging.NullHandler())
     # In a thread PySpark installs no handler of interrupts: its own calls the JVM in the middle of another call.
     with working("Spark starts"), _interrupted_later(), ThreadPoolExecutor(1) as thread:
@@ -105,7 +105,7 @@ def start_spark(name: str, **settings: Any) -> SparkSession:
 
 @contextmanager
 def _interrupted_later() -> Iterator[None]:
-    """An interrupt waits: a JVM that is being started would stay."""
+    """Delay an interrupt: a JVM that is starting would be left running."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

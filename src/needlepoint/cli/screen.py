@@ -69,7 +69,7 @@ def grid(console: Console, *headers: str, right: tuple[str, ...] = ()) -> Table:
     return table
 
 
-class Bars:
+class ProgressBar:
     """A progress bar on stderr that appears with the first report and goes when the work is done."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Bars:
             self._progress.stop()
         self._progress = self._task = None
 
-    def __enter__(self) -> Bars:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(

@@ -34,7 +34,7 @@ from needlepoint.indexes.kinds import entry_kind, kind
 from needlepoint.indexes.parquet_bloom import filtered_columns
 from needlepoint.indexes.zone_map import zone_maps
 from needlepoint.objects import Identity, concurrently, identify, is_url
-from needlepoint.parquet.card.describe import Description, describe
+from needlepoint.parquet.card.describe import FileDescription, describe
 from needlepoint.parquet.write.embed import Payload
 from needlepoint.stores.base import Entries
 from needlepoint.tables.registry.artifacts import FileArtifact
@@ -210,7 +210,7 @@ def capacity(memory: int, indexes: Sequence[IndexTask], index: IndexTask) -> int
     return max(BATCH_ROWS, (memory - BASE_MEMORY) // (len(indexes) * entry * COPIES_OF_AN_ENTRY))
 
 
-def _descriptions(files: Sequence[FileTask]) -> Iterator[tuple[FileTask, Callable[[], Description]]]:
+def _descriptions(files: Sequence[FileTask]) -> Iterator[tuple[FileTask, Callable[[], FileDescription]]]:
     """Each file, and a function that describes it or raises the reason why it cannot."""
     if not files or not is_url(files[0].path):
         for file in files:
@@ -221,8 +221,8 @@ def _descriptions(files: Sequence[FileTask]) -> Iterator[tuple[FileTask, Callabl
         yield from zip(some, concurrently(_promised, some), strict=True)
 
 
-def _promised(file: FileTask) -> Callable[[], Description]:
-    future: Future[Description] = Future()
+def _promised(file: FileTask) -> Callable[[], FileDescription]:
+    future: Future[FileDescription] = Future()
     try:
         future.set_result(describe(file.path, file.identity))
     except (NeedlepointError, OSError) as error:
@@ -231,7 +231,7 @@ def _promised(file: FileTask) -> Callable[[], Description]:
 
 
 def _index_file(
-    file: FileTask, description: Description, writers: Sequence[_RunWriter], task: BuildTask, packs: PackFiles
+    file: FileTask, description: FileDescription, writers: Sequence[_RunWriter], task: BuildTask, packs: PackFiles
 ) -> tuple[FileArtifact, list[Failure]]:
     """The artifact, and which indexes could not be built for this file."""
     card = description.card
@@ -335,7 +335,7 @@ def describe_again(file: FileTask, identity: Identity, fingerprint: str, indexes
     return replace(_described(file.file_id, description), was=file.identity, places=places)
 
 
-def _described(file_id: int, description: Description) -> FileArtifact:
+def _described(file_id: int, description: FileDescription) -> FileArtifact:
     card, zones = description.card, zone_maps(description)
     units = {column: unit_of(plain(card.arrow_schema.field(column).type)) for column in zones}
     return FileArtifact(

@@ -15,7 +15,7 @@ from needlepoint.errors import StoreError, UsageError
 from needlepoint.indexer.indexer import Indexer, SyncReport
 from needlepoint.indexer.plan import BuildRequest
 from needlepoint.objects import identify, is_url
-from needlepoint.queues.notifications import ObjectsChanged, parse
+from needlepoint.queues.notifications import ObjectNotification, parse
 from needlepoint.queues.queue import Message, Queue
 from needlepoint.tables.formats.table_formats import is_external, tells_of_change
 from needlepoint.tables.listing import belongs
@@ -116,7 +116,7 @@ def _understand(registry: Registry, message: Message) -> _MessageState:
     try:
         event = parse(message.body)
         work.what = str(event)
-        if isinstance(event, ObjectsChanged):
+        if isinstance(event, ObjectNotification):
             work.left, work.passed_over = _by_table(registry.tables.all(), event.objects)
         else:
             work.left[registry.tables.get(event.table).name] = _TablePaths(event.added, event.removed)

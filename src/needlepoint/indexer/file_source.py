@@ -15,10 +15,10 @@ from needlepoint.errors import NotParquet, PayloadDamaged
 from needlepoint.indexes.base import ColumnSource, Options
 from needlepoint.objects import Identity, as_source, is_url, open_object
 from needlepoint.parquet.card.card import FileCard
-from needlepoint.parquet.card.describe import Description
+from needlepoint.parquet.card.describe import FileDescription
 from needlepoint.parquet.format import int96
 from needlepoint.parquet.format.page_index import Int64Array
-from needlepoint.parquet.write.embedded import Embedded, is_intact, read_payload
+from needlepoint.parquet.write.embedded import EmbeddedEntry, is_intact, read_payload
 from needlepoint.tables.model import ALL
 from needlepoint.tables.schemas import scale, unit_of
 
@@ -34,7 +34,7 @@ class FileSource:
 
     path: str
     identity: Identity
-    description: Description
+    description: FileDescription
     memory: int
     trusted: frozenset[str] = frozenset()
 
@@ -51,16 +51,16 @@ class FileSource:
             scratch=scratch,
         )
 
-    def trusts(self, entry: Embedded) -> bool:
+    def trusts(self, entry: EmbeddedEntry) -> bool:
         return trusts(self.trusted, entry)
 
-    def is_sound(self, entry: Embedded) -> bool:
+    def is_sound(self, entry: EmbeddedEntry) -> bool:
         """Whether an embedded payload has the bytes that were written."""
         with open_object(self.path, self.identity) as opened:
             opened.check_unchanged(self.identity)
             return is_intact(opened, entry)
 
-    def payload(self, entry: Embedded) -> bytes | None:
+    def payload(self, entry: EmbeddedEntry) -> bytes | None:
         """An embedded payload; None when its bytes are damaged."""
         try:
             with open_object(self.path, self.identity) as opened:
@@ -69,7 +69,7 @@ class FileSource:
         except PayloadDamaged:
             return None
 
-    def holds(self, entry: Embedded, data: bytes) -> bool:
+    def holds(self, entry: EmbeddedEntry, data: bytes) -> bool:
         """Whether an embedded payload is equal to these bytes: then they need not be embedded."""
         return entry.size == len(data) and self.payload(entry) == data
 
@@ -105,7 +105,7 @@ class FileSource:
             raise NotParquet(self.path, f"{what} {names} cannot be read: {error}") from error
 
 
-def trusts(trusted: frozenset[str], entry: Embedded) -> bool:
+def trusts(trusted: frozenset[str], entry: EmbeddedEntry) -> bool:
     return ALL in trusted or entry.checksum in trusted
 
 

@@ -25,9 +25,9 @@ from needlepoint.indexer.file_source import FileSource, trusts
 from needlepoint.indexes.base import ColumnSource, IndexPayload
 from needlepoint.indexes.kinds import entry_kind, keeps_entries, kind
 from needlepoint.objects import Identity
-from needlepoint.parquet.card.describe import Description, describe
+from needlepoint.parquet.card.describe import FileDescription, describe
 from needlepoint.parquet.write.embed import Payload, embed, place, remove
-from needlepoint.parquet.write.embedded import Embedded
+from needlepoint.parquet.write.embedded import EmbeddedEntry
 from needlepoint.stores.packs import PackWriter
 from needlepoint.tables.model import Index, Place
 
@@ -70,7 +70,7 @@ class IndexTask:
             return entry_kind(self.kind).declaration(self.fields)
         return {"declared": json.loads(self.options), "types": [str(each.type) for each in self.fields]}
 
-    def embedded(self, description: Description) -> Embedded | None:
+    def embedded(self, description: FileDescription) -> EmbeddedEntry | None:
         """The index in the file that is what this task would build."""
         found = description.embedded.find(self.kind, *self.columns)
         if found is None or {**found.options, **self.declaration()} != found.options:
@@ -119,7 +119,7 @@ class FilePayloads:
 
     places: Mapping[int, Place]
     entries: Mapping[int, int]
-    description: Description
+    description: FileDescription
     refused: Mapping[int, str]
     own: frozenset[str] = frozenset()
 
@@ -189,7 +189,7 @@ def _embed(
     return replace(found, places=places, description=description, own=own)
 
 
-def same_data(path: str, identity: Identity, fingerprint: str) -> Description:
+def same_data(path: str, identity: Identity, fingerprint: str) -> FileDescription:
     """Describe a file again that was written to; FileChanged when it was replaced since."""
     description = describe(path, identity)
     if description.card.identity != identity or description.fingerprint != fingerprint:
@@ -197,7 +197,9 @@ def same_data(path: str, identity: Identity, fingerprint: str) -> Description:
     return description
 
 
-def embedded_places(description: Description, tasks: Sequence[IndexTask], trusted: frozenset[str]) -> dict[int, Place]:
+def embedded_places(
+    description: FileDescription, tasks: Sequence[IndexTask], trusted: frozenset[str]
+) -> dict[int, Place]:
     """Where the trusted payloads of embedded indexes are in a file."""
     found = {task.index_id: task.embedded(description) for task in tasks if task.embed}
     return {id: _place(entry) for id, entry in found.items() if entry is not None and trusts(trusted, entry)}
@@ -206,7 +208,7 @@ def embedded_places(description: Description, tasks: Sequence[IndexTask], truste
 def strip_index(index: Index) -> Callable[[str, Identity], Identity]:
     """What removes an embedded index from a file."""
 
-    def which(entry: Embedded) -> bool:
+    def which(entry: EmbeddedEntry) -> bool:
         return (entry.kind, entry.columns) == (index.kind, index.columns)
 
     def strip(path: str, identity: Identity) -> Identity:
@@ -222,12 +224,12 @@ def strip_index(index: Index) -> Callable[[str, Identity], Identity]:
 _ENTRIES = "entries"
 
 
-def _entries(carried: Embedded) -> int:
+def _entries(carried: EmbeddedEntry) -> int:
     found = carried.options.get(_ENTRIES)
     return found if type(found) is int else 0
 
 
-def _copied(file: FileSource, carried: Embedded) -> IndexPayload | None:
+def _copied(file: FileSource, carried: EmbeddedEntry) -> IndexPayload | None:
     """What the file carries; None when its bytes are damaged."""
     data = file.payload(carried)
     return None if data is None else IndexPayload(data, _entries(carried))
@@ -244,5 +246,5 @@ def _built(file: FileSource, task: IndexTask, scratch: Path) -> IndexPayload:
             raise NotIndexable(f"a {task.kind} index fails: {type(error).__name__}: {error}.") from error
 
 
-def _place(entry: Embedded, pack: str = "") -> Place:
+def _place(entry: EmbeddedEntry, pack: str = "") -> Place:
     return Place(pack, entry.offset, entry.length, entry.codec, entry.size, entry.checksum, entry.version)

@@ -24,16 +24,13 @@ import pyarrow as pa
 
 from needlepoint.access import Rows
 from needlepoint.parquet.format.page_index import Int64Array
-from needlepoint.predicate import Leaf, Not
+from needlepoint.predicate import Condition as Condition
 
 Options = Mapping[str, Any]
 """Options of one index, as given with CREATE INDEX: JSON values."""
 
 KeysAndRows = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 """Keys, one per line, and the number in the file of the row of each."""
-
-Condition = Leaf | Not
-"""A leaf, or NOT directly above one."""
 
 
 @dataclass(frozen=True, slots=True)

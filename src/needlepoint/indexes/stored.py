@@ -18,7 +18,7 @@ import xxhash
 
 from needlepoint.errors import NotParquet, PayloadDamaged, StoreError
 from needlepoint.objects import Identity, open_object
-from needlepoint.parquet.write.embedded import Embedded, read_payload
+from needlepoint.parquet.write.embedded import EmbeddedEntry, read_payload
 from needlepoint.stores.base import IndexDamaged
 
 # What was just used is not swept: another process may be about to open it.
@@ -160,7 +160,7 @@ class StoredPayload:
 
     path: str
     identity: Identity | None
-    entry: Embedded
+    entry: EmbeddedEntry
     cache: UnpackedPayloads
 
     @property

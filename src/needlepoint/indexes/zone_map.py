@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from needlepoint.parquet.card import array_container
 from needlepoint.parquet.card.card import FileCard
-from needlepoint.parquet.card.describe import Description
+from needlepoint.parquet.card.describe import FileDescription
 from needlepoint.parquet.format.footer import Statistics
 from needlepoint.parquet.format.page_index import ColumnIndex, Int64Array
 from needlepoint.predicate import Bounds, Ordinal, Zone, after
@@ -95,7 +95,7 @@ class ZoneMap:
         return cls(group_rows, groups, page_rows, pages)
 
 
-def zone_maps(description: Description) -> dict[str, ZoneMap]:
+def zone_maps(description: FileDescription) -> dict[str, ZoneMap]:
     """The zone maps of the flat top-level columns that have statistics."""
     card = description.card
     found = {}
@@ -127,7 +127,7 @@ def _group_zone(card: FileCard, leaf: int, decoder: _Decoder) -> Zone:
     return decoder.zone(lows, highs, all_null=all_null, no_null=nulls == 0)
 
 
-def _page_zone(description: Description, leaf: int, page_rows: Int64Array, decoder: _Decoder) -> Zone:
+def _page_zone(description: FileDescription, leaf: int, page_rows: Int64Array, decoder: _Decoder) -> Zone:
     card = description.card
     lows: list[Raw] = []
     highs: list[Raw] = []

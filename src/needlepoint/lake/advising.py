@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from needlepoint.advisor.advice import REWRITES, Advised, advise
+from needlepoint.advisor.advice import REWRITES, TableAdvice, advise
 from needlepoint.advisor.history import today
 from needlepoint.advisor.query_shapes import conditions
-from needlepoint.advisor.table_statistics import IndexFacts, survey
+from needlepoint.advisor.table_statistics import IndexStatistics, collect_statistics
 from needlepoint.lake.status import table_status
 from needlepoint.query.scan.cost_model import Costs
 from needlepoint.tables.formats.table_formats import is_external
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake
 
 
-def advise_table(lake: Lake, table: str) -> Advised:
+def advise_table(lake: Lake, table: str) -> TableAdvice:
     found = lake.registry.tables.get(table)
-    history = lake.history.asked(found.id)
+    history = lake.history.shapes(found.id)
     compared = [column for asked in history for kind, column in conditions(asked.shape) if kind in ("eq", "in")]
     indexes = [
-        IndexFacts(index.name, index.kind, tuple(index.column.split(", ")), index.bytes, index.files)
+        IndexStatistics(index.name, index.kind, tuple(index.column.split(", ")), index.bytes, index.files)
         for index in table_status(lake, found).indexes
     ]
     costs = Costs.of(found.location, lake.settings.costs)
     state, limit = lake.engine.state(table), lake.settings.range_limit
-    facts = survey(state, lake.engine.cards, costs, limit, indexes, list(dict.fromkeys(compared)))
-    advice = advise(facts, history, lake.history.used(found.id), today())
+    facts = collect_statistics(state, lake.engine.cards, costs, limit, indexes, list(dict.fromkeys(compared)))
+    advice = advise(facts, history, lake.history.index_usage(found.id), today())
     if is_external(found.format):  # Needlepoint does not rewrite its files
         advice = [each for each in advice if each.what not in REWRITES]
-    return Advised(table, sum(a.times for a in history), lake.history.since(found.id), tuple(advice))
+    return TableAdvice(table, sum(a.times for a in history), lake.history.since(found.id), tuple(advice))

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from needlepoint import forks
-from needlepoint.advisor.advice import Advised
+from needlepoint.advisor.advice import TableAdvice
 from needlepoint.advisor.history import History
 from needlepoint.errors import SqlError, StoreError, UsageError
 from needlepoint.indexer.event_consumer import EventResult, follow
@@ -38,7 +38,7 @@ from needlepoint.maintenance.retrofit import retrofit_table
 from needlepoint.maintenance.swap import SWAP_BYTES, MaintenanceContext
 from needlepoint.maintenance.tasks import TaskRunner, run_here
 from needlepoint.parquet.read.caches import ByteCache
-from needlepoint.parquet.write.retrofit import Retrofitted
+from needlepoint.parquet.write.retrofit import RetrofitReport
 from needlepoint.query.cache.index_cache import IndexCache
 from needlepoint.query.engine import Engine
 from needlepoint.query.get import get as get_rows
@@ -128,7 +128,7 @@ class Lake:
         parts = ("registry", "queue", "unpacked", "index_stores", "indexer", "history", "engine", "writer")
         for name in parts:
             forks.leak(getattr(self, name))
-            setattr(self, name, forks.Abandoned())
+            setattr(self, name, forks.AbandonedHandle())
 
     def __enter__(self) -> Lake:
         return self
@@ -267,7 +267,7 @@ class Lake:
         self.index_stores.sweep()
         return reports
 
-    def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[Retrofitted]:
+    def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[RetrofitReport]:
         """Add Parquet's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
         and sync it. A file that lacks one of the columns gets no filter of it."""
         self.writer.refuse_foreign(table, "Its own tools can write them: see docs/tables-of-others.md.")
@@ -399,7 +399,7 @@ class Lake:
         need the data files, and nothing else of the lake."""
         return plan_read(self.engine, table, where, columns)
 
-    def advise(self, table: str) -> Advised:
+    def advise(self, table: str) -> TableAdvice:
         """Which index, order or compaction would make the past queries of a table faster, and by how much. Reads cards,
         bounds, some rows of the queried columns, and the history of queries."""
         return advise_table(self, table)

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from needlepoint.errors import NotIndexable, UnknownName
 from needlepoint.maintenance.swap import MaintenanceContext
 from needlepoint.objects import Identity
-from needlepoint.parquet.write.retrofit import Retrofitted, retrofit
+from needlepoint.parquet.write.retrofit import RetrofitReport, retrofit
 
 
 def retrofit_table(
     context: MaintenanceContext, table: str, page_index: bool, bloom: Sequence[str]
-) -> list[Retrofitted]:
+) -> list[RetrofitReport]:
     found = context.registry.tables.get(table)
     for column in bloom:
         found.field(column)
         if column in found.partitions:
             raise NotIndexable(f"column '{column}' of table '{table}' is a partition column.")
     context.sync(table)
-    done: list[Retrofitted] = []
+    done: list[RetrofitReport] = []
 
     def change(path: str, identity: Identity) -> Identity:
         done.append(_retrofit(path, page_index, bloom, identity))
@@ -29,7 +29,7 @@ def retrofit_table(
     return done
 
 
-def _retrofit(path: str, page_index: bool, bloom: Sequence[str], identity: Identity) -> Retrofitted:
+def _retrofit(path: str, page_index: bool, bloom: Sequence[str], identity: Identity) -> RetrofitReport:
     """A file that lacks one of the columns gets no filter of it."""
     try:
         return retrofit(path, page_index, bloom, identity)

@@ -1,18 +1,17 @@
 """The bytes of a lake: files and objects, read by range.
 
-Everything above asks for ranges and never for positions of a shared cursor, so that the same calls are answered by a
-local file and by an object store.
+Callers read ranges and share no cursor, so the same calls work on a local file and on an object store.
 
-    base       what an open object is, and what tells one version of it from the next
+    base       open objects, and the identity of a version
     cursor     an open object as a Python file
-    ranges     many wanted ranges become few requests
+    ranges     merges many ranges into few requests
     local      files
     held       a version of a file that stays readable when it is replaced
     remote     objects in S3, through obstore: the only importer of it
-    failures   what an object store refuses, in our words
-    opening    a path or URL becomes one or the other
-    replacing  a new version in the place of the old one
-    moving     to a final place, and out of it
+    errors     errors of an object store, translated
+    opening    opens a path or URL as one or the other
+    replacing  replaces a version by a new one, atomically
+    moving     moves to a final place, and removes
 """
 
 from needlepoint.objects.base import Identity, OpenObject, is_nameable, is_url

@@ -1,4 +1,4 @@
-"""What an open object is, and what tells one version of it from the next."""
+"""Open objects, and the identity of a version."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ _UNREADABLE = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
-    """What tells one version of a file from the next: size and times, or where there is an ETag, size and ETag.
+    """Identifies a version of a file: its size and times, or, where there is an ETag, size and ETag.
 
-    An object store gives its times in whole seconds, and other ones in a listing than for the object itself.
+    An object store gives times in whole seconds, and a listing gives other times than the object itself.
 
-    Whoever replaces a local file can keep its modification time (`rsync -t`, `cp -p`, `tar`), but neither choose the
-    time of the last change, `ctime_ns`, nor keep both that and the inode. 0 means that a number is not known, and an
-    unknown number says nothing. Both change where the content does not, too (chmod, a hard link, a restored backup):
-    `seems` compares without them.
+    A tool that replaces a local file can keep its modification time (`rsync -t`, `cp -p`, `tar`), but cannot keep both
+    the time of the last change, `ctime_ns`, and the inode. 0 means unknown, and an unknown number is not compared. Both
+    can change while the content stays (chmod, a hard link, a restored backup): `seems` compares without them.
     """
 
     size: int
@@ -53,19 +52,19 @@ class Identity:
         return hash((self.size, self.etag or self.mtime_ns))
 
     def seems(self, other: Identity) -> bool:
-        """Whether both can be of one content: nothing differs that a change of the content alone explains."""
+        """Whether both can have the same content: sizes, ETags and modification times agree."""
         return (
             self.size == other.size and self.etag == other.etag and (self.mtime_ns == other.mtime_ns or self.etag != "")
         )
 
     def elsewhere(self) -> Identity:
-        """As another machine may see it: some shared file systems number inodes on each machine anew."""
+        """As another machine may see it: some shared file systems number inodes per machine."""
         return replace(self, inode=0) if self.inode else self
 
 
 class OpenObject(Protocol):
-    """One version of a file or object, open for reading. Counts what is asked of it: `requests` that went to the disk
-    or the store for data, and `bytes_requested` with them."""
+    """One version of a file or object, open for reading. Counts the `requests` to the disk or the store for data, and
+    their `bytes_requested`."""
 
     path: str
     identity: Identity
@@ -85,8 +84,8 @@ class OpenObject(Protocol):
         """Raise FileChanged unless all that was read until now is of the version `identity` describes."""
 
     def sample(self) -> str:
-        """A checksum of parts of a local file, which tells other content of the same size; empty for an object, whose
-        ETag tells. Not counted."""
+        """A checksum of a local file, to detect other content of the same size; empty for an object, which has an ETag.
+        Not counted."""
 
     def close(self) -> None:
         """Closing twice does no harm."""
@@ -99,8 +98,7 @@ class OpenObject(Protocol):
 
 
 def is_nameable(path: str) -> bool:
-    """Whether all readers here have a name for a path: no part of it is empty, `.` or `..`, and it has no control
-    character and nothing that is not UTF-8.
+    """Whether all readers can open a path: it is UTF-8 without control characters, and no part is empty, `.` or `..`.
 
     >>> [is_nameable(path) for path in ("a/b.parquet", "a//b.parquet", "a/../b.parquet", "a\\nb.parquet")]
     [True, False, False, False]
@@ -126,6 +124,6 @@ def changed(path: str, planned: Identity, current: Identity | None = None) -> Fi
 def too_short(path: str, size: int, offset: int, length: int) -> NotParquet:
     return NotParquet(
         path,
-        f"bytes {offset} to {offset + length} lie outside the file of {size} bytes",
+        f"bytes {offset} to {offset + length} are outside the file of {size} bytes",
         hint="The file is truncated or corrupt; write it again.",
     )

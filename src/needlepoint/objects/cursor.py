@@ -1,4 +1,4 @@
-"""An open object as a Python file, for readers that want one."""
+"""An open object as a Python file, for readers that need one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from typing import Protocol
 
 
-class Source(Protocol):
-    """What can be read by range; an open object is one."""
+class ByteSource(Protocol):
+    """Anything that can be read by range, such as an open object."""
 
     @property
     def size(self) -> int: ...
@@ -17,7 +17,7 @@ class Source(Protocol):
 
 
 class Cursor(io.RawIOBase):
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ByteSource) -> None:
         self._source = source
         self._position = 0
 

@@ -8,8 +8,8 @@ import os
 from needlepoint.objects.base import Identity
 from needlepoint.objects.local import LocalFile
 
-# On Linux each of these paths opens the file behind a descriptor once more, whatever became of its name. /dev/fd of
-# other systems only duplicates the descriptor, so that two readers share, and move, one position.
+# On Linux these paths open the file of a descriptor again, even after it was unlinked. On other systems /dev/fd only
+# duplicates the descriptor, so two readers share one position.
 DESCRIPTORS = "/proc/self/fd"
 
 
@@ -23,18 +23,18 @@ class HeldFile(LocalFile):
         super().__init__(path)
 
     def current(self) -> Identity:
-        """Taking away its name is a change of the file, too, but not of its bytes: only these count here."""
+        """Unlinking changes the ctime but not the bytes: only size and modification time are compared."""
         now, then = super().current(), self._opened_as
         if then is None:
             self._opened_as = then = now
         return then if (now.size, now.mtime_ns) == (then.size, then.mtime_ns) else now
 
     def view(self) -> LocalFile:
-        """To read from: counts by itself, and leaves the file open when it is closed."""
+        """A reader with counters of its own; closing it leaves the file open."""
         return _View(self)
 
     def reopenable(self) -> str | None:
-        """A path by which others open this version in this process; None where the system has none."""
+        """A path that opens this version again in this process; None where the system has none."""
         return f"{DESCRIPTORS}/{self.descriptor}" if _can_reopen(DESCRIPTORS) else None
 
 
@@ -58,7 +58,7 @@ class _View(LocalFile):
 
 @functools.cache
 def _can_reopen(descriptors: str) -> bool:
-    """Whether paths of open files open them anew, with a position of their own, also after they lost their name."""
+    """Whether a path of a descriptor opens the file again, with its own position, even after it was unlinked."""
     if not descriptors.startswith("/proc/"):
         return False
     try:

@@ -11,8 +11,7 @@ import xxhash
 from needlepoint.objects.base import Identity, changed, too_short
 from needlepoint.objects.ranges import LOCAL_GAP, coalesce, cut
 
-# Files up to this size are known again by a checksum of all their bytes, which are read in pieces: 10 ms at most from
-# memory.
+# Files up to this size are recognized by a checksum of all bytes, read in pieces: 10 ms at most from the page cache.
 MOST_SUMMED, PIECE = 64 << 20, 1 << 20
 
 
@@ -23,7 +22,7 @@ def identify_file(path: str) -> Identity:
 
 
 class LocalFile:
-    """One open file. Counts what is asked of it: `requests` and `bytes_requested`."""
+    """One open file. Counts `requests` and `bytes_requested`."""
 
     __slots__ = ("bytes_requested", "descriptor", "identity", "path", "requests")
 
@@ -65,7 +64,7 @@ class LocalFile:
         current = Identity.of(status)
         if current == identity:
             return
-        # Losing its name is a change of a file, and not of its content.
+        # Unlinking a file changes its ctime, not its content.
         unnamed = status.st_nlink == 0 and current.seems(identity)
         if not unnamed or self.identity != identity:
             raise changed(self.path, identity, current)
@@ -91,7 +90,7 @@ class LocalFile:
         return b"".join(parts)
 
     def sample(self) -> str:
-        """A checksum of the whole file; of a large one its size, by which nothing is known again."""
+        """A checksum of the whole file; for a large file only its size, which identifies nothing."""
         if self.size > MOST_SUMMED:
             return str(self.size)
         checksum = xxhash.xxh3_64()

@@ -1,8 +1,8 @@
-"""Files and objects to their final place, and out of it.
+"""Move files and objects to their final place, and remove them.
 
-A file is renamed, or copied where the place is on another file system. An object store renames nothing: a file is
-uploaded, an object copied inside the store, and each becomes visible when it is complete. What was done before can be
-done again: a source that is gone is fine when its target is there.
+A file is renamed, or copied where the place is on another file system. An object store cannot rename: a file is
+uploaded, an object is copied inside the store, and each becomes visible when it is complete. A move can be repeated: a
+missing source is fine when its target exists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from needlepoint.objects.opening import identify
 
 
 def move(source: str, target: str) -> None:
-    """Bring a file or object to `target`; a file that lies in a directory cannot come from an object store."""
+    """Move a file or object to `target`; an object cannot become a local file."""
     if is_url(target):
         _move_object(source, target)
     else:
@@ -29,7 +29,7 @@ def move(source: str, target: str) -> None:
 def remove(path: str, identity: Identity) -> None:
     """Remove a file or object, unless it is gone or of another version than `identity`."""
     try:
-        if not identify(path).seems(identity):  # a chmod makes it no other file
+        if not identify(path).seems(identity):  # a chmod does not make it another file
             return
     except FileNotFoundError:
         return
@@ -54,7 +54,7 @@ def remove_directory(location: str) -> None:
 
 
 def last_touched(directory: Path) -> float | None:
-    """When something in a directory, or it itself, was last written to; None when somebody is removing it."""
+    """When something in a directory, or it itself, was last written to; None when it is being removed."""
     try:
         return max(path.stat().st_mtime for path in (directory, *directory.rglob("*")))
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def last_touched(directory: Path) -> float | None:
 
 
 def sync_file(path: str | Path) -> None:
-    """What a file or directory holds survives a power cut from here on."""
+    """Write a file or directory to disk, so that it survives a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -102,7 +102,7 @@ def _move_file(source: Path, target: Path) -> None:
             shutil.copyfile(source, partial)
             sync_file(partial)
             partial.rename(target)
-            sync_file(target.parent)  # before the source, which is all there was, goes
+            sync_file(target.parent)  # before the source, the only other copy, is removed
         finally:
             partial.unlink(missing_ok=True)
         source.unlink(missing_ok=True)

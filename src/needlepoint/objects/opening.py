@@ -1,4 +1,4 @@
-"""A path or URL becomes an open file or object. What object stores need is imported when the first URL is."""
+"""Open a path or URL. The object store driver is imported with the first URL."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def _identity_or_none(path: str) -> Identity | None:
 
 
 def as_source(path: str, identity: Identity | None = None) -> str | io.RawIOBase:
-    """What readers of Parquet take: the path of a local file, an open Python file of an object."""
+    """What Parquet readers accept: the path of a local file, or a Python file over an object."""
     if is_url(path):
         return Cursor(open_object(path, identity))
     return path
 
 
 def concurrently(function: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
-    """The function of each item, in order, in threads: for what waits for an object store. Not to be nested."""
+    """Apply a function to each item in threads, results in order: for waiting on an object store. Never nest it."""
     return list(_threads().map(function, items))
 
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    """Apart from the threads of single requests, for which these wait."""
+    """A pool of its own: its tasks wait for the threads of single requests."""
     return ThreadPoolExecutor(32, thread_name_prefix="needlepoint-object")
 
 

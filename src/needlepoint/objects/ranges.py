@@ -1,4 +1,4 @@
-"""Many wanted ranges become few requests."""
+"""Merge many ranges into few requests."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 # Two wanted ranges with a gap up to this are read as one: a read of a file costs more than 4 KiB of bytes.
 LOCAL_GAP = 4096
-# A request to an object store takes 10 to 50 ms and has a price, whatever its size. In that time 1 MiB would have come;
-# but the requests of a read are on their way together, so that only a part of it is worth reading in vain.
+# A request to an object store takes 10 to 50 ms and costs money, whatever its size. 1 MiB arrives in that time, but
+# the requests of one read run concurrently, so only a part of that is worth reading for nothing.
 REMOTE_GAP = 128 << 10
 # One connection to an object store carries 50 to 100 MB/s: more bytes than this come faster over several.
 PART = 8 << 20
 
 
 class Block(NamedTuple):
-    """Bytes `start` to `end` of a file, and the numbers of the wanted ranges that lie in them."""
+    """Bytes `start` to `end` of a file, and the numbers of the ranges inside."""
 
     start: int
     end: int

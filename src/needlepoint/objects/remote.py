@@ -1,7 +1,7 @@
-"""Objects in S3 and what speaks its language, through obstore.
+"""Objects in S3 and compatible stores, through obstore.
 
-Every read carries the ETag of the version it is meant for: an object that was replaced answers with an error and never
-with bytes of the new version. Credentials, region and endpoint come from the usual AWS_* variables; retries and
+Every read carries the ETag of its version: a replaced object answers with an error, never with bytes of the new
+version. Credentials, region and endpoint come from the usual AWS_* variables; retries and
 timeouts are the driver's.
 """
 
@@ -26,7 +26,7 @@ from obstore.store import S3Store
 from needlepoint import forks
 from needlepoint.errors import NeedlepointError, UsageError
 from needlepoint.objects.base import Identity, OpenObject, changed, is_nameable, too_short
-from needlepoint.objects.failures import invalid_path, object_store_error
+from needlepoint.objects.errors import invalid_path, object_store_error
 from needlepoint.objects.ranges import REMOTE_GAP, Block, coalesce, cut, split
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
 SCHEME = "s3://"
-# Requests on their way at once, for all reads together. They wait for the network and not for a core.
+# Concurrent requests of all reads together. They wait for the network, not for a core.
 REQUESTS_AT_ONCE = 32
 # Each sends up to four parts at once, and holds some 50 MB for it.
 _uploads = threading.BoundedSemaphore(8)
-# The end of a Parquet file is asked for more than once: as its footer, and for the page indexes in front of it.
+# The end of a Parquet file is read more than once: for its footer, and for the page indexes before it.
 LONGEST_TAIL = 1 << 20
 LIST_PAGE = 1000  # the most that one list request returns
 # An object up to this size is replaced by one request, which carries a condition; a larger one in parts.
@@ -75,7 +75,9 @@ def checked_url(url: str) -> str:
     plain = url.rstrip("/")
     _refuse_credentials(split_url(plain.partition("://")[2])[0])
     if not plain.startswith(SCHEME) or not split_url(plain)[0]:
-        raise UsageError(f"'{url}' is no place for a lake or a table.", hint="Name a directory, or s3://bucket/prefix.")
+        raise UsageError(
+            f"'{url}' is not a location for a lake or a table.", hint="Name a directory, or s3://bucket/prefix."
+        )
     if not is_nameable(plain.removeprefix(SCHEME)):
         raise UsageError(
             f"{url!r} has an empty or relative part, or a control character.", hint="Name it as s3://bucket/prefix."
@@ -84,26 +86,26 @@ def checked_url(url: str) -> str:
 
 
 def _refuse_credentials(bucket: str) -> None:
-    """UsageError, which shows nothing of it, when what stands in the place of a bucket is more than a name."""
+    """UsageError, without showing them, when the URL has credentials where the bucket should be."""
     if "@" in bucket or ":" in bucket:
         raise UsageError(
-            "the URL holds credentials, which have no place there: it is stored and shown.",
+            "the URL contains credentials, but URLs are stored and shown.",
             hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and name it as s3://bucket/prefix.",
         )
 
 
 def endpoint() -> tuple[str | None, bool]:
-    """Where S3 is if not at AWS, and whether it may be spoken to without encryption."""
+    """The endpoint of S3 if not AWS, and whether HTTP without TLS is allowed."""
     found = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
     if found is not None and not found.startswith(("http://", "https://")):
-        # The driver would end in a panic.
-        raise UsageError("AWS_ENDPOINT_URL is no URL.", hint="For example: https://minio.example.com:9000.")
+        # The driver would panic.
+        raise UsageError("AWS_ENDPOINT_URL is not a URL.", hint="For example: https://minio.example.com:9000.")
     allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
     return found, allowed or (found or "").startswith("http://")
 
 
 def store_of(bucket: str) -> S3Store:
-    """The store of a bucket: the same one as long as the variables are the same."""
+    """The store of a bucket, cached for as long as the variables stay the same."""
     _refuse_credentials(bucket)
     return _store(bucket, tuple(map(os.environ.get, _VARIABLES)))
 
@@ -145,7 +147,7 @@ def identify_object(url: str) -> Identity:
 
 
 def _refuse(url: str, error: Exception) -> NoReturn:
-    """Without the driver's own error as the cause: its text holds what nobody should see."""
+    """Without the driver's error as the cause: its message contains secrets."""
     if isinstance(error, FileNotFoundError):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from None
     raise object_store_error(url, str(error)) from None
@@ -154,7 +156,7 @@ def _refuse(url: str, error: Exception) -> NoReturn:
 def list_objects(url: str, passed_over: list[str] | None = None) -> Iterator[tuple[str, Identity]]:
     """Paths below `url`, relative to it, with their identities; `s3://b/a` holds nothing of `s3://b/ab`.
 
-    S3 has keys that no reader here has a name for (see `is_nameable`). They come into `passed_over`.
+    S3 allows keys that no reader can open (see `is_nameable`). They are added to `passed_over`.
     """
     bucket, prefix = split_url(url)
     start = len(prefix) + 1 if prefix else 0
@@ -171,11 +173,11 @@ def list_objects(url: str, passed_over: list[str] | None = None) -> Iterator[tup
                     yield last[start:], _identity(found)
             return
         except InvalidPathError as error:
-            # The driver gives nothing of a page with such a key. Which keys there are is asked of another; of those in
-            # the page each is asked for, and behind it the listing goes on.
+            # The driver fails for a whole page with such a key. Another driver lists the keys; each key of the page is
+            # requested by itself, and the listing continues behind it.
             keys = _all_keys(url, error) if keys is None else keys
             if (key := invalid_path(str(error))) not in keys:
-                bisect.insort(keys, key)  # pyarrow takes one that ends with two slashes for a directory
+                bisect.insort(keys, key)  # pyarrow treats a key that ends with two slashes as a directory
             known, unnamed = _around(keys, last)
             if passed_over is not None:
                 passed_over += [key[start:] for key in unnamed]
@@ -191,8 +193,8 @@ def list_objects(url: str, passed_over: list[str] | None = None) -> Iterator[tup
 
 
 def _around(keys: Sequence[str], last: str) -> tuple[list[str], list[str]]:
-    """Of sorted keys behind the `last` that was listed: those with a name up to the first behind the next that has
-    none; and those without a name before that.
+    """Of sorted keys behind the `last` listed one: the valid keys up to the first behind the next invalid ones, and
+    these invalid ones.
 
     >>> _around(["a", "b", "b//c", "b//d", "e", "f"], "a")
     (['b', 'e'], ['b//c', 'b//d'])
@@ -212,7 +214,7 @@ def _around(keys: Sequence[str], last: str) -> tuple[list[str], list[str]]:
 
 
 def _all_keys(url: str, error: Exception) -> list[str]:
-    """In the order of S3, with those that the driver has no name for. pyarrow tells no ETags, and is slower."""
+    """All keys in the order of S3, also those that the driver cannot represent. pyarrow is slower and has no ETags."""
     from pyarrow import fs
 
     address, _ = endpoint()
@@ -235,7 +237,7 @@ def _identity_or_none(url: str) -> Identity | None:
 
 
 class RemoteObject:
-    """One version of an object. Opening it with an identity that is known asks nothing of the store."""
+    """One version of an object. Opening it with a known identity sends no request."""
 
     __slots__ = ("_key", "_store", "_tail", "bytes_requested", "identity", "path", "requests")
 
@@ -264,8 +266,7 @@ class RemoteObject:
         return self.identity.size
 
     def check_unchanged(self, identity: Identity) -> None:
-        """What was read is of the version that this was opened for: the store compared ETags. A store without them is
-        asked now."""
+        """The store compared ETags on every read. A store without ETags is queried now."""
         current = self.identity if self.identity.etag else identify_object(self.path)
         if current != identity:
             raise changed(self.path, identity, current)
@@ -277,7 +278,7 @@ class RemoteObject:
         return self.read_ranges([(offset, length)])[0]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Ranges near each other share a request, long ones are split, and all requests are on their way together."""
+        """Ranges near each other share a request, long ones are split, and all requests run concurrently."""
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > self.size:
                 raise too_short(self.path, self.size, offset, length)
@@ -315,7 +316,7 @@ class RemoteObject:
             raise changed(self.path, self.identity) from None
         except (BaseError, OSError, ValueError) as error:
             _refuse(self.path, error)
-        if found != self.identity:  # a store that passes over conditions
+        if found != self.identity:  # a store that ignores conditions
             raise changed(self.path, self.identity, found)
         if len(data) != part[1] - part[0]:
             raise too_short(self.path, self.size, part[0], part[1] - part[0])
@@ -323,7 +324,7 @@ class RemoteObject:
 
 
 def upload(path: str, url: str) -> None:
-    """A local file becomes an object; visible when all of it is there."""
+    """Upload a local file; the object becomes visible when it is complete."""
     bucket, key = split_url(url)
     with _uploads, open(path, "rb") as file:
         part = max(PUT_PART, os.fstat(file.fileno()).st_size // MOST_PARTS)
@@ -334,8 +335,8 @@ def upload(path: str, url: str) -> None:
 
 
 def copy_object(source: str, target: str) -> None:
-    """Inside the store, without a byte that passes through here; but S3 copies no object above 5 GB by one request, and
-    the driver has no request that copies parts, so larger ones are read and sent again. Both are in one bucket."""
+    """Copy inside the store and the bucket. S3 copies no object above 5 GB in one request, and the driver cannot copy
+    parts, so larger objects are read and uploaded again."""
     bucket, key = split_url(target)
     with RemoteObject(source) as file:
         try:
@@ -359,7 +360,7 @@ def _send_again(file: RemoteObject, store: S3Store, key: str) -> None:
 
 
 def delete_objects(urls: Sequence[str]) -> None:
-    """Remove objects of one bucket; those that are gone already are fine."""
+    """Remove objects of one bucket; missing ones are fine."""
     if not urls:
         return
     try:
@@ -371,12 +372,12 @@ def delete_objects(urls: Sequence[str]) -> None:
 
 
 def replace_object(file: OpenObject, pieces: Sequence[bytes | tuple[int, int]]) -> Identity:
-    """Put what the pieces make in the place of an open object; the new identity.
+    """Replace an open object by the concatenated pieces; returns the new identity.
 
-    S3 appends to nothing, and obstore has no request that copies a part of an object inside the store: the bytes that
-    stay are read, under the condition that they are of the version opened, and sent again, a few parts in memory at
-    once. A small object is sent with the condition that it replaces that version. For an upload in parts there is no
-    such condition; the version is asked for just before it is completed.
+    S3 cannot append, and obstore cannot copy a part of an object inside the store: the bytes that stay are read, on
+    condition of the opened version, and uploaded again, a few parts in memory at a time. A small object is uploaded on
+    condition that it replaces that version. A multipart upload has no such condition; the version is checked just
+    before it is completed.
     """
     bucket, key = split_url(file.path)
     store = store_of(bucket)
@@ -385,7 +386,7 @@ def replace_object(file: OpenObject, pieces: Sequence[bytes | tuple[int, int]]) 
         attributes = obstore.get(store, key, options={"head": True}).attributes
         etag = _put_whole(store, key, file, pieces, attributes) if size <= LARGEST_PUT else None
         if etag:
-            # Of what was put here, not of what lies there now: another writer may have replaced it already.
+            # The identity of this upload, not of the current object: another writer may have replaced it already.
             return Identity(size, time.time_ns(), etag.strip('"'))
         if etag is None:
             _put_parts(store, key, file, pieces, max(PUT_PART, size // MOST_PARTS), attributes)
@@ -401,8 +402,7 @@ def replace_object(file: OpenObject, pieces: Sequence[bytes | tuple[int, int]]) 
 def _put_whole(
     store: S3Store, key: str, file: OpenObject, pieces: Sequence[bytes | tuple[int, int]], attributes: Attributes
 ) -> str | None:
-    """The ETag, if the store tells, else an empty text; None from a store that does not know conditions, which does
-    nothing."""
+    """The ETag, empty if the store gives none; None, with nothing written, from a store without conditions."""
     if not file.identity.etag:
         return None
     data = b"".join(piece if isinstance(piece, bytes) else file.read(*piece) for piece in pieces)
@@ -427,8 +427,8 @@ def _put_parts(
     part: int,
     attributes: Attributes,
 ) -> None:
-    # Only closing completes the upload: after an error it is not closed, and the parts that were sent stay hidden until
-    # the bucket's rule for uploads that were given up removes them.
+    # Only closing completes the upload: after an error it is not closed, and the uploaded parts stay hidden until the
+    # bucket's rule for incomplete uploads removes them.
     upload = obstore.open_writer(store, key, attributes=attributes, buffer_size=part, max_concurrency=4)
     for piece in pieces:
         if isinstance(piece, bytes):

@@ -1,10 +1,10 @@
-"""A new version of a file or object, made of parts of the old one and of new bytes, in the old one's place.
+"""Replace a file or object by a new version made of parts of the old one and new bytes.
 
     pieces = [(0, 1000), b"new", (1200, 50)]        bytes 0 to 999 as they are, three new ones, bytes 1200 to 1249
 
-Whoever reads sees the old version or the new one, entirely: a file is written beside its place, synced and renamed, an
-object becomes visible when its upload is complete. A writer that dies leaves the old version, and perhaps a hidden file
-beside it, which the next process that replaces this file removes, or `sweep_copies`.
+A reader sees either the old version or the new one: a file is written beside its place, synced and renamed; an object
+becomes visible when its upload is complete. A writer that dies leaves the old version, and perhaps a hidden file beside
+it; the next replacement of the file, or `sweep_copies`, removes that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Piece = bytes | tuple[int, int]
 # Hidden from listings, Spark and globs of *.parquet alike.
 SUFFIX = ".needlepoint"
 COPIED_AT_ONCE = 8 << 20
-# What is written beside a file to take its place, here and where published files are copied: hidden, with a token.
+# Temporary names of replacements, and of copies of published files: hidden, with a token.
 _COPY = re.compile(r"\.(?:(.+)\.[0-9a-f]{16}\.needlepoint|(part-\d{5}-[0-9a-f]{32}\.parquet)\.[0-9a-f]{32})")
 # Where the kernel does not copy between these files, for whatever reason of the file system
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
@@ -45,7 +45,7 @@ _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, er
 def open_to_replace(path: str, identity: Identity | None = None) -> Iterator[OpenObject]:
     """The file or object at `path`, to be read and then replaced; FileChanged when it is another than `identity`.
 
-    Of several processes that replace one local file, each waits for the one before it, and sees what that one made.
+    Processes that replace the same local file wait for each other, and each sees the version of the one before.
     """
     with open_object(path, identity) if is_url(path) else _locked(path) as file:
         locked = file.descriptor if isinstance(file, LocalFile) else -1
@@ -58,7 +58,7 @@ def open_to_replace(path: str, identity: Identity | None = None) -> Iterator[Ope
 
 
 def replace(file: OpenObject, pieces: Sequence[Piece]) -> Identity:
-    """Put what the pieces make in the place of an open file, which `open_to_replace` gave; the new identity.
+    """Replace an open file from `open_to_replace` by the concatenated pieces; returns the new identity.
 
     FileChanged when the file is no longer the open one.
     """
@@ -79,7 +79,7 @@ def replace(file: OpenObject, pieces: Sequence[Piece]) -> Identity:
 def _locked(path: str) -> LocalFile:
     while True:
         try:
-            file = LocalFile(os.path.realpath(path))  # the file a link leads to is replaced, not the link
+            file = LocalFile(os.path.realpath(path))  # the target of a link is replaced, not the link
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -122,8 +122,8 @@ def _replace_file(file: LocalFile, pieces: Sequence[Piece]) -> Identity:
         current = identify_file(file.path)
         if current != file.identity or file.current() != file.identity:
             raise changed(file.path, file.identity, current)
-        # Hadoop's checksum of the old bytes, for which Spark would refuse the new ones. A file without one is fine, so
-        # it goes first.
+        # Spark would refuse the new bytes because of Hadoop's checksum of the old ones. A file without a checksum is
+        # fine, so it is removed first.
         place.with_name(f".{place.name}.crc").unlink(missing_ok=True)
         beside.replace(place)
     except BaseException:
@@ -134,8 +134,8 @@ def _replace_file(file: LocalFile, pieces: Sequence[Piece]) -> Identity:
 
 
 def _identity_in_place(place: Path, made: os.stat_result) -> Identity:
-    """Of what was written here, not of what lies there now: another writer may have replaced it already. Renaming
-    changed the time of the last change."""
+    """The identity of what was written, not of the current file, which may be a newer version already. The rename
+    changed the ctime."""
     with contextlib.suppress(FileNotFoundError):
         now = place.stat()
         if os.path.samestat(now, made) and now.st_mtime_ns == made.st_mtime_ns:
@@ -144,7 +144,7 @@ def _identity_in_place(place: Path, made: os.stat_result) -> Identity:
 
 
 def _sweep(place: Path) -> None:
-    """Remove what a writer that died left beside the file. One that lives holds the lock."""
+    """Remove what a dead writer left beside the file. A live one holds the lock."""
     if fcntl is None:
         return
     prefix = f".{place.name}."
@@ -154,10 +154,10 @@ def _sweep(place: Path) -> None:
 
 
 def sweep_copies(directory: str, coming: Callable[[], Collection[str]]) -> int:
-    """Remove the unfinished copies that writers left in a directory, and below it, when they died. Returns how many.
+    """Remove unfinished copies of dead writers in a directory and below it. Returns how many.
 
-    `coming` are the paths, relative to the directory, of files that somebody may be bringing; it is asked after the
-    copies are found, so that those of a writer who lives are among them.
+    `coming` returns the paths, relative to the directory, of files that may be arriving. It is called after the copies
+    are found, so that it includes those of live writers.
     """
     found = [
         (os.path.join(place, name), os.path.relpath(os.path.join(place, match[1] or match[2]), directory))  # noqa: PTH118
@@ -175,20 +175,20 @@ def sweep_copies(directory: str, coming: Callable[[], Collection[str]]) -> int:
 
 
 def _is_locked(path: str) -> bool:
-    """Whether somebody is replacing a file."""
+    """Whether a file is being replaced."""
     try:
         with Path(path).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except OSError:  # it is locked, or nobody can tell
+    except OSError:  # it is locked, or that is unknown
         return True
     return False
 
 
 @functools.lru_cache(64)
 def _leftovers(directory: str) -> tuple[str, ...]:
-    """Looked for once in a process: of a directory with many files each one would list all others again."""
+    """Listed once per process: otherwise each file of a large directory would list all the others again."""
     return tuple(name for name in os.listdir(directory) if name.endswith(SUFFIX))  # noqa: PTH208
 
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from needlepoint.errors import FileChanged, NeedlepointError
 from needlepoint.indexes.key.encoding import encode
-from needlepoint.parquet.read.page_reader import ReadStats, Wanted, read_files
+from needlepoint.parquet.read.page_reader import FileRows, ReadStats, read_files
 from needlepoint.predicate import And, Compare, In, Leaf, Ordinal, Predicate, leaves
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.pruning.key_step import FEW_VALUES, rows_by_file
@@ -209,11 +209,11 @@ class PointLookups:
 
         return Result(rows, Report(reports, executed=True, seconds=seconds))
 
-    def _wanted(self, state: TableState, locations: Locations) -> list[tuple[int, Wanted]] | None:
+    def _wanted(self, state: TableState, locations: Locations) -> list[tuple[int, FileRows]] | None:
         """The rows by file; None where they are not to be read one by one, or the index is not to be believed."""
         snapshot = state.snapshot
         files, location = snapshot.files, snapshot.table.location
-        wanted: list[tuple[int, Wanted]] = []
+        wanted: list[tuple[int, FileRows]] = []
         for file_id, numbers in rows_by_file(np.unique(locations)).items():
             position = state.positions.get(file_id)
             if position is None:
@@ -222,11 +222,11 @@ class PointLookups:
             card = self._engine.cards.get(file)
             if card is None or numbers[-1] >= card.num_rows or len(wanted) == FEW_FILES:
                 return None
-            wanted.append((position, Wanted(f"{location}/{file.path}", card, numbers)))
+            wanted.append((position, FileRows(f"{location}/{file.path}", card, numbers)))
         return wanted
 
     def _read(
-        self, state: TableState, wanted: Sequence[tuple[int, Wanted]], names: list[str]
+        self, state: TableState, wanted: Sequence[tuple[int, FileRows]], names: list[str]
     ) -> tuple[pa.Table, tuple[ReadStats, ...]] | None:
         """The rows with these columns of the table; None when a file lacks one."""
         snapshot = state.snapshot

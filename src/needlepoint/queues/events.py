@@ -1,4 +1,4 @@
-"""The event that joins writing and indexing: a batch added these files to a table and removed those.
+"""The event of a committed batch: files added to a table and files removed from it.
 
 {"table": "product", "batch": "2024-05-01T06:00", "added": ["year=2024/part-0.parquet"], "removed": []}
 """
@@ -40,7 +40,7 @@ class Event:
         return f"{self.table}, batch {self.batch}"
 
     def parts(self, most_characters: int = LONGEST) -> Iterator[Event]:
-        """The same in events that a queue takes: those of a batch of very many files are several.
+        """Split into events that fit into a message; a batch of very many files needs several.
 
         >>> [part.added for part in Event("t", "b", ("one", "two", "three")).parts(most_characters=14)]
         [('one', 'two'), ('three',)]
@@ -60,7 +60,7 @@ class Event:
 
 
 def json_object(body: str) -> dict[str, Any]:
-    """BadEvent when it is none, or holds half of a surrogate pair, which is no text that a store or a path could have.
+    """The JSON object; BadEvent when it is none, or contains half of a surrogate pair, which no store or path accepts.
 
     >>> json_object('{"table": "\\\\ud83d\\\\ude00"}')
     {'table': '😀'}
@@ -69,7 +69,7 @@ def json_object(body: str) -> dict[str, Any]:
         fields = json.loads(body)
         json.dumps(fields, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise BadEvent(f"the event holds {error.object[error.start]!a}, which is no character.") from None
+        raise BadEvent(f"the event holds {error.object[error.start]!a}, which is not a character.") from None
     except (ValueError, RecursionError) as error:
         raise BadEvent(f"the event is not JSON: {error}.") from None
     if not isinstance(fields, dict):

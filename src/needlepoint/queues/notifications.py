@@ -1,4 +1,4 @@
-"""What a message of the queue says: an event of our own, or what S3 tells of objects that others wrote.
+"""Parse a message of the queue: an event of our own, or a notification of S3 about objects.
 
     {"Records": [{"eventSource": "aws:s3", "eventName": "ObjectCreated:Put",
                   "s3": {"bucket": {"name": "lake"}, "object": {"key": "product/a+b.parquet", …}}}]}
@@ -7,8 +7,8 @@
      "detail": {"bucket": {"name": "lake"}, "object": {"key": "product/a b.parquet", …}}}      by way of EventBridge
     {"Service": "Amazon S3", "Event": "s3:TestEvent", …}                        when notifications are set up
 
-Notifications come late, twice and in any order. So they only name objects, and what has become of those is looked up:
-ETag, size and `sequencer` of a notification are not used, since the object itself knows better.
+Notifications arrive late, twice and in any order. So they only name objects, whose current state is looked up: ETag,
+size and `sequencer` of a notification are not used.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ from urllib.parse import unquote_plus
 
 from needlepoint.queues.events import BadEvent, Event, json_object
 
-# Other ones, as ObjectTagging, leave the bytes as they are.
+# Other events, such as ObjectTagging, do not change the bytes.
 _CHANGES = ("ObjectCreated:", "ObjectRemoved:", "LifecycleExpiration:")
 _BRIDGED_CHANGES = ("Object Created", "Object Deleted")
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectsChanged:
+class ObjectNotification:
     """Objects, as `s3://bucket/key`, that were created, replaced or removed."""
 
     objects: tuple[str, ...]
 
     def __str__(self) -> str:
         if not self.objects:
-            return "a notification of nothing"
+            return "an empty notification"
         more = len(self.objects) - 1
         return f"{self.objects[0]} and {more:,} more" if more else self.objects[0]
 
 
-def parse(body: str) -> Event | ObjectsChanged:
-    """BadEvent when it is neither.
+def parse(body: str) -> Event | ObjectNotification:
+    """An event or a notification; BadEvent when it is neither.
 
     >>> parse('{"table": "product", "batch": "b1"}')
     Event(table='product', batch='b1', added=(), removed=())
     >>> parse('{"source": "aws.s3", "detail-type": "Object Deleted",'
     ...       ' "detail": {"bucket": {"name": "lake"}, "object": {"key": "a.parquet"}}}')
-    ObjectsChanged(objects=('s3://lake/a.parquet',))
+    ObjectNotification(objects=('s3://lake/a.parquet',))
     """
     fields = json_object(body)
     if fields.get("Type") == "Notification" and isinstance(fields.get("Message"), str):
         fields = json_object(fields["Message"])
     if "Records" in fields:
-        return ObjectsChanged(tuple(dict.fromkeys(_recorded(fields["Records"]))))
+        return ObjectNotification(tuple(dict.fromkeys(_recorded(fields["Records"]))))
     if fields.get("source") == "aws.s3":
         changed = fields.get("detail-type") in _BRIDGED_CHANGES
-        return ObjectsChanged((_url(fields.get("detail")),) if changed else ())
+        return ObjectNotification((_url(fields.get("detail")),) if changed else ())
     if fields.get("Event") == "s3:TestEvent":
-        return ObjectsChanged(())
+        return ObjectNotification(())
     return Event.from_fields(fields)
 
 
@@ -67,13 +67,13 @@ def _recorded(records: Any) -> Iterator[str]:
         name = record.get("eventName") if isinstance(record, dict) else None
         # AWS says aws:s3, MinIO minio:s3, Ceph ceph:s3.
         if not isinstance(name, str) or not str(record.get("eventSource")).endswith(":s3"):
-            raise BadEvent("a record of the notification is not by S3.")
+            raise BadEvent("a record of the notification is not from S3.")
         if name.removeprefix("s3:").startswith(_CHANGES):
             yield _url(record.get("s3"), encoded=True)
 
 
 def _url(detail: Any, *, encoded: bool = False) -> str:
-    """Keys of notifications are encoded as in a form, those that EventBridge passes on are not."""
+    """Keys are form-encoded in notifications of S3, and plain in those of EventBridge."""
     try:
         bucket, key = detail["bucket"]["name"], detail["object"]["key"]
     except (KeyError, TypeError):

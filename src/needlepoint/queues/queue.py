@@ -17,7 +17,7 @@ LONGEST_LEASE = 3600.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`receipt` is what a queue wants to see of who received it, where the id alone does not do."""
+    """A received message. `receipt` identifies the delivery, for queues that need more than the id."""
 
     id: str
     body: str
@@ -26,7 +26,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class DeadLetter:
     """A message that could not be handled, with the reason."""
 
     id: str
@@ -36,8 +36,8 @@ class SetAside:
 
 class Queue(Protocol):
     """`put` returns once the message is durable. A received message is invisible to others for the lease and
-    comes again if it is neither acknowledged nor set aside by then; `release` ends the lease at once. Order is
-    roughly, not strictly, kept.
+    is delivered again if it is neither acknowledged nor set aside by then; `release` ends the lease at once. Order is
+    not strict.
 
     `receive` may wait a moment for messages; when it returns none, there are none that are visible. `waiting` counts
     leased messages too; counts of an `approximate` queue lag behind. `aside` shows a thousand messages at most.
@@ -51,7 +51,7 @@ class Queue(Protocol):
     def set_aside(self, message: Message, reason: str) -> None: ...
     def release(self, message: Message) -> None: ...
     def waiting(self) -> int: ...
-    def aside(self) -> list[SetAside]: ...
+    def aside(self) -> list[DeadLetter]: ...
     def aside_count(self) -> int: ...
     def close(self) -> None: ...
 
@@ -64,13 +64,13 @@ CREATE INDEX waiting ON messages (visible_at) WHERE reason IS NULL;
 """
 
 
-_HINT = "Is it writable, with room left? If it is damaged, remove it and sync, which finds what its events name."
+_HINT = "Check permissions and free space. If it is damaged, remove it and run `needle sync`, which finds new files."
 
 
 class LocalQueue:
-    """The default queue: one SQLite database in the lake. Opened when it is first used: queries need none of it, and
-    are not to fail where it is damaged. A lease lasts an hour at most: one that ends later was taken while the clock
-    was ahead, and has ended."""
+    """The default queue: one SQLite database in the lake. Opened at first use: queries do not need it, and
+    must not fail when it is damaged. A lease lasts an hour at most: one that ends later was taken while the clock was
+    ahead, and counts as ended."""
 
     approximate = False
 
@@ -117,9 +117,9 @@ class LocalQueue:
     def waiting(self) -> int:
         return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NULL")[0][0])
 
-    def aside(self) -> list[SetAside]:
+    def aside(self) -> list[DeadLetter]:
         query = "SELECT id, body, reason FROM messages WHERE reason IS NOT NULL ORDER BY id LIMIT ?"
-        return [SetAside(str(id), body, reason) for id, body, reason in self._database.read(query, MOST_SHOWN)]
+        return [DeadLetter(str(id), body, reason) for id, body, reason in self._database.read(query, MOST_SHOWN)]
 
     def aside_count(self) -> int:
         return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NOT NULL")[0][0])

@@ -1,7 +1,8 @@
-"""SQS, and what speaks its language, as the queue; through boto3, which is an extra.
+"""SQS and compatible services as the queue; through boto3, which is an extra.
 
-A lease is SQS's visibility timeout. What is set aside goes to a dead-letter queue, with the reason as an attribute.
-Credentials, region and endpoint come from the usual AWS_* variables. Counts are SQS's, which are approximate.
+A lease is SQS's visibility timeout. Messages that cannot be handled go to a dead-letter queue, with the reason
+as an attribute. Credentials, region and endpoint come from the usual AWS_* variables. Counts are
+approximate.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from needlepoint.errors import QueueError, UsageError
-from needlepoint.queues.queue import MOST_SHOWN, Message, SetAside
+from needlepoint.queues.queue import MOST_SHOWN, DeadLetter, Message
 from needlepoint.queues.sqs_address import parse_address
 from needlepoint.queues.sqs_errors import queue_error
 
@@ -25,14 +26,14 @@ AT_ONCE = 10  # the most messages that one request of SQS brings
 LONGEST_LEASE = 12 * 3600
 LONGEST_KEPT = 14 * 24 * 3600
 LONGEST_REASON = 1000
-# Messages set aside are received to be shown: nobody else sees them meanwhile.
+# Seconds for which dead letters that are being listed are invisible to others.
 SHOWING = 30
 
-# A lease that ended: the message comes again, which every receiver is ready for.
+# The lease has ended: the message is delivered again, and receivers expect that.
 _LEASE_ENDED = frozenset({"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight"})
 _NO_QUEUE = frozenset({"NonExistentQueue", "QueueDoesNotExist"})
 _COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed")
-# SQS takes what XML takes.
+# SQS accepts the characters of XML.
 _NOT_TAKEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -40,7 +41,7 @@ class SqsQueue:
     approximate = True
 
     def __init__(self, url: str) -> None:
-        """Asks SQS nothing: who only queries a lake needs no queue. `sqs_address.py` has the forms of the URL."""
+        """Sends no request: queries of a lake need no queue. `sqs_address.py` lists the forms of the URL."""
         self._address = parse_address(url)
         if importlib.util.find_spec("boto3") is None:
             raise UsageError(
@@ -55,13 +56,13 @@ class SqsQueue:
         found: dict[str, Message] = {}
         while len(found) < limit:
             try:
-                # Only a question that waits is asked of all servers: the first decides whether there are messages.
+                # Only a request that waits reaches all servers: the first request decides whether there are messages.
                 wait = 0 if found else self._address.wait
                 answers = self._receive(self._url, limit - len(found), _seconds(lease), wait)
             except QueueError:
                 if not found:
                     raise
-                break  # what was received is not left to wait for the end of its lease
+                break  # messages already received are handled now
             fresh = [each for each in answers if each["MessageId"] not in found]
             for each in answers:
                 attempts = int(each.get("Attributes", {}).get("ApproximateReceiveCount", 1))
@@ -77,7 +78,7 @@ class SqsQueue:
         self._end_lease("change_message_visibility", message, VisibilityTimeout=0)
 
     def set_aside(self, message: Message, reason: str) -> None:
-        """Whoever dies between the two requests leaves it in both queues, and it is set aside once more."""
+        """A crash between the two requests leaves the message in both queues, and it is set aside again."""
         plain = _NOT_TAKEN.sub("?", reason)[:LONGEST_REASON] or "?"
         attributes = {"reason": {"DataType": "String", "StringValue": plain}}
         self._send(self._made_aside_url(), self._aside_queue[0], message.body, MessageAttributes=attributes)
@@ -90,7 +91,7 @@ class SqsQueue:
         url = self._aside_url()
         return 0 if url is None else self._count(url)
 
-    def aside(self) -> list[SetAside]:
+    def aside(self) -> list[DeadLetter]:
         url = self._aside_url()
         if url is None:
             return []
@@ -104,7 +105,7 @@ class SqsQueue:
         for some in _tens([each["ReceiptHandle"] for each in found.values()]):
             entries = [{"Id": str(n), "ReceiptHandle": each, "VisibilityTimeout": 0} for n, each in enumerate(some)]
             self._ask("change_message_visibility_batch", QueueUrl=url, Entries=entries)
-        return [SetAside(id, each["Body"], _reason(each)) for id, each in found.items()]
+        return [DeadLetter(id, each["Body"], _reason(each)) for id, each in found.items()]
 
     def close(self) -> None:
         if "_client" in self.__dict__:
@@ -123,12 +124,12 @@ class SqsQueue:
         )
         # boto3 looks at AWS_DEFAULT_REGION only.
         region = address.region or os.environ.get("AWS_REGION") or None
-        # A session of its own: that of the module is not to be shared by threads.
+        # A separate session: threads must not share that of the module.
         session = boto3.session.Session()
         return session.client("sqs", region_name=region, endpoint_url=address.endpoint or None, config=config)
 
     def _ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """The border: what boto3 raises becomes a QueueError, without it as the cause."""
+        """Translate errors of boto3 to QueueError, without the original as the cause."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:

@@ -1,13 +1,13 @@
-"""Which SQS queue a URL means.
+"""Parse the URL of an SQS queue.
 
 sqs://events                        the queue of that name, in the account of the credentials
 sqs://123456789012/events           a queue of another account, which lets this one in
 https://sqs.eu-central-1.amazonaws.com/123456789012/events      as the console shows it
 
 ?region=eu-central-1                else AWS_REGION
-?dead_letters=events-dead           where messages are set aside; else the target of the queue's redrive policy; else
+?dead_letters=events-dead           the dead-letter queue; else the target of the queue's redrive policy; else
                                     the queue `events-aside`
-?wait=20                            seconds that a question for messages may wait for some; else 2
+?wait=20                            seconds that a receive may wait for messages; else 2
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def parse_address(text: str) -> SqsAddress:
     """
     parts = urlsplit(text)
     if parts.scheme not in ("sqs", "https", "http"):
-        # Of other URLs not even the host is shown: it may be a password that was misplaced.
-        raise UsageError(f"'{parts.scheme or text}' is no kind of queue that is known.", hint=_FORMS)
+        # Of other URLs not even the host is shown: it may be a misplaced password.
+        raise UsageError(f"'{parts.scheme or text}' is not a kind of queue.", hint=_FORMS)
     if parts.username is not None:
         raise UsageError(
-            "the URL of the queue holds credentials, which have no place there.",
+            "the URL of the queue contains credentials.",
             hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -92,5 +92,6 @@ def parse_address(text: str) -> SqsAddress:
 
 def _wait(text: str) -> int:
     if not re.fullmatch("[0-9]{1,2}", text) or int(text) > LONGEST_WAIT:
-        raise UsageError(f"wait={text} is no number of seconds from 0 to {LONGEST_WAIT}.", hint="See docs/settings.md.")
+        problem = f"wait={text} is not a number of seconds from 0 to {LONGEST_WAIT}."
+        raise UsageError(problem, hint="See docs/settings.md.")
     return int(text)

@@ -1,6 +1,6 @@
-"""What SQS refuses, in our words.
+"""Translate errors of SQS.
 
-The texts of its driver hold key ids, account numbers and addresses: nothing of them is passed on but the code.
+Messages of the driver contain key ids, account numbers and addresses: only the error code is passed on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RIGHTS = (
     "The indexer needs sqs:ReceiveMessage, DeleteMessage, ChangeMessageVisibility, GetQueueUrl and GetQueueAttributes, "
     "and SendMessage for dead letters; a writer SendMessage and GetQueueUrl."
 )
-# What the code says, what that means, what to do about it: the first that matches.
+# Pattern, meaning, what to do: the first match counts.
 _MEANINGS = (
     (
         r"NonExistentQueue|QueueDoesNotExist",
@@ -36,9 +36,9 @@ _MEANINGS = (
     ),
     (r"AccessDenied|OptInRequired|403", "access is refused", _RIGHTS),
     (r"NoRegion|InvalidRegion", "its region is not known", "Set AWS_REGION, or add ?region=… to its URL."),
-    (r"InvalidEndpoint", "its endpoint is no URL", "Check AWS_ENDPOINT_URL_SQS and AWS_ENDPOINT_URL."),
+    (r"InvalidEndpoint", "its endpoint is not a URL", "Check AWS_ENDPOINT_URL_SQS and AWS_ENDPOINT_URL."),
     (r"MessageTooLong|InvalidMessageContents|TooLarge", "it does not take the message", "SQS takes 256 KiB of text."),
-    (r"Throttl|OverLimit|Unavailable|Internal|\b5\d\d\b", "it is overloaded or broken", "Ask again later."),
+    (r"Throttl|OverLimit|Unavailable|Internal|\b5\d\d\b", "it is overloaded or broken", "Try again later."),
     (
         r"Connect|Timeout|Endpoint|HTTPClient|SSL|Proxy|ResponseStream|Closed",
         "it does not answer",
@@ -48,7 +48,7 @@ _MEANINGS = (
 
 
 def queue_error(where: str, code: str) -> QueueError:
-    """The error for a code that SQS answered, or the name of what its driver raised.
+    """The error for a code of SQS, or for the name of an exception of its driver.
 
     >>> print(queue_error("sqs://events", "AWS.SimpleQueueService.NonExistentQueue").message)
     sqs://events: there is no such queue (NonExistentQueue).

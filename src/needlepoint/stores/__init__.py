@@ -1,8 +1,8 @@
-"""Where indexes and the registry are kept.
+"""Storage of indexes and the registry.
 
-base      what a store does for a key index
+base      the interface of a store for a key index
 rocksdb   key indexes in RocksDB
 packs     payloads of many files in one
 place     the directory of a lake's store
-database  SQLite as the registry and the queue use it
+database  SQLite for the registry, the queue and the history
 """

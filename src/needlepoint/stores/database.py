@@ -1,4 +1,4 @@
-"""SQLite as the registry and the queue use it: many processes, short transactions, durable commits."""
+"""SQLite for many processes, with short transactions and durable commits."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _HINT = "Check that its directory exists, is writable, has room, and that the fi
 class Database:
     """One connection, shared by the threads of a process behind a lock.
 
-    `write` is one transaction: all of it is durable when it returns, or none of it happened. `upgrades` make of the
-    format that each has for a key the next one. What is not `durable` may be lost, and waits for nobody.
+    `write` is one transaction: all of it is durable when it returns, or nothing happened. `upgrades` maps a format to
+    the function that upgrades it to the next one. A database that is not `durable` may lose commits, and never waits.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class Database:
         forks.own(self)
 
     def abandon(self) -> None:
-        """In a child of the process that opened it: see forks.py. A thread that is not here may have the lock."""
+        """In a child of the process that opened it, see forks.py. A thread of the parent may have held the lock."""
         forks.leak(self._connection)
-        self._connection = cast(sqlite3.Connection, forks.Abandoned())
+        self._connection = cast(sqlite3.Connection, forks.AbandonedHandle())
         self._lock = threading.RLock()
 
     def _use_write_ahead_log(self) -> None:
@@ -127,7 +127,7 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All reads inside see one state; inside another, that one's."""
+        """All reads inside see one state; a nested snapshot is that of the outer one."""
         with self._lock, self._errors():
             if self._connection.in_transaction:
                 yield
@@ -138,9 +138,9 @@ class Database:
             finally:
                 self._connection.execute("COMMIT")
 
-    def settle(self, *, whole: bool = False) -> None:
-        """Bring the log into the database and empty it, as far as readers of older states let it. With `whole` the
-        database is written anew, without what was deleted before deleting overwrote it."""
+    def checkpoint(self, *, whole: bool = False) -> None:
+        """Move the write-ahead log into the database, as far as open readers allow. With `whole` the database is
+        rewritten first, without content that was deleted before deletion overwrote it."""
         with self._lock, self._errors():
             if whole:
                 self._connection.execute("VACUUM")
@@ -153,7 +153,7 @@ class Database:
 
 
 def is_damaged(error: StoreError) -> bool:
-    """Whether the file is no database, or one with bytes that are none of SQLite's."""
+    """Whether the file is not a database, or a corrupt one."""
     cause = error.__cause__
     code = getattr(cause, "sqlite_errorcode", None)
     if code is None:  # of the module, not of SQLite
@@ -162,7 +162,7 @@ def is_damaged(error: StoreError) -> bool:
 
 
 def statements_of(text: str) -> Iterator[str]:
-    """The statements of a text, apart; those inside a trigger belong to it.
+    """Split a text into statements; those inside a trigger belong to it.
 
     >>> list(statements_of("SELECT 1; CREATE TRIGGER a AFTER INSERT ON b BEGIN DELETE FROM c; END; "))
     ['SELECT 1;', 'CREATE TRIGGER a AFTER INSERT ON b BEGIN DELETE FROM c; END;']

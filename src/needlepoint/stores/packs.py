@@ -76,7 +76,7 @@ class PackStore:
         """Remove the packs that are neither wanted nor new. Returns the bytes that were freed."""
         freed = 0
         for pack in self._directory.glob("*.pack"):
-            with contextlib.suppress(FileNotFoundError):  # another process sweeps, too
+            with contextlib.suppress(FileNotFoundError):  # another process sweeps too
                 found = pack.stat()
                 if pack.name not in wanted and found.st_mtime <= time.time() - older_than:
                     pack.unlink()

@@ -1,9 +1,9 @@
-"""Where a lake's store lies: the directory with its registry, its indexes, its queue and its staging.
+"""The directory of a lake's store: its registry, indexes, queue and staging.
 
     lake                 .needlepoint in it
     s3://bucket/lake     s3%3A%2F%2Fbucket%2Flake in $XDG_DATA_HOME/needlepoint, which is ~/.local/share/needlepoint
 
-or wherever the setting `store` says. A store is of one lake: one that lies outside of it says whose it is.
+or the setting `store`. A store belongs to one lake; a store outside its lake has a file that names the lake.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from needlepoint.errors import StoreError, UsageError
 from needlepoint.objects import is_url
 
 IN_LAKE = ".needlepoint"
-OWNER = "lake"  # the file with the root of the lake that a store is of
+OWNER = "lake"  # the file with the root of the lake that the store belongs to
 
 _LONGEST_NAME = 200  # file systems take 255 bytes
 
@@ -51,7 +51,7 @@ def store_name(url: str) -> str:
 
 
 def claim(store: Path, root: Path | str) -> None:
-    """Note whose store this is; UsageError when it is another lake's."""
+    """Record the lake of a store; UsageError when the store belongs to another lake."""
     if isinstance(root, Path) and store == root / IN_LAKE:
         return  # it moves with the lake
     try:

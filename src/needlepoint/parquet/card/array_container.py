@@ -34,7 +34,7 @@ _UNREADABLE = (
 
 
 class CardCorrupt(ValueError):
-    """The bytes are not a card of a version known here. Build the card again from the file."""
+    """The bytes are not a card of this version. Build the card again from the file."""
 
 
 def pack(header: Mapping[str, Any], arrays: Sequence[Int64Array], blobs: Sequence[bytes]) -> bytes:
@@ -57,7 +57,7 @@ def unpacked_size(data: bytes) -> int:
 
 
 def _most(packed: int) -> int:
-    """What so many bytes may become. Numbers of a card that are all alike become little, and their names repeat."""
+    """The most that so many bytes may become when decompressed: equal numbers and repeated names compress well."""
     return _ANY_SIZE + _MOST_GROWTH * packed
 
 

@@ -50,7 +50,7 @@ class ChunkTable:
     start: Int64Array
     size: Int64Array
     num_values: Int64Array
-    dictionary_size: Int64Array  # the dictionary page lies at `start`; 0 is none
+    dictionary_size: Int64Array  # the dictionary page is at `start`; 0 is none
     null_count: Int64Array
     column_index_offset: Int64Array
     column_index_length: Int64Array
@@ -87,11 +87,11 @@ class FileCard:
     page_starts: Int64Array  # first page of each chunk, then the number of pages
     pages: PageTable
     bounds: bytes  # minimum and maximum of each chunk, one after the other
-    # What `pages` prepared for the column sets last asked for. Not part of the value.
+    # Caches, not part of the value: read plans of the column sets used last,
     prepared: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
-    # What the columns last asked about have in all, for estimates. Not part of the value.
+    # total sizes of columns, for estimates,
     sizes: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
-    # Where `bloom_filter` found the filters of chunks, by chunk. Not part of the value either.
+    # and locations of bloom filters by chunk.
     filters: dict[int, Any] = field(default_factory=dict, repr=False)
     _numbers: dict[str, int] = field(default_factory=dict, repr=False, init=False)  # of fields; filled when asked
 
@@ -198,36 +198,36 @@ class FileCard:
 
 
 def _check(card: FileCard) -> None:
-    """That a card describes places of its own file, and as many as it says; ValueError if not. Nothing that is read by
-    it is then larger than the file."""
+    """Check that all places are inside the file and all counts agree; ValueError if not. Then no read by this card is
+    larger than the file."""
     groups, pages, starts, rows = card.num_row_groups, card.pages, card.page_starts, card.row_group_rows
     chunks, size = len(card.leaves) * groups, card.identity.size
     sizes = {len(getattr(card.chunks, name)) for name in _CHUNK_ARRAYS}
     if groups < 0 or sizes != {chunks} or len(starts) != chunks + 1 or starts[0] != 0 or starts[-1] != len(pages.size):
-        raise ValueError("chunks and pages are not as many as they should be")
+        raise ValueError("the numbers of chunks and pages do not agree")
     if rows[0] != 0 or rows[-1] != card.num_rows or (np.diff(rows) < 0).any() or (np.diff(starts) < 0).any():
-        raise ValueError("rows or pages are counted wrongly")
+        raise ValueError("the numbers of rows or pages do not agree")
     places = ((card.chunks.start, card.chunks.size), (card.chunks.start, card.chunks.dictionary_size),
               (pages.offset, pages.size))  # fmt: skip
     for offset, length in places:
         if len(offset) and (min(offset.min(), length.min()) < 0 or max(offset.max(), length.max()) > size):
-            raise ValueError("a page lies outside the file")
+            raise ValueError("a page is outside the file")
     if len(pages.first_row) and not 0 <= pages.first_row.min() <= pages.first_row.max() < card.num_rows:
-        raise ValueError("a page of other rows")
+        raise ValueError("a page has rows outside the file")
     if card.chunks.codec.min(initial=0) < 0 or card.chunks.encodings.min(initial=0) < 0:
-        raise ValueError("a codec or an encoding that does not exist")
+        raise ValueError("a codec or an encoding does not exist")
     if [each.name for each in card.fields] != card.arrow_schema.names:
-        raise ValueError("columns of other names")
+        raise ValueError("the names of columns differ from the schema")
     leaf = 0
     for number, each in enumerate(card.fields):
         own = card.leaves[leaf : each.last_leaf]
         if each.first_leaf != leaf or each.last_leaf < leaf or any(found.field != number for found in own):
-            raise ValueError(f"column {each.name} has other leaves")
+            raise ValueError(f"column {each.name} has wrong leaves")
         if not all(type(found.physical_type) is int and type(found.nested) is bool for found in own):
-            raise ValueError(f"column {each.name} is of no type")
+            raise ValueError(f"column {each.name} has no type")
         leaf = each.last_leaf
     if leaf != len(card.leaves):
-        raise ValueError("leaves of no column")
+        raise ValueError("some leaves belong to no column")
 
 
 _CHUNK_ARRAYS = tuple(ChunkTable.__dataclass_fields__)

@@ -1,6 +1,6 @@
-"""Describing a file: its footer and its page indexes, in a few reads, become a card and bounds of pages.
+"""Describe a file: read its footer and page indexes in a few requests, and make a card and bounds of pages.
 
-Chunks without a page index are described from their page headers; those whose headers do not tell count as one page.
+Chunks without a page index are described from their page headers; those whose headers do not say count as one page.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from needlepoint.parquet.format.page_index import (
 )
 from needlepoint.parquet.format.thrift import ThriftError
 from needlepoint.parquet.read import assembly
-from needlepoint.parquet.write.embedded import Listed, embedded, fingerprint
+from needlepoint.parquet.write.embedded import EmbeddedIndexes, embedded, fingerprint
 
 # Bounds longer than this (a document in a text column) are not worth keeping.
 LONGEST_BOUND = 4096
@@ -50,26 +50,26 @@ _DICTIONARY_HEADER = 100  # bytes at most; as in parquet-cpp
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
-    """A card, for each of its chunks the bounds of its pages, None where the file gives none, the indexes that are
-    embedded in the file, what tells its data from that of another, and its sample (see `OpenObject`)."""
+class FileDescription:
+    """A card; the bounds of the pages of each chunk, None where the file has none; the indexes embedded in the file; a
+    fingerprint of its data; and its sample (see `OpenObject`)."""
 
     card: FileCard
     page_bounds: tuple[ColumnIndex | None, ...]
-    embedded: Listed
+    embedded: EmbeddedIndexes
     fingerprint: str
     sample: str = ""
 
 
 def build_card(path: str, identity: Identity | None = None) -> FileCard:
-    """The card of the file at `path`; NotParquet when it is none, FileChanged when it changes meanwhile.
+    """The card of the file at `path`; NotParquet when it is no Parquet file, FileChanged when it changes meanwhile.
 
     For an object an `identity` that is known spares a request, and another version of it is FileChanged.
     """
     return describe(path, identity).card
 
 
-def describe(path: str, identity: Identity | None = None, *, opened: OpenObject | None = None) -> Description:
+def describe(path: str, identity: Identity | None = None, *, opened: OpenObject | None = None) -> FileDescription:
     """All there is to know of the file at `path`, or of one that is `opened`, without decoding values; errors as of
     `build_card`."""
     with opened or open_object(path, identity) as file:
@@ -86,7 +86,7 @@ def describe(path: str, identity: Identity | None = None, *, opened: OpenObject 
         sample = file.sample()
         file.check_unchanged(file.identity)
         found = _card(file, metadata, columns, chunks, ends, indexes)
-        return Description(found, tuple(bounds), embedded(file, metadata), fingerprint(metadata), sample)
+        return FileDescription(found, tuple(bounds), embedded(file, metadata), fingerprint(metadata), sample)
 
 
 def _ends(file: OpenObject, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[int]:
@@ -108,7 +108,7 @@ def _forgets_dictionary_header(created_by: bytes) -> bool:
 
 
 def _offset_indexes(file: OpenObject, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[OffsetIndex | None]:
-    """The offset index of each chunk; None where there is none, or none to be trusted."""
+    """The offset index of each chunk; None where there is none, or it cannot be trusted."""
     found: list[OffsetIndex | None] = [None] * len(chunks)
     places = [(chunk.offset_index_offset, chunk.offset_index_length) for chunk in chunks]
     for number, data in _read_places(file, places):
@@ -207,7 +207,7 @@ def _forget_bounds_that_contradict(
 
 
 def _read_places(file: OpenObject, places: list[tuple[int | None, int | None]]) -> Iterator[tuple[int, bytes]]:
-    """The bytes at each place that lies in the file, with its number."""
+    """The bytes at each place inside the file, with its number."""
     wanted: list[int] = []
     ranges: list[tuple[int, int]] = []
     for number, (offset, length) in enumerate(places):

@@ -50,7 +50,7 @@ class BloomHeader:
 
 @dataclass(frozen=True, slots=True)
 class Bitset:
-    """Where the blocks of one chunk's filter lie in the file."""
+    """Where the file has the blocks of one chunk's filter."""
 
     offset: int
     blocks: int
@@ -192,7 +192,7 @@ def _bitset(card: FileCard, chunk: int) -> Bitset | None:
         return None
     if length == ABSENT:
         return Bitset(offset, 0)  # to be found
-    # The bitset is whole blocks and the header shorter than one, so the length tells where one ends.
+    # The bitset is whole blocks and the header shorter than one, so the length gives the end of the header.
     header, size = length % BLOCK, length - length % BLOCK
     if header == 0 or size <= 0 or offset + length > card.identity.size:
         return None

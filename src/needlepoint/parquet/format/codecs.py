@@ -8,7 +8,7 @@ import pyarrow as pa
 
 UNCOMPRESSED = 0
 # parquet.thrift, CompressionCodec. 3, LZO, is in no build of Arrow. 5, LZ4, is framed in two different ways by
-# Hadoop and others, and only the decoder of whole files tells them apart.
+# Hadoop and others, and only the decoder of whole files can distinguish them.
 # Compressed pages announce their size; one that announces more is not taken apart here, and pyarrow may judge it.
 LARGEST_PAGE = 64 * 1024 * 1024
 # What compressed bytes may grow to. zstd makes 32 KB of one byte at most, where all are equal; brotli has no such

@@ -22,7 +22,7 @@ LARGEST_FOOTER = 512 * 1024 * 1024
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 _CORRUPT_HINT = "The file is truncated or corrupt; write it again."
-_UNFINISHED_HINT = "Whoever writes it has not finished, or died; write it again."
+_UNFINISHED_HINT = "Its writer has not finished, or died; write it again."
 _ENCRYPTED_HINT = "Encrypted files are not supported; write the table without encryption."
 
 OPTIONAL, REPEATED = 1, 2  # parquet.thrift, FieldRepetitionType
@@ -134,7 +134,7 @@ class Leaf:
 
 
 def read_footer(file: OpenObject) -> FileMetadata:
-    """The footer of an open file; NotParquet when there is none to be read."""
+    """The footer of an open file; NotParquet when it cannot be read."""
     raw = _footer_bytes(file)
     try:
         return parse_footer(raw)
@@ -180,7 +180,7 @@ def parse_footer(raw: bytes) -> FileMetadata:
     if not elements:
         raise ThriftError("no schema")
     schema = tuple(_schema_element(raw, element) for element in elements)
-    # The elements lie one after the other: their bytes are one slice.
+    # The elements follow each other: their bytes are one slice.
     body = raw[elements[0].start : elements[-1].end]
     row_groups = tuple(_row_group(group) for group in fields.structs(4))
     metadata = FileMetadata(

@@ -18,7 +18,7 @@ _ROW_GROUPS, _KEY_VALUES, _COLUMNS, _META_DATA = 4, 5, 1, 3
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the indexes of one column chunk lie, each `(offset, length)`; None leaves what the footer says."""
+    """The locations of the indexes of one column chunk, each `(offset, length)`; None keeps what the footer says."""
 
     offset_index: tuple[int, int] | None = None
     column_index: tuple[int, int] | None = None

@@ -1,4 +1,4 @@
-"""INT96: the timestamps of Spark (unless told otherwise), Hive and Impala. Read as microseconds, as Spark reads them.
+"""INT96: the timestamps of Spark (by default), Hive and Impala. Read as microseconds, as Spark reads them.
 
     | nanoseconds of the day, 8 bytes | Julian day, 4 bytes |      little-endian, both signed
 
@@ -52,7 +52,7 @@ def as_binary(element: bytes) -> bytes:
 
 
 def decoded(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    """Columns of 12 bytes as timestamps of a type, whose unit is ours; a zone says only how they are shown."""
+    """Columns of 12 bytes as timestamps of a type, in the unit used here; a zone only affects how they are shown."""
     return pa.chunked_array([_micros(chunk).cast(type) for chunk in column.chunks], type)
 
 

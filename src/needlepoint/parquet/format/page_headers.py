@@ -3,7 +3,7 @@
     | header | dictionary … | header | values … | header | values … |
       read                    read              read
 
-A few bytes are read at each header, more when pages are small and many headers lie close together. All chunks of
+A few bytes are read at each header, more when pages are small and many headers are close together. All chunks of
 a file hop at the same time, so that a round of hops is one call. What a header says is not trusted: the walk ends,
 reads a few times the chunk at most, and what does not add up to the chunk's rows is no index at all.
 """
@@ -57,7 +57,7 @@ class PageHeader:
 
 
 def parse_header(data: bytes, position: int = 0) -> PageHeader:
-    """The header at `position`; Truncated when the bytes end inside it, ThriftError when it is none.
+    """The header at `position`; Truncated when the bytes end inside it, ThriftError when they are not a header.
 
     PageHeader { 1: type, 2: uncompressed_page_size, 3: compressed_page_size, 5: data_page_header,
     7: dictionary_page_header, 8: data_page_header_v2 }
@@ -100,7 +100,7 @@ def parse_header(data: bytes, position: int = 0) -> PageHeader:
 
 
 def _bounds(statistics: thrift.Struct | None) -> tuple[int | None, bytes | None, bytes | None]:
-    # Statistics { 3: null_count, 5: max_value, 6: min_value }; 1 and 2 are of an order nobody is sure of.
+    # Statistics { 3: null_count, 5: max_value, 6: min_value }; the order of 1 and 2 is undefined.
     if statistics is None:
         return None, None, None
     return statistics.optional_integer(3), statistics.optional_binary(6), statistics.optional_binary(5)
@@ -119,7 +119,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Walked:
+class ChunkPages:
     """What the headers said: the pages, and their bounds when every header has some.
 
     `joined` when a page of these is several pages of the file.
@@ -130,8 +130,8 @@ class Walked:
     joined: bool = False
 
 
-def walk(file: OpenObject, chunks: Sequence[Chunk]) -> list[Walked | None]:
-    """The pages of each chunk; None for one whose headers do not tell, which must then be read whole.
+def walk(file: OpenObject, chunks: Sequence[Chunk]) -> list[ChunkPages | None]:
+    """The pages of each chunk; None for a chunk whose headers do not say; it must be read whole.
 
     Rows 0 to 249 of a list column in pages of 1,000 values each: a record that goes on into the next page joins the
     two, so that pages beginning at rows 0, 99 (inside row 99) and 180 become pages beginning at rows 0 and 180.
@@ -237,7 +237,7 @@ class _Walk:
         return 0
 
     def _body_needed(self, header: PageHeader) -> int:
-        """The bytes after the header that tell where records begin."""
+        """The bytes after the header that say where records begin."""
         if self._chunk.max_repetition == 0:
             return 0
         if header.kind == DATA_PAGE_V2:
@@ -292,7 +292,7 @@ class _Walk:
         else:
             self._bounds.append((header.num_values, header.null_count, header.min_value, header.max_value))
 
-    def result(self) -> Walked | None:
+    def result(self) -> ChunkPages | None:
         chunk = self._chunk
         if self._failed or self.wanted or self._rows != chunk.num_rows:
             return None
@@ -300,7 +300,7 @@ class _Walk:
         pages = OffsetIndex(*arrays)
         if not is_plausible(pages, num_rows=chunk.num_rows, start=chunk.start, end=chunk.end):
             return None
-        return Walked(pages, self._column_index(), self._joined)
+        return ChunkPages(pages, self._column_index(), self._joined)
 
     def _column_index(self) -> ColumnIndex | None:
         if self._bounds is None:
@@ -311,6 +311,6 @@ class _Walk:
             # Of a page of nulls the bounds mean nothing, here as in a column index of the file.
             min_values=tuple(low or b"" for _, _, low, _ in self._bounds),
             max_values=tuple(high or b"" for _, _, _, high in self._bounds),
-            boundary_order=0,  # unordered: nobody compared them
+            boundary_order=0,  # unordered: they were not compared
             null_counts=np.array(nulls, dtype=np.int64) if len(nulls) == len(self._bounds) else None,
         )

@@ -1,4 +1,4 @@
-"""The page index: where the pages of a column chunk lie, and their bounds (parquet-format, PageIndex.md)."""
+"""The page index: the locations of the pages of a column chunk, and their bounds (parquet-format, PageIndex.md)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _regular_locations(data: bytes) -> OffsetIndex | None:
         return None
     sizes, ends = thrift.varints(data, 2, 1)
     count, position = int(sizes[0]), int(ends[0]) + 1
-    # Seven bytes a location at least: a lie about the count is caught before memory is spent on it.
+    # Seven bytes a location at least: a wrong count is caught before memory is allocated for it.
     if not _MANY <= count <= (len(data) - position) // 7:
         return None
     try:

@@ -165,7 +165,7 @@ def parse(data: bytes, position: int = 0, field: int = 0) -> Struct:
 
 
 class Span(NamedTuple):
-    """A field of a struct where it lies: its header at `[start, value)`, its value at `[value, end)`."""
+    """The position of a field of a struct: its header at `[start, value)`, its value at `[value, end)`."""
 
     field: int
     kind: int
@@ -175,7 +175,7 @@ class Span(NamedTuple):
 
 
 def spans(data: bytes, position: int = 0) -> tuple[list[Span], int]:
-    """Where the fields of the struct at `position` lie, in their order, and where the struct ends."""
+    """The spans of the fields of the struct at `position`, in order, and the end of the struct."""
     found: list[Span] = []
     field = 0
     try:
@@ -321,7 +321,7 @@ def _read_list(data: bytes, position: int, depth: int) -> tuple[list[Any], int]:
     size = header >> 4
     if size == 15:
         size, position = _read_varint(data, position)
-    # Every element takes a byte at least, so a lie about the size is caught before memory is spent on it.
+    # Every element takes a byte at least, so a wrong size is caught before memory is allocated for it.
     if size > len(data) - position:
         raise Truncated(f"a list of {size} elements where {len(data) - position} bytes are left")
     if kind in _INTEGERS:
@@ -356,7 +356,7 @@ def _read_binaries(data: bytes, position: int, size: int) -> tuple[list[Any], in
     if size >= _MANY:
         width = data[position]
         end = position + size * (width + 1)
-        # Values of one width, as those of most types are, lie at a stride, each after its length.
+        # Values of one width, as those of most types are, are at a fixed stride, each after its length.
         if width < 0x80 and end <= len(data) and data[position : end : width + 1].count(width) == size:
             return [value for (value,) in struct.iter_unpack(f"x{width}s", data[position:end])], end
     values = []

@@ -87,27 +87,27 @@ def _check_chunk(file: OpenObject, chunk: ColumnChunk) -> None:
     name = ".".join(chunk.path)
     if chunk.file_path:
         raise NotParquet(
-            file.path, f"column {name} lies in another file, {chunk.file_path}",
+            file.path, f"column {name} is in another file, {chunk.file_path}",
             hint="Name the data files themselves, not a summary of them.",
         )  # fmt: skip
     # Others begin at the dictionary page wherever it is said to be.
     starts = (chunk.start, chunk.data_page_offset, chunk.dictionary_page_offset or 0)
     size = chunk.total_compressed_size
     if min(starts) < 0 or size < 0 or chunk.end > file.size or max(starts) > file.size:
-        raise _wrong(file, f"column {name} lies outside the file")
+        raise _wrong(file, f"column {name} is outside the file")
     if chunk.num_values and chunk.data_page_offset >= chunk.end + _DICTIONARY_HEADER:
-        raise _wrong(file, f"the pages of column {name} lie behind its end")
+        raise _wrong(file, f"the pages of column {name} are behind its end")
     if chunk.dictionary_page_offset and chunk.dictionary_page_offset + size > file.size:
-        raise _wrong(file, f"the dictionary of column {name} lies outside the file")
+        raise _wrong(file, f"the dictionary of column {name} is outside the file")
     indexes = (
         (chunk.offset_index_offset, chunk.offset_index_length),
         (chunk.column_index_offset, chunk.column_index_length),
         (chunk.bloom_filter_offset, chunk.bloom_filter_length),
     )
     for offset, length in indexes:
-        # Others read from the first index to the last at once, and make room for all that lies between.
+        # Others read from the first index to the last at once, and allocate memory for everything between.
         if offset is not None and (min(offset, length or 0) < 0 or offset + (length or 0) > file.size):
-            raise _wrong(file, f"an index of column {name} lies outside the file")
+            raise _wrong(file, f"an index of column {name} is outside the file")
     if not 0 <= chunk.codec <= _LAST_CODEC:
         raise _wrong(file, f"column {name} is compressed with a codec {chunk.codec} that does not exist")
     if chunk.total_uncompressed_size < 0 or _grows_too_much(chunk.total_uncompressed_size, size):
@@ -173,8 +173,8 @@ def _check_pages(file: OpenObject, chunk: ColumnChunk) -> None:
         raise _wrong(file, f"column {name} claims {chunk.num_values:,} values, its pages have {values:,}")
 
 
-class _Remembered:
-    """What was found, by path and identity: the error, or None where there is none."""
+class _Verdicts:
+    """Results of checks by path and identity: the error, or None for a sound file."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[tuple[str, Identity], NotParquet | None] = OrderedDict()
@@ -183,10 +183,10 @@ class _Remembered:
     def __contains__(self, key: tuple[str, Identity]) -> bool:
         return key in self._found
 
-    def recall(self, key: tuple[str, Identity]) -> None:
+    def raise_if_bad(self, key: tuple[str, Identity]) -> None:
         error = self._found.get(key)
         if error is not None:
-            raise copy.copy(error)  # one that is raised again and again would keep every trace
+            raise copy.copy(error)  # raising the same object again would keep every traceback
 
     def put(self, key: tuple[str, Identity], error: NotParquet | None) -> None:
         with self._lock:
@@ -195,24 +195,24 @@ class _Remembered:
                 self._found.popitem(last=False)
 
 
-_remembered = _Remembered()
+_verdicts = _Verdicts()
 
 
 def ensure_sound(path: str, identity: Identity | None = None) -> None:
     """NotParquet for a file that must not be given to other readers. A version of a file is looked at once in a
     process: with an `identity` that is known nothing is read the second time. FileNotFoundError when it is gone."""
     # Objects are read on condition of their ETag; a local file may be another one by now.
-    if identity is not None and (path, identity) in _remembered and (is_url(path) or identify(path) == identity):
-        _remembered.recall((path, identity))
+    if identity is not None and (path, identity) in _verdicts and (is_url(path) or identify(path) == identity):
+        _verdicts.raise_if_bad((path, identity))
         return
     with open_object(path, identity) as file:
         key = (path, file.identity)
-        if key not in _remembered:
+        if key not in _verdicts:
             error = None
             try:
                 check(file, read_footer(file))
             except NotParquet as found:
                 error = found
             file.check_unchanged(key[1])
-            _remembered.put(key, error)
-        _remembered.recall(key)
+            _verdicts.put(key, error)
+        _verdicts.raise_if_bad(key)

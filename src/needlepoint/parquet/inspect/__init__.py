@@ -1,4 +1,4 @@
-"""What is in a Parquet file, for people who look at it.
+"""What is in a Parquet file, for people.
 
 anatomy    all parts of a file, their sizes and what is in the way of lookups
 layout     where each part is, and what nothing refers to

@@ -1,4 +1,4 @@
-"""What is in the way of lookups in a Parquet file, and how Spark and pyarrow write it better."""
+"""What slows lookups in a Parquet file down, and how Spark and pyarrow write it better."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ WASTED_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """One thing to do better. `columns` are those concerned, the largest first; empty: the whole file."""
+class LayoutAdvice:
+    """One possible improvement. `columns` are the affected ones, the largest first; empty: the whole file."""
 
     problem: str
     remedy: str
     columns: tuple[str, ...] = ()
 
 
-def advise(anatomy: Anatomy) -> tuple[Advice, ...]:
+def advise(anatomy: Anatomy) -> tuple[LayoutAdvice, ...]:
     """All that applies, the gravest first."""
     found = (rule(anatomy) for rule in RULES)
     return tuple(each for each in found if each is not None)
 
 
-def no_page_index(anatomy: Anatomy) -> Advice | None:
+def no_page_index(anatomy: Anatomy) -> LayoutAdvice | None:
     # Chunks smaller than a page are one page, index or not.
     columns = _largest(c for c in anatomy.columns if c.page_index < c.chunks and c.compressed > LITTLE)
     if not columns:
         return None
     chunk = max(column.compressed // column.chunks for column in columns)
-    return Advice(
+    return LayoutAdvice(
         f"no page index: one row costs a whole column chunk, {size_text(chunk)} at worst",
         "`needle retrofit FILE --page-index` adds it. pyarrow: write_page_index=True. "
         "Spark 3.2 and later writes it always.",
@@ -51,14 +51,14 @@ def no_page_index(anatomy: Anatomy) -> Advice | None:
     )
 
 
-def large_pages(anatomy: Anatomy) -> Advice | None:
+def large_pages(anatomy: Anatomy) -> LayoutAdvice | None:
     columns = _largest(c for c in anatomy.columns if c.pages and c.pages.median_bytes > LARGE_PAGE)
     if not columns:
         return None
     pages = [column.pages for column in columns if column.pages]
     rows = max(page.median_rows or 0 for page in pages)
     of_rows = f" of {rows:,} rows" if rows else ""
-    return Advice(
+    return LayoutAdvice(
         f"large pages: one row costs a page of {size_text(max(page.median_bytes for page in pages))}{of_rows}",
         "Spark: option parquet.page.size=65536, parquet.page.row.count.limit=1000 or so. "
         "pyarrow: data_page_size=65536, max_rows_per_page=1000 or so.",
@@ -66,14 +66,14 @@ def large_pages(anatomy: Anatomy) -> Advice | None:
     )
 
 
-def useless_dictionary(anatomy: Anatomy) -> Advice | None:
+def useless_dictionary(anatomy: Anatomy) -> LayoutAdvice | None:
     columns = _largest(c for c in anatomy.columns if _dictionary_is_useless(c))
     if not columns:
         return None
     size = max(column.dictionary_bytes // column.dictionary_chunks for column in columns)
     given_up = sum(column.plain_after_dictionary > 0 for column in columns)
     also = f"; {given_up} of them gave it up for PLAIN midway" if given_up else ""
-    return Advice(
+    return LayoutAdvice(
         f"useless dictionary: one value costs a dictionary of {size_text(size)}, and it saves little{also}",
         "Spark: option parquet.enable.dictionary#COLUMN=false. pyarrow: use_dictionary=[the other columns].",
         _names(columns),
@@ -86,19 +86,19 @@ def _dictionary_is_useless(column: ColumnAnatomy) -> bool:
     return column.plain_after_dictionary > 0 or column.dictionary_bytes > DICTIONARY_SHARE * column.compressed
 
 
-def no_statistics(anatomy: Anatomy) -> Advice | None:
+def no_statistics(anatomy: Anatomy) -> LayoutAdvice | None:
     # INT96 has no order; what is nested has no rows to rule out.
     columns = [c for c in anatomy.columns if c.statistics < c.chunks and not c.nested and c.physical_type != "INT96"]
     if not columns or not anatomy.rows:
         return None
-    return Advice(
+    return LayoutAdvice(
         "no minimum and maximum: no row group can be ruled out by them",
         "pyarrow: write_statistics=True. Spark and DuckDB write them always.",
         _names(_largest(columns)),
     )
 
 
-def tiny_row_groups(anatomy: Anatomy) -> Advice | None:
+def tiny_row_groups(anatomy: Anatomy) -> LayoutAdvice | None:
     groups = anatomy.row_groups
     if len(groups) < MANY_ROW_GROUPS:
         return None
@@ -106,32 +106,32 @@ def tiny_row_groups(anatomy: Anatomy) -> Advice | None:
     if median >= TINY_ROW_GROUP:
         return None
     rows = int(statistics.median(group.rows for group in groups))
-    return Advice(
+    return LayoutAdvice(
         f"tiny row groups: {len(groups):,} of {rows:,} rows, {size_text(median)}; "
         "the footer grows and nothing compresses well",
         "pyarrow: write larger tables at a time, row_group_size=1000000 or so. Spark: fewer, larger tasks.",
     )
 
 
-def not_compressed(anatomy: Anatomy) -> Advice | None:
+def not_compressed(anatomy: Anatomy) -> LayoutAdvice | None:
     columns = _largest(c for c in anatomy.columns if "UNCOMPRESSED" in c.codecs and c.compressed > LITTLE)
     if not columns:
         return None
-    return Advice(
+    return LayoutAdvice(
         f"not compressed: {size_text(sum(column.compressed for column in columns))}",
         "Spark: option compression=zstd. pyarrow: compression='zstd'.",
         _names(columns),
     )
 
 
-def tiny_pages(anatomy: Anatomy) -> Advice | None:
+def tiny_pages(anatomy: Anatomy) -> LayoutAdvice | None:
     columns = _largest(
         c for c in anatomy.columns if c.pages and c.pages.count >= MANY_PAGES and c.pages.median_bytes < TINY_PAGE
     )
     if not columns:
         return None
     pages = sum(column.pages.count for column in columns if column.pages)
-    return Advice(
+    return LayoutAdvice(
         f"tiny pages: {pages:,} of about {size_text(min(c.pages.median_bytes for c in columns if c.pages))}; "
         "headers and page index weigh as much as the values",
         "Spark: a larger parquet.page.row.count.limit. pyarrow: a larger max_rows_per_page or data_page_size.",
@@ -139,16 +139,16 @@ def tiny_pages(anatomy: Anatomy) -> Advice | None:
     )
 
 
-def wasted_bytes(anatomy: Anatomy) -> Advice | None:
+def wasted_bytes(anatomy: Anatomy) -> LayoutAdvice | None:
     if anatomy.wasted <= max(WASTED_SHARE * anatomy.size, 4096):
         return None
-    return Advice(
+    return LayoutAdvice(
         f"wasted: {size_text(anatomy.wasted)} belong to nothing the footer refers to",
         "Rewrite the file; every reader does without them.",
     )
 
 
-RULES: tuple[Callable[[Anatomy], Advice | None], ...] = (
+RULES: tuple[Callable[[Anatomy], LayoutAdvice | None], ...] = (
     no_page_index,
     large_pages,
     useless_dictionary,

@@ -1,4 +1,4 @@
-"""The anatomy of a Parquet file: what is in it, where it lies, and what is in the way of lookups.
+"""The anatomy of a Parquet file: its parts, where they are, and what slows lookups down.
 
     inspect(path)               the file: its columns, its layout, what could be better
     inspect_pages(path, column) one column: its pages
@@ -20,10 +20,10 @@ import pyarrow as pa
 from needlepoint.errors import FileChanged, FileError, UnknownName
 from needlepoint.objects import OpenObject, open_object
 from needlepoint.parquet.card.card import FileCard
-from needlepoint.parquet.card.describe import Description, describe
+from needlepoint.parquet.card.describe import FileDescription, describe
 from needlepoint.parquet.format.footer import ColumnChunk, FileMetadata, Leaf, read_footer
 from needlepoint.parquet.inspect import layout
-from needlepoint.parquet.inspect.advice import Advice, advise
+from needlepoint.parquet.inspect.advice import LayoutAdvice, advise
 from needlepoint.parquet.inspect.display import CODECS, ENCODINGS, TYPES, Readable, bound, leaf_types, name_of, names_of
 from needlepoint.parquet.inspect.layout import EmbeddedIndex, Segment
 from needlepoint.parquet.inspect.page_walk import DATA_PAGES, Page, pages_of_chunk
@@ -46,7 +46,7 @@ class PageSizes:
 
 @dataclass(frozen=True, slots=True)
 class ColumnAnatomy:
-    """A column of primitive values, over all row groups. Counts of chunks tell how many have something."""
+    """A column of primitive values, over all row groups. Counts say how many chunks have something."""
 
     name: str
     type: str
@@ -97,7 +97,7 @@ class Anatomy:
     indexes: tuple[EmbeddedIndex, ...]
     segments: tuple[Segment, ...]
     wasted: int
-    advice: tuple[Advice, ...]
+    advice: tuple[LayoutAdvice, ...]
 
     def bytes_by_kind(self) -> dict[str, int]:
         """The bytes of each kind of segment there is."""
@@ -112,7 +112,7 @@ class Anatomy:
 
 @dataclass(frozen=True, slots=True)
 class PageAnatomy:
-    """One page. What its header or the page index does not tell is None; `first_row` counts from the file's first."""
+    """One page. None is what neither its header nor the page index says; `first_row` counts from the file's first."""
 
     row_group: int
     kind: str  # "data" or "dictionary"
@@ -128,7 +128,7 @@ class PageAnatomy:
 
 
 def inspect(path: str) -> Anatomy:
-    """The anatomy of the file at `path`; NotParquet says what is wrong with one that is none."""
+    """The anatomy of the file at `path`; NotParquet when it is no Parquet file."""
     with _opened(path) as (file, metadata, described):
         columns = _columns(file, metadata, described)
         indexes = layout.embedded_indexes(file, metadata)
@@ -177,7 +177,7 @@ def inspect_pages(path: str, column: str) -> tuple[PageAnatomy, ...]:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[tuple[OpenObject, FileMetadata, Description]]:
+def _opened(path: str) -> Iterator[tuple[OpenObject, FileMetadata, FileDescription]]:
     """The open file, its footer and its description, all of one version of it."""
     try:
         with open_object(path) as file:
@@ -190,9 +190,9 @@ def _opened(path: str) -> Iterator[tuple[OpenObject, FileMetadata, Description]]
         raise FileError(path, reason, hint="Name one Parquet file.") from error
 
 
-def _columns(file: OpenObject, metadata: FileMetadata, described: Description) -> Iterator[ColumnAnatomy]:
+def _columns(file: OpenObject, metadata: FileMetadata, described: FileDescription) -> Iterator[ColumnAnatomy]:
     types = _types(described)
-    pages = _Pages(file, metadata, described)
+    pages = _PageSizeReader(file, metadata, described)
     for number, (leaf, type) in enumerate(zip(described.card.leaves, types, strict=True)):
         chunks = [group.columns[number] for group in metadata.row_groups]
         yield _column(leaf, type, chunks, _dictionary_sizes(described, number), pages.sizes(number), file.size)
@@ -233,7 +233,7 @@ def _column(
     )
 
 
-def _types(described: Description) -> list[pa.DataType | None]:
+def _types(described: FileDescription) -> list[pa.DataType | None]:
     """The Arrow type of each leaf column; None where Arrow has another tree than Parquet."""
     card = described.card
     found: list[pa.DataType | None] = []
@@ -244,7 +244,7 @@ def _types(described: Description) -> list[pa.DataType | None]:
     return found
 
 
-def _dictionary_sizes(described: Description, leaf: int) -> list[int]:
+def _dictionary_sizes(described: FileDescription, leaf: int) -> list[int]:
     groups = described.card.num_row_groups
     sizes: list[int] = described.card.chunks.dictionary_size[leaf * groups : (leaf + 1) * groups].tolist()
     return sizes
@@ -280,10 +280,10 @@ def _is_indexed(card: FileCard, chunk: ColumnChunk, leaf: int, group: int) -> bo
     return chunk.offset_index_offset is not None and (pages.stop - pages.start > 1 or counted <= 1)
 
 
-class _Pages:
+class _PageSizeReader:
     """Pages by offset index, or by their headers as long as not too many are to be read."""
 
-    def __init__(self, file: OpenObject, metadata: FileMetadata, described: Description) -> None:
+    def __init__(self, file: OpenObject, metadata: FileMetadata, described: FileDescription) -> None:
         self._file, self._metadata, self._described = file, metadata, described
         self._headers_left = MOST_HEADERS
 
@@ -335,8 +335,8 @@ def _find(leaves: Sequence[Leaf], column: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Indexed:
-    """What the page index tells of a page."""
+class _PageIndexEntry:
+    """What the page index says of a page."""
 
     first_row: int
     rows: int
@@ -345,20 +345,20 @@ class _Indexed:
     nulls: int | None = None
 
 
-def _indexed(described: Description, leaf: int, group: int) -> dict[int, _Indexed]:
+def _indexed(described: FileDescription, leaf: int, group: int) -> dict[int, _PageIndexEntry]:
     """The pages of a chunk in its page index, by offset."""
     card = described.card
     pages = _card_pages(card, leaf, group)
     first_rows = card.pages.first_row[pages]
     row_counts = np.diff(first_rows, append=card.row_group_rows[group + 1])
     places = zip(card.pages.offset[pages].tolist(), first_rows.tolist(), row_counts.tolist(), strict=True)
-    found = [(offset, _Indexed(first, rows)) for offset, first, rows in places]
+    found = [(offset, _PageIndexEntry(first, rows)) for offset, first, rows in places]
     bounds = described.page_bounds[card.chunk_index(leaf, group)]
     if bounds is None:
         return dict(found)
     nulls = [None] * len(found) if bounds.null_counts is None else bounds.null_counts.tolist()
     return {
-        offset: _Indexed(page.first_row, page.rows, None if empty else low, None if empty else high, count)
+        offset: _PageIndexEntry(page.first_row, page.rows, None if empty else low, None if empty else high, count)
         for (offset, page), empty, low, high, count in zip(
             found, bounds.null_pages.tolist(), bounds.min_values, bounds.max_values, nulls, strict=True
         )
@@ -366,7 +366,7 @@ def _indexed(described: Description, leaf: int, group: int) -> dict[int, _Indexe
 
 
 def _page_anatomies(
-    file: OpenObject, metadata: FileMetadata, described: Description, leaf: int, group: int, type: pa.DataType
+    file: OpenObject, metadata: FileMetadata, described: FileDescription, leaf: int, group: int, type: pa.DataType
 ) -> Iterator[PageAnatomy]:
     chunk = metadata.row_groups[group].columns[leaf]
     physical = name_of(TYPES, chunk.physical_type)

@@ -1,4 +1,4 @@
-"""Where everything lies in a Parquet file, and what nobody refers to.
+"""The parts of a Parquet file by offset, and the bytes that nothing refers to.
 
     PAR1 | dictionary | data … | column index | offset index | bloom filter | embedded index | footer
                      └ a gap: bytes that belong to no known part
@@ -18,7 +18,7 @@ from needlepoint.parquet.format.bloom_filter import filter_sizes
 from needlepoint.parquet.format.footer import MAGIC, ColumnChunk, FileMetadata
 from needlepoint.parquet.format.thrift import ThriftError
 from needlepoint.parquet.write import value_list
-from needlepoint.parquet.write.embedded import Embedded, embedded, is_intact
+from needlepoint.parquet.write.embedded import EmbeddedEntry, embedded, is_intact
 
 KINDS = ("dictionary", "data", "column index", "offset index", "bloom filter", "embedded index", "footer")
 WASTE = ("padding", "dead footer", "metadata copy", "unknown")
@@ -42,7 +42,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedIndex:
-    """An index inside the file, as the footer tells of it; what it does not tell is None.
+    """An index inside the file, as listed in its footer; None is what that does not say.
 
     `problem` says why the index is of no use, None that it describes the file and is what was embedded; of a foreign
     one that is not known.
@@ -71,7 +71,7 @@ def embedded_indexes(file: OpenObject, metadata: FileMetadata) -> tuple[Embedded
     return tuple(found)
 
 
-def _checked(file: OpenObject, entry: Embedded) -> EmbeddedIndex:
+def _checked(file: OpenObject, entry: EmbeddedEntry) -> EmbeddedIndex:
     problem = None if is_intact(file, entry) else "does not match its checksum"
     return EmbeddedIndex(
         entry.kind, entry.columns, entry.offset, entry.length, entry.size, entry.codec, entry.version, problem
@@ -118,7 +118,7 @@ def _index(kind: str, offset: int | None, length: int | None) -> list[Segment]:
 
 
 def _with_gaps(file: OpenObject, known: list[Segment]) -> Iterator[Segment]:
-    """The known segments in order, cut where they overlap (a dictionary lies in its chunk), with what is between."""
+    """The known segments in order, cut where they overlap (a dictionary is inside its chunk), with what is between."""
     position = len(MAGIC)
     pieces: list[Segment] = []
     gaps: list[Segment] = []
@@ -137,7 +137,7 @@ def _with_gaps(file: OpenObject, known: list[Segment]) -> Iterator[Segment]:
 
 
 def _looked_at(file: OpenObject, gap: Segment) -> list[Segment]:
-    """What a gap holds: footers that were replaced lie at its end, one after the other."""
+    """What a gap holds: replaced footers are at its end, one after the other."""
     found: list[Segment] = []
     end = gap.end
     while end - gap.start >= 12:

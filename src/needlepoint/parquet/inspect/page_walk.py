@@ -1,4 +1,4 @@
-"""The pages of a column chunk one after the other, as far as their headers can be read: for those who look at files."""
+"""The pages of a column chunk one after the other, as far as their headers can be read."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Reading single rows of a file.
+"""Read single rows of a file.
 
 page_plan           which pages hold the wanted rows
 page_reader         fetch them and let pyarrow decode a small file made of them
 assembly            that small file
-row_group_reader    whole row groups, where pages cannot be told apart
+arrow_reader        pyarrow's reader: the only user of its private API
+row_group_reader    whole row groups, where pages cannot be read one by one
 dictionaries        dictionaries that are decoded once
 dictionary_indices  single entries of a dictionary-encoded page
 take_rows           rows of decoded columns

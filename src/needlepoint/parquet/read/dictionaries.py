@@ -15,7 +15,6 @@ from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
-from pyarrow._parquet import ParquetReader
 
 from needlepoint.parquet.format import codecs
 from needlepoint.parquet.format.page_headers import (
@@ -27,6 +26,7 @@ from needlepoint.parquet.format.page_headers import (
     parse_header,
 )
 from needlepoint.parquet.format.thrift import Writer, varint
+from needlepoint.parquet.read.arrow_reader import open_reader
 from needlepoint.parquet.read.assembly import AssembledChunk, Frame, assemble
 from needlepoint.parquet.read.dictionary_indices import read_indices
 
@@ -69,13 +69,11 @@ def decode_dictionary(frame: Frame, head: bytes, page: bytes, optional: bool) ->
     """All entries of a dictionary page, as values of the column whose file frame and chunk head these are."""
     header = parse_header(page)
     count = header.num_values
-    # An entry takes at least a byte: a lie about their number is caught before memory is spent on it.
+    # An entry takes at least a byte: a wrong number is caught before memory is allocated for it.
     if header.kind != DICTIONARY_PAGE or not count <= header.uncompressed_size <= codecs.LARGEST_PAGE:
         raise ValueError("not a dictionary page")
     chunk = AssembledChunk(head, count, page, [_counting_page(count, optional)])
-    reader = ParquetReader()
-    reader.open(pa.BufferReader(assemble(frame, [(count, [chunk])])), pre_buffer=False, arrow_extensions_enabled=True)
-    column = reader.read_column(0)
+    column = open_reader(pa.BufferReader(assemble(frame, [(count, [chunk])]))).read_column(0)
     if len(column) != count:
         raise ValueError(f"{len(column)} entries of a dictionary of {count}")
     return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
@@ -102,7 +100,7 @@ def _counting_page(count: int, optional: bool) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
+class DictionaryLookup:
     """The wanted rows of a chunk, in order: arrays that were looked up, and positions in the pages that are left.
 
     Of a chunk with a page of indices (rows 0 to 99) and a plain one (rows 100 to 199), the wanted rows 7 and 120 are
@@ -114,14 +112,14 @@ class Sifted:
     num_values: int  # in `pages`
 
 
-def sift(
+def look_up(
     blocks: Sequence[bytes],
     num_rows: int,
     codec: int,
     optional: bool,
     positions: Sequence[int],
     dictionary: Callable[[], pa.Array],
-) -> Sifted:
+) -> DictionaryLookup:
     """Look up what is dictionary-encoded; `dictionary` gives the decoded one, and is asked only if needed.
 
     `positions` ascend and count from the beginning of the first block; pages without any of them are left out.
@@ -151,7 +149,7 @@ def sift(
             cursor = end
     if row != num_rows or done < len(positions):
         raise ValueError(f"pages of {row} rows where {num_rows} were expected")
-    return Sifted(pieces, pages, left)
+    return DictionaryLookup(pieces, pages, left)
 
 
 def _take_entries(entries: pa.Array, indices: list[int | None]) -> pa.Array:

@@ -60,7 +60,7 @@ def ranks(levels: bytes, positions: Sequence[int]) -> list[int | None]:
         if header & 1:
             size = header >> 1
             last = first + 8 * size
-            # A group's bits beyond the page's rows are not looked at: nobody asks for those rows.
+            # A group's bits beyond the page's rows are ignored: those rows do not exist.
             bits = int.from_bytes(levels[cursor : cursor + size], "little")
             count = bits.bit_count()
         else:

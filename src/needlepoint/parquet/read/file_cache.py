@@ -17,8 +17,8 @@ ENTRY = 1024  # bytes of memory, roughly, that a kept dictionary takes besides i
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """The caches, and the version of a file whose bytes they are asked for, of which so many rows are wanted."""
+class FileCache:
+    """The cached parts of one version of a file, for a lookup of `num_rows` rows."""
 
     caches: Caches
     path: str
@@ -44,7 +44,7 @@ class Kept:
     def read(self, file: OpenObject, ranges: Sequence[tuple[int, int]]) -> tuple[list[bytes], int]:
         """The bytes of each range, from the cache or the file, and how many came from the cache.
 
-        Of an object something is read each time: that is what tells that it is still the same.
+        Of an object at least one range is read each time, to verify that its version is still the same.
         """
         if not (self.identity.etag or self.caches.local_pages):
             return file.read_ranges(ranges), 0

@@ -106,7 +106,7 @@ class FieldPlan:
     row_group: Int64Array
     leaves: tuple[LeafPlan, ...]
 
-    def choose(self, rows: Int64Array) -> Choice:
+    def select(self, rows: Int64Array) -> PageSelection:
         """The stretches that hold `rows`, and where in their concatenation each row is.
 
         Stretches of 100 rows, wanted rows 120, 130 and 305: stretches 1 and 3, positions 20, 30 and 105.
@@ -115,18 +115,18 @@ class FieldPlan:
         if len(rows) == 1:
             only = int(stretch[0])
             count = int(self.row_count[only])
-            return Choice([only], rows - self.first_row[only], [int(self.row_group[only])], [count])
+            return PageSelection([only], rows - self.first_row[only], [int(self.row_group[only])], [count])
         starts = np.concatenate((np.zeros(1, np.int64), np.flatnonzero(stretch[1:] != stretch[:-1]) + 1))
         chosen = stretch[starts]
         counts = self.row_count[chosen]
         # How far the rows of a stretch move when the stretches not chosen are left out.
         shift = np.cumsum(counts) - counts - self.first_row[chosen]
         positions = rows + np.repeat(shift, np.diff(starts, append=len(rows)))
-        return Choice(chosen.tolist(), positions, self.row_group[chosen].tolist(), counts.tolist())
+        return PageSelection(chosen.tolist(), positions, self.row_group[chosen].tolist(), counts.tolist())
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PageSelection:
     """Stretches with their row groups and row counts, and the positions of the wanted rows in them."""
 
     stretches: list[int]

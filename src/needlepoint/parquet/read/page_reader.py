@@ -1,4 +1,4 @@
-"""Reading single rows: fetch the pages that hold them, assemble a small file, let pyarrow decode it."""
+"""Read single rows: fetch the pages that hold them, assemble a small file, let pyarrow decode it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from pyarrow._parquet import ParquetReader
 
 from needlepoint.errors import NotParquet
 from needlepoint.objects import (
@@ -26,11 +25,12 @@ from needlepoint.objects import (
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.format import int96
 from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.read.arrow_reader import ParquetReader, open_reader
 from needlepoint.parquet.read.assembly import AssembledChunk, Frame, assemble, count_values
 from needlepoint.parquet.read.caches import Caches
-from needlepoint.parquet.read.dictionaries import sift
-from needlepoint.parquet.read.file_cache import Kept
-from needlepoint.parquet.read.page_plan import Choice, ColumnsPlan, FilePlan, LeafPlan, prepare
+from needlepoint.parquet.read.dictionaries import look_up
+from needlepoint.parquet.read.file_cache import FileCache
+from needlepoint.parquet.read.page_plan import ColumnsPlan, FilePlan, LeafPlan, PageSelection, prepare
 from needlepoint.parquet.read.row_group_reader import read_whole
 from needlepoint.parquet.read.take_rows import take
 from needlepoint.parquet.read.utf8 import NotText, check_texts, not_text
@@ -65,9 +65,9 @@ Read = tuple[pa.Table, ReadStats]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FileRows:
     """Rows of one file, by numbers that count from 0, ascend and do not repeat; `card` describes the file.
-    `held` opens a version that stays, whatever lies at the path."""
+    `held` opens a version that stays readable when the path is replaced."""
 
     path: str
     card: FileCard
@@ -86,12 +86,12 @@ def read_rows(
     KeyError when the file has no such column, FileChanged when the file is not the card's any more, NotParquet when
     its pages cannot be decoded.
     """
-    ((_, table, stats),) = read_files([Wanted(path, card, rows)], columns, None, caches)
+    ((_, table, stats),) = read_files([FileRows(path, card, rows)], columns, None, caches)
     return table, stats
 
 
 def read_files(
-    wanted: Sequence[Wanted], columns: Sequence[str], executor: Executor | None = None, caches: Caches | None = None
+    wanted: Sequence[FileRows], columns: Sequence[str], executor: Executor | None = None, caches: Caches | None = None
 ) -> list[tuple[list[int], pa.Table, ReadStats]]:
     """The wanted rows of many files. Pages of files with the same schema are decoded in one go.
 
@@ -109,13 +109,13 @@ def read_files(
         for numbers in groups.values()
         for start in range(0, len(numbers), FILES_AT_ONCE)
     ]
-    begun: deque[_Begun] = deque()
+    pending: deque[_PendingRead] = deque()
     reads: list[Read] = []
     for batch in batches:
-        begun.append(_Begun.of([wanted[number] for number in batch], tuple(columns), executor, caches))
-        if len(begun) >= BATCHES_ON_THE_WAY:
-            reads.append(begun.popleft().finish())
-    reads += [each.finish() for each in begun]
+        pending.append(_PendingRead.of([wanted[number] for number in batch], tuple(columns), executor, caches))
+        if len(pending) >= BATCHES_ON_THE_WAY:
+            reads.append(pending.popleft().finish())
+    reads += [each.finish() for each in pending]
     return [(batch, table, stats) for batch, (table, stats) in zip(batches, reads, strict=True)]
 
 
@@ -124,10 +124,10 @@ Column = Callable[[], pa.ChunkedArray]
 
 
 @dataclass(slots=True)
-class _Begun:
+class _PendingRead:
     """Files whose pages were fetched and are being decoded. `failed` is what went wrong until now."""
 
-    wanted: Sequence[Wanted]
+    wanted: Sequence[FileRows]
     columns: tuple[str, ...]
     caches: Caches | None
     stats: ReadStats
@@ -136,21 +136,21 @@ class _Begun:
 
     @classmethod
     def of(
-        cls, wanted: Sequence[Wanted], columns: tuple[str, ...], executor: Executor | None, caches: Caches | None
-    ) -> _Begun:
+        cls, wanted: Sequence[FileRows], columns: tuple[str, ...], executor: Executor | None, caches: Caches | None
+    ) -> _PendingRead:
         if not columns or not any(len(each.rows) for each in wanted):
             return cls(wanted, columns, caches, NOTHING_READ, {})
         do_all = concurrently if len(wanted) > 1 and is_url(wanted[0].path) else map
         fetched = list(do_all(lambda each: _fetch(each, columns, caches), [each for each in wanted if len(each.rows)]))
-        begun = cls(wanted, columns, caches, _total([each.stats for each in fetched]), {})
+        pending = cls(wanted, columns, caches, _total([each.stats for each in fetched]), {})
         try:
             for number in range(len(prepare(wanted[0].card, columns).files)):
                 parts = [each.parts[number] for each in fetched]
                 decode = _decode_apart if any(part.apart for part in parts) else _decode
-                begun.fields.update(decode(parts, executor))
+                pending.fields.update(decode(parts, executor))
         except (pa.ArrowException, OSError, ValueError) as error:
-            begun.failed = error
-        return begun
+            pending.failed = error
+        return pending
 
     def finish(self) -> Read:
         plan = prepare(self.wanted[0].card, self.columns)
@@ -166,7 +166,7 @@ class _Begun:
             table, more = _read_whole(self.wanted[0], self.columns, plan, failed)
             return table, _total([self.stats, more])
         # One by one, and every value by pyarrow: only the file that cannot be decoded is then read whole.
-        reads = [_Begun.of([each], self.columns, None, None).finish() for each in self.wanted]
+        reads = [_PendingRead.of([each], self.columns, None, None).finish() for each in self.wanted]
         return pa.concat_tables([table for table, _ in reads]), _total([self.stats, *(more for _, more in reads)])
 
 
@@ -177,7 +177,7 @@ def _total(stats: Sequence[ReadStats]) -> ReadStats:
     return replace(ReadStats(*map(sum, zip(*(each.counts for each in stats), strict=True))), reasons=reasons)
 
 
-def _read_whole(wanted: Wanted, columns: tuple[str, ...], plan: ColumnsPlan, cause: Exception) -> Read:
+def _read_whole(wanted: FileRows, columns: tuple[str, ...], plan: ColumnsPlan, cause: Exception) -> Read:
     """Pages by themselves were not understood: let pyarrow read the file as it is, at the price of whole row groups.
 
     NotParquet, with the first reason, when it cannot either.
@@ -197,24 +197,24 @@ def _read_whole(wanted: Wanted, columns: tuple[str, ...], plan: ColumnsPlan, cau
 
 
 @dataclass(frozen=True, slots=True)
-class _Fetched:
+class _FetchedPages:
     """What was read of one file."""
 
     parts: list[_FilePart]
     stats: ReadStats
 
 
-def _fetch(wanted: Wanted, columns: tuple[str, ...], caches: Caches | None) -> _Fetched:
-    kept = None if caches is None else Kept(caches, wanted.path, wanted.card.identity, len(wanted.rows))
-    request = _Request(kept)
+def _fetch(wanted: FileRows, columns: tuple[str, ...], caches: Caches | None) -> _FetchedPages:
+    cache = None if caches is None else FileCache(caches, wanted.path, wanted.card.identity, len(wanted.rows))
+    request = _Request(cache)
     parts = [request.add(file, wanted.rows) for file in prepare(wanted.card, columns).files]
     with wanted.open() as file:
         file.check_unchanged(wanted.card.identity)
-        found, cached = (file.read_ranges(request.ranges), 0) if kept is None else kept.read(file, request.ranges)
+        found, cached = (file.read_ranges(request.ranges), 0) if cache is None else cache.read(file, request.ranges)
         file.check_unchanged(wanted.card.identity)
     request.blocks += found
     stats = ReadStats(file.bytes_requested, file.requests, request.pages, request.row_groups, cached)
-    return _Fetched(parts, stats)
+    return _FetchedPages(parts, stats)
 
 
 def foresee_rows(card: FileCard, columns: Sequence[str], rows: Int64Array) -> ReadStats:
@@ -262,38 +262,38 @@ class _FilePart:
 
     plan: FilePlan
     row_groups: list[list[_ChunkPart]]
-    choices: list[Choice]
+    selections: list[PageSelection]
     blocks: list[bytes]  # of all parts of the request; filled when they are fetched
-    kept: Kept | None
+    cache: FileCache | None
     apart: bool
 
 
 class _Request:
     """Collects the byte ranges of all files to assemble, so that they are fetched at once."""
 
-    def __init__(self, kept: Kept | None) -> None:
-        self.kept = kept
+    def __init__(self, cache: FileCache | None) -> None:
+        self.cache = cache
         self.ranges: list[tuple[int, int]] = []
         self.blocks: list[bytes] = []
         self.pages = 0
         self.row_groups = 0
 
     def add(self, plan: FilePlan, rows: Int64Array) -> _FilePart:
-        chosen: dict[int, Choice] = {}
-        choices = []
+        chosen: dict[int, PageSelection] = {}
+        selections = []
         for field in plan.fields:
-            choice = chosen.get(id(field.first_row))
-            if choice is None:
-                choice = chosen[id(field.first_row)] = field.choose(rows)
-            choices.append(choice)
+            selection = chosen.get(id(field.first_row))
+            if selection is None:
+                selection = chosen[id(field.first_row)] = field.select(rows)
+            selections.append(selection)
         groups: dict[int, list[_ChunkPart]] = {}
-        for field, choice in zip(plan.fields, choices, strict=True):
-            for row_group, stretches, num_rows in choice.by_row_group():
+        for field, selection in zip(plan.fields, selections, strict=True):
+            for row_group, stretches, num_rows in selection.by_row_group():
                 chunks = groups.setdefault(row_group, [])
                 chunks += [self._chunk(leaf, row_group, stretches, num_rows, field.nested) for leaf in field.leaves]
         self.row_groups = len(groups)
-        apart = self.kept is not None and any(chunk.apart for chunks in groups.values() for chunk in chunks)
-        return _FilePart(plan, list(groups.values()), choices, self.blocks, self.kept, apart)
+        apart = self.cache is not None and any(chunk.apart for chunks in groups.values() for chunk in chunks)
+        return _FilePart(plan, list(groups.values()), selections, self.blocks, self.cache, apart)
 
     def _chunk(self, leaf: LeafPlan, row_group: int, stretches: list[int], num_rows: int, nested: bool) -> _ChunkPart:
         ranges = self.ranges
@@ -301,9 +301,9 @@ class _Request:
         dictionary = entries = None
         apart = False
         if place is not None:
-            if self.kept is not None:
-                apart = self.kept.looks_up(leaf, row_group, place[1])
-                entries = self.kept.entries(leaf, row_group) if apart else None
+            if self.cache is not None:
+                apart = self.cache.looks_up(leaf, row_group, place[1])
+                entries = self.cache.entries(leaf, row_group) if apart else None
             if entries is None:
                 dictionary = len(ranges)
                 ranges.append(place)
@@ -329,11 +329,11 @@ def _decode(parts: Sequence[_FilePart], executor: Executor | None) -> dict[str, 
     reader = _open(plan.frame, row_groups)
     fields: dict[str, Column] = {}
     for number, field in enumerate(plan.fields):
-        choices = [part.choices[number] for part in parts]
-        counts = [sum(choice.row_counts) for choice in choices]
+        selections = [part.selections[number] for part in parts]
+        counts = [sum(selection.row_counts) for selection in selections]
         column = _read_column(reader, number, field.name, sum(counts), executor)
         bases = np.cumsum(counts) - counts
-        positions = [choice.positions + base for choice, base in zip(choices, bases, strict=True)]
+        positions = [selection.positions + base for selection, base in zip(selections, bases, strict=True)]
         joined = positions[0] if len(positions) == 1 else np.concatenate(positions)
         fields[field.name] = functools.partial(_taken, column, joined)
     return fields
@@ -344,12 +344,7 @@ def _taken(column: Column, positions: Int64Array) -> pa.ChunkedArray:
 
 
 def _open(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]]) -> ParquetReader:
-    reader = ParquetReader()
-    data = assemble(frame, row_groups)
-    reader.open(
-        pa.BufferReader(data), pre_buffer=False, arrow_extensions_enabled=True, coerce_int96_timestamp_unit=int96.UNIT
-    )
-    return reader
+    return open_reader(pa.BufferReader(assemble(frame, row_groups)), int96_unit=int96.UNIT)
 
 
 def _read_column(reader: ParquetReader, number: int, name: str, count: int, executor: Executor | None = None) -> Column:
@@ -380,10 +375,10 @@ def _decode_apart(parts: Sequence[_FilePart], executor: Executor | None) -> dict
         for chunks in part.row_groups:
             assembled = []
             for number, chunk in enumerate(chunks):
-                positions = part.choices[number].positions - first[number]
+                positions = part.selections[number].positions - first[number]
                 inside = positions[(positions >= 0) & (positions < chunk.num_rows)]
                 first[number] += chunk.num_rows
-                found, left = _sifted(chunk, part, inside)
+                found, left = _look_up(chunk, part, inside)
                 pieces[number] += [each + counts[number] if isinstance(each, np.ndarray) else each for each in found]
                 counts[number] += left.num_values
                 assembled.append(left)
@@ -403,22 +398,22 @@ def _decode_apart(parts: Sequence[_FilePart], executor: Executor | None) -> dict
     return fields
 
 
-def _sifted(
+def _look_up(
     chunk: _ChunkPart, part: _FilePart, positions: Int64Array
 ) -> tuple[list[pa.Array | Int64Array], AssembledChunk]:
     """The wanted rows of a chunk as arrays and as positions in what is left to assemble, and that."""
-    if not chunk.apart or part.kept is None:
+    if not chunk.apart or part.cache is None:
         return [positions], _assembled(chunk, part.blocks)
-    kept, leaf, row_group = part.kept, chunk.leaf, chunk.row_group
+    cache, leaf, row_group = part.cache, chunk.leaf, chunk.row_group
     _, optional = leaf.alone()
 
     def entries() -> pa.Array:
         if chunk.entries is not None or chunk.dictionary is None:
             return chunk.entries
-        return kept.decode(leaf, row_group, part.blocks[chunk.dictionary])
+        return cache.decode(leaf, row_group, part.blocks[chunk.dictionary])
 
     blocks = part.blocks[chunk.first_range : chunk.last_range]
-    found = sift(blocks, chunk.num_rows, leaf.codec(row_group), optional, positions.tolist(), entries)
+    found = look_up(blocks, chunk.num_rows, leaf.codec(row_group), optional, positions.tolist(), entries)
     pieces = [np.array(each) if isinstance(each, list) else each for each in found.pieces]
     return pieces, AssembledChunk(leaf.head(row_group), found.num_values, None, found.pages)
 

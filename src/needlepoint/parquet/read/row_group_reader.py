@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-from pyarrow._parquet import ParquetReader
 
 from needlepoint.objects import Cursor, OpenObject
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.format import int96
 from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.read.arrow_reader import open_reader
 from needlepoint.parquet.read.take_rows import take
 
 
@@ -30,11 +30,7 @@ def read_whole(
     shift = np.cumsum(counts) - counts - starts[groups]
     positions = rows + shift[np.searchsorted(groups, group_of_row)]
     fields = sorted((card.find(name) for name in dict.fromkeys(columns)), key=lambda each: each.first_leaf)
-    reader = ParquetReader()
-    reader.open(
-        pa.PythonFile(Cursor(file), mode="r"), pre_buffer=False, arrow_extensions_enabled=True,
-        coerce_int96_timestamp_unit=int96.UNIT,
-    )  # fmt: skip
+    reader = open_reader(pa.PythonFile(Cursor(file), mode="r"), int96_unit=int96.UNIT)
     int96.check(file.path, card.identity, reader.metadata.schema, columns)
     leaves = [leaf for each in fields for leaf in range(each.first_leaf, each.last_leaf)]
     # One thread: the file is read through Python.

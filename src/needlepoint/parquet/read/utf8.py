@@ -1,4 +1,4 @@
-"""Strings must be UTF-8. pyarrow hands on whatever bytes a file has, and other libraries crash on them or read beyond.
+"""Strings must be UTF-8. pyarrow passes on any bytes, and other libraries crash on them or read out of bounds.
 
 >>> wrong = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\\xff"]).buffers())
 >>> check_texts("name", pa.chunked_array([wrong]))
@@ -19,7 +19,7 @@ HINT = "Write it again with valid text, or with the column as binary."
 
 
 class NotText(ValueError):
-    """A string column with bytes that are no text."""
+    """A string column has bytes that are not UTF-8."""
 
 
 def holds_text(type: pa.DataType) -> bool:
@@ -42,7 +42,7 @@ def _is_text(type: pa.DataType) -> bool:
 
 
 def check_texts(name: str, column: pa.ChunkedArray) -> None:
-    """NotText when a string in the column is none. Other types pass."""
+    """NotText when a string in the column is not UTF-8. Other types pass."""
     try:
         if _is_text(column.type):
             column.validate(full=True)
@@ -55,7 +55,7 @@ def check_texts(name: str, column: pa.ChunkedArray) -> None:
 
 
 def check_file_texts(path: str, table: pa.Table) -> None:
-    """NotParquet, with path and column, when a string of what was read from a file is none."""
+    """NotParquet, with path and column, when a string read from a file is not UTF-8."""
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
             check_texts(name, column)

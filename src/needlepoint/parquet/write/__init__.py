@@ -1,11 +1,11 @@
-"""Writing into Parquet files, and writing them again.
+"""Add indexes to Parquet files, and rewrite files.
 
-embed        indexes into files and out of them
-embedded     which indexes a file has, and what they hold
-retrofit     page indexes and bloom filters for files without them
+embed        puts indexes into files and removes them
+embedded     lists and reads the indexes in a file
+retrofit     page indexes and bloom filters for files that lack them
 page_bounds  a column index, computed from values
 bloom_build  a bloom filter, computed from values
 physical     columns as they are stored
 value_list   the list of values of DataFusion's example of an embedded index
-rewrite      files made of the rows of others
+rewrite      new files from the rows of existing ones
 """

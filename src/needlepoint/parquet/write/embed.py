@@ -4,8 +4,8 @@
     remove(path, which)         out of it
     EmbeddingWriter(…)          while a new file is written
 
-Both ways make the same file: data, indexes of the format, payloads, footer. Payloads that lie at the end move up when
-one of them goes, so that a file whose indexes are made anew again and again does not grow. What lies elsewhere (another
+Both ways make the same file: data, indexes of the format, payloads, footer. Payloads at the end move up when
+one of them is removed, so that a file whose indexes are rebuilt many times does not grow. What is elsewhere (another
 tool may have written behind it) stays where it is and is only forgotten.
 """
 
@@ -33,8 +33,8 @@ from needlepoint.parquet.write.embedded import (
     INDEXES,
     LARGEST,
     PAYLOAD_MAGIC,
-    Embedded,
-    Listed,
+    EmbeddedEntry,
+    EmbeddedIndexes,
     checksum,
     embedded,
     fingerprint,
@@ -43,7 +43,16 @@ from needlepoint.parquet.write.embedded import (
     read_payload,
 )
 
-__all__ = ["Embedded", "EmbeddingWriter", "Listed", "Payload", "embed", "embedded", "read_payload", "remove"]
+__all__ = [
+    "EmbeddedEntry",
+    "EmbeddedIndexes",
+    "EmbeddingWriter",
+    "Payload",
+    "embed",
+    "embedded",
+    "read_payload",
+    "remove",
+]
 
 # Less than this is not worth packing, nor is what does not get smaller by it.
 _SMALL = 512
@@ -66,7 +75,7 @@ def embed(
     """Put indexes into the file at `path`; the identity it has then.
 
     One of the same kind over the same columns goes, or with `replace=False` is NameTaken. FileChanged when the file is
-    no longer the one with that `identity`, NotParquet when it is none or is encrypted: then nothing happened.
+    no longer the one with that `identity`, NotParquet when it is no Parquet file or encrypted: then nothing happened.
     """
     new = {(payload.kind, payload.columns) for payload in payloads}
     if len(new) < len(payloads):
@@ -83,7 +92,7 @@ def embed(
         return _rewrite(file, metadata, present, kept, payloads)
 
 
-def remove(path: str, which: Callable[[Embedded], bool], *, identity: Identity | None = None) -> Identity:
+def remove(path: str, which: Callable[[EmbeddedEntry], bool], *, identity: Identity | None = None) -> Identity:
     """Take those indexes out of the file at `path` for which the function is true; the identity it has then.
 
     Entries of the footer that do not describe the file go with them. Errors as of `embed`.
@@ -100,8 +109,8 @@ def remove(path: str, which: Callable[[Embedded], bool], *, identity: Identity |
 def _rewrite(
     file: OpenObject,
     metadata: FileMetadata,
-    present: Sequence[Embedded],
-    kept: Sequence[Embedded],
+    present: Sequence[EmbeddedEntry],
+    kept: Sequence[EmbeddedEntry],
     payloads: Sequence[Payload],
 ) -> Identity:
     end, movable = peel(file, metadata, present)
@@ -116,16 +125,16 @@ def _rewrite(
     return objects.replace(file, pieces)
 
 
-def peel(file: OpenObject, metadata: FileMetadata, entries: Iterable[Embedded]) -> tuple[int, list[Embedded]]:
+def peel(file: OpenObject, metadata: FileMetadata, entries: Iterable[EmbeddedEntry]) -> tuple[int, list[EmbeddedEntry]]:
     """Where the file ends without its footer and without the payloads right before it, and which those are.
 
     A file of 1000 bytes has its footer at 900, payloads at 700 to 800 and 800 to 900, and data up to 600: 700, both.
     Only bytes that are surely ours are taken away, with the checksum of the entry and behind all that the footer
-    refers to: an entry may be another one's, or a lie.
+    refers to: an entry may belong to another file, or be wrong.
     """
     end = file.size - 8 - len(metadata.raw)
     live = _live_end(file, metadata)
-    movable: list[Embedded] = []
+    movable: list[EmbeddedEntry] = []
     for entry in sorted(entries, key=lambda entry: -entry.offset):
         if entry.offset + entry.length != end or entry.offset < live or not is_intact(file, entry):
             break
@@ -149,9 +158,9 @@ def _live_end(file: OpenObject, metadata: FileMetadata) -> int:
     return max(ends, default=0)
 
 
-def move(pieces: list[Piece], position: int, entries: Sequence[Embedded]) -> tuple[list[Embedded], int]:
-    """Add the stored bytes of the entries, which come to lie at `position`; the entries there, and where they end."""
-    moved: list[Embedded] = []
+def move(pieces: list[Piece], position: int, entries: Sequence[EmbeddedEntry]) -> tuple[list[EmbeddedEntry], int]:
+    """Add the stored bytes of the entries at `position`; returns the moved entries and their end."""
+    moved: list[EmbeddedEntry] = []
     for entry in entries:
         pieces.append((entry.offset, entry.length))
         moved.append(replace(entry, offset=position))
@@ -159,9 +168,9 @@ def move(pieces: list[Piece], position: int, entries: Sequence[Embedded]) -> tup
     return moved, position
 
 
-def place(payloads: Sequence[Payload], position: int, described: str) -> tuple[list[Embedded], list[bytes]]:
-    """Entries and stored bytes of payloads that come to lie at `position`, one after the other."""
-    entries: list[Embedded] = []
+def place(payloads: Sequence[Payload], position: int, described: str) -> tuple[list[EmbeddedEntry], list[bytes]]:
+    """Entries and stored bytes of payloads at `position`, one after the other."""
+    entries: list[EmbeddedEntry] = []
     blobs: list[bytes] = []
     for payload in payloads:
         if len(payload.data) > LARGEST:
@@ -172,7 +181,7 @@ def place(payloads: Sequence[Payload], position: int, described: str) -> tuple[l
         codec, packed = _packed(payload.data)
         stored = PAYLOAD_MAGIC + packed
         entries.append(
-            Embedded(
+            EmbeddedEntry(
                 kind=payload.kind,
                 columns=tuple(payload.columns),
                 version=payload.version,
@@ -191,7 +200,7 @@ def place(payloads: Sequence[Payload], position: int, described: str) -> tuple[l
 
 
 def _packed(data: bytes) -> tuple[str, bytes]:
-    # A list of values is read where it lies by those who know nothing of codecs.
+    # Readers that know no codecs read a list of values in place.
     if len(data) >= _SMALL and not data.startswith(value_list.MAGIC):
         packed: bytes = pa.Codec("zstd").compress(data, asbytes=True)
         if len(packed) < 0.9 * len(data) and len(data) <= most_unpacked(len(packed)):
@@ -199,7 +208,7 @@ def _packed(data: bytes) -> tuple[str, bytes]:
     return "none", data
 
 
-def entries_json(entries: Sequence[Embedded]) -> bytes | None:
+def entries_json(entries: Sequence[EmbeddedEntry]) -> bytes | None:
     """The value of the footer key; None when there is nothing to list."""
     if not entries:
         return None
@@ -210,8 +219,8 @@ def with_list(
     file: OpenObject,
     metadata: FileMetadata,
     raw: bytes,
-    present: Sequence[Embedded],
-    entries: Sequence[Embedded],
+    present: Sequence[EmbeddedEntry],
+    entries: Sequence[EmbeddedEntry],
     payloads: Sequence[Payload] = (),
 ) -> bytes:
     """The footer with the key of the list of values where that lies now: in a new payload that begins with one, or in
@@ -226,13 +235,13 @@ def with_list(
     return raw if before is None and holder is None else _with_list_in(raw, holder)
 
 
-def _list_holder(payloads: Sequence[Payload], entries: Sequence[Embedded]) -> Embedded | None:
+def _list_holder(payloads: Sequence[Payload], entries: Sequence[EmbeddedEntry]) -> EmbeddedEntry | None:
     """The entry of the last payload that begins with a list of values: a file has one key for it."""
     holders = [(each.kind, tuple(each.columns)) for each in payloads if each.data.startswith(value_list.MAGIC)]
     return next((entry for entry in entries if holders and (entry.kind, entry.columns) == holders[-1]), None)
 
 
-def _with_list_in(raw: bytes, holder: Embedded | None) -> bytes:
+def _with_list_in(raw: bytes, holder: EmbeddedEntry | None) -> bytes:
     place = None if holder is None else str(holder.offset + len(PAYLOAD_MAGIC)).encode()
     return footer_edit.with_key(raw, value_list.FOOTER_KEY, place)
 
@@ -301,7 +310,7 @@ class EmbeddingWriter:
         if error is None:
             self.close()
         elif self._open:
-            # What is there stays a file without a footer, which nobody takes for Parquet.
+            # The rest is a file without a footer, which no reader takes for Parquet.
             self._open = False
             self._sink.hold = True
             self.writer.close()

@@ -1,4 +1,4 @@
-"""Indexes embedded in a Parquet file: which there are, and what they hold.
+"""List and read the indexes embedded in a Parquet file.
 
     PAR1  column chunks  page indexes, bloom filters  | NPX1 payload | NPX1 payload |  FileMetaData  length  PAR1
                                                                                        └ needlepoint.indexes: where
@@ -12,9 +12,8 @@ The footer key `needlepoint.indexes` holds a JSON list, an object for each paylo
 when unpacked. `checksum` is the XXH3 (128 bits, hexadecimal) of the stored bytes, `fingerprint` that of the data the
 index was made for.
 
-Tools copy footer keys into files they write anew, where the index describes other rows and its bytes are not there. So
-nothing in an entry is trusted: one whose fingerprint is not that of the file, or whose bytes have another checksum, is
-as good as none.
+Tools copy footer keys into new files, where the index describes other rows and its bytes are missing. So no entry is
+trusted: one with another fingerprint than the file, or whose bytes have another checksum, is ignored.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from needlepoint.parquet.format.footer import MAGIC, FileMetadata, Statistics
 
 INDEXES = b"needlepoint.indexes"
 PAYLOAD_MAGIC = b"NPX1"
-# Unpacked bytes of one payload; what claims more is no index of ours.
+# Unpacked bytes of one payload; an entry that claims more is ignored.
 LARGEST = (1 << 31) - 1
 _READ_AT_ONCE = 8 << 20
 # What bytes may grow to when they are unpacked: a little for all, then in proportion.
 _ANY_SIZE, _MOST_GROWTH = 1 << 20, 64
 _TEXTS, _NUMBERS = ("kind", "codec", "checksum", "fingerprint"), ("version", "offset", "length", "size")
-_HINT = "Embed the index again; the data of the file is not concerned."
+_HINT = "Embed the index again; the data of the file is not affected."
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
-    """One index in a file, as its footer tells of it."""
+class EmbeddedEntry:
+    """One index in a file, as listed in its footer."""
 
     kind: str
     columns: tuple[str, ...]
@@ -67,51 +66,51 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """The indexes that describe the file, and what else its footer says, with the reason why it is passed over."""
+class EmbeddedIndexes:
+    """The valid indexes of a file, and the ignored entries of its footer, each with the reason."""
 
-    entries: tuple[Embedded, ...]
+    entries: tuple[EmbeddedEntry, ...]
     ignored: tuple[tuple[str, str], ...] = ()
 
-    def find(self, kind: str, *columns: str) -> Embedded | None:
+    def find(self, kind: str, *columns: str) -> EmbeddedEntry | None:
         """The index of that kind over these columns."""
         found = (entry for entry in self.entries if entry.kind == kind and entry.columns == columns)
         return next(found, None)
 
 
-def embedded(file: OpenObject, metadata: FileMetadata) -> Listed:
-    """The indexes in the file. Reads nothing but the footer it is given, and raises nothing, whatever that says."""
+def embedded(file: OpenObject, metadata: FileMetadata) -> EmbeddedIndexes:
+    """The indexes in the file. Uses only the given footer, and raises nothing, whatever it says."""
     values = [value or b"" for key, value in metadata.key_value if key == INDEXES]
     if not values:
-        return Listed(())
-    # Where a file has the key twice, the later one is of who edited it last.
+        return EmbeddedIndexes(())
+    # If a file has the key twice, the last editor wrote the later one.
     ignored = [("needlepoint.indexes", "the footer has the key again")] * (len(values) - 1)
     try:
         listed = json.loads(values[-1])
     except (ValueError, RecursionError) as error:
-        return Listed((), (*ignored, ("needlepoint.indexes", f"not JSON: {str(error)[:100]}")))
+        return EmbeddedIndexes((), (*ignored, ("needlepoint.indexes", f"not JSON: {str(error)[:100]}")))
     if not isinstance(listed, list):
-        return Listed((), (*ignored, ("needlepoint.indexes", "not a list")))
+        return EmbeddedIndexes((), (*ignored, ("needlepoint.indexes", "not a list")))
     end = file.size - 8 - len(metadata.raw)
     expected = fingerprint(metadata)
-    entries: dict[tuple[str, tuple[str, ...]], Embedded] = {}
+    entries: dict[tuple[str, tuple[str, ...]], EmbeddedEntry] = {}
     for number, value in enumerate(listed):
         entry = _entry(value)
         if entry is None:
             ignored.append((f"entry {number}", "not an entry as this version knows them"))
         elif entry.fingerprint != expected:
-            ignored.append((entry.name, "describes other data: the file was written anew with the key of an old one"))
+            ignored.append((entry.name, "describes other data: the file was rewritten with the key of an old one"))
         elif entry.offset + entry.length > end:
-            ignored.append((entry.name, "lies outside the file"))
+            ignored.append((entry.name, "is outside the file"))
         elif (entry.kind, entry.columns) in entries:
             ignored.append((entry.name, "the footer names it twice"))
         else:
             entries[entry.kind, entry.columns] = entry
-    return Listed(tuple(entries.values()), tuple(ignored))
+    return EmbeddedIndexes(tuple(entries.values()), tuple(ignored))
 
 
-def _entry(value: object) -> Embedded | None:
-    """The entry, if it has all that one has; a later version may put more into it."""
+def _entry(value: object) -> EmbeddedEntry | None:
+    """The entry, if it has all required fields; later versions may add fields."""
     if not isinstance(value, dict):
         return None
     columns, options = value.get("columns"), value.get("options", {})
@@ -121,7 +120,7 @@ def _entry(value: object) -> Embedded | None:
         return None
     if {*map(type, (*columns, *texts.values()))} != {str} or {*map(type, numbers.values())} != {int}:
         return None
-    entry = Embedded(columns=tuple(columns), options=options, **texts, **numbers)
+    entry = EmbeddedEntry(columns=tuple(columns), options=options, **texts, **numbers)
     possible = entry.offset >= len(MAGIC) and entry.length >= len(PAYLOAD_MAGIC) and 0 <= entry.size <= LARGEST
     return entry if possible and entry.version >= 0 else None
 
@@ -131,7 +130,7 @@ def _name(kind: str, columns: tuple[str, ...]) -> str:
 
 
 def fingerprint(metadata: FileMetadata) -> str:
-    """What tells the data of a file from that of another, out of the footer: XXH3 (128 bits, hexadecimal).
+    """A hash of the data of a file, computed from its footer: XXH3 (128 bits, hexadecimal).
 
     Of the schema the bytes; of each row group the rows; of each chunk the codec, the number of values, sizes, places of
     its pages and its bounds. Key/values and places of page indexes and bloom filters are left out: an index may be
@@ -164,8 +163,8 @@ def _bounds(known: Statistics) -> tuple[bytes | None, ...]:
     return known.min_value, known.max_value, known.legacy_min, known.legacy_max
 
 
-def read_payload(file: OpenObject, entry: Embedded) -> bytes:
-    """What was embedded; PayloadDamaged when the file holds something else in its place."""
+def read_payload(file: OpenObject, entry: EmbeddedEntry) -> bytes:
+    """The embedded payload; PayloadDamaged when the file has other bytes in its place."""
     if entry.size > most_unpacked(entry.length):
         problem = f"the embedded index {entry.name} claims {entry.size:,} bytes in {entry.length:,}"
         raise PayloadDamaged(file.path, problem, hint=_HINT)
@@ -186,10 +185,10 @@ def read_payload(file: OpenObject, entry: Embedded) -> bytes:
     return data
 
 
-def _unpacked(path: str, entry: Embedded, data: bytes) -> bytes:
+def _unpacked(path: str, entry: EmbeddedEntry, data: bytes) -> bytes:
     # Not `Codec.decompress`, which takes the memory for `size` before it looks at the bytes.
     parts: list[bytes] = []
-    left = entry.size + 1  # one byte more than there may be tells whether there is more
+    left = entry.size + 1  # one byte more than allowed shows that there is more
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
             while left and (part := stream.read(min(left, _READ_AT_ONCE))):
@@ -205,8 +204,8 @@ def _unpacked(path: str, entry: Embedded, data: bytes) -> bytes:
 
 
 def most_unpacked(packed: int, any_size: int = _ANY_SIZE) -> int:
-    """What so many bytes may become when they are unpacked. Those who write keep to it: a small file that claims large
-    sizes is refused before memory is taken for it.
+    """The most that so many bytes may become when unpacked. Writers respect it: a small file that claims large sizes is
+    refused before memory is allocated.
 
     >>> most_unpacked(25_000)
     2648576
@@ -218,7 +217,7 @@ def checksum(stored: bytes) -> str:
     return xxhash.xxh3_128_hexdigest(stored)
 
 
-def is_intact(file: OpenObject, entry: Embedded) -> bool:
+def is_intact(file: OpenObject, entry: EmbeddedEntry) -> bool:
     """Whether the stored bytes are those that were embedded; they are not all in memory at once."""
     found = xxhash.xxh3_128()
     for start in range(entry.offset, entry.offset + entry.length, _READ_AT_ONCE):

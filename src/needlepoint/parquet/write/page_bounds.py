@@ -2,7 +2,7 @@
 
 parquet.thrift, ColumnOrder and ColumnIndex, say how values compare and what may be written:
 
-    integers, dates, times, timestamps, decimals in INT32 and INT64   signed, or unsigned where the type says so
+    integers, dates, times, timestamps, decimals in INT32 and INT64   signed, or unsigned where the type is
     floats       without NaN; a minimum of zero is -0.0, a maximum of zero +0.0
     decimals of fixed length                                          signed, big-endian
     strings, binaries, uuids                                          as unsigned bytes
@@ -48,7 +48,7 @@ Bound = tuple[Any, bytes]
 """How a bound compares, and how it is written."""
 
 
-class Order(enum.Enum):
+class SortOrder(enum.Enum):
     SIGNED = "signed"
     UNSIGNED = "unsigned"
     FLOAT = "float"
@@ -58,7 +58,7 @@ class Order(enum.Enum):
     DECIMAL = "decimal"
 
 
-def order_of(element: SchemaElement) -> Order | None:
+def order_of(element: SchemaElement) -> SortOrder | None:
     """How the values of a column compare; None where that is undefined or not known."""
     fields = thrift.parse(element.raw)
     converted = fields.optional_integer(6)
@@ -73,26 +73,26 @@ def order_of(element: SchemaElement) -> Order | None:
         case int(physical) if physical in (INT32, INT64):
             integer = logical.optional_struct(_INTEGER_TYPE) if logical is not None else None
             unsigned = integer is not None and integer.optional_boolean(2) is False
-            return Order.UNSIGNED if unsigned or converted in _UNSIGNED else Order.SIGNED
+            return SortOrder.UNSIGNED if unsigned or converted in _UNSIGNED else SortOrder.SIGNED
         case int(physical) if physical in (FLOAT, DOUBLE):
-            return Order.FLOAT
+            return SortOrder.FLOAT
         case int(physical) if physical == BOOLEAN:
-            return Order.SIGNED
+            return SortOrder.SIGNED
         case int(physical) if physical in (BYTE_ARRAY, FIXED):
             if member == _FLOAT16_TYPE:
-                return Order.HALF if element.type_length == 2 else None
+                return SortOrder.HALF if element.type_length == 2 else None
             if member == _DECIMAL_TYPE or converted == _DECIMAL:
-                return Order.DECIMAL if physical == FIXED else None
+                return SortOrder.DECIMAL if physical == FIXED else None
             text = physical == BYTE_ARRAY and (member in _TEXT_TYPES or converted in _TEXTS)
-            return Order.TEXT if text else Order.BYTES
+            return SortOrder.TEXT if text else SortOrder.BYTES
     return None
 
 
-def column_index(values: pa.ChunkedArray, order: Order, first_rows: Int64Array) -> ColumnIndex | None:
+def column_index(values: pa.ChunkedArray, order: SortOrder, first_rows: Int64Array) -> ColumnIndex | None:
     """The column index of a chunk with these values, whose pages begin at these rows; None where there can be none.
 
     >>> values = pa.chunked_array([pa.array([3, None, 1, None, None, 9])])
-    >>> index = column_index(values, Order.SIGNED, np.array([0, 3, 5]))
+    >>> index = column_index(values, SortOrder.SIGNED, np.array([0, 3, 5]))
     >>> index.null_pages.tolist(), index.null_counts.tolist()
     ([False, True, False], [1, 2, 0])
     >>> [int.from_bytes(low, "little") for low in index.min_values], index.boundary_order == ASCENDING
@@ -224,14 +224,14 @@ def _turned(value: bytes) -> bytes:
     return bytes((value[0] ^ 0x80,)) + value[1:] if value else value
 
 
-_BOUNDS: dict[Order, Callable[..., Sides]] = {
-    Order.SIGNED: _integer_bounds(unsigned=False),
-    Order.UNSIGNED: _integer_bounds(unsigned=True),
-    Order.FLOAT: _float_bounds,
-    Order.HALF: _float_bounds,
-    Order.BYTES: _binary_bounds(text=False),
-    Order.TEXT: _binary_bounds(text=True),
-    Order.DECIMAL: _decimal_bounds,
+_BOUNDS: dict[SortOrder, Callable[..., Sides]] = {
+    SortOrder.SIGNED: _integer_bounds(unsigned=False),
+    SortOrder.UNSIGNED: _integer_bounds(unsigned=True),
+    SortOrder.FLOAT: _float_bounds,
+    SortOrder.HALF: _float_bounds,
+    SortOrder.BYTES: _binary_bounds(text=False),
+    SortOrder.TEXT: _binary_bounds(text=True),
+    SortOrder.DECIMAL: _decimal_bounds,
 }
 
 

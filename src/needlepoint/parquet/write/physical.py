@@ -8,12 +8,12 @@ type.
 from __future__ import annotations
 
 import pyarrow as pa
-from pyarrow._parquet import ParquetReader
 
 from needlepoint.objects import Cursor, OpenObject
 from needlepoint.parquet.format import footer_edit, thrift
 from needlepoint.parquet.format.footer import FileMetadata, leaves, top_level
 from needlepoint.parquet.format.thrift import LIST, STRUCT
+from needlepoint.parquet.read.arrow_reader import open_reader
 
 # parquet.thrift, SchemaElement { 6: converted_type, 7: scale, 8: precision, 10: logicalType }
 _PLAIN = dict.fromkeys((6, 7, 8, 10))
@@ -28,10 +28,9 @@ class PhysicalColumns:
         columns = leaves(metadata.schema)
         flat = {leaf.field for leaf in columns if not leaf.nested}
         first = [start for start, _ in top_level(metadata.schema)]
-        view = _Retold(file, metadata, {first[field] for field in flat})
+        view = _PhysicalView(file, metadata, {first[field] for field in flat})
         self._metadata = metadata
-        self._reader = ParquetReader()
-        self._reader.open(pa.PythonFile(Cursor(view), mode="r"), pre_buffer=False)
+        self._reader = open_reader(pa.PythonFile(Cursor(view), mode="r"), extensions=False)
 
     def read(self, group: int, leaf: int) -> pa.ChunkedArray:
         """The values of a chunk, a row each: bool, int32, int64, float, double, binary or fixed_size_binary.
@@ -44,7 +43,7 @@ class PhysicalColumns:
         return table.column(0)
 
 
-class _Retold:
+class _PhysicalView:
     """The file with another footer. Only what `Cursor` asks for."""
 
     def __init__(self, file: OpenObject, metadata: FileMetadata, flat: set[int]) -> None:

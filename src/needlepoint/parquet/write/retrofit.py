@@ -3,8 +3,8 @@
     PAR1  column chunks  …  | bloom filters | column indexes | offset indexes |  embedded indexes  FileMetaData
                               added                                              moved behind them
 
-Every reader that prunes by them does so from then on. Where the pages lie is found by their headers; bounds and bloom
-filters are computed from the values, one column chunk in memory at a time. What cannot be said surely is left out: no
+All readers that prune by them benefit. The locations of pages come from their headers; bounds and bloom
+filters are computed from the values, one column chunk in memory at a time. What is not certain is left out: no
 offset index where a page begins inside a record, no column index where the order of a type is not known, where there
 are NaNs, or in nested columns.
 """
@@ -40,7 +40,7 @@ from needlepoint.parquet.format.page_index import (
 from needlepoint.parquet.format.thrift import ThriftError
 from needlepoint.parquet.write import bloom_build, embed
 from needlepoint.parquet.write.embedded import INDEXES, embedded
-from needlepoint.parquet.write.page_bounds import BOOLEAN, DOUBLE, FLOAT, INT96, Order, column_index, order_of
+from needlepoint.parquet.write.page_bounds import BOOLEAN, DOUBLE, FLOAT, INT96, SortOrder, column_index, order_of
 from needlepoint.parquet.write.physical import PhysicalColumns
 
 # parquet.thrift, ColumnOrder: field 1 is the type's own order
@@ -48,8 +48,8 @@ _TYPE_ORDER = b"\x1c"
 
 
 @dataclass(frozen=True, slots=True)
-class Retrofitted:
-    """What was added to a file: numbers of column chunks, and columns that were passed over with the reason."""
+class RetrofitReport:
+    """What was added to a file: numbers of column chunks, and skipped columns with the reason."""
 
     path: str
     identity: Identity
@@ -66,7 +66,7 @@ class Retrofitted:
 
 def retrofit(
     path: str, page_index: bool = True, bloom: Sequence[str] = (), identity: Identity | None = None
-) -> Retrofitted:
+) -> RetrofitReport:
     """Add page indexes, and bloom filters of some columns, to the row groups of a file that lack them.
 
     Done again it adds nothing. UnknownName for a column that is not there, NotIndexable for one that cannot have a
@@ -74,15 +74,15 @@ def retrofit(
     """
     with open_to_replace(path, identity) as file:
         metadata = read_footer(file)
-        work = _Work(file, metadata)
+        work = _Retrofit(file, metadata)
         filtered = [work.filterable(name) for name in bloom]
         if page_index:
             work.find_pages()
         work.index(filtered, page_index=page_index)
         if not work.added:
-            return Retrofitted(path, file.identity, skipped=work.skipped_columns())
+            return RetrofitReport(path, file.identity, skipped=work.skipped_columns())
         new, size = _rewrite(file, metadata, work.added)
-        return Retrofitted(
+        return RetrofitReport(
             path=path,
             identity=new,
             offset_indexes=sum(each.offset_index is not None for each in work.added.values()),
@@ -94,15 +94,17 @@ def retrofit(
 
 
 @dataclass(frozen=True, slots=True)
-class _Added:
-    """What a chunk gets, encoded."""
+class _ChunkIndexes:
+    """The encoded indexes that a chunk gets."""
 
     bloom_filter: bytes | None = None
     column_index: bytes | None = None
     offset_index: bytes | None = None
 
 
-def _rewrite(file: OpenObject, metadata: FileMetadata, added: dict[tuple[int, int], _Added]) -> tuple[Identity, int]:
+def _rewrite(
+    file: OpenObject, metadata: FileMetadata, added: dict[tuple[int, int], _ChunkIndexes]
+) -> tuple[Identity, int]:
     entries = embedded(file, metadata).entries
     end, movable = embed.peel(file, metadata, entries)
     pieces: list[Piece] = [(0, end)]
@@ -127,13 +129,13 @@ def _rewrite(file: OpenObject, metadata: FileMetadata, added: dict[tuple[int, in
 
 
 @dataclass(slots=True)
-class _Work:
+class _Retrofit:
     """A file being retrofitted: chunks are named by row group and leaf."""
 
     file: OpenObject
     metadata: FileMetadata
     columns: tuple[Leaf, ...] = ()
-    added: dict[tuple[int, int], _Added] = field(default_factory=dict)
+    added: dict[tuple[int, int], _ChunkIndexes] = field(default_factory=dict)
     _pages: dict[tuple[int, int], OffsetIndex] = field(default_factory=dict)
     _skipped: dict[tuple[str, str], None] = field(default_factory=dict)
 
@@ -192,14 +194,14 @@ class _Work:
             # parquet-mr 1.8 to 1.10, of Spark 2, give the place of the dictionary for that of the data pages. Readers
             # that go by the offset index take what precedes its first page for the dictionary.
             if found is None:
-                self._skip(name[1], "its page headers do not tell where rows begin")
+                self._skip(name[1], "its page headers do not say where rows begin")
             elif found.joined:
                 self._skip(name[1], "a page begins inside a record, or has no rows")
             elif found.pages.offset[0] != chunk.data_page_offset != chunk.start:
                 self._skip(name[1], "its pages are not where the footer says")
             else:
                 self._pages[name] = found.pages
-                self.added[name] = _Added(offset_index=encode_offset_index(found.pages))
+                self.added[name] = _ChunkIndexes(offset_index=encode_offset_index(found.pages))
 
     def _known_pages(self, name: tuple[int, int], chunk: ColumnChunk) -> OffsetIndex | None:
         offset, length = chunk.offset_index_offset or 0, chunk.offset_index_length or 0
@@ -227,12 +229,12 @@ class _Work:
             except (pa.ArrowException, OSError) as error:
                 self._skip(name[1], f"its values cannot be read: {error}")
                 continue
-            known = self.added.get(name, _Added())
+            known = self.added.get(name, _ChunkIndexes())
             if wants_bounds:
                 known = replace(known, column_index=self._column_index(name, values))
             if wants_filter:
                 known = replace(known, bloom_filter=bloom_build.build_filter(values))
-            if known != _Added():
+            if known != _ChunkIndexes():
                 self.added[name] = known
 
     def _reader(self) -> PhysicalColumns:
@@ -254,7 +256,7 @@ class _Work:
             return False
         return True
 
-    def _order(self, leaf: int) -> Order | None:
+    def _order(self, leaf: int) -> SortOrder | None:
         column, orders = self.columns[leaf], self.metadata.column_orders
         # The other order there is, of floats, differs only in where NaN and the zeros stand, and the bounds fit both.
         if leaf < len(orders) and orders[leaf][:1] != _TYPE_ORDER and column.physical_type not in (FLOAT, DOUBLE):

@@ -10,7 +10,7 @@ b'IDX1\\x08\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\nbar\\nfoo'
 (['', 'bar', 'foo'], b'what follows')
 
 The list does not say which column it is of, a value with a newline looks like several, and nothing looks like the empty
-string. So a list that another writer left is shown, never believed; ours stands before an index that knows more.
+string. So a list of another writer is shown but not used; our own precedes an index that has more.
 
 DataFusion reads lines: it loses an empty string at the end, and carriage returns before a newline. So the empty string
 is written first, and values that end in a carriage return are refused as those with newlines are.
@@ -62,8 +62,8 @@ def list_offset(metadata: FileMetadata) -> int | None:
 def read_list(file: OpenObject, metadata: FileMetadata) -> bytes | None:
     """The list in a file as its bytes; None when there is none that can be read.
 
-    Tools copy footer keys into files they write anew, where the offset leads to nowhere. So a list must begin and end
-    as one, before the footer, where the format itself has put nothing.
+    Tools copy footer keys into new files, where the offset is wrong. So a list must begin and end as one, before the
+    footer, in bytes that the format does not use.
     """
     offset, end = list_offset(metadata), file.size - len(metadata.raw) - _PARQUET_TAIL
     if offset is None or offset < len(MAGIC) or offset + PREFIX > end:
@@ -82,7 +82,7 @@ def read_list(file: OpenObject, metadata: FileMetadata) -> bytes | None:
 
 
 def _is_occupied(file: OpenObject, metadata: FileMetadata, start: int, stop: int) -> bool:
-    """Whether the footer says that some of these bytes are something else."""
+    """Whether the footer uses some of these bytes for something else."""
     chunks = [chunk for group in metadata.row_groups for chunk in group.columns if chunk.file_path is None]
     places = [(chunk.start, chunk.end) for chunk in chunks]
     for chunk in chunks:

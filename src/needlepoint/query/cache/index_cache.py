@@ -14,7 +14,7 @@ from needlepoint.indexes.kinds import payload_kind
 from needlepoint.indexes.stored import StoredPayload, UnpackedPayloads
 from needlepoint.indexes.text.statistics import WordIndex
 from needlepoint.parquet.read.caches import ByteCache
-from needlepoint.parquet.write.embedded import Embedded
+from needlepoint.parquet.write.embedded import EmbeddedEntry
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.stores.packs import PackStore
 from needlepoint.tables.model import File, Index, Place, Table
@@ -40,8 +40,10 @@ class IndexCache:
                 f"index '{index.name}' has a payload of {place.size:,} bytes for {file.path}.",
                 hint="NEEDLE_PAYLOAD_BYTES says how large one may be.",
             )
-        entry = Embedded(index.kind, index.columns, place.version, place.offset, place.length, place.codec, place.size,
-                         place.checksum, "")  # fmt: skip
+        entry = EmbeddedEntry(
+            index.kind, index.columns, place.version, place.offset, place.length, place.codec, place.size,
+            place.checksum, "",
+        )  # fmt: skip
         path = str(self._packs(index).path(place.pack)) if place.pack else f"{table.location}/{file.path}"
         stored = StoredPayload(path, None if place.pack else file.identity, entry, self._unpacked)
         fields = [pa.field(name, types[name]) for name in index.columns]

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import NeedlepointError
-from needlepoint.indexes.base import Answer, Condition
+from needlepoint.indexes.base import Answer
 from needlepoint.indexes.kinds import keeps_entries
 from needlepoint.objects import concurrently, is_url
-from needlepoint.predicate import And, Constant, Or, Predicate, Unknown, leaves, without_not
+from needlepoint.predicate import Condition, Predicate, fold, leaves, without_not
 from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import StepResult
 from needlepoint.query.report.explain import IndexUse
@@ -45,8 +45,8 @@ def by_index(access: AccessPlan, context: PruningContext) -> StepResult:
 
 def _worth_asking(access: AccessPlan) -> list[int]:
     """Files that are read whole, or of which so much is that more words about them can pay."""
-    named = [at for at, rows in access.rows.items() if at not in access.rough and rows.count > FEW_ROWS]
-    return sorted([*access.roughly(), *named])
+    named = [at for at, rows in access.rows.items() if at not in access.inexact and rows.count > FEW_ROWS]
+    return sorted([*access.narrowable(), *named])
 
 
 def _has_any(file: File, indexes: Sequence[Index]) -> bool:
@@ -68,14 +68,14 @@ def _ask_all(
 
     remote = is_url(context.snapshot.table.location)
     found = concurrently(ask, positions) if remote else [ask(at) for at in positions]
-    exact, named, rough = np.zeros(len(access.states), np.bool_), dict[int, Rows](), dict[int, Rows]()
+    exact, named, inexact = np.zeros(len(access.states), np.bool_), dict[int, Rows](), dict[int, Rows]()
     for at, (rows, asked) in zip(positions, found, strict=True):
         for index, answer in asked.answers:
             tally.note(index, answer)
         if rows is not None:
             exact[at] = asked.exact
-            (named if asked.exact else rough)[at] = rows
-    return (access.only(exact, named) if named else access).narrowed(rough)
+            (named if asked.exact else inexact)[at] = rows
+    return (access.only(exact, named) if named else access).narrowed(inexact)
 
 
 class _AnswerCounts:
@@ -122,25 +122,13 @@ class _FileAnswers:
 
     def rows(self, predicate: Predicate) -> Rows | None:
         """Rows outside of which the predicate is not TRUE; None is all of them."""
-        match predicate:
-            case And(children):
-                return self._all_of(_flattened(children))
-            case Or(children):
-                found = [self.rows(child) for child in children]
-                known = [rows for rows in found if rows is not None]
-                return reduce(Rows.__or__, known) if known and len(known) == len(found) else None
-            case Constant(False):
-                return Rows.of([])
-            case Unknown() | Constant():
-                return None
-            case _:
-                return self._conditions([predicate])
-
-    def _all_of(self, children: Sequence[Predicate]) -> Rows | None:
-        conditions = [child for child in children if not isinstance(child, And | Or | Constant | Unknown)]
-        others = [self.rows(child) for child in children if isinstance(child, Or | Constant)]
-        known = [rows for rows in (self._conditions(conditions), *others) if rows is not None]
-        return reduce(Rows.__and__, known) if known else None
+        return fold(
+            predicate,
+            lambda conditions: (self._conditions(conditions),),
+            all_of=partial(reduce, Rows.__and__),
+            any_of=partial(reduce, Rows.__or__),
+            nothing=lambda: Rows.of([]),
+        )
 
     def _conditions(self, conditions: Sequence[Condition]) -> Rows | None:
         found: Rows | None = None
@@ -173,13 +161,6 @@ class _FileAnswers:
         if answer.rows is not None and len(answer.rows.stops) and answer.rows.stops[-1] > (file.rows or 0):
             return Answer(None, f"names rows beyond the last of {file.path}: not believed")
         return answer
-
-
-def _flattened(children: Sequence[Predicate]) -> list[Predicate]:
-    flat: list[Predicate] = []
-    for child in children:
-        flat += _flattened(child.children) if isinstance(child, And) else [child]
-    return flat
 
 
 def _column(condition: Condition) -> str:

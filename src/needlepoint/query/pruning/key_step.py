@@ -15,7 +15,7 @@ from needlepoint.errors import NeedlepointError
 from needlepoint.indexes.key.encoding import key_bytes
 from needlepoint.indexes.key.search import keys_of, range_of
 from needlepoint.indexes.kinds import keeps_entries
-from needlepoint.predicate import And, Compare, Constant, In, Or, Ordinal, Predicate, StartsWith, leaves
+from needlepoint.predicate import Compare, Condition, In, Ordinal, Predicate, StartsWith, fold, leaves
 from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import StepResult
 from needlepoint.query.report.explain import IndexUse
@@ -98,27 +98,25 @@ class _KeySearch:
         self._asked: set[str] = set()
         self._uses: list[IndexUse] = []
 
-    def find(self, predicate: Predicate | _Range) -> _KeyRows | None:
+    def find(self, predicate: Predicate) -> _KeyRows | None:
         """Rows outside of which the predicate is not TRUE; None when the indexes cannot say."""
-        match predicate:
-            case And(children):
-                return self._both([self.find(child) for child in _merged_ranges(children)])
-            case Or(children):
-                found = [self.find(child) for child in children]
-                return self._either([each for each in found if each is not None]) if None not in found else None
-            case Constant(False):
-                return _KeyRows(np.empty(0, np.uint64), np.ones(len(self._context.snapshot.files), np.bool_))
-            case Compare() | In() | StartsWith() | _Range():
-                index = self._indexes.get(predicate.column)
-                return None if index is None else self._ask(index, predicate)
-        return None
+        return fold(
+            predicate,
+            lambda conditions: map(self._find, _merged_ranges(conditions)),
+            all_of=self._both,
+            any_of=self._either,
+            nothing=lambda: _KeyRows(np.empty(0, np.uint64), np.ones(len(self._context.snapshot.files), np.bool_)),
+        )
 
-    def _both(self, found: Sequence[_KeyRows | None]) -> _KeyRows | None:
-        known = sorted((each for each in found if each is not None), key=lambda each: len(each.locations))
-        if not known:
+    def _find(self, condition: Condition | _Range) -> _KeyRows | None:
+        if not isinstance(condition, Compare | In | StartsWith | _Range):
             return None
-        result = known[0]
-        for other in known[1:]:
+        index = self._indexes.get(condition.column)
+        return None if index is None else self._ask(index, condition)
+
+    def _both(self, found: Sequence[_KeyRows]) -> _KeyRows:
+        result, *others = sorted(found, key=lambda each: len(each.locations))
+        for other in others:
             # Where the two do not cover the same files, either alone is still right.
             if np.array_equal(result.covered, other.covered):
                 both = np.intersect1d(result.locations, other.locations, assume_unique=True)
@@ -225,19 +223,18 @@ class _KeySearch:
         return tuple(self._uses)
 
 
-def _merged_ranges(children: Sequence[Predicate]) -> list[Predicate | _Range]:
+def _merged_ranges(conditions: Sequence[Condition]) -> Sequence[Condition | _Range]:
     """`id >= 3 AND id <= 9` is one range of the index, not two half-open ones."""
-    flat: list[Predicate] = []
-    for child in children:
-        flat += child.children if isinstance(child, And) else (child,)
-    merged: list[Predicate | _Range] = []
+    if len(conditions) == 1:
+        return conditions
+    merged: list[Condition | _Range] = []
     ranges: dict[str, _Range] = {}
-    for child in flat:
-        if isinstance(child, Compare) and child.operator in (">", ">=", "<", "<="):
-            known = ranges.get(child.column, _Range(child.column, None, None))
-            ranges[child.column] = known.narrowed(child)
+    for each in conditions:
+        if isinstance(each, Compare) and each.operator in (">", ">=", "<", "<="):
+            known = ranges.get(each.column, _Range(each.column, None, None))
+            ranges[each.column] = known.narrowed(each)
         else:
-            merged.append(child)
+            merged.append(each)
     return [*merged, *ranges.values()]
 
 

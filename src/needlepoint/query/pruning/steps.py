@@ -9,7 +9,7 @@ of those that are left, then their pages; each level is decided for all of them 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
@@ -21,20 +21,17 @@ from needlepoint.objects import concurrently, is_url, open_object
 from needlepoint.parquet.format.page_index import Int64Array
 from needlepoint.parquet.read.page_reader import ReadStats
 from needlepoint.predicate import (
-    And,
     Compare,
-    Constant,
+    Condition,
     In,
     Leaf,
     Like,
     Match,
-    Not,
-    Or,
     Predicate,
     TextMatch,
-    Unknown,
     Zone,
     Zones,
+    fold,
     leaves,
     match,
     without_not,
@@ -111,7 +108,7 @@ def by_bloom(access: AccessPlan, context: PruningContext) -> StepResult:
     """The file's own bloom filters: row group 3 surely holds no id = 35. A value costs 32 bytes of a row group."""
     asked = {leaf.column for leaf in leaves(context.predicate) if isinstance(leaf, In) or _is_equality(leaf)}
     files = context.snapshot.files
-    positions = [at for at in access.roughly() if asked & files[at].blooms] if asked else []
+    positions = [at for at in access.narrowable() if asked & files[at].blooms] if asked else []
     if not positions:
         return StepResult(access)
     found = _ask_filters(access, context, positions)
@@ -191,7 +188,7 @@ class _ZoneMaps:
         files = context.snapshot.files
         partitions = context.snapshot.table.partitions
         columns = [name for name in _asked(context) if name not in partitions and name in context.state.types]
-        positions = [at for at in access.roughly() if files[at].has_card and worth(files[at])] if columns else []
+        positions = [at for at in access.narrowable() if files[at].has_card and worth(files[at])] if columns else []
         if not positions:
             return None
         chosen = [files[at] for at in positions]
@@ -211,30 +208,21 @@ class _PageRows:
 
     def rows(self, predicate: Predicate) -> Rows | None:
         """None is all of them."""
-        match predicate:
-            case And(children):
-                known = [rows for rows in map(self.rows, children) if rows is not None]
-                return reduce(Rows.__and__, known) if known else None
-            case Or(children):
-                found = [self.rows(child) for child in children]
-                known = [rows for rows in found if rows is not None]
-                return reduce(Rows.__or__, known) if known and len(known) == len(found) else None
-            case Constant(False):
-                return Rows.of([])
-            case Unknown() | Constant():
-                return None
-            case Not(child):
-                # `without_not` leaves nothing but leaves here.
-                return self._of_column(predicate, next(leaves(child)).column)
-            case _:
-                return self._of_column(predicate, predicate.column)
+        return fold(
+            predicate,
+            lambda conditions: map(self._of_condition, conditions),
+            all_of=partial(reduce, Rows.__and__),
+            any_of=partial(reduce, Rows.__or__),
+            nothing=lambda: Rows.of([]),
+        )
 
-    def _of_column(self, predicate: Predicate, column: str) -> Rows | None:
+    def _of_condition(self, condition: Condition) -> Rows | None:
+        column = next(leaves(condition)).column  # `without_not` leaves nothing but a leaf below a NOT
         pages = self._pages(column)
         if pages is None:
             return None
         starts, stops, zone = pages
-        keep = match(predicate, Zones(len(zone.known), {column: zone})) != Match.NEVER
+        keep = match(condition, Zones(len(zone.known), {column: zone})) != Match.NEVER
         return Rows.joined(starts[keep], stops[keep])
 
     def _pages(self, column: str) -> tuple[Int64Array, Int64Array, Zone] | None:

@@ -2,6 +2,7 @@
 
 Only a first look: what this tree cannot express passes, and the query evaluates everything again.
 
+>>> from needlepoint.predicate import And, Unknown
 >>> table = pa.table({"id": [1, 2, 3], "name": ["a", "b", None]})
 >>> predicate = And((Compare("id", ">", 1), Not(Compare("name", "=", b"a")), Unknown()))
 >>> matching(table, predicate).tolist()
@@ -12,8 +13,8 @@ from __future__ import annotations
 
 import decimal
 import re
-from collections.abc import Iterator
-from functools import reduce
+from collections.abc import Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -25,21 +26,20 @@ from needlepoint.indexes.text.evaluation import evaluate
 from needlepoint.indexes.text.query_language import parse
 from needlepoint.indexes.text.words import folded, folded_text
 from needlepoint.predicate import (
-    And,
     Compare,
-    Constant,
+    Condition,
     In,
     IsNotNull,
     IsNull,
     Leaf,
     Like,
     Not,
-    Or,
     Ordinal,
     Predicate,
     StartsWith,
     TextMatch,
-    Unknown,
+    fold,
+    leaves,
     without_not,
 )
 
@@ -55,7 +55,13 @@ _COMPARE = {
 
 def matching(table: pa.Table, predicate: Predicate) -> npt.NDArray[np.bool_]:
     """Which rows can make the predicate TRUE."""
-    found = _evaluate(table, without_not(predicate))
+    found = fold(
+        without_not(predicate),
+        lambda conditions: (_evaluate(table, condition) for condition in conditions),
+        all_of=partial(reduce, pc.and_kleene),
+        any_of=partial(reduce, pc.or_kleene),
+        nothing=lambda: pa.repeat(False, table.num_rows),
+    )
     if found is None:
         return np.ones(table.num_rows, np.bool_)
     mask: npt.NDArray[np.bool_] = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
@@ -64,20 +70,22 @@ def matching(table: pa.Table, predicate: Predicate) -> npt.NDArray[np.bool_]:
 
 def sifting_columns(predicate: Predicate, types: dict[str, pa.DataType]) -> frozenset[str]:
     """The columns whose values decide; none when no value can rule a row out."""
-    match without_not(predicate):
-        case And(children):
-            return frozenset[str]().union(*(sifting_columns(child, types) for child in children))
-        case Or(children):
-            found = [sifting_columns(child, types) for child in children]
-            return frozenset[str]().union(*found) if all(found) else frozenset()
-        case Unknown() | Constant():
-            return frozenset()
-        case Not(leaf):
-            return sifting_columns(leaf, types)
-        case leaf:
-            type = types.get(leaf.column)
-            usable = type is not None and (isinstance(leaf, IsNull | IsNotNull) or _comparable(type))
-            return frozenset([leaf.column]) if usable else frozenset()
+
+    def column_of(condition: Condition) -> frozenset[str] | None:
+        leaf = next(leaves(condition))
+        type = types.get(leaf.column)
+        usable = type is not None and (isinstance(leaf, IsNull | IsNotNull) or _comparable(type))
+        return frozenset([leaf.column]) if usable else None
+
+    def union(columns: Sequence[frozenset[str]]) -> frozenset[str]:
+        return frozenset[str]().union(*columns)
+
+    found = fold(
+        without_not(predicate),
+        lambda conditions: map(column_of, conditions),
+        all_of=union, any_of=union, nothing=frozenset[str],
+    )  # fmt: skip
+    return found or frozenset()
 
 
 def _comparable(type: pa.DataType) -> bool:
@@ -93,28 +101,10 @@ def _comparable(type: pa.DataType) -> bool:
     )
 
 
-def _evaluate(table: pa.Table, predicate: Predicate) -> Any:
+def _evaluate(table: pa.Table, condition: Condition) -> Any:
     """A boolean array with NULLs; None where nothing can be said."""
-    match predicate:
-        case And(children):
-            known = [mask for mask in _masks(table, children) if mask is not None]
-            return reduce(pc.and_kleene, known) if known else None
-        case Or(children):
-            masks = list(_masks(table, children))
-            return reduce(pc.or_kleene, masks) if masks and all(mask is not None for mask in masks) else None
-        case Constant(False):
-            return pa.repeat(False, table.num_rows)
-        case Unknown() | Constant():
-            return None
-        case Not(leaf):
-            mask = _evaluate(table, leaf)
-            return None if mask is None else pc.invert(mask)
-        case leaf:
-            return _leaf(table, leaf)
-
-
-def _masks(table: pa.Table, children: tuple[Predicate, ...]) -> Iterator[Any]:
-    return (_evaluate(table, child) for child in children)
+    mask = _leaf(table, next(leaves(condition)))
+    return pc.invert(mask) if isinstance(condition, Not) and mask is not None else mask
 
 
 def _leaf(table: pa.Table, leaf: Leaf) -> Any:

@@ -24,7 +24,7 @@ from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.card.describe import describe
 from needlepoint.parquet.format import int96
 from needlepoint.parquet.read.caches import Caches
-from needlepoint.parquet.read.page_reader import ReadStats, Wanted, foresee_rows, read_files
+from needlepoint.parquet.read.page_reader import FileRows, ReadStats, foresee_rows, read_files
 from needlepoint.parquet.read.utf8 import check_file_texts, holds_text
 from needlepoint.query.cache.card_cache import HasCards
 from needlepoint.query.scan.cost_model import FILES_IN_A_THREAD, THREADS, by_pages
@@ -34,7 +34,7 @@ from needlepoint.tables.model import File
 from needlepoint.tables.schemas import too_far, unit_of
 from needlepoint.tables.snapshots import Snapshot
 
-_Work = list[tuple[File, Wanted]]
+_Work = list[tuple[File, FileRows]]
 Counts = Sequence[tuple[File, int]]
 """Files, and how many rows of each."""
 
@@ -49,7 +49,7 @@ class PageRead:
 
 def read_pages(scan: ScanPlan, cards: HasCards, caches: Caches | None = None) -> PageRead:
     types = {field.name: field.type for field in scan.snapshot.table.schema}
-    decisive = sifting_columns(scan.predicate, types) if scan.access.rough else frozenset()
+    decisive = sifting_columns(scan.predicate, types) if scan.access.inexact else frozenset()
     work: dict[tuple[tuple[str, ...], tuple[str, ...]], _Work] = {}
     columns, files = scan.stored_columns(), scan.snapshot.files
     for position, rows in sorted(scan.access.rows.items()):
@@ -59,7 +59,7 @@ def read_pages(scan: ScanPlan, cards: HasCards, caches: Caches | None = None) ->
         if card is None:
             raise FileChanged(scan.path(file), "lost its card")
         present = tuple(name for name in columns if card.has(name))
-        first = tuple(name for name in present if name in decisive) if position in scan.access.rough else ()
+        first = tuple(name for name in present if name in decisive) if position in scan.access.inexact else ()
         rest = tuple(name for name in present if name not in first)
         if first and rest:
             every = by_pages(card, rest, rows)
@@ -67,7 +67,7 @@ def read_pages(scan: ScanPlan, cards: HasCards, caches: Caches | None = None) ->
             # Looking first is another visit to the file.
             if saved < scan.costs.file + scan.costs.request:
                 first = ()
-        wanted = Wanted(scan.path(file), card, rows.numbers(), None if held is None else held.open)
+        wanted = FileRows(scan.path(file), card, rows.numbers(), None if held is None else held.open)
         work.setdefault((first, present), []).append((file, wanted))
     tables: list[pa.Table] = []
     reader = _TableReader(scan, caches)

@@ -154,5 +154,5 @@ def _weigh(scan: ScanPlan, card: FileCard, columns: Sequence[str], position: int
         all_rows, whole = by_row_groups(card, columns, rows)
         if whole.seconds(costs) < seconds:
             wider, seconds = all_rows, whole.seconds(costs)
-    bounded = pages if position in scan.access.rough else None
+    bounded = pages if position in scan.access.inexact else None
     return _Estimates(seconds, wider, scan_seconds(card, columns, rows, bounded, native, costs))

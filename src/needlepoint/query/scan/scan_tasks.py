@@ -348,7 +348,7 @@ def _of_files(scan: ScanPlan, positions: Sequence[int]) -> ScanPlan:
     own = AccessPlan(
         plan.states[np.array(positions)],
         {numbers[position]: rows for position, rows in plan.rows.items() if position in numbers},
-        frozenset(numbers[position] for position in plan.rough if position in numbers),
+        frozenset(numbers[position] for position in plan.inexact if position in numbers),
     )
     own_partitions = {snapshot.partition(file) for file in files}
     seen = replace(

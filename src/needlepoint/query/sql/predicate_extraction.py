@@ -31,6 +31,7 @@ from needlepoint.predicate import (
     StartsWith,
     TextMatch,
     Unknown,
+    conjuncts,
 )
 from needlepoint.query.sql import monotone, patterns
 from needlepoint.query.sql.plan_facts import parts_of
@@ -151,7 +152,7 @@ def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:
         case And(children):
             changed = tuple(_with_float_ranges(child, types) for child in children)
             lows, highs = dict[str, Ordinal](), dict[str, Ordinal]()
-            for child in _flattened(children):
+            for child in conjuncts(predicate):
                 if not isinstance(child, Compare) or not pa.types.is_floating(types[child.column]):
                     continue
                 if child.value != child.value:  # NaN
@@ -163,14 +164,6 @@ def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:
             both = [Between(name, lows[name], highs[name]) for name in lows.keys() & highs.keys()]
             return And((*changed, *both))
     return predicate
-
-
-def _flattened(children: Iterable[Predicate]) -> Iterator[Predicate]:
-    for child in children:
-        if isinstance(child, And):
-            yield from _flattened(child.children)
-        else:
-            yield child
 
 
 class _Converter:
@@ -497,7 +490,7 @@ def _values_of(alternatives: Iterable[Predicate]) -> Predicate:
     to an index is worth more than one for each of them."""
     common: dict[str, dict[Ordinal, None]] | None = None
     for alternative in alternatives:
-        parts = _flattened([alternative])
+        parts = list(conjuncts(alternative))
         asked = dict(each for part in parts if (each := _equal(part)) is not None)
         if common is None:
             common = {column: {} for column in asked}

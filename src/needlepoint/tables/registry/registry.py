@@ -46,7 +46,7 @@ class Registry:
 
     def settle(self, *, whole: bool = False) -> None:
         """Remove what was deleted from the files of the database; with `whole`, however long ago it was deleted."""
-        self.database.settle(whole=whole)
+        self.database.checkpoint(whole=whole)
 
     def commit_artifacts(
         self,

@@ -184,7 +184,7 @@ def test_a_summary_file_is_refused(tmp_path: Path) -> None:
     metadata = pq.read_metadata(path)
     metadata.set_file_path("part.parquet")
     metadata.write_metadata_file(str(tmp_path / "_metadata"))
-    with pytest.raises(NotParquet, match="lies in another file"):
+    with pytest.raises(NotParquet, match="is in another file"):
         build_card(str(tmp_path / "_metadata"))
 
 

@@ -24,7 +24,7 @@ from needlepoint.parquet.format.page_headers import (
     DATA_PAGE_V2,
     DICTIONARY_PAGE,
     Chunk,
-    Walked,
+    ChunkPages,
     parse_header,
     walk,
 )
@@ -77,8 +77,10 @@ def levels(*values: int) -> bytes:
 
 
 @pytest.fixture
-def walked(tmp_path: Path) -> Callable[..., Walked | None]:
-    def run(*pages: bytes, rows: int, values: int | None = None, repetition: int = 0, codec: int = 0) -> Walked | None:
+def walked(tmp_path: Path) -> Callable[..., ChunkPages | None]:
+    def run(
+        *pages: bytes, rows: int, values: int | None = None, repetition: int = 0, codec: int = 0
+    ) -> ChunkPages | None:
         data = b"".join(pages)
         path = tmp_path / "chunk"
         path.write_bytes(b"PAR1" + data)
@@ -91,7 +93,7 @@ def walked(tmp_path: Path) -> Callable[..., Walked | None]:
     return run
 
 
-Walker = Callable[..., Walked | None]
+Walker = Callable[..., ChunkPages | None]
 
 
 def test_flat_pages_and_their_bounds(walked: Walker) -> None:

@@ -65,13 +65,13 @@ def refused(tmp_path: Path, data: bytes) -> str:
         ("list", NUM_VALUES, 2**38, "claims 274,877,906,944 values"),
         ("id", NUM_VALUES, 2**38, "does not have a value for each row"),
         ("id", CODEC, 99, "a codec 99"),
-        ("id", COMPRESSED, -1, "lies outside the file"),
-        ("id", COMPRESSED, 2**40, "lies outside the file"),
+        ("id", COMPRESSED, -1, "is outside the file"),
+        ("id", COMPRESSED, 2**40, "is outside the file"),
         ("id", UNCOMPRESSED, 2**50, "would become"),
         ("id", UNCOMPRESSED, -5, "would become"),
-        ("id", DATA_PAGE, 2**40, "lies outside the file"),
-        ("word", DICTIONARY_PAGE, -8, "lies outside the file"),
-        ("word", DICTIONARY_PAGE, 2**33, "lies outside the file"),
+        ("id", DATA_PAGE, 2**40, "is outside the file"),
+        ("word", DICTIONARY_PAGE, -8, "is outside the file"),
+        ("word", DICTIONARY_PAGE, 2**33, "is outside the file"),
     ],
 )
 def test_numbers_of_a_chunk(tmp_path: Path, data: bytes, column: str, field: int, value: int, problem: str) -> None:
@@ -80,7 +80,7 @@ def test_numbers_of_a_chunk(tmp_path: Path, data: bytes, column: str, field: int
 
 def test_places_of_indexes(tmp_path: Path, data: bytes) -> None:
     changed = with_values(data, lambda place: place.path == (4, 0, 1, 0, 6), encoded(2**31 - 1))
-    assert "an index of column id lies outside the file" in refused(tmp_path, changed)
+    assert "an index of column id is outside the file" in refused(tmp_path, changed)
 
 
 def test_values_of_fixed_length(tmp_path: Path, data: bytes) -> None:

@@ -26,7 +26,7 @@ from needlepoint.parquet.format.thrift import varint
 from needlepoint.parquet.read import dictionaries, page_reader
 from needlepoint.parquet.read.caches import LARGEST_KEPT_PAGE, ByteCache, Caches
 from needlepoint.parquet.read.dictionary_indices import pick, ranks
-from needlepoint.parquet.read.page_reader import Wanted, read_files, read_rows
+from needlepoint.parquet.read.page_reader import FileRows, read_files, read_rows
 
 ROWS = 60_000
 
@@ -126,7 +126,7 @@ def test_many_files(path: str, table: pa.Table, tmp_path: Path, caches: Caches) 
     rows = [numbers(7 * n, 20_000 + n, 31_000 * (n % 2) + 25_000 + n) for n in range(5)]
     rows = [np.unique(each) for each in rows]
     for _ in range(2):
-        wanted = [Wanted(each, build_card(each), chosen) for each, chosen in zip(paths, rows, strict=True)]
+        wanted = [FileRows(each, build_card(each), chosen) for each, chosen in zip(paths, rows, strict=True)]
         ((numbers_of_files, found, _),) = read_files(wanted, ["mixed", "text", "plain"], map, caches)
         assert numbers_of_files == [0, 1, 2, 3, 4]
         assert same(found, table.select(["mixed", "text", "plain"]), np.concatenate(rows))
@@ -253,10 +253,10 @@ def test_pages_of_other_rows_than_the_card_says(path: str, table: pa.Table, cach
     blocks = list(caches.pages._entries.values())[-1][:1]
     (entries, _) = next(iter(caches.dictionaries._entries.values()))
     header = parse_header(blocks[0])
-    found = dictionaries.sift(blocks, header.num_values, 1, True, [1], lambda: entries)
+    found = dictionaries.look_up(blocks, header.num_values, 1, True, [1], lambda: entries)
     assert same(pa.table({"text": found.pieces[0]}), table.select(["text"]), numbers(1))
     for rows, positions in ((header.num_values + 1, [1]), (header.num_values, [header.num_values])):
         with pytest.raises(ValueError, match="were expected"):
-            dictionaries.sift(blocks, rows, 1, True, positions, lambda: entries)
+            dictionaries.look_up(blocks, rows, 1, True, positions, lambda: entries)
     with pytest.raises(ValueError, match="dictionary of 1"):
-        dictionaries.sift(blocks, header.num_values, 1, True, [header.num_values - 1], lambda: entries[:1])
+        dictionaries.look_up(blocks, header.num_values, 1, True, [header.num_values - 1], lambda: entries[:1])

@@ -24,9 +24,9 @@ from needlepoint.parquet.format import footer_edit, thrift
 from needlepoint.parquet.format.footer import parse_footer, read_footer
 from needlepoint.parquet.write import value_list
 from needlepoint.parquet.write.embed import (
-    Embedded,
+    EmbeddedEntry,
+    EmbeddedIndexes,
     EmbeddingWriter,
-    Listed,
     Payload,
     embed,
     embedded,
@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def listed(path: Path | str) -> Listed:
+def listed(path: Path | str) -> EmbeddedIndexes:
     with open_object(str(path)) as file:
         return embedded(file, read_footer(file))
 
@@ -221,7 +221,7 @@ def test_nonsense_in_the_key_is_ignored(path: Path, value: bytes) -> None:
     assert found.ignored
     assert pq.read_table(path).equals(table())
     remove(str(path), lambda entry: False)
-    assert listed(path) == Listed(())
+    assert listed(path) == EmbeddedIndexes(())
 
 
 @pytest.mark.parametrize(
@@ -250,11 +250,13 @@ def test_an_entry_that_points_at_the_data_destroys_nothing(path: Path) -> None:
         chunk = metadata.row_groups[-1].columns[-1]
         for start in (4, chunk.start, chunk.offset_index_offset or 0):
             stored = file.read(start, end - start)
-            lie = Embedded("lie", ("id",), 1, start, len(stored), "none", 1, checksum(stored), fingerprint(metadata))
+            lie = EmbeddedEntry(
+                "lie", ("id",), 1, start, len(stored), "none", 1, checksum(stored), fingerprint(metadata)
+            )
             with_key(path, json.dumps([lie.to_dict()]).encode())
             assert len(listed(path).entries) == 1
             remove(str(path), lambda entry: True)
-            assert listed(path) == Listed(())
+            assert listed(path) == EmbeddedIndexes(())
             assert pq.read_table(path).equals(table())
 
 

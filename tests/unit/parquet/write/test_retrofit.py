@@ -21,7 +21,7 @@ from tests.columns import ROWS, flat
 
 from needlepoint.errors import FileChanged, NeedlepointError, NotIndexable, NotParquet, UnknownName
 from needlepoint.objects import OpenObject, identify, open_object
-from needlepoint.parquet.card.describe import Description, describe
+from needlepoint.parquet.card.describe import FileDescription, describe
 from needlepoint.parquet.format import bloom_filter, page_headers, thrift
 from needlepoint.parquet.format.footer import FileMetadata, SchemaElement, read_footer
 from needlepoint.parquet.write.bloom_build import build_filter, hash_array
@@ -31,7 +31,7 @@ from needlepoint.parquet.write.page_bounds import (
     DESCENDING,
     LONGEST,
     UNORDERED,
-    Order,
+    SortOrder,
     order_of,
     raised,
     shortened,
@@ -56,7 +56,7 @@ def footer(path: Path) -> FileMetadata:
         return read_footer(file)
 
 
-def bounds(description: Description, name: str) -> list[tuple[Any, ...]]:
+def bounds(description: FileDescription, name: str) -> list[tuple[Any, ...]]:
     """Nullness, least and greatest of each page, NULLs and order of each chunk."""
     card = description.card
     leaf = card.find(name).first_leaf
@@ -71,7 +71,7 @@ def bounds(description: Description, name: str) -> list[tuple[Any, ...]]:
     return found
 
 
-def pages(description: Description) -> dict[str, list[int]]:
+def pages(description: FileDescription) -> dict[str, list[int]]:
     card = description.card
     return {name: getattr(card.pages, name).tolist() for name in ("offset", "size", "first_row")}
 
@@ -198,7 +198,7 @@ def test_a_page_that_begins_inside_a_record_gets_no_offset_index(
     pq.write_table(nested(), path)
     walk = page_headers.walk
 
-    def joined(file: OpenObject, chunks: Sequence[page_headers.Chunk]) -> list[page_headers.Walked | None]:
+    def joined(file: OpenObject, chunks: Sequence[page_headers.Chunk]) -> list[page_headers.ChunkPages | None]:
         found = walk(file, chunks)
         return [
             each and replace(each, joined=True) if c.max_repetition else each
@@ -431,24 +431,24 @@ def element(physical: int, *, converted: int | None = None, logical: int | None 
 @pytest.mark.parametrize(
     ("physical", "annotation", "order"),
     [
-        (0, {}, Order.SIGNED),
-        (1, {"converted": 13}, Order.UNSIGNED),
-        (1, {"logical": 10, "signed": False}, Order.UNSIGNED),
-        (2, {"logical": 10}, Order.SIGNED),
-        (2, {"logical": 8}, Order.SIGNED),
+        (0, {}, SortOrder.SIGNED),
+        (1, {"converted": 13}, SortOrder.UNSIGNED),
+        (1, {"logical": 10, "signed": False}, SortOrder.UNSIGNED),
+        (2, {"logical": 10}, SortOrder.SIGNED),
+        (2, {"logical": 8}, SortOrder.SIGNED),
         (3, {}, None),
-        (5, {}, Order.FLOAT),
-        (6, {}, Order.BYTES),
-        (6, {"converted": 0}, Order.TEXT),
-        (6, {"logical": 13}, Order.BYTES),
+        (5, {}, SortOrder.FLOAT),
+        (6, {}, SortOrder.BYTES),
+        (6, {"converted": 0}, SortOrder.TEXT),
+        (6, {"logical": 13}, SortOrder.BYTES),
         (6, {"converted": 5}, None),  # a decimal of variable length
         (6, {"logical": 17}, None),  # GEOMETRY
         (6, {"logical": 99}, None),
-        (7, {"logical": 5}, Order.DECIMAL),
-        (7, {"logical": 14}, Order.BYTES),
-        (7, {"logical": 15}, Order.HALF),
+        (7, {"logical": 5}, SortOrder.DECIMAL),
+        (7, {"logical": 14}, SortOrder.BYTES),
+        (7, {"logical": 15}, SortOrder.HALF),
         (7, {"converted": 21}, None),  # INTERVAL
     ],
 )
-def test_orders_of_types(physical: int, annotation: dict[str, Any], order: Order | None) -> None:
+def test_orders_of_types(physical: int, annotation: dict[str, Any], order: SortOrder | None) -> None:
     assert order_of(element(physical, **annotation)) == order

@@ -1,0 +1,7 @@
+"""Commands about indexes.
+
+create_index, drop_index   `needle create-index`, `drop-index`
+index                      `needle index build`
+sync, rebuild, indexer     `needle sync`, `rebuild`, `indexer`: make indexes of new files, all files, announced files
+verify, advise             `needle verify`, `advise`
+"""

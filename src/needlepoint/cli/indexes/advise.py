@@ -1,0 +1,72 @@
+"""`needle advise`"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from needlepoint.cli.messages import say
+from needlepoint.cli.options import common_options, open_lake
+
+if TYPE_CHECKING:
+    from needlepoint.advisor.advice import Advice, TableAdvice
+
+
+@click.command("advise", short_help="Say which index, order or compaction would pay.")
+@click.argument("table")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@common_options
+def command(table: str, as_json: bool) -> None:
+    """Say which index, sort order or compaction of TABLE would pay, and what it would save.
+
+    The advice is based on the queries of the last 30 days, of which columns and kinds of conditions are kept but no
+    values, and on statistics of the files. Nothing is changed: each line names the command to run.
+
+    \b
+    Examples:
+      needle advise product
+      needle advise product --json
+    """
+    with open_lake() as lake:
+        advised = lake.advise(table)
+    if as_json:
+        say(json.dumps(asdict(advised), indent=2))
+        return
+    _show(advised)
+
+
+def _show(advised: TableAdvice) -> None:
+    from needlepoint.advisor.history import DAYS
+    from needlepoint.cli.screen import grid, output, size
+
+    console = output()
+    if advised.queries:
+        console.print(f"{advised.table}: {advised.queries:,} queries of the last {DAYS} days are known")
+    else:
+        console.print(f"{advised.table}: no query is known yet, so this goes by the files alone")
+    if not advised.advice:
+        console.print("nothing to do better is known")
+        return
+    headers = ("", "do", "reads", "would read", "takes", "would take", "asked", "saves", "confidence")
+    table = grid(console, *headers, right=(headers[0], *headers[2:8]))
+    for number, each in enumerate(advised.advice, 1):
+        read = [_known(value, size) for value in (each.bytes_now, each.bytes_after)]
+        table.add_row(str(number), each.command, *read, *_times(each), each.confidence)
+    console.print(table)
+    for number, each in enumerate(advised.advice, 1):
+        console.print(f"{number}. {each.why}. Takes: {each.costs}.")
+
+
+def _times(advice: Advice) -> list[str]:
+    from needlepoint.cli.screen import duration
+
+    each = [_known(value, duration) for value in (advice.seconds_now, advice.seconds_after)]
+    return [*each, f"{advice.asked:,}" if advice.asked else "-", duration(advice.saved) if advice.asked else "-"]
+
+
+def _known(value: float | None, shown: Callable[[float], str]) -> str:
+    return "-" if value is None else shown(value)

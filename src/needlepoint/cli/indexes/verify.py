@@ -1,0 +1,63 @@
+"""`needle verify`"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from needlepoint.cli.messages import say
+from needlepoint.cli.options import common_options, open_lake
+
+if TYPE_CHECKING:
+    from needlepoint.query.verify import VerifyReport
+
+
+@click.command("verify", short_help="Compare answers of indexes with answers of a scan.")
+@click.argument("table", required=False)
+@click.option("--samples", default=20, show_default=True, type=click.IntRange(1, 1000), help="Values of each index.")
+@click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@common_options
+def command(table: str | None, samples: int, format: str) -> None:
+    """Compare the answers of indexes with those of a scan, for sampled values of each index.
+
+    Indexes with differences are named, each with one of them, and the exit code is 1. Without TABLE all tables of the
+    lake.
+
+    \b
+    Examples:
+      needle verify
+      needle verify product --samples 100
+    """
+    from needlepoint.cli.screen import count
+
+    with open_lake() as lake:
+        reports = [lake.verify(name, samples) for name in ([table] if table else lake.tables())]
+    if format == "json":
+        say(json.dumps([asdict(report) for report in reports], indent=2))
+    for report in reports if format == "table" else ():
+        indexes = len({check.index for check in report.checks})
+        found = "" if report.differences else ", no difference to a scan"
+        say(f"{report.table}: {count(len(report.checks), 'question')} to {count(indexes, 'index')}{found}")
+        _show_differences(report)
+    if any(report.differences for report in reports):
+        click.get_current_context().exit(1)
+
+
+def _show_differences(report: VerifyReport) -> None:
+    """One line for each index, with the first of its wrong answers: they most often have one cause."""
+    from needlepoint.cli.screen import count
+
+    for name in dict.fromkeys(check.index for check in report.differences):
+        wrong = [check for check in report.differences if check.index == name]
+        asked, first = sum(check.index == name for check in report.checks), wrong[0]
+        say(
+            f"error: index {name} ({first.kind}): {len(wrong):,} of {count(asked, 'answer')} differ from a scan's: "
+            f"{count(first.indexed, 'row')} for {first.condition}, a scan finds {first.scanned:,}"
+            + (", …" if len(wrong) > 1 else ""),
+            err=True,
+        )
+    if report.differences:
+        say(f"`needle rebuild {report.table} --from-data` builds them again; --format json lists all answers", err=True)

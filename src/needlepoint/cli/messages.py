@@ -1,0 +1,45 @@
+"""A line for the user, on stdout or stderr, as a terminal can show it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from needlepoint.printable import printable, printable_lines
+
+KEPT = "what was built is kept, and queries scan the rest."
+
+
+def say(text: str, *, err: bool = False) -> None:
+    click.echo(printable_lines(text), err=err)
+
+
+def one_line(text: object) -> str:
+    """A message of several lines on one line."""
+    return " ".join(str(text).split())
+
+
+@contextmanager
+def if_interrupted(tell: Callable[[], str]) -> Iterator[None]:
+    """Report what an interrupted command leaves and how to continue; then interrupt as usual."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"interrupted: {tell()}", err=True)
+        raise
+
+
+class WarningHandler(logging.Handler):
+    """Warnings of the library, one line each on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"warning: {printable(one_line(record.getMessage()))}", err=True)
+
+
+def show_warnings() -> None:
+    log = logging.getLogger("needlepoint")
+    if not any(isinstance(handler, WarningHandler) for handler in log.handlers):
+        log.addHandler(WarningHandler(logging.WARNING))

@@ -1,0 +1,6 @@
+"""Commands that take SQL.
+
+sql              `needle sql`
+explain          `needle explain`
+query_argument   the QUERY argument of both
+"""

@@ -1,0 +1,160 @@
+"""`needle sql`"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from needlepoint.cli.messages import say
+from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.query.query_argument import QUERY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console
+
+    from needlepoint.query.result import Result
+
+FORMATS = ("table", "json", "csv", "arrow", "parquet")
+
+
+@click.command("sql")
+@click.argument("query", type=QUERY)
+@click.option("--format", type=click.Choice(FORMATS), help="[default: from the name of --output, else table]")
+@click.option("--output", metavar="FILE", help="Write the rows to a file.")
+@click.option("--rows", type=click.IntRange(min=0), default=100, show_default=True, help="Most rows a table shows.")
+@click.option("--report", is_flag=True, help="Also show on stderr what was read and which indexes were used.")
+@common_options
+def command(query: str, format: str | None, output: str | None, rows: int, report: bool) -> None:
+    """Run a query and show its rows.
+
+    QUERY "-" is read from stdin. CREATE INDEX, DROP INDEX, SHOW INDEXES, CREATE VIEW and DROP VIEW work too,
+    and EXPLAIN and EXPLAIN ANALYZE show what `needle explain` shows.
+
+    \b
+    Formats:
+      table    for people; at most --rows rows, long values cut on a terminal
+      json     one array of objects; dates and times ISO 8601, decimals as strings,
+               bytes as hexadecimal digits, NaN and infinity null
+      csv      with a header; text quoted, NULL empty
+      arrow    Arrow's IPC stream
+      parquet  one Parquet file
+
+    \b
+    Examples:
+      needle sql "SELECT title, upc FROM product WHERE product_id = 384209819"
+      needle sql --format json "SELECT * FROM product LIMIT 3" | jq .
+      needle sql --output cheap.parquet - < cheap.sql
+    """
+    chosen = format or _format_of(output)
+    if chosen in ("arrow", "parquet") and output is None and sys.stdout.isatty():
+        raise click.UsageError(f"{chosen} is binary, and this is a terminal. Use --output FILE or a pipe.")
+    from needlepoint.query.sql.statements import Explain, parse
+
+    with open_lake() as lake:
+        started = time.perf_counter()
+        result = lake.sql(query)
+        elapsed = time.perf_counter() - started
+        if output is not None:
+            _write_file(result.to_arrow(), chosen, output, rows)
+        elif chosen == "table" and isinstance(parse(query), Explain):
+            say(str(result.report))
+        elif chosen == "table":
+            _show(result, rows, elapsed)
+        else:
+            _write(result.to_arrow(), chosen, sys.stdout.buffer, rows)
+        if report:
+            say(str(result.report), err=True)
+
+
+def _format_of(output: str | None) -> str:
+    if output is None:
+        return "table"
+    suffix = Path(output).suffix.lower().lstrip(".")
+    if suffix not in FORMATS:
+        raise click.UsageError(f"The name {output} does not imply a format. Use --format.")
+    return suffix
+
+
+def _write_file(table: pa.Table, format: str, output: str, rows: int) -> None:
+    from needlepoint.cli.screen import count
+    from needlepoint.errors import UsageError
+
+    try:
+        with _complete_or_not_at_all(Path(output)) as file:
+            _write(table, format, file, rows)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror or error}.") from error
+    say(f"{count(table.num_rows, 'row')} written to {output}", err=True)
+
+
+@contextmanager
+def _complete_or_not_at_all(target: Path) -> Iterator[IO[bytes]]:
+    """A file that has its name when all of it is written: on a full disk nothing is left, and what was there before
+    stays. A pipe or a device is written to as it is."""
+    target = target.resolve()
+    if target.exists() and not target.is_file():
+        with target.open("wb") as stream:
+            yield stream
+        return
+    beside = target.with_name(f".{target.name[:200]}.{uuid.uuid4().hex}")
+    try:
+        with beside.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        if target.exists():
+            shutil.copymode(target, beside)
+        beside.replace(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _write(table: pa.Table, format: str, stream: IO[bytes], rows: int) -> None:
+    from rich.console import Console
+
+    from needlepoint.cli.formats import WRITERS, write_csv_for_terminal
+    from needlepoint.cli.screen import WIDTH_OF_A_FILE
+
+    if format == "csv" and stream.isatty():
+        write_csv_for_terminal(table, stream)
+        return
+    if format != "table":
+        WRITERS[format](table, stream)
+        return
+    text = io.StringIO()
+    _show_table(table, rows, Console(file=text, width=WIDTH_OF_A_FILE, highlight=False, emoji=False, markup=False))
+    stream.write(text.getvalue().encode())
+
+
+def _show(result: Result, rows: int, elapsed: float) -> None:
+    from needlepoint.cli.screen import duration, funnel, output
+
+    console = output()
+    _show_table(result.to_arrow(), rows, console)
+    if console.is_terminal:
+        console.print(duration(elapsed), style="dim", end="")
+        console.print("".join(f"  {funnel(table)}" for table in result.report.tables), style="dim")
+
+
+def _show_table(table: pa.Table, rows: int, console: Console) -> None:
+    from needlepoint.cli.formats import screen_table
+    from needlepoint.cli.screen import count
+
+    if table.num_columns:
+        console.print(screen_table(table.slice(0, rows), console))
+    if table.num_rows > rows:
+        console.print(f"{rows:,} of {count(table.num_rows, 'row')} shown; --rows shows more")
+    else:
+        console.print(count(table.num_rows, "row"))

@@ -1,0 +1,71 @@
+"""`needle status`"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from needlepoint.cli.messages import say
+from needlepoint.cli.options import common_options, open_lake
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from needlepoint.lake.status import Status
+
+
+@click.command("status")
+@click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@common_options
+def command(format: str) -> None:
+    """Show tables, indexes and waiting events.
+
+    A file counts as indexed when it has everything that is declared. Unknown files are in a table's directory and not
+    yet in the registry: they are scanned, and `needle sync` adds them. Dead entries of an index belong to removed
+    files; `needle sweep` removes them.
+
+    \b
+    Examples:
+      needle status
+      needle status --format json
+    """
+    with open_lake() as lake:
+        status = lake.status()
+    if format == "json":
+        say(json.dumps(asdict(status), indent=2))
+        return
+    from needlepoint.cli.screen import output
+
+    _show(status, output())
+
+
+def _show(status: Status, console: Console) -> None:
+    from needlepoint.cli.screen import count, grid, size
+
+    console.print(f"lake {status.root}")
+    console.print(f"store {status.store}")
+    headers = ("table", "files", "rows", "size", "indexed", "unknown", "partitions")
+    tables = grid(console, *headers, right=headers[1:6])
+    for table in status.tables:
+        numbers = (f"{number:,}" for number in (table.files, table.rows))
+        left = (f"{table.indexed:,}", f"{table.unknown:,}", ", ".join(table.partitions) or "-")
+        version = f" ({table.format}, version {table.version})" if table.version else ""
+        tables.add_row(f"{table.name}{version}", *numbers, size(table.bytes), *left)
+    if status.tables:
+        console.print(tables)
+    for table in status.tables:
+        if table.passed_over:
+            console.print(f"{table.name}: {count(table.passed_over, 'file')} passed over; `needle sync` names them")
+    columns = ("index", "table", "column", "kind", "files", "entries", "size")
+    indexes = grid(console, *columns, right=columns[4:])
+    for index in (each for table in status.tables for each in table.indexes):
+        dead = f" + {index.dead:,} dead" if index.dead else ""
+        sizes = (f"{index.files:,}", f"{index.entries:,}{dead}", size(index.bytes))
+        indexes.add_row(index.name, index.table, index.column, index.kind, *sizes)
+    if indexes.row_count:
+        console.print(indexes)
+    about = "about " if status.approximate_events else ""
+    console.print(f"{about}{count(status.waiting_events, 'event')} waiting, {status.events_set_aside:,} set aside")
