@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,8 +36,7 @@ ROUND_BYTES = 16 * 1024 * 1024  # in memory at once
 BUDGET = 3  # times the size of the file, for all its chunks
 
 
-@dataclass(frozen=True, slots=True)
-class PageHeader:
+class PageHeader(NamedTuple):
     """What precedes a page. `num_rows`, the lengths and `is_compressed` are given by data pages of version 2 only."""
 
     kind: int
@@ -97,6 +97,60 @@ def parse_header(data: bytes, position: int = 0) -> PageHeader:
     if found.num_values < 0:
         raise ThriftError("a page of less than no values")
     return found
+
+
+_NEXT_I32, _TRUE, _FALSE, _STOP = 0x15, 0x11, 0x12, 0
+# Headers of the fields 5 (data_page_header) and 8 (data_page_header_v2), after field 3, or 4 if there is a checksum.
+_DATA_PAGES = {(3, 0x2C): DATA_PAGE, (4, 0x1C): DATA_PAGE, (3, 0x5C): DATA_PAGE_V2, (4, 0x4C): DATA_PAGE_V2}
+_NUMBERS = {DATA_PAGE: 4, DATA_PAGE_V2: 6}  # that each of them begins with
+
+
+def skim_header(data: bytes, position: int = 0) -> PageHeader:
+    """As `parse_header`, without the bounds: in one function, since a lookup reads a header for every column."""
+    start, numbers, outer, inner = position, list[int](), 0, None
+    compressed = True
+    try:
+        while True:
+            byte = data[position]
+            position += 1
+            if byte == _NEXT_I32:
+                number = data[position]
+                position += 1
+                if number >= 0x80:
+                    number, shift = number & 0x7F, 7
+                    while (byte := data[position]) >= 0x80 and shift < 28:
+                        number |= (byte & 0x7F) << shift
+                        position, shift = position + 1, shift + 7
+                    number |= byte << shift
+                    position += 1
+                numbers.append((number >> 1) ^ -(number & 1))
+            elif inner is None:
+                outer, inner = len(numbers), _DATA_PAGES.get((len(numbers), byte))
+                if inner is None:
+                    break
+            elif byte in (_TRUE, _FALSE) and inner == DATA_PAGE_V2 and len(numbers) == outer + 6:
+                compressed = byte == _TRUE
+            elif byte == _STOP and data[position] == _STOP:
+                kind, uncompressed_size, compressed_size = numbers[:3]
+                size, found = position + 1 - start, numbers[outer:]
+                if kind != inner or len(found) != _NUMBERS[inner] or min(numbers[1:]) < 0:
+                    break
+                if inner == DATA_PAGE:
+                    return PageHeader(
+                        kind, size, uncompressed_size, compressed_size, found[0], found[1], found[3],
+                        definition_encoding=found[2],
+                    )  # fmt: skip
+                if found[4] + found[5] > compressed_size:
+                    break
+                return PageHeader(
+                    kind, size, uncompressed_size, compressed_size, found[0], found[3], RLE, found[5], found[2],
+                    found[1], definition_length=found[4], is_compressed=compressed,
+                )  # fmt: skip
+            else:
+                break
+    except IndexError:
+        pass
+    return parse_header(data, start)  # one with statistics or of another kind, or none at all
 
 
 def _bounds(statistics: thrift.Struct | None) -> tuple[int | None, bytes | None, bytes | None]:

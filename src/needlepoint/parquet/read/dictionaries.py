@@ -24,6 +24,7 @@ from needlepoint.parquet.format.page_headers import (
     PLAIN_DICTIONARY,
     RLE_DICTIONARY,
     parse_header,
+    skim_header,
 )
 from needlepoint.parquet.format.thrift import Writer, varint
 from needlepoint.parquet.read.arrow_reader import open_reader
@@ -132,7 +133,7 @@ def look_up(
     for block in blocks:
         cursor = 0
         while cursor < len(block):
-            header = parse_header(block, cursor)
+            header = skim_header(block, cursor)
             start, end = cursor + header.size, cursor + header.size + header.compressed_size
             if header.kind in (DATA_PAGE, DATA_PAGE_V2):
                 last = bisect_left(positions, row + header.num_values, done)

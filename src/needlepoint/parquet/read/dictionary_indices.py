@@ -56,7 +56,12 @@ def ranks(levels: bytes, positions: Sequence[int]) -> list[int | None]:
     wanted = next(waiting, None)
     cursor = first = values = 0  # the run's place, its first row, the values before it
     while wanted is not None:
-        header, cursor = _run_header(levels, cursor)
+        # Most headers are one byte, and a page has hundreds.
+        header, cursor = (
+            (levels[cursor], cursor + 1)
+            if cursor < len(levels) and levels[cursor] < 0x80
+            else read_header(levels, cursor)
+        )
         if header & 1:
             size = header >> 1
             last = first + 8 * size
@@ -100,7 +105,9 @@ def pick(data: bytes, positions: Sequence[int]) -> list[int]:
     mask = (1 << width) - 1
     cursor, first = 1, 0  # the run's place, its first value
     while wanted is not None:
-        header, cursor = _run_header(data, cursor)
+        header, cursor = (
+            (data[cursor], cursor + 1) if cursor < len(data) and data[cursor] < 0x80 else read_header(data, cursor)
+        )
         packed = header & 1
         size = (header >> 1) * width if packed else (width + 7) >> 3
         last = first + ((header >> 1) * 8 if packed else header >> 1)
@@ -114,10 +121,3 @@ def pick(data: bytes, positions: Sequence[int]) -> list[int]:
         cursor += size
         first = last
     return found
-
-
-def _run_header(data: bytes, cursor: int) -> tuple[int, int]:
-    # Most headers are one byte, and a page has hundreds.
-    if cursor < len(data) and data[cursor] < 0x80:
-        return data[cursor], cursor + 1
-    return read_header(data, cursor)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from needlepoint.objects import Identity, OpenObject
-from needlepoint.parquet.format import codecs
 from needlepoint.parquet.read.caches import LARGEST_KEPT_PAGE, Caches
-from needlepoint.parquet.read.dictionaries import decode_dictionary, is_worth_keeping
+from needlepoint.parquet.read.dictionaries import decode_dictionary
 from needlepoint.parquet.read.page_plan import LeafPlan
 
 ENTRY = 1024  # bytes of memory, roughly, that a kept dictionary takes besides its values
@@ -25,10 +24,6 @@ class FileCache:
     identity: Identity
     num_rows: int
 
-    def looks_up(self, leaf: LeafPlan, row_group: int, size: int) -> bool:
-        """Whether values of the chunk, whose dictionary page has that size, are looked up in a decoded dictionary."""
-        return leaf.keepable and is_worth_keeping(size, self.num_rows) and codecs.is_known(leaf.codec(row_group))
-
     def entries(self, leaf: LeafPlan, row_group: int) -> pa.Array | None:
         """The decoded dictionary of the chunk, if it was kept."""
         return self.caches.dictionaries.get((self.path, self.identity, leaf.leaf, row_group))
@@ -36,7 +31,7 @@ class FileCache:
     def decode(self, leaf: LeafPlan, row_group: int, page: bytes) -> pa.Array:
         """The dictionary page decoded, and kept for the next lookup."""
         frame, optional = leaf.alone()
-        entries = decode_dictionary(frame, leaf.head(row_group), page, optional)
+        entries = decode_dictionary(frame, leaf.chunk(row_group).head, page, optional)
         key = (self.path, self.identity, leaf.leaf, row_group)
         self.caches.dictionaries.put(key, entries, entries.get_total_buffer_size() + ENTRY)
         return entries

@@ -14,12 +14,13 @@ import base64
 import binascii
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from needlepoint.parquet.card.card import ARROW_SCHEMA, Field, FileCard
-from needlepoint.parquet.format import thrift
+from needlepoint.parquet.format import codecs, thrift
 from needlepoint.parquet.format.footer import OPTIONAL, Leaf
 from needlepoint.parquet.format.int96 import FIXED_LENGTH, INT96, as_binary
 from needlepoint.parquet.format.page_index import Int64Array
@@ -32,6 +33,16 @@ from needlepoint.parquet.read.utf8 import holds_text
 _PREPARED_LIMIT = 32
 
 
+class ChunkPlan(NamedTuple):
+    """One column of one row group: the encoded beginning of its metadata, its codec, and offset and size of its
+    dictionary page. `keepable`: the decoded dictionary can be kept, and values looked up in it."""
+
+    head: bytes
+    codec: int
+    dictionary: tuple[int, int] | None
+    keepable: bool
+
+
 @dataclass(slots=True)
 class LeafPlan:
     """The pages of a leaf column, and for each stretch its pages `[first_page[s], first_page[s + 1])`."""
@@ -42,20 +53,29 @@ class LeafPlan:
     size: Int64Array
     first_page: Int64Array | None  # None: a stretch is a page
     keepable: bool  # whether its decoded dictionaries can be kept and values looked up in them
-    heads: dict[int, bytes] = field(default_factory=dict)
+    chunks: dict[int, ChunkPlan] = field(default_factory=dict)
     _alone: tuple[Frame, bool] | None = None
 
-    def head(self, row_group: int) -> bytes:
-        """The encoded beginning of the chunk's metadata."""
-        found = self.heads.get(row_group)
+    def chunk(self, row_group: int) -> ChunkPlan:
+        """What is the same for all rows of the chunk."""
+        found = self.chunks.get(row_group)
         if found is None:
-            leaf = self.card.leaves[self.leaf]
+            leaf, chunks = self.card.leaves[self.leaf], self.card.chunks
             index = self.card.chunk_index(self.leaf, row_group)
-            mask = int(self.card.chunks.encodings[index])
+            mask, codec = int(chunks.encodings[index]), int(chunks.codec[index])
+            size = int(chunks.dictionary_size[index])
+                int(chunks.encodings[index]),
+                int(chunks.codec[index]),
+                int(chunks.dictionary_size[index]),
+            )
             encodings = [encoding for encoding in range(mask.bit_length()) if mask >> encoding & 1]
-            codec = self.codec(row_group)
             physical = FIXED_LENGTH if is_int96(leaf) else leaf.physical_type
-            found = self.heads[row_group] = assembly.chunk_head(physical, encodings, leaf.path, codec)
+            found = self.chunks[row_group] = ChunkPlan(
+                assembly.chunk_head(physical, encodings, leaf.path, codec),
+                codec,
+                (int(chunks.start[index]), size) if size else None,
+                self.keepable and codecs.is_known(codec),
+            )
         return found
 
     def alone(self) -> tuple[Frame, bool]:
@@ -66,15 +86,6 @@ class LeafPlan:
             optional = thrift.parse(field.raw).optional_integer(3) == OPTIONAL
             self._alone = _frame(self.card, [field]), optional
         return self._alone
-
-    def codec(self, row_group: int) -> int:
-        return int(self.card.chunks.codec[self.card.chunk_index(self.leaf, row_group)])
-
-    def dictionary(self, row_group: int) -> tuple[int, int] | None:
-        """Offset and size of the dictionary page."""
-        index = self.card.chunk_index(self.leaf, row_group)
-        size = int(self.card.chunks.dictionary_size[index])
-        return (int(self.card.chunks.start[index]), size) if size else None
 
     def runs(self, stretches: list[int]) -> tuple[list[tuple[int, int]], int]:
         """The pages of these stretches as `(offset, size)`, adjacent ones joined, and the number of pages."""

@@ -28,7 +28,7 @@ from needlepoint.parquet.format.page_index import Int64Array
 from needlepoint.parquet.read.arrow_reader import ParquetReader, open_reader
 from needlepoint.parquet.read.assembly import AssembledChunk, Frame, assemble, count_values
 from needlepoint.parquet.read.caches import Caches
-from needlepoint.parquet.read.dictionaries import look_up
+from needlepoint.parquet.read.dictionaries import is_worth_keeping, look_up
 from needlepoint.parquet.read.file_cache import FileCache
 from needlepoint.parquet.read.page_plan import ColumnsPlan, FilePlan, LeafPlan, PageSelection, prepare
 from needlepoint.parquet.read.row_group_reader import read_whole
@@ -297,16 +297,15 @@ class _Request:
 
     def _chunk(self, leaf: LeafPlan, row_group: int, stretches: list[int], num_rows: int, nested: bool) -> _ChunkPart:
         ranges = self.ranges
-        place = leaf.dictionary(row_group)
+        plan = leaf.chunk(row_group)
         dictionary = entries = None
         apart = False
-        if place is not None:
-            if self.cache is not None:
-                apart = self.cache.looks_up(leaf, row_group, place[1])
-                entries = self.cache.entries(leaf, row_group) if apart else None
+        if plan.dictionary is not None:
+            if self.cache is not None and plan.keepable and is_worth_keeping(plan.dictionary[1], self.cache.num_rows):
+                apart, entries = True, self.cache.entries(leaf, row_group)
             if entries is None:
                 dictionary = len(ranges)
-                ranges.append(place)
+                ranges.append(plan.dictionary)
         first = len(ranges)
         runs, pages = leaf.runs(stretches)
         ranges += runs
@@ -406,6 +405,7 @@ def _look_up(
         return [positions], _assembled(chunk, part.blocks)
     cache, leaf, row_group = part.cache, chunk.leaf, chunk.row_group
     _, optional = leaf.alone()
+    plan = leaf.chunk(row_group)
 
     def entries() -> pa.Array:
         if chunk.entries is not None or chunk.dictionary is None:
@@ -413,16 +413,16 @@ def _look_up(
         return cache.decode(leaf, row_group, part.blocks[chunk.dictionary])
 
     blocks = part.blocks[chunk.first_range : chunk.last_range]
-    found = look_up(blocks, chunk.num_rows, leaf.codec(row_group), optional, positions.tolist(), entries)
+    found = look_up(blocks, chunk.num_rows, plan.codec, optional, positions.tolist(), entries)
     pieces = [np.array(each) if isinstance(each, list) else each for each in found.pieces]
-    return pieces, AssembledChunk(leaf.head(row_group), found.num_values, None, found.pages)
+    return pieces, AssembledChunk(plan.head, found.num_values, None, found.pages)
 
 
 def _assembled(chunk: _ChunkPart, blocks: list[bytes]) -> AssembledChunk:
     pages = blocks[chunk.first_range : chunk.last_range]
     values = sum(map(count_values, pages)) if chunk.nested else chunk.num_rows
     dictionary = None if chunk.dictionary is None else blocks[chunk.dictionary]
-    return AssembledChunk(chunk.leaf.head(chunk.row_group), values, dictionary, pages)
+    return AssembledChunk(chunk.leaf.chunk(chunk.row_group).head, values, dictionary, pages)
 
 
 def _table(plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray]) -> pa.Table:
