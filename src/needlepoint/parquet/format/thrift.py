@@ -441,7 +441,12 @@ def varint(number: int) -> bytes:
 
 def zigzag(number: int) -> bytes:
     """A signed 64-bit number: 0, -1, 1, -2 … become 0, 1, 2, 3 …, then a varint."""
-    return varint((number << 1) ^ (number >> 63))
+    value = (number << 1) ^ (number >> 63)
+    parts = b""
+    while value >= 0x80:
+        parts += bytes((value & 0x7F | 0x80,))
+        value >>= 7
+    return parts + bytes((value,))
 
 
 def list_header(kind: int, size: int) -> bytes:

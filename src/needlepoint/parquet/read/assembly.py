@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,8 +45,7 @@ class Frame:
     tail: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class AssembledChunk:
+class AssembledChunk(NamedTuple):
     """One column of one row group: what precedes the numbers in its metadata, its bytes and their count."""
 
     head: bytes

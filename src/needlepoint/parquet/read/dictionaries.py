@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -100,8 +100,7 @@ def _counting_page(count: int, optional: bool) -> bytes:
     return writer.finish() + levels + data
 
 
-@dataclass(frozen=True, slots=True)
-class DictionaryLookup:
+class DictionaryLookup(NamedTuple):
     """The wanted rows of a chunk, in order: arrays that were looked up, and positions in the pages that are left.
 
     Of a chunk with a page of indices (rows 0 to 99) and a plain one (rows 100 to 199), the wanted rows 7 and 120 are

@@ -64,10 +64,6 @@ class LeafPlan:
             index = self.card.chunk_index(self.leaf, row_group)
             mask, codec = int(chunks.encodings[index]), int(chunks.codec[index])
             size = int(chunks.dictionary_size[index])
-                int(chunks.encodings[index]),
-                int(chunks.codec[index]),
-                int(chunks.dictionary_size[index]),
-            )
             encodings = [encoding for encoding in range(mask.bit_length()) if mask >> encoding & 1]
             physical = FIXED_LENGTH if is_int96(leaf) else leaf.physical_type
             found = self.chunks[row_group] = ChunkPlan(
@@ -136,8 +132,7 @@ class FieldPlan:
         return PageSelection(chosen.tolist(), positions, self.row_group[chosen].tolist(), counts.tolist())
 
 
-@dataclass(frozen=True, slots=True)
-class PageSelection:
+class PageSelection(NamedTuple):
     """Stretches with their row groups and row counts, and the positions of the wanted rows in them."""
 
     stretches: list[int]

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ from needlepoint.parquet.read.assembly import AssembledChunk, Frame, assemble, c
 from needlepoint.parquet.read.caches import Caches
 from needlepoint.parquet.read.dictionaries import is_worth_keeping, look_up
 from needlepoint.parquet.read.file_cache import FileCache
-from needlepoint.parquet.read.page_plan import ColumnsPlan, FilePlan, LeafPlan, PageSelection, prepare
+from needlepoint.parquet.read.page_plan import ChunkPlan, ColumnsPlan, FilePlan, LeafPlan, PageSelection, prepare
 from needlepoint.parquet.read.row_group_reader import read_whole
 from needlepoint.parquet.read.take_rows import take
 from needlepoint.parquet.read.utf8 import NotText, check_texts, not_text
@@ -99,9 +100,13 @@ def read_files(
     threads decodes, which needs no Python, while the next files are fetched. What is in `caches` is not read again,
     and what is read is put into them.
     """
+    columns = tuple(columns)
+    if len(wanted) == 1:
+        _check_rows(wanted[0].card, wanted[0].rows)
+        return [([0], *_PendingRead.of(wanted, columns, executor, caches).finish())]
     groups: dict[tuple[Frame, ...], list[int]] = {}
     for number, each in enumerate(wanted):
-        plan = prepare(each.card, tuple(columns))
+        plan = prepare(each.card, columns)
         _check_rows(each.card, each.rows)
         groups.setdefault(tuple(file.frame for file in plan.files), []).append(number)
     batches = [
@@ -112,7 +117,7 @@ def read_files(
     pending: deque[_PendingRead] = deque()
     reads: list[Read] = []
     for batch in batches:
-        pending.append(_PendingRead.of([wanted[number] for number in batch], tuple(columns), executor, caches))
+        pending.append(_PendingRead.of([wanted[number] for number in batch], columns, executor, caches))
         if len(pending) >= BATCHES_ON_THE_WAY:
             reads.append(pending.popleft().finish())
     reads += [each.finish() for each in pending]
@@ -196,8 +201,7 @@ def _read_whole(wanted: FileRows, columns: tuple[str, ...], plan: ColumnsPlan, c
         return table, ReadStats(file.bytes_requested, file.requests, 0, row_groups, reasons=(reason,))
 
 
-@dataclass(frozen=True, slots=True)
-class _FetchedPages:
+class _FetchedPages(NamedTuple):
     """What was read of one file."""
 
     parts: list[_FilePart]
@@ -238,14 +242,14 @@ def _check_rows(card: FileCard, rows: Int64Array) -> None:
         raise ValueError("row numbers must ascend and not repeat")
 
 
-@dataclass(frozen=True, slots=True)
-class _ChunkPart:
+class _ChunkPart(NamedTuple):
     """A chunk to assemble: which of the fetched ranges are its dictionary page and its pages.
 
     `apart`: its values are looked up in the decoded dictionary, which is `entries` if it was kept.
     """
 
     leaf: LeafPlan
+    plan: ChunkPlan
     row_group: int
     num_rows: int
     dictionary: int | None
@@ -256,8 +260,7 @@ class _ChunkPart:
     entries: pa.Array | None
 
 
-@dataclass(frozen=True, slots=True)
-class _FilePart:
+class _FilePart(NamedTuple):
     """A file to assemble: for each row group its chunks, for each field the place of the rows."""
 
     plan: FilePlan
@@ -310,7 +313,7 @@ class _Request:
         runs, pages = leaf.runs(stretches)
         ranges += runs
         self.pages += pages
-        return _ChunkPart(leaf, row_group, num_rows, dictionary, first, len(ranges), nested, apart, entries)
+        return _ChunkPart(leaf, plan, row_group, num_rows, dictionary, first, len(ranges), nested, apart, entries)
 
 
 class _Mismatch(ValueError):
@@ -405,7 +408,7 @@ def _look_up(
         return [positions], _assembled(chunk, part.blocks)
     cache, leaf, row_group = part.cache, chunk.leaf, chunk.row_group
     _, optional = leaf.alone()
-    plan = leaf.chunk(row_group)
+    plan = chunk.plan
 
     def entries() -> pa.Array:
         if chunk.entries is not None or chunk.dictionary is None:
@@ -422,7 +425,7 @@ def _assembled(chunk: _ChunkPart, blocks: list[bytes]) -> AssembledChunk:
     pages = blocks[chunk.first_range : chunk.last_range]
     values = sum(map(count_values, pages)) if chunk.nested else chunk.num_rows
     dictionary = None if chunk.dictionary is None else blocks[chunk.dictionary]
-    return AssembledChunk(chunk.leaf.chunk(chunk.row_group).head, values, dictionary, pages)
+    return AssembledChunk(chunk.plan.head, values, dictionary, pages)
 
 
 def _table(plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray]) -> pa.Table:
