@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import datafusion
 import numpy as np
@@ -59,6 +59,7 @@ from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.pruning.steps import prune
 from needlepoint.query.report.explain import Report, TableReport
+from needlepoint.query.report.query_history import QueryHistory
 from needlepoint.query.report.table_report import table_report
 from needlepoint.query.result import Result
 from needlepoint.query.scan.cost_model import Costs, Native
@@ -77,9 +78,6 @@ from needlepoint.stores.base import KeyStore
 from needlepoint.tables.model import Index
 from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.snapshots import Snapshot, Snapshots
-
-if TYPE_CHECKING:
-    from needlepoint.advisor.history import History
 
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
@@ -125,7 +123,7 @@ class Engine:
         stores: Callable[[Index], KeyStore],
         file_indexes: IndexCache,
         settings: Settings,
-        history: History,
+        history: QueryHistory,
     ) -> None:
         self._registry = registry
         self._stores = stores

@@ -1,0 +1,27 @@
+"""Where the engine reports what each query took. The advisor keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from needlepoint.query.point_lookup import PointLookup
+from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
+from needlepoint.tables.model import Index
+from needlepoint.tables.snapshots import Snapshot
+
+
+class QueryHistory(Protocol):
+    def note(
+        self,
+        scan: ScanPlan,
+        done: ScanMetrics,
+        seconds: float,
+        scanned: Callable[[], Mapping[str, int]] | None = None,
+    ) -> None:
+        """Add one scan of a query. `scanned` returns what a native scan read."""
+
+    def note_lookup(
+        self, snapshot: Snapshot, index: Index, lookup: PointLookup, done: ScanMetrics, seconds: float
+    ) -> None:
+        """Add one point lookup, whose rows a key index named."""
