@@ -38,7 +38,7 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
-from needlepoint.errors import FileChanged
+from needlepoint.errors import FileChanged, UnknownName
 from needlepoint.indexes.text.statistics import WordIndex
 from needlepoint.parquet.read.caches import Caches
 from needlepoint.predicate import In, leaves
@@ -280,7 +280,11 @@ class Engine:
         form = recognise(query)
         if form is None or (form.table not in self._states and form.table not in self._known().tables):
             return None
-        state = self.state(form.table)
+        try:
+            state = self.state(form.table)
+        except UnknownName:  # it was dropped, and a view may have its name now
+            del self._states[form.table]
+            return None
         lookup = form.lookup(state.types, parameters)
         if lookup is None:
             return None

@@ -76,6 +76,21 @@ def test_anything_else_is_not(query: str) -> None:
     assert look_up(query) is None
 
 
+def test_a_view_with_the_name_of_a_table_that_was_dropped(tmp_path: Path) -> None:
+    query = "SELECT x FROM t WHERE id = 5"
+    for name in ("t", "u"):
+        write(pa.table({"id": [5], "x": [name]}), tmp_path / name / "a.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        lake.create_table("u")
+        assert lake.sql(query).rows() == [{"x": "t"}]
+        lake.drop_table("t")
+        with pytest.raises(needlepoint.UnknownName, match="t"):
+            lake.sql(query)
+        lake.sql("CREATE VIEW t AS SELECT * FROM u")
+        assert lake.sql(query).rows() == [{"x": "u"}]
+
+
 def test_the_answer_is_the_same_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table(
         {
