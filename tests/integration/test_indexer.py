@@ -239,17 +239,17 @@ def test_a_query_begun_before_an_index_began_anew_scans(tmp_path: Path, monkeypa
         lake.create_table("product")
         lake.create_index("product", "product_id")
     with needlepoint.open(tmp_path, refresh=0) as lake:
-        runs = lake.registry.runs
+        runs = lake.registry.indexes.runs
 
         def late(index):
             monkeypatch.undo()
             begin_anew(tmp_path)
             return runs(index)
 
-        monkeypatch.setattr(lake.registry, "runs", late)
+        monkeypatch.setattr(lake.registry.indexes, "runs", late)
         result = lake.sql(ONE)
         assert result.rows() == ITS_ROW  # its snapshot says that all files are indexed
-        assert "'product_product_id_key'. It was dropped, or began anew, this moment." in str(result.report)
+        assert "'product_product_id_key'. It was just dropped or rebuilt." in str(result.report)
         lake.sync()
         assert is_found_by_page(lake)
 
