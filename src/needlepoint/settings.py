@@ -85,7 +85,8 @@ class Settings:
     @classmethod
     def from_environment(cls, **given: Unpack[SettingOverrides]) -> Settings:
         """Environment variables over the defaults, arguments over both."""
-        known = {field.name: os.environ.get(_variable(field.name)) for field in fields(cls)}
+        asked = [field.name for field in fields(cls) if given.get(field.name) is None]
+        known = {name: os.environ.get(_variable(name)) for name in asked}
         return cls()._with({name: value for name, value in known.items() if value is not None}).override(**given)
 
     def override(self, **given: Unpack[SettingOverrides]) -> Settings:

@@ -283,7 +283,7 @@ class Engine:
         try:
             state = self.state(form.table)
         except UnknownName:  # it was dropped, and a view may have its name now
-            del self._states[form.table]
+            self._states.pop(form.table, None)
             return None
         lookup = form.lookup(state.types, parameters)
         if lookup is None:

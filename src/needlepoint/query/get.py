@@ -19,7 +19,7 @@ from needlepoint.query.result import Result
 from needlepoint.query.sql.statements import quoted
 from needlepoint.tables.model import Table
 
-_INT64, _TEXT, _RANGE = pa.int64(), pa.string(), range(-(1 << 63), 1 << 63)
+_INT64, _RANGE = pa.int64(), range(-(1 << 63), 1 << 63)
 
 
 def get(
@@ -50,12 +50,12 @@ def _get_once(engine: Engine, name: str, keys: Mapping[str, Any], columns: Seque
         if column not in types:
             table.field(column)  # raises what is wrong with it
     lookup = PointLookup(name, wanted, {column: _values(table, column, value) for column, value in keys.items()})
+    for column, array in lookup.values.items():
+        if pa.types.is_nested(array.type):
+            raise UsageError(f"column '{column}' is {array.type}, which has no equality.")
     if any(pa.types.is_floating(array.type) for array in lookup.values.values()):  # NaN equals nothing, 0.0 is -0.0
         return _by_sql(engine, lookup)
-    try:
-        found = engine.lookups.run(lookup, state)
-    except NotImplementedError as error:
-        raise UsageError(str(error)) from None
+    found = engine.lookups.run(lookup, state)
     return found if isinstance(found, Result) else _by_sql(engine, lookup)
 
 
@@ -82,10 +82,8 @@ def _by_sql(engine: Engine, lookup: PointLookup) -> Result:
 def _values(table: Table, column: str, value: Any) -> pa.Array:
     """One value or a list of them as an array of the column's type; NULL equals nothing."""
     field = table.field(column)
-    if (type(value) is int and field.type == _INT64 and value in _RANGE) or (
-        type(value) is str and field.type == _TEXT
-    ):
-        return pa.array([value], field.type)
+    if type(value) is int and field.type == _INT64 and value in _RANGE:  # the commonest by far
+        return pa.array([value], _INT64)
     if isinstance(value, pa.Array | pa.ChunkedArray):
         several = value.to_pylist()
     elif isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):

@@ -108,7 +108,7 @@ _NUMBERS = {DATA_PAGE: 4, DATA_PAGE_V2: 6}  # that each of them begins with
 def skim_header(data: bytes, position: int = 0) -> PageHeader:
     """As `parse_header`, without the bounds: in one function, since a lookup reads a header for every column."""
     start, numbers, outer, inner = position, list[int](), 0, None
-    compressed = True
+    compressed: bool | None = None
     try:
         while True:
             byte = data[position]
@@ -128,7 +128,7 @@ def skim_header(data: bytes, position: int = 0) -> PageHeader:
                 outer, inner = len(numbers), _DATA_PAGES.get((len(numbers), byte))
                 if inner is None:
                     break
-            elif byte in (_TRUE, _FALSE) and inner == DATA_PAGE_V2 and len(numbers) == outer + 6:
+            elif byte in (_TRUE, _FALSE) and inner == DATA_PAGE_V2 and len(numbers) == outer + 6 and compressed is None:
                 compressed = byte == _TRUE
             elif byte == _STOP and data[position] == _STOP:
                 kind, uncompressed_size, compressed_size = numbers[:3]
@@ -144,7 +144,7 @@ def skim_header(data: bytes, position: int = 0) -> PageHeader:
                     break
                 return PageHeader(
                     kind, size, uncompressed_size, compressed_size, found[0], found[3], RLE, found[5], found[2],
-                    found[1], definition_length=found[4], is_compressed=compressed,
+                    found[1], definition_length=found[4], is_compressed=compressed is not False,
                 )  # fmt: skip
             else:
                 break
