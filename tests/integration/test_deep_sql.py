@@ -61,7 +61,7 @@ def test_every_way_that_takes_sql_refuses_what_is_too_deep(root: Path) -> None:
     ]
     with needlepoint.open(root) as lake:
         for way in ways:
-            with pytest.raises(SqlError, match=r"conditions \(AND\), and may have 1,000"):
+            with pytest.raises(SqlError, match=r"conditions \(AND\), and the limit is 1,000"):
                 way(lake)
 
 
@@ -83,7 +83,7 @@ def test_views_over_views_end_somewhere(tmp_path: Path) -> None:
         last = f"v{MOST_VIEWS - 1}"
         assert lake.sql(f"SELECT id FROM {last} ORDER BY id").rows() == [{"id": 2}, {"id": 3}]
         lake.engine._registry.views.create("one_more", f"SELECT id FROM {last}")
-        with pytest.raises(SqlError, match=f"may be of {MOST_VIEWS}"):
+        with pytest.raises(SqlError, match=f"the limit is {MOST_VIEWS}"):
             lake.sql("SELECT id FROM one_more")
 
 

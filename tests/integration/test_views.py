@@ -45,7 +45,7 @@ def test_views_that_would_name_themselves_are_refused(lake: Lake) -> None:
     lake.sql("CREATE VIEW c AS SELECT id FROM b")
     lake.sql("DROP VIEW a")
     for query in ("SELECT id FROM c", "SELECT id FROM a", "SELECT x.id FROM item x JOIN b ON x.id = b.id"):
-        with pytest.raises(SqlError, match="view 'a' would be made of itself"):
+        with pytest.raises(SqlError, match="view 'a' would use itself"):
             lake.sql(f"CREATE VIEW a AS {query}")
 
 
@@ -53,7 +53,7 @@ def test_views_that_two_processes_made_of_each_other(lake: Lake) -> None:
     lake.registry.views.create("a", "SELECT id FROM b")
     lake.registry.views.create("b", "SELECT id FROM a")
     for view in ("a", "b"):
-        with pytest.raises(SqlError, match=r"views a, b are made of each other.*DROP VIEW"):
+        with pytest.raises(SqlError, match=r"views a, b use each other.*DROP VIEW"):
             lake.sql(f"SELECT * FROM {view}")
     assert count(lake, "item") == 100
     lake.sql("DROP VIEW b")
@@ -62,7 +62,7 @@ def test_views_that_two_processes_made_of_each_other(lake: Lake) -> None:
 
 
 def test_a_view_named_like_a_column_of_another_is_not_named_by_it(lake: Lake) -> None:
-    """View a has a column b, view b a column a: neither is made of the other."""
+    """View a has a column b, view b a column a: neither uses the other."""
     lake.sql("CREATE VIEW b AS SELECT a FROM item WHERE id < 7")
     lake.sql("CREATE VIEW a AS SELECT b FROM item WHERE id < 4")
     assert (count(lake, "a"), count(lake, "b")) == (4, 7)

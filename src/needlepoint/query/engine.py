@@ -68,7 +68,7 @@ from needlepoint.query.scan.page_reader import read_pages
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan, choose_access
 from needlepoint.query.scan.table_provider import as_frame, check_present, empty_batch
 from needlepoint.query.sql import literals
-from needlepoint.query.sql.parameters import checked
+from needlepoint.query.sql.parameters import check_parameters
 from needlepoint.query.sql.predicate_extraction import Request, everything
 from needlepoint.query.sql.refusals import refuse_not_in
 from needlepoint.query.sql.statements import quoted
@@ -154,7 +154,7 @@ class Engine:
 
         `use_indexes` can name the only index that is to be used, and then is, whatever a scan costs.
         """
-        parameters = checked(query, parameters)
+        parameters = check_parameters(query, parameters)
 
         def run(attempt: Attempt) -> Result:
             return self.with_replan(lambda first: self._run_once(query, parameters, use_indexes, attempt, first))
@@ -179,7 +179,7 @@ class Engine:
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
         """The report of a query that is planned but not run."""
-        parameters = checked(query, parameters)
+        parameters = check_parameters(query, parameters)
         with clear_error(query, self._names):
             plan = self._plan(query, parameters)
         return Report(lambda: self._reports(plan, {}, None), executed=False)

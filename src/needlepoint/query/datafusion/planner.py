@@ -18,7 +18,7 @@ from needlepoint.query.sql import literals, nesting
 from needlepoint.query.sql.parameters import for_datafusion
 from needlepoint.query.sql.plan_facts import PlanFacts, Zeros, has_subqueries, listed_zeros, plan_facts
 from needlepoint.query.sql.predicate_extraction import Request, requests
-from needlepoint.query.sql.views import Broken, View, define
+from needlepoint.query.sql.views import View, ViewErrors, define
 
 Parameters = Mapping[str, Any]
 
@@ -103,7 +103,7 @@ class Planner:
         """Inside, names in SQL mean these tables, and the views over them, whose queries are written so."""
         with session.tables(found):
             session.remember(found)
-            broken = Broken(self._names)
+            broken = ViewErrors(self._names)
             define(views, found, lambda query: self.frame(context, written(query), None), broken)
             try:
                 yield
@@ -136,7 +136,7 @@ class Planner:
             return query
 
         columns = {name: type for types in tables.values() for name, type in types.items()}
-        return literals.resolved(
+        return literals.resolve_literals(
             query,
             self._coerced,
             lambda text: self.frame(self._coerced, text, parameters),

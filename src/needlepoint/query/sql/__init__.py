@@ -1,13 +1,13 @@
-"""What SQL asks of each table.
+"""From SQL to a request for each table.
 
 statements            statements beyond queries: indexes, views, EXPLAIN
-refusals              statements that are not carried out
-nesting               the door for SQL: what is too deep does not pass
-parameters            values beside the SQL
+refusals              statements that are not supported
+nesting               rejects SQL that is nested too deeply
+parameters            values of $name
 literals              decimal or float, for literals such as 8.64
-views                 queries by name
+views                 named queries
 predicate_extraction  columns and a predicate of each table, from DataFusion's plan
 monotone              functions that keep the order of a column
-patterns              what LIKE and regular expressions ask of a text
-plan_facts            facts of a plan that decide how DataFusion may run it
+patterns              text pieces that LIKE and regular expressions require
+plan_facts            properties of a plan that decide how DataFusion may run it
 """

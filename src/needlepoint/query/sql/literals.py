@@ -1,15 +1,15 @@
 """Literals with a decimal point, such as 8.64: decimals where they meet decimals, floats everywhere else.
 
-DataFusion 55 reads them as floats, and a decimal column is compared with what is left of the float as a decimal:
-`amount = 8.64` misses rows that DuckDB, Spark and PostgreSQL find. Its setting `parse_float_as_decimal` makes all of
-them decimals, and then float columns are cast to DECIMAL(30, 15), which fails on NaN and cuts small numbers off. So the
-plan decides, by its casts of floats to decimals and of decimals to floats:
+DataFusion 55 parses them as floats and casts the float to compare it with a decimal column: `amount = 8.64` misses rows
+that DuckDB, Spark and PostgreSQL find. The setting `parse_float_as_decimal` makes all of them decimals. Float columns
+are then cast to DECIMAL(30, 15), which fails on NaN and truncates small numbers. So the plan decides, by its casts
+between floats and decimals:
 
-    every literal a float     has none: done, and the query stays as it is
-    every literal a decimal   has none: done
-    else                      literals change sides, those compared alike together, where that takes a cast away
+    every literal a float     no such cast: the query stays as it is
+    every literal a decimal   no such cast: done
+    else                      groups of literals switch type where that removes a cast
 
-Numbers in scientific notation are floats, and so are operands of a division, whose result is a float in DuckDB, too.
+Numbers in scientific notation are floats. So are operands of a division, whose result is a float in DuckDB too.
 
 >>> [each.text for each in literals("SELECT 'a 1.5', x1.y / 2.0 FROM t WHERE d IN (8.64, .5) OR e > 1.0e3")]
 ['8.64', '.5']
@@ -32,12 +32,12 @@ import pyarrow as pa
 from needlepoint.query.sql.plan_facts import EXPRESSIONS, nodes
 
 MOST_DIGITS = 38
-# With it a decimal is compared as a wider one: some functions, such as round, give another type than they say.
+# The scale of decimal literals in a retry: some functions, such as round, return another type than they declare.
 WIDE_SCALE = 15
-# Rules of DataFusion's optimizer that move casts to the literals, and conditions to where their columns are not known.
+# Optimizer rules that move casts to the literals, and conditions to nodes where the types of columns are unknown.
 IN_THE_WAY = ("simplify_expressions", "push_down_filter")
 
-# What SQL is made of, as far as it takes to tell a number from the inside of something else.
+# Tokens of SQL, just enough to tell a number from a part of a string, a name or a comment.
 _TOKENS = re.compile(
     r"""
       (?P<text> [eE]'(?:[^'\\]|\\.)*' | '[^']*' | "[^"]*" | `[^`]*` | --[^\n]* | /\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/ )
@@ -49,12 +49,12 @@ _TOKENS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-# The condition of an aggregate and all of a window are not among their operands: their texts tell.
+# DataFusion does not list the filter of an aggregate or the parts of a window as operands: search their text.
 _FLOAT_AS_DECIMAL = re.compile(r"CAST\(Float(?:32|64)\([^()]*\) AS Decimal")
 _COLUMN_CAST = re.compile(r'CAST\((?:[^\s()"]+\.)?"?([^\s().",]+)"? AS (Decimal|Float)')
 _OPERATORS = {"IN", "NOT", "BETWEEN", "AND", "OR", "IS", "DISTINCT", "FROM", "THEN", "ELSE", "WHEN"}
 _HIDING = (" FILTER (WHERE ", " BETWEEN UNBOUNDED PRECEDING ")
-# So many groups of literals are tried one by one.
+# At most this many groups of literals are tried one by one.
 MOST_GROUPS = 32
 
 Types = Mapping[str, pa.DataType]
@@ -62,8 +62,8 @@ Types = Mapping[str, pa.DataType]
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number with a decimal point and no exponent, or a parameter that is a float. Those of one list, the results of
-    one CASE, and those that are compared with the same column in the same way, have the same group."""
+    """A number with a decimal point and no exponent, or a float parameter. The values of one list, the results of one
+    CASE, and literals compared with the same column by the same operator share a group."""
 
     start: int
     end: int
@@ -72,8 +72,8 @@ class Literal:
 
 
 def literals(query: str, parameters: Mapping[str, Any] | None = None) -> list[Literal]:
-    """The literals of a query that can be decimals: up to 38 digits, and not beside a division. None of a query whose
-    texts may end elsewhere than they seem to: it has nested comments, or texts between dollar signs."""
+    """The literals of a query that can be decimals: up to 38 digits, not next to a division. None for a query with
+    nested comments or dollar-quoted strings, whose ends the tokens above do not find."""
     given = {f"${name}": text for name, value in (parameters or {}).items() if (text := _float_text(value))}
     if "." not in query and not given:
         return []
@@ -91,7 +91,7 @@ def literals(query: str, parameters: Mapping[str, Any] | None = None) -> list[Li
 
 
 def _cases(words: Sequence[str]) -> dict[int, tuple[str, ...]]:
-    """The values that are results of a CASE, which have one type: one group for each CASE.
+    """The literals that are results of a CASE. All results of one CASE have one type, so they share a group.
 
     >>> _cases("CASE WHEN d > 1.05 THEN 2.5 ELSE - 8.64 END".split())
     {6: ('case', '0'), 9: ('case', '0')}
@@ -111,21 +111,21 @@ def _cases(words: Sequence[str]) -> dict[int, tuple[str, ...]]:
 
 
 def _float_text(value: Any) -> str:
-    """The digits of a float as it is written, if it has an end and no exponent."""
+    """The digits of a finite float, as Python prints it, if it has no exponent."""
     plain = value.as_py() if isinstance(value, pa.Scalar) else value
     text = repr(plain) if isinstance(plain, float) else ""
     return text if _is_decimal(text.removeprefix("-")) else ""
 
 
 def _group(words: Sequence[str], place: int) -> tuple[str, ...]:
-    """What stands before a literal, or before the list or the BETWEEN that it is in: a column and an operator.
+    """The column and operator before a literal, or before the list or BETWEEN that it is in.
 
     >>> _group("t . d IN ( 0.5 , 0.7".split(), 7)
     ('t', '.', 'd', 'in', '(')
     >>> _group("coalesce ( t . d , 0.7".split(), 6)
     ('t', '.', 'd', ',')
     """
-    while place > 1 and _goes_on(words[place - 2], words[place - 1]):
+    while place > 1 and _continues(words[place - 2], words[place - 1]):
         place -= 1 if words[place - 1] == "-" else 2
     start = place - 1
     while start > max(place - 6, 0) and (not words[start][0].isalpha() or words[start].upper() in _OPERATORS):
@@ -135,8 +135,8 @@ def _group(words: Sequence[str], place: int) -> tuple[str, ...]:
     return tuple(word.lower() for word in words[max(start, 0) : place])
 
 
-def _goes_on(before: str, last: str) -> bool:
-    """Whether a list or a BETWEEN goes on after these words."""
+def _continues(before: str, last: str) -> bool:
+    """Whether a list or a BETWEEN continues after these words."""
     return last == "-" or (last.upper() in (",", "AND") and _is_value(before))
 
 
@@ -155,7 +155,7 @@ def _is_decimal(number: str) -> bool:
 
 
 def with_decimals(query: str, chosen: Iterable[Literal], scale: int = 0) -> str:
-    """The query in which these literals are decimals, with at least so many digits after the point."""
+    """The query with these literals as decimals of at least this scale."""
     pieces: list[str] = []
     position = 0
     for each in chosen:
@@ -167,7 +167,7 @@ def with_decimals(query: str, chosen: Iterable[Literal], scale: int = 0) -> str:
     return "".join([*pieces, query[position:]])
 
 
-def resolved(
+def resolve_literals(
     query: str,
     context: datafusion.SessionContext,
     frame: Callable[[str], datafusion.DataFrame],
@@ -177,46 +177,46 @@ def resolved(
     types: Types,
     scale: int = 0,
 ) -> str:
-    """The query with the literals that must be decimals, of at least this scale. `frame` plans a query in the context,
-    which is without the rules IN_THE_WAY; `plans` tells whether a query can be planned with them; `types` are those of
-    all columns, by name."""
+    """The query with the necessary decimal literals, of at least this scale. `frame` plans a query in the context,
+    which runs without the rules IN_THE_WAY. `plans` returns whether a query can be planned with them. `types` has the
+    types of all columns, by name."""
     found = literals(query, parameters)
 
-    def mixed(chosen: Sequence[Literal]) -> float:
+    def count_casts(chosen: Sequence[Literal]) -> float:
         try:
-            return _mixed(context, frame(with_decimals(query, chosen)), types)
-        except Exception:  # GROUP BY has the literal in one form, and SELECT in the other
+            return _count_mixed_casts(context, frame(with_decimals(query, chosen)), types)
+        except Exception:  # GROUP BY has the literal in one type, SELECT in the other
             if not chosen:
                 raise
             return math.inf
 
-    if not found or not (floats := mixed([])):
+    if not found or not (floats := count_casts([])):
         return query
-    chosen, left = _better(found, mixed(found), found, mixed)
+    chosen, left = _reduce_casts(found, count_casts(found), found, count_casts)
     if left or not plans(with_decimals(query, chosen, scale)):
-        others, fewer = _better([], floats, found, mixed)
+        others, fewer = _reduce_casts([], floats, found, count_casts)
         chosen = others if fewer <= left else chosen
     return with_decimals(query, chosen, scale)
 
 
-def _better(
-    chosen: Sequence[Literal], casts: float, found: Sequence[Literal], mixed: Callable[[Sequence[Literal]], float]
+def _reduce_casts(
+    chosen: Sequence[Literal], casts: float, found: Sequence[Literal], count_casts: Callable[[Sequence[Literal]], float]
 ) -> tuple[Sequence[Literal], float]:
-    """What is left when literals change sides, one group after the other, where that takes casts away."""
+    """Switch the type of one group after the other where that removes casts; the literals and the casts that remain."""
     groups = dict.fromkeys(each.group for each in found)
     for group in itertools.islice(groups, MOST_GROUPS):
         if not casts:
             break
         kept = set(chosen)
         others = [each for each in found if (each in kept) != (each.group == group)]
-        fewer = mixed(others)
+        fewer = count_casts(others)
         if fewer < casts:
             chosen, casts = others, fewer
     return chosen, casts
 
 
-def _mixed(context: datafusion.SessionContext, frame: datafusion.DataFrame, types: Types) -> int:
-    """How many casts of floats to decimals and of decimals to floats a query has."""
+def _count_mixed_casts(context: datafusion.SessionContext, frame: datafusion.DataFrame, types: Types) -> int:
+    """The number of casts between floats and decimals in a query."""
     found = 0
     for plan, node in nodes(frame.optimized_logical_plan()):
         below = plan.inputs()
@@ -225,36 +225,36 @@ def _mixed(context: datafusion.SessionContext, frame: datafusion.DataFrame, type
                 found += any(_is_cast_from(operand, each, context, target) for each in (*below, plan))
             text = expression.canonical_name()
             if any(sign in text for sign in _HIDING):
-                found += _mixed_in_text(text, types)
+                found += _count_mixed_casts_in_text(text, types)
     return found
 
 
-def _mixed_in_text(text: str, types: Types) -> int:
+def _count_mixed_casts_in_text(text: str, types: Types) -> int:
     casts = _COLUMN_CAST.findall(text)
     return len(_FLOAT_AS_DECIMAL.findall(text)) + sum(
-        _goes(types.get(column, pa.null()), target) for column, target in casts
+        _mixes_types(types.get(column, pa.null()), target) for column, target in casts
     )
 
 
-def _goes(type: pa.DataType, target: str) -> bool:
-    """Whether a cast to the target makes a decimal of a float, or the other way round."""
+def _mixes_types(type: pa.DataType, target: str) -> bool:
+    """Whether a cast to the target turns a float into a decimal, or a decimal into a float."""
     return bool(pa.types.is_floating(type) if target == "Decimal" else pa.types.is_decimal(type))
 
 
 def _is_cast_from(expression: Any, plan: Any, context: datafusion.SessionContext, target: str) -> bool:
-    """Whether an expression over a plan is a float, where the target is a decimal, or the other way round."""
+    """Whether an expression over a plan is a float and the target a decimal, or the reverse."""
     frame = context.create_dataframe_from_logical_plan(plan)
     try:
         type = frame.select(datafusion.Expr(expression)).schema().field(0).type
-    except TypeError:  # a fault of ours
+    except TypeError:  # a bug of ours
         raise
-    except Exception:  # some of its columns are those of another input
+    except Exception:  # some of its columns belong to another input
         return False
-    return _goes(type, target)
+    return _mixes_types(type, target)
 
 
 def _cast_operands(expression: Any) -> Iterator[tuple[str, Any]]:
-    """The casts to decimals and to floats in an expression, but for those that a division makes."""
+    """The casts to decimals and to floats in an expression, except those of a division."""
     waiting = [expression]
     while waiting:
         each = waiting.pop()
@@ -263,7 +263,7 @@ def _cast_operands(expression: Any) -> Iterator[tuple[str, Any]]:
             continue
         try:
             operands = each.rex_call_operands()
-        except Exception:  # a variant that DataFusion does not take apart
+        except Exception:  # DataFusion does not expose the operands of this variant
             continue
         if variant == "Cast":
             target = re.match(r"Decimal|Float", each.canonical_name().rpartition(" AS ")[2])

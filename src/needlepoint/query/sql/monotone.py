@@ -1,8 +1,8 @@
-"""Functions that keep the order of a column: what they ask of its values.
+"""Functions that keep the order of a column, and the ranges of the column that their predicates imply.
 
 `date_trunc('month', t) = '2024-02-01'` can only be TRUE between 2024-02-01 and 31 days later. For every such function f
-there is an interval that holds each x with f(x) = v; where f(x) > v, x is not below the interval, and where f(x) < v
-not above. The interval may be too wide, never too narrow, and the predicate itself is evaluated again.
+there is an interval that holds each x with f(x) = v. If f(x) > v, x is not below the interval; if f(x) < v, x is not
+above it. The interval may be too wide, never too narrow: the query evaluates the predicate again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST = {
     "microsecond": 1, "millisecond": 1, "second": 1, "minute": 60, "hour": 3_600, "day": _DAY, "week": 7 * _DAY,
     "month": 31 * _DAY, "quarter": 92 * _DAY, "year": 366 * _DAY,
 }  # fmt: skip
-# Integers up to here are exact in a double; beyond, neighbours up to this far share one.
+# Integers up to here are exact in a double; beyond, neighbours up to this distance share one.
 _EXACT, _ROUNDED = 1 << 53, 1 << 11
 _MOST_VALUES = 20
 
@@ -29,16 +29,16 @@ Interval = Callable[[int | float], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The interval of a column's ordinals that each value of a function of it can come from."""
+class Preimage:
+    """The interval of a column's ordinals that a function maps to each of its values."""
 
     column: str
     interval: Interval
 
     def compare(self, operator: str, value: Ordinal) -> Predicate:
-        """What `f(column) operator value` says about the column.
+        """What `f(column) operator value` implies for the column.
 
-        >>> days = Asked("t", timestamp_to_date(pa.timestamp("s")))
+        >>> days = Preimage("t", timestamp_to_date(pa.timestamp("s")))
         >>> days.compare("=", 1).children[:2]
         (Compare(column='t', operator='>=', value=86400), Compare(column='t', operator='<=', value=172800))
         """
@@ -61,7 +61,7 @@ class Asked:
 
 
 def of_cast(column: pa.DataType, target: pa.DataType) -> Interval | None:
-    """The interval of a cast, None where the cast does not keep the order, or not surely."""
+    """The interval of a cast; None if the cast may not keep the order."""
     if pa.types.is_timestamp(column) and pa.types.is_date32(target):
         return timestamp_to_date(column)
     if pa.types.is_date32(column) and pa.types.is_timestamp(target):
@@ -76,12 +76,12 @@ def of_cast(column: pa.DataType, target: pa.DataType) -> Interval | None:
 
 def timestamp_to_date(column: pa.DataType) -> Interval:
     day = _DAY * PER_SECOND[column.unit]
-    # The date of another zone begins up to a day before or after.
+    # A date in another zone begins up to a day earlier or later.
     slack = day if column.tz not in (None, "UTC") else 0
 
     def interval(value: int | float) -> tuple[int, int]:
         date = int(value)
-        # Before 1970, days may be rounded towards it.
+        # Days before 1970 may be rounded up.
         return (date if date > 0 else date - 1) * day - slack, (date + 1) * day + slack
 
     return interval
@@ -91,7 +91,7 @@ def of_truncation(unit: str, column: pa.DataType) -> Interval | None:
     """The interval of `date_trunc(unit, column)`."""
     if unit.lower() not in _LONGEST or not pa.types.is_timestamp(column):
         return None
-    # Clocks are put forward and back by zones.
+    # Zones move clocks forward and back.
     seconds = _LONGEST[unit.lower()] + (_DAY if column.tz is not None else 0)
     span, slack = seconds * PER_SECOND[column.unit], _DAY * PER_SECOND[column.unit] if column.tz is not None else 0
     return lambda value: (int(value) - slack, int(value) + span)

@@ -1,9 +1,9 @@
-"""The door for SQL: texts that DataFusion would take too long for, or end the process on, do not reach it as they are.
+"""The limit on nesting: SQL that would take DataFusion too long, or crash it, is flattened or rejected.
 
-DataFusion 55 makes of `a OR b OR c OR …` a tree as deep as the chain is long. The time to plan it grows with the square
-of its depth or worse, and what walks it in DataFusion's own threads, whose stacks are small, ends the process somewhere
-beyond 2,000 levels. So long chains get parentheses, which make the tree shallow and mean the same, and what is too deep
-all the same is refused. Nesting by parentheses is DataFusion's own to refuse: it takes 50 levels.
+DataFusion 55 turns `a OR b OR c OR …` into a tree as deep as the chain is long. Planning time grows with the square of
+the depth or worse. DataFusion's own threads have small stacks and overflow somewhere beyond 2,000 levels, which ends
+the process. So long chains get parentheses, which make the tree shallow and keep the meaning. What is still too deep is
+rejected. DataFusion itself rejects more than 50 levels of parentheses.
 
 >>> shallow("SELECT * FROM t WHERE " + " OR ".join(f"x = {number}" for number in range(4)), group=2)
 'SELECT * FROM t WHERE (x = 0 OR x = 1) OR (x = 2 OR x = 3)'
@@ -22,19 +22,19 @@ import datafusion
 
 from needlepoint.errors import SqlError
 
-# No text that is shorter can be too deep.
+# A shorter text cannot be too deep.
 SHORT = 2000
-# So many terms of a chain stay as they are.
+# A chain of at most this many terms stays as it is.
 GROUP = 32
-# Levels of operators within each other; conditions that must all hold; tables, subqueries and parts of a union.
+# Limits: nested operators; terms of an AND; tables, subqueries and parts of a union.
 DEEPEST, MOST_CONDITIONS, MOST_RELATIONS = 1000, 1000, 500
-# In all: it takes DataFusion seconds to plan so many.
+# The limit for a whole query: DataFusion takes seconds to plan this many.
 MOST_ALTERNATIVES = 20_000
 
 _READ_ONLY = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 
-# Values of a list are taken together, as there may be very many. Texts, quoted names and comments that do not end reach
-# to the end.
+# The values of a list are one token, since a list can be very long. An unterminated string, quoted name or comment
+# extends to the end.
 _TOKEN = re.compile(
     r"""(?P<list>(?:(?:-?\d++(?:\.\d++)?|'[^']*+'|\$\w++)\s*+,\s*+)++)
     |(?P<comment>--[^\n]*+|/\*.*?(?:\*/|\Z))
@@ -54,11 +54,11 @@ _OPERATORS = "olAONILnB"
 _STARTS = {"WHERE", "HAVING", "ON"}
 _STOPS = {"GROUP", "ORDER", "LIMIT", "HAVING", "UNION", "EXCEPT", "INTERSECT", "WINDOW", "QUALIFY", "OFFSET", "FETCH"}
 _RELATIONS = {"SELECT", "JOIN", "UNION", "EXCEPT", "INTERSECT", "OVER", "VALUES", "TABLE", "UNNEST"}
-# What is no part of a plain condition, although something in parentheses may follow.
+# Words that cannot be part of a plain condition, although a parenthesis may follow them.
 _BOUNDARIES = _STARTS | _STOPS | {"SELECT", "FROM", "JOIN", "WHEN", "THEN", "ELSE"}
 _OTHERS = {"SELECT", "DISTINCT", "ALL", "WITH", "VALUES", "CASE", "WHEN", "THEN", "ELSE", "FROM", "BY", "USING", "AS",
            "INTERVAL", "XOR", "LATERAL", "RETURN", "ESCAPE", "COLLATE"}  # fmt: skip
-_LOWER = re.compile(r"->|=>|:=|(?<!:):(?!:)|[?{}]|^\.$")  # they bind weaker than OR, or it is not known how they do
+_LOWER = re.compile(r"->|=>|:=|(?<!:):(?!:)|[?{}]|^\.$")  # lower precedence than OR, or unknown precedence
 
 _OPERAND = r"(?:o?(?:vp?|s|p|U|ts))"
 _VALUE = rf"{_OPERAND}(?:o+{_OPERAND})*+"
@@ -67,7 +67,7 @@ _TERM = re.compile(rf"N*+{_VALUE}(?:IN?U|N?L{_VALUE}|N?np|N?B{_VALUE}A{_VALUE})?
 
 @dataclass(slots=True)
 class _Chain:
-    """The tokens of what may be one condition: a letter for each, and where it stands."""
+    """The tokens of a possible condition: one letter for each, and its position."""
 
     plain: bool
     kinds: list[str] = field(default_factory=list)
@@ -76,7 +76,7 @@ class _Chain:
 
 @dataclass(slots=True)
 class _Level:
-    """Between two parentheses. `operators` and `below` are of what stands between two commas."""
+    """A pair of parentheses. `operators` and `below` describe what is between two commas."""
 
     start: int
     chain: _Chain
@@ -95,8 +95,8 @@ class _Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """How deep a text is at most, and where parentheses make it shallower: an offset and what to put there."""
+class Nesting:
+    """The nesting of a text, and the parentheses that reduce it: offsets and what to insert there."""
 
     depth: int
     conditions: int
@@ -105,21 +105,21 @@ class Measured:
     added: tuple[tuple[int, str], ...]
 
     def check(self) -> None:
-        """SqlError for what is refused."""
+        """Raise SqlError if the text exceeds a limit."""
         for count, most, what, hint in (
-            (self.alternatives, MOST_ALTERNATIVES, "alternatives (OR)", "Write x IN (…), or ask in several queries."),
-            (self.conditions, MOST_CONDITIONS, "conditions (AND)", "Write x NOT IN (…), or ask in several queries."),
-            (self.depth, DEEPEST, "operators within each other", "Ask in several queries."),
-            (self.relations, MOST_RELATIONS, "subqueries, joins and parts of a union", "Ask in several queries."),
+            (self.alternatives, MOST_ALTERNATIVES, "alternatives (OR)", "Write x IN (…), or split the query."),
+            (self.conditions, MOST_CONDITIONS, "conditions (AND)", "Write x NOT IN (…), or split the query."),
+            (self.depth, DEEPEST, "nested operators", "Split the query."),
+            (self.relations, MOST_RELATIONS, "subqueries, joins and parts of a union", "Split the query."),
         ):
             if count > most:
-                raise SqlError(f"the query has {count:,} {what}, and may have {most:,}.", hint=hint)
+                raise SqlError(f"the query has {count:,} {what}, and the limit is {most:,}.", hint=hint)
 
 
 def frame(
     context: datafusion.SessionContext, query: str, parameters: Mapping[str, Any] | None = None
 ) -> datafusion.DataFrame:
-    """Plan a query that only reads. All SQL of users comes through here."""
+    """Plan a query that only reads. All SQL of users passes through here."""
     values = dict(parameters) if parameters else None
     if len(query) <= SHORT:
         return context.sql_with_options(query, _READ_ONLY, param_values=values)
@@ -136,12 +136,12 @@ def frame(
             too_deep = True
         if too_deep:
             raise ValueError(_as_written(str(error), query, made)) from error
-        # The text as it is can be planned, too: what is wrong, and where, is said of that.
+        # Report errors for the text as the user wrote it.
         return context.sql_with_options(query, _READ_ONLY, param_values=values)
 
 
 def _as_written(said: str, query: str, made: str) -> str:
-    """What DataFusion says of a text, with the place in the text without our parentheses."""
+    """DataFusion's message, with positions in the text without our parentheses."""
     found = _PLACE.search(said)
     if found is None:
         return said
@@ -167,8 +167,8 @@ def shallow(query: str, group: int = GROUP) -> str:
     return "".join((*parts, query[position:]))
 
 
-def measure(query: str, group: int = GROUP) -> Measured:
-    """Look at a text once, from its first letter to its last."""
+def measure(query: str, group: int = GROUP) -> Nesting:
+    """Measure a text in one pass."""
     return _Reader(query, group).read()
 
 
@@ -179,7 +179,7 @@ class _Reader:
         self._alternatives = self._relations = 0
         self._added: list[tuple[int, str]] = []
 
-    def read(self) -> Measured:
+    def read(self) -> Nesting:
         for token in _TOKEN.finditer(self._query):
             kind = token.lastgroup or ""
             match kind:
@@ -203,12 +203,12 @@ class _Reader:
                     self._add("l" if _LOWER.search(token[0]) else "o", token.span())
                 case _:
                     self._add("s" if kind in ("text", "tag") else "v", token.span())
-        while len(self._levels) > 1:  # not closed: DataFusion says so
+        while len(self._levels) > 1:  # not closed: DataFusion reports it
             self._close(len(self._query))
         self._end_chain(True)
         whole = self._level
         whole.finish()
-        return Measured(whole.deepest, whole.most_conditions, self._alternatives, self._relations, tuple(self._added))
+        return Nesting(whole.deepest, whole.most_conditions, self._alternatives, self._relations, tuple(self._added))
 
     @property
     def _level(self) -> _Level:
@@ -226,7 +226,7 @@ class _Reader:
         if upper in _BOUNDARIES:
             after_operator = level.chain.kinds and level.chain.kinds[-1] in _OPERATORS
             self._end_chain(upper in _STOPS)
-            if not after_operator:  # or it is the name of a column
+            if not after_operator:  # else it is a column name
                 level.finish()
         if upper == "CASE":
             self._check_open()
@@ -258,12 +258,12 @@ class _Reader:
 
     def _check_open(self) -> None:
         if len(self._levels) > DEEPEST:
-            Measured(len(self._levels), 0, 0, 0, ()).check()
+            Nesting(len(self._levels), 0, 0, 0, ()).check()
 
     def _close(self, end: int) -> None:
         while self._level.case:  # without END
             self._leave(end)
-        if len(self._levels) > 1:  # or it closes nothing: DataFusion says so
+        if len(self._levels) > 1:  # else it closes nothing: DataFusion reports it
             self._leave(end)
 
     def _leave(self, end: int) -> None:
@@ -276,7 +276,7 @@ class _Reader:
         self._add("x" if inner.case else "p", (inner.start, end))
 
     def _end_chain(self, plain: bool) -> None:
-        """What stood here since the chain began is all of a condition if it began and ended `plain`."""
+        """The tokens since the chain began are a whole condition if both of its ends are `plain`."""
         level = self._level
         chain, level.chain = level.chain, _Chain(False)
         connections = chain.kinds.count("O") + chain.kinds.count("A")
@@ -285,7 +285,7 @@ class _Reader:
         alternatives = _terms(chain)
         if alternatives is None:
             return
-        # The operators of one term are not within those of another.
+        # The operators of one term are not nested in those of another.
         weights = [_weight(kind, place) for kind, place in zip(chain.kinds, chain.places, strict=True)]
         level.operators -= sum(weights) - max(map(sum, _split(chain.kinds, weights)))
         for terms in (*alternatives, [(terms[0][0], terms[-1][1]) for terms in alternatives]):
@@ -294,7 +294,7 @@ class _Reader:
                 self._put(terms)
 
     def _put(self, terms: Sequence[tuple[int, int]]) -> None:
-        """Parentheses around halves, and around halves of these, until they are short."""
+        """Insert parentheses around both halves, recursively, until the halves are short."""
         waiting = [(0, len(terms))]
         while waiting:
             first, stop = waiting.pop()
@@ -310,7 +310,7 @@ def _weight(kind: str, place: tuple[int, int]) -> int:
 
 
 def _split(kinds: Sequence[str], weights: Sequence[int]) -> list[list[int]]:
-    """The weights of each term of a chain, its connections left out."""
+    """The weights of each term of a chain, without its connectives."""
     found: list[list[int]] = [[]]
     for kind, weight in zip(kinds, weights, strict=True):
         if kind in "AO":
@@ -321,8 +321,8 @@ def _split(kinds: Sequence[str], weights: Sequence[int]) -> list[list[int]]:
 
 
 def _terms(chain: _Chain) -> list[list[tuple[int, int]]] | None:
-    """The places of the terms of a condition: alternatives, and what each of them connects by AND. None when it is
-    anything but such terms: then it stays as it is."""
+    """The positions of the terms of a condition: its alternatives, and the terms that each connects by AND. None if it
+    contains anything else: then it stays as it is."""
     letters = "".join(chain.kinds)
     alternatives: list[list[tuple[int, int]]] = [[]]
     position = 0

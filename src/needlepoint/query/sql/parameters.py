@@ -1,5 +1,4 @@
-"""Values that are given beside the SQL, checked in one place: what DataFusion would refuse in words of its own, or of
-the library that converts it."""
+"""Checks and converts parameters in one place, so that errors name the parameter and not a library's type."""
 
 from __future__ import annotations
 
@@ -13,15 +12,15 @@ from needlepoint.errors import SqlError
 
 Parameters = Mapping[str, pa.Scalar]
 
-_FORM = 'They are {"name": value}, and the query names them as $name.'
+_FORM = 'Pass {"name": value}, and write $name in the query.'
 _MOST_DIGITS = 76  # of a decimal
 _SIGNS = "$?:"
 _NOBODY: Parameters = {" ": pa.scalar(None)}
 _INT64, _UINT64 = range(-(1 << 63), 1 << 63), range(1 << 64)
 
 
-def checked(query: str, parameters: Mapping[str, Any] | None) -> Parameters | None:
-    """The parameters as values of Arrow; SqlError says which one is wrong."""
+def check_parameters(query: str, parameters: Mapping[str, Any] | None) -> Parameters | None:
+    """The parameters as Arrow scalars; SqlError names a wrong one."""
     check_text(query)
     if parameters is None:
         return None
@@ -31,8 +30,8 @@ def checked(query: str, parameters: Mapping[str, Any] | None) -> Parameters | No
 
 
 def for_datafusion(query: str, parameters: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What DataFusion is given. Without any parameters it plans a query that names some and fails when it runs. With
-    one that nobody can name it says at once which is missing."""
+    """The parameters that DataFusion gets. Given none, it plans a query with placeholders and fails when it runs. Given
+    an unused one, it reports the missing placeholder at once."""
     if parameters:
         return dict(parameters)
     return dict(_NOBODY) if any(sign in query for sign in _SIGNS) else None
@@ -40,16 +39,16 @@ def for_datafusion(query: str, parameters: Mapping[str, Any] | None) -> dict[str
 
 def check_text(query: str) -> None:
     if not isinstance(query, str):
-        raise SqlError(f"the query is {_kind(query)}.", hint="It is a text.")
+        raise SqlError(f"the query is {_kind(query)}.", hint="Pass a string.")
     try:
         query.encode()
     except UnicodeEncodeError as error:
-        raise SqlError(f"the query is no valid text: {error}.", hint="A surrogate stands alone in it.") from None
+        raise SqlError(f"the query is not valid Unicode: {error}.", hint="Remove the lone surrogate.") from None
 
 
 def _name(name: Any) -> str:
     if not isinstance(name, str):
-        raise SqlError(f"the name of a parameter is {name!r}, {_kind(name)}.", hint=f"A name is a text. {_FORM}")
+        raise SqlError(f"the name of a parameter is {name!r}, {_kind(name)}.", hint=f"A name is a string. {_FORM}")
     if name.startswith("$"):
         raise SqlError(f"a parameter is named '{name}'.", hint=f"Write '{name[1:]}': only the query has the $.")
     return name
@@ -65,13 +64,13 @@ def _scalar(name: str, value: Any) -> pa.Scalar:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         why = " ".join(str(error).split())
         raise SqlError(
-            f"parameter ${name} is {_kind(value)} that no type of SQL holds: {why}.",
-            hint="Give a text, a number, a date or time, bytes, true, false or None.",
+            f"parameter ${name} is {_kind(value)} that no SQL type can hold: {why}.",
+            hint="Pass a string, a number, a date or time, bytes, true, false or None.",
         ) from None
 
 
 def _large(value: int) -> pa.Scalar:
-    """As DataFusion types such a number where it stands in the SQL."""
+    """The type that DataFusion gives to such a number as a literal."""
     if value in _UINT64:
         return pa.scalar(value, pa.uint64())
     digits = len(str(abs(value))) if abs(value) < 10**_MOST_DIGITS else _MOST_DIGITS + 1

@@ -1,7 +1,7 @@
-"""What LIKE patterns and regular expressions ask of a text at least: pieces it holds, in order and apart.
+"""Text pieces that a LIKE pattern or regular expression requires, in order and without overlap.
 
-A piece too few does no harm, since the pattern itself is evaluated again; a piece too many would lose rows. So what is
-not surely understood gives none.
+A missing piece only costs time, since the query evaluates the pattern again; a wrong piece loses rows. So a pattern
+that is not fully understood gives no pieces.
 
 >>> of_like("da_ry%cow")
 Pieces(texts=('da', 'ry', 'cow'), starts=True, ends=True, fold=False)
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 
 from needlepoint.indexes.text.words import folds_alike
 
-# A pattern can be as long as a query. So much of it tells as many rows apart as all of it, in bounded time.
+# A pattern can be as long as a query. This much of it selects about as well as all of it, in bounded time.
 MOST_PIECES, LONGEST_PIECE = 32, 1000
 LONGEST_PATTERN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The pieces, at least one and none of them empty. See predicate.Like."""
+    """At least one piece, none of them empty. See predicate.Like."""
 
     texts: tuple[str, ...]
     starts: bool = False
@@ -34,7 +34,7 @@ class Pieces:
 
 
 class _Collector:
-    """Takes letters and gaps from the first to the last; begins where the text does."""
+    """Collects literal characters and gaps from left to right; anchored at the start of the text."""
 
     def __init__(self, fold: bool) -> None:
         self._fold = fold
@@ -52,7 +52,7 @@ class _Collector:
             self._open = True
 
     def gap(self) -> None:
-        """Anything may stand here, or nothing."""
+        """Any characters, or none, may be here."""
         if not self._pieces:
             self._starts = False
         self._open = False
@@ -65,13 +65,13 @@ class _Collector:
 
 
 def _bounded(texts: list[str], starts: bool, ends: bool, fold: bool = False) -> Pieces:
-    """Without what is too much of them. A beginning of a piece is in the text, too, but not at its end."""
+    """Truncated to the limits. A prefix of a piece is in the text too, but not at its end."""
     kept = tuple(text[:LONGEST_PIECE] for text in texts[:MOST_PIECES])
     return Pieces(kept, starts, ends and len(kept) == len(texts) and kept[-1] == texts[-1], fold)
 
 
 def of_like(pattern: str, fold: bool = False) -> Pieces | None:
-    """`fold` for ILIKE. A backslash stands before a letter that means itself, and at the end for itself."""
+    """`fold` for ILIKE. A backslash escapes the next character; at the end it is literal."""
     found = _Collector(fold)
     letters = iter(pattern)
     for count, letter in enumerate(letters):
@@ -86,23 +86,23 @@ def of_like(pattern: str, fold: bool = False) -> Pieces | None:
 
 
 def of_text(text: str, *, starts: bool = False, ends: bool = False) -> Pieces | None:
-    """The text itself, somewhere or at an end."""
+    """The text itself, anywhere or at an end."""
     return _bounded([text], starts, ends) if text else None
 
 
-# Rust's syntax (docs.rs/regex). Classes within classes, and anything rarer, are not understood.
+# Rust's syntax (docs.rs/regex). Nested classes and rarer syntax are not understood.
 _FLAGS = re.compile(r"\(\?([imsU]+)\)")
 _OTHER_FLAGS = re.compile(r"\(\?(?!:|P<|<)")
-_QUANTIFIER = re.compile(r"([*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")  # with what makes it lazy
+_QUANTIFIER = re.compile(r"([*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")  # lazy ones too
 _OPTIONAL = re.compile(r"[*?]|\{0+[,}]")
 _CLASS = re.compile(r"\[\^?\]?(?:[^\[\]\\]|\\.)*\]", re.DOTALL)
 _ANYTHING = re.compile(r"[.^$]|\\[dDwWsSntr]|\\[bBAz](?!\{)")
-_ESCAPED = re.compile(r"\\([!-/:;=?@\[-`{-~])")  # any sign but \< and \>, which are edges of words
+_ESCAPED = re.compile(r"\\([!-/:;=?@\[-`{-~])")  # any punctuation but \< and \>, which are word boundaries
 _LITERAL = re.compile(r"[^\\.+*?()|\[\]{}^$]", re.DOTALL)
 
 
 def of_regex(pattern: str, flags: str = "") -> Pieces | None:
-    """What a regular expression asks wherever in a text it matches."""
+    """The pieces that a text must hold for the expression to match anywhere in it."""
     if len(pattern) > LONGEST_PATTERN:
         return None
     inline = _FLAGS.match(pattern)
@@ -139,7 +139,7 @@ def of_regex(pattern: str, flags: str = "") -> Pieces | None:
 
 
 def _end_of_other(pattern: str, position: int) -> int | None:
-    """Where something ends that is no letter: a class, a group with all that is in it."""
+    """The end of a class, or of a group with its content."""
     if pattern[position] != "(":
         other = _ANYTHING.match(pattern, position) or _CLASS.match(pattern, position)
         return None if other is None else other.end()

@@ -1,4 +1,4 @@
-"""Facts about a logical plan that decide how DataFusion may run it.
+"""Properties of a logical plan that decide how DataFusion may run it.
 
 DataFusion 55 maps the columns of a pushed-down filter by name (datafusion#25296 and relatives, fixed after 55). Where
 the inputs of a join share a name, the filter lands on the wrong column and rows are lost:
@@ -8,7 +8,7 @@ the inputs of a join share a name, the filter lands on the wrong column and rows
         Right Join: x.i = y.i
           x                 y                   and is applied to y alone
 
-Filters that DataFusion makes for itself (of ORDER BY with LIMIT, of joins, of min and max) take the same way.
+Filters that DataFusion makes itself (for ORDER BY with LIMIT, joins, min and max) are mapped the same way.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 
 import pyarrow as pa
 
-# Nodes whose columns have the names that they have below, or the plan tells by itself which have not.
+# Nodes that keep the names of columns, or whose renamings the plan shows.
 _KEEPS_NAMES = {"Filter", "Projection", "Join", "SubqueryAlias", "Sort", "Limit", "TableScan"}
 _ANY = "*"
 _FIXES_NOTHING = {"SubqueryAlias", "Join", "Sort", "Limit", "Distinct", "Union"}
-# Nodes after which DataFusion filters the scans below by what it has seen so far.
+# Nodes for which DataFusion filters the scans below by the values seen so far.
 _FILTERING = {"Sort", "Aggregate", "Distinct", "WindowExpr", "Join"}
 
 
@@ -34,12 +34,12 @@ class PlanFacts:
     """
     joins             the plan has a join
     shared_names      the inputs of a join share the name of a column
-    stacked_filters   a filter on such a name stands over such a join, and another one over more than a scan below it
+    stacked_filters   a filter on such a name is above such a join, and another one below it is above more than a scan
     own_filters       DataFusion makes filters while it runs
-    extremes          it may take the least or greatest value of a whole table from statistics
-    unions            the plan has a union, whose parts may each have a constant of their own
+    extremes          it may read the minimum or maximum of a whole table from statistics
+    unions            the plan has a union, whose parts may each have a different constant
     outer_constants   an outer join or grouping sets may fill columns with NULL that are constant below
-    anti_joins        the plan has an anti join, of NOT EXISTS or NOT IN
+    anti_joins        the plan has an anti join, for NOT EXISTS or NOT IN
     """
 
     joins: bool = False
@@ -53,7 +53,7 @@ class PlanFacts:
 
     @classmethod
     def careful(cls) -> PlanFacts:
-        """Of a plan that cannot be seen. Its filters are not taken for stacked, which costs most and is rare."""
+        """For a plan that is not visible. Filters do not count as stacked: that costs most and is rare."""
         return cls(joins=True, shared_names=True, own_filters=True, extremes=True, unions=True, outer_constants=True)
 
     def __or__(self, other: PlanFacts) -> PlanFacts:
@@ -61,7 +61,7 @@ class PlanFacts:
 
 
 def plan_facts(plan: Any) -> PlanFacts:
-    """The facts of an optimized plan. Scalar subqueries are not among the inputs of a node: see `has_subqueries`."""
+    """The facts of an optimized plan. Scalar subqueries are not inputs of a node: see `has_subqueries`."""
     joins = shared = stacked = own = extremes = unions = constants = anti = False
     waiting: list[tuple[Any, frozenset[str]]] = [(plan, frozenset())]
     while waiting:
@@ -96,7 +96,7 @@ def plan_facts(plan: Any) -> PlanFacts:
 
 
 def _filtered_below(node: Any, kind: str, filtered: frozenset[str]) -> frozenset[str]:
-    """The names of the columns that filters above the inputs of a node are about; any, where names may change."""
+    """The column names in filters above the inputs of a node; a wildcard where names may change."""
     if kind == "Filter":
         predicate = node.to_variant().predicate()
         return filtered | {each.to_variant().name() for each in _columns(predicate)}
@@ -105,7 +105,7 @@ def _filtered_below(node: Any, kind: str, filtered: frozenset[str]) -> frozenset
 
 
 def has_subqueries(drawn: str) -> bool:
-    """Whether the text of a plan shows scalar subqueries. A literal with this text only makes queries too careful."""
+    """Whether the text of a plan shows scalar subqueries. A literal with this text only adds needless precautions."""
     return "<subquery>" in drawn
 
 
@@ -113,8 +113,8 @@ Zeros = Sequence[tuple[str, float]]
 
 
 def listed_zeros(plan: Any) -> Iterator[tuple[str, float]]:
-    """The zeros in lists that expressions are compared with, and the names of their columns. DataFusion 55 looks lists
-    of four and more values up by their bits, which tell -0.0 from 0.0."""
+    """The zeros in IN lists, with the names of their columns. DataFusion 55 compares lists of four and more values by
+    their bits, in which -0.0 and 0.0 differ."""
     for _, node in nodes(plan):
         for expression in EXPRESSIONS.get(type(node).__name__, lambda _: ())(node):
             for part in parts_of(expression):
@@ -133,7 +133,7 @@ def _float(expression: Any) -> float | None:
 
 
 def parts_of(expression: Any) -> Iterator[Any]:
-    """An expression and all that it is made of, however deep. Some kinds do not tell what they are made of."""
+    """An expression and all its operands, at any depth. DataFusion does not expose the operands of some kinds."""
     waiting = [expression]
     while waiting:
         found = waiting.pop()
@@ -146,7 +146,7 @@ def parts_of(expression: Any) -> Iterator[Any]:
 
 
 def nodes(plan: Any) -> Iterator[tuple[Any, Any]]:
-    """All nodes of a plan, each as a plan and as what it is."""
+    """All nodes of a plan, each as a plan and as its variant."""
     waiting = [plan]
     while waiting:
         each = waiting.pop()
@@ -223,12 +223,12 @@ def _shared_names(inputs: list[Any]) -> set[str]:
 
 
 def _names(plan: Any) -> set[str]:
-    """The names of the columns of a plan, as far as they follow a dot: names with a dot only seem shared too often."""
+    """The column names of a plan, after the last dot. A name with a dot in it may count as shared when it is not."""
     return {name.rpartition(".")[2] for name in plan.to_variant().schema().field_names()}
 
 
 def _has_upper_filter(plan: Any) -> bool:
-    """Whether a filter below stands over more than the scan of a table."""
+    """Whether a filter below is above more than the scan of a table."""
     return any(_kind(each) == "Filter" and not _is_scan(each.inputs()[0]) for each, _ in nodes(plan))
 
 

@@ -1,7 +1,7 @@
-"""From a DataFusion plan to what it asks of each table: columns and a predicate.
+"""From a DataFusion plan to a request for each table: columns and a predicate.
 
-The SQL is planned against tables without files. The optimizer has then pushed every predicate it can into the
-table scans, on both sides of joins, into CTEs, views and UNION arms; here they are taken from there.
+The SQL is planned against tables without files. The optimizer pushes every predicate it can into the table scans: on
+both sides of joins, into CTEs, views and parts of a UNION. This module reads them there.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from needlepoint.query.sql import monotone, patterns
 from needlepoint.query.sql.plan_facts import parts_of
 from needlepoint.tables.schemas import ordinal
 
-# Deeper than this a predicate is not looked into: whoever walks the tree may do so by recursion.
+# A predicate is not converted beyond this depth: code that walks the tree may be recursive.
 DEEPEST = 50
-# Of an OR of more conditions than this, only the values are kept that each of them asks for in one column.
+# An OR with more conditions than this is reduced to the values that all of them require of one column.
 MOST_ALTERNATIVES = 64
 
 MOST_DIGITS_OF_INT64 = 18
@@ -53,12 +53,13 @@ _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one query needs of one table, over all the places where it scans it.
+    """What one query needs of one table, over all its scans of the table.
 
-    `unprunable` are the columns that DataFusion must not prune by: wide decimals, and floats whose predicates depend on
-    where NaN stands in the order or on the sign of zero. `zeros` has those in which DataFusion would tell -0.0 from
-    0.0, with the one it looks for. `nested` says that some predicate is about a list, struct or map. `together` are the
-    columns that stand in one condition with another one.
+    unprunable   columns that DataFusion must not prune by: wide decimals, and floats whose predicates depend on the
+                 order of NaN or on the sign of zero
+    zeros        columns in which DataFusion would distinguish -0.0 from 0.0, with the zero it looks for
+    nested       whether a predicate is on a list, struct or map
+    together     columns that share a condition with another column
     """
 
     columns: frozenset[str]
@@ -69,7 +70,7 @@ class Request:
     together: frozenset[str] = frozenset()
 
     def hiding(self, columns: Iterable[str], zeros: Mapping[str, float]) -> Request:
-        """The request of a query in which DataFusion must prune by none of these columns, and looks for these zeros."""
+        """The request, with these columns unprunable and these zeros."""
         known = {name: zero for name, zero in zeros.items() if name in self.columns}
         return replace(self, unprunable=self.unprunable.union(columns, known), zeros=known)
 
@@ -78,17 +79,17 @@ Types = Mapping[str, pa.DataType]
 
 
 def requests(plan: Any, drawn_plan: str, tables: Mapping[str, Types]) -> dict[str, Request]:
-    """What the plan asks of each of the tables, given the types of their columns and the plan's text.
+    """The request for each table, given the types of its columns and the text of the plan.
 
-    A table it scans in a place unseen is asked for whole.
+    A table with a scan that the plan does not show is requested whole.
     """
     scans: dict[str, list[Request]] = {}
     for scan in _scans(plan):
         name = scan.table_name()
         if name in tables:
             scans.setdefault(name, []).append(_request(scan, tables[name]))
-    # Uncorrelated scalar subqueries stay inside expressions, where DataFusion 55 shows no way to their plan. But every
-    # scan is a line of the plan's text, also theirs. (A literal with such a line in it only makes this too careful.)
+    # Uncorrelated scalar subqueries stay inside expressions, and DataFusion 55 does not expose their plans. But every
+    # scan is a line of the plan's text, theirs too. (A literal with such a line in it only adds a needless request.)
     drawn = Counter(_SCAN_LINE.findall(drawn_plan))
     return {
         name: _either(scans[name]) if len(scans.get(name, ())) == drawn[name] else everything(types)
@@ -98,7 +99,7 @@ def requests(plan: Any, drawn_plan: str, tables: Mapping[str, Types]) -> dict[st
 
 
 def everything(columns: Iterable[str]) -> Request:
-    """All columns of all rows, in whatever conditions."""
+    """All columns of all rows, in any condition."""
     names = frozenset(columns)
     return Request(names, Constant(True), together=names)
 
@@ -125,7 +126,7 @@ def _scans(plan: Any) -> Iterator[Any]:
 
 def _request(scan: Any, types: Types) -> Request:
     columns = frozenset(name for _, name in scan.projection() if name in types)
-    # Filters that the scan applies by itself can name columns beyond the projection.
+    # The filters of a scan can name columns beyond the projection.
     convert = _Converter(types)
     predicate = _with_float_ranges(And(tuple(convert(expression) for expression in scan.filters())), types)
     nested = any(pa.types.is_nested(types[name]) for name in convert.columns)
@@ -143,9 +144,9 @@ def _together(conditions: Iterable[Any], types: Types) -> frozenset[str]:
 
 
 def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:
-    """Bounds say nothing about NaN, and NaN may lie on either side of a number; but not between two. So where an AND
-    bounds a float column on both sides, that is said too. An end that is NaN bounds nothing: `f BETWEEN 5 AND 'NaN'`
-    holds NaN itself."""
+    """Bounds exclude NaN, which may sort on either side of a number, but not between two numbers. So where an AND
+    bounds a float column on both sides, add that range. An end that is NaN bounds nothing: `f BETWEEN 5 AND 'NaN'`
+    includes NaN."""
     match predicate:
         case Or(children):
             return Or(tuple(_with_float_ranges(child, types) for child in children))
@@ -167,7 +168,7 @@ def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:
 
 
 class _Converter:
-    """Takes expressions apart. What it does not know is Unknown; only a wrong text query is an error."""
+    """Converts expressions. An unknown expression becomes Unknown; only an invalid text query is an error."""
 
     def __init__(self, types: Types) -> None:
         self._types = types
@@ -180,8 +181,8 @@ class _Converter:
 
     @property
     def unprunable(self) -> frozenset[str]:
-        """Columns whose statistics mislead, but for float columns of which all that is asked is equality with a number
-        other than zero, or NULL. A bloom filter tells -0.0 from 0.0."""
+        """Columns with misleading statistics, except float columns that are only compared for equality with NULL or a
+        number other than zero. A bloom filter distinguishes -0.0 from 0.0."""
         return frozenset(
             name
             for name, mentions in self._mentions.items()
@@ -206,7 +207,7 @@ class _Converter:
                 try:
                     waiting += found.rex_call_operands()
                 except Exception:
-                    self._mentions.update(list(self._types))  # whatever it names
+                    self._mentions.update(list(self._types))  # it may name any column
                     continue
 
     def _convert(self, expression: Any, depth: int) -> Predicate:
@@ -261,7 +262,7 @@ class _Converter:
             return Unknown()
         scalar = right.python_value()
         if operator == "IS NOT DISTINCT FROM":
-            is_true = pa.types.is_boolean(scalar.type) and scalar.as_py() is True  # as CASE becomes it
+            is_true = pa.types.is_boolean(scalar.type) and scalar.as_py() is True  # the optimizer's form of CASE
             return _or_false(self._convert(left, depth + 1) if is_true else self._compared(left, "=", scalar))
         return self._compared(left, operator, scalar)
 
@@ -277,16 +278,16 @@ class _Converter:
         return Compare(column, _OPERATORS[operator], value)
 
     def _comparable(self, left: Any, literal: pa.DataType) -> str | None:
-        """The column whose ordinals can be compared with those of a literal of this type."""
+        """The column whose ordinals compare with those of a literal of this type."""
         if left.variant_name() == "Cast":
-            # Both sides of a comparison have one type, so the literal's is the one the column is cast to.
+            # Both sides of a comparison have one type, so the column is cast to the literal's.
             column = self._column(left.rex_call_operands()[0])
             return column if column is not None and _cast_keeps_ordinals(self._types[column], literal) else None
         column = self._column(left)
         return column if column is not None and _same_type(self._types[column], literal) else None
 
     def _function(self, left: Any, literal: pa.DataType, operator: str, values: tuple[Ordinal, ...]) -> Predicate:
-        """Comparisons of a function of a column that keeps its order, or of its beginning."""
+        """Comparisons of a function that keeps the order of a column, or of a prefix of the column."""
         variant = left.variant_name()
         if variant not in ("Cast", "ScalarFunction"):
             return Unknown()
@@ -301,7 +302,7 @@ class _Converter:
             return Unknown()
         type, interval = self._types[column], None
         if name in ("left", "substr") and operator == "=" and pa.types.is_string(type):
-            # Both give a beginning of the text, substr where it starts at the first letter.
+            # Both return a prefix of the text: substr if it starts at the first character.
             if isinstance(values[0], bytes) and values[0] and (name == "left" or fixed[1] == 1):
                 return And((StartsWith(column, values[0]), Unknown()))
         elif name == "cast":
@@ -310,11 +311,11 @@ class _Converter:
             interval = monotone.of_truncation(fixed[0], type)
         if interval is None:
             return Unknown()
-        asked = monotone.Asked(column, interval)
+        asked = monotone.Preimage(column, interval)
         return asked.compare(operator, values[0]) if len(values) == 1 else asked.one_of(values)
 
     def _found_at(self, operands: list[Any], operator: str, places: tuple[Ordinal, ...]) -> Predicate:
-        """Comparisons of the place where one text begins in another: from 1, and 0 where it does not."""
+        """Comparisons of the position of one text in another: from 1; 0 if it is absent."""
         column, text = self._text_column(operands[0]), _text(operands[1])
         if column is None or not text:
             return Unknown()
@@ -328,7 +329,7 @@ class _Converter:
         left, *items = expression.rex_call_operands()
         if any(item.variant_name() != "Literal" for item in items):
             return Unknown()
-        # x IN (1, NULL) is TRUE only where x = 1; x NOT IN (1, NULL) is never TRUE, which Not takes as maybe.
+        # x IN (1, NULL) is TRUE only where x = 1; x NOT IN (1, NULL) is never TRUE, which Not treats as maybe.
         scalars = [scalar for scalar in (item.python_value() for item in items) if scalar.is_valid]
         values = {value for value in map(ordinal, scalars) if value is not None}
         if not values or any(scalar.type != scalars[0].type for scalar in scalars):
@@ -346,12 +347,12 @@ class _Converter:
     def _like(self, expression: Any) -> Predicate:
         left, right = expression.rex_call_operands()
         escape = expression.to_variant().escape_char()
-        if escape not in (None, "\\"):  # DataFusion 55 refuses it
+        if escape not in (None, "\\"):  # DataFusion 55 rejects it
             return Unknown()
         return self._patterned(left, expression.rex_call_operator(), right)
 
     def _patterned(self, left: Any, operator: str, right: Any) -> Predicate:
-        """A text and a pattern, by LIKE or a regular expression."""
+        """A text matched with a pattern, by LIKE or a regular expression."""
         column, pattern = self._text_column(left), _text(right)
         if column is None or pattern is None:
             return Unknown()
@@ -367,7 +368,7 @@ class _Converter:
         return Unknown()
 
     def _text_function(self, expression: Any) -> Predicate:
-        """Functions of texts that are TRUE or not."""
+        """Boolean functions of texts."""
         name, operands = expression.rex_call_operator(), expression.rex_call_operands()
         column, texts = self._text_column(operands[0]) if operands else None, list(map(_text, operands[1:]))
         if column is None or not texts or None in texts:
@@ -375,7 +376,7 @@ class _Converter:
         asked, *flags = (text or "" for text in texts)
         match name:
             case "text_match":
-                parse(asked)  # says what is wrong with it, before anything is read
+                parse(asked)  # reports an invalid query before anything is read
                 return TextMatch(column, asked)
             case "contains":
                 return _holds(column, patterns.of_text(asked))
@@ -393,24 +394,24 @@ class _Converter:
 
 
 def misleads(type: pa.DataType) -> bool:
-    """Whether DataFusion 55 loses rows by the statistics of a column: they leave NaN out, and those that old writers
-    made of decimals as bytes are in the order of bytes without a sign."""
+    """Whether DataFusion 55 loses rows by the statistics of a column: those of floats exclude NaN, and old writers
+    ordered decimals in byte arrays as unsigned bytes."""
     return bool(pa.types.is_floating(type) or (pa.types.is_decimal(type) and type.precision > MOST_DIGITS_OF_INT64))
 
 
 def column_name(expression: Any) -> str | None:
-    """The name of the column that an expression is, if it is one."""
+    """The name of the column, if the expression is a column."""
     return expression.to_variant().name() if expression.variant_name() == "Column" else None
 
 
 def _is_plain(value: Ordinal) -> bool:
-    """Whether only the value itself equals it: neither NaN nor zero, which has two signs."""
+    """Whether equality means the same bits: false for NaN, and for zero, which has two signs."""
     return value == value and value != 0
 
 
 def _plain_literal(expression: Any) -> str | int | None:
-    """A text or a number that stands in the query. Other values stay what they are: not each has a form in Python, as a
-    time in a zone that it does not know."""
+    """A string or number literal. Other values are not converted: Python cannot represent all of them, such as a time
+    in a zone that it does not know."""
     if expression.variant_name() != "Literal":
         return None
     scalar = expression.python_value()
@@ -425,7 +426,7 @@ def _text(expression: Any) -> str | None:
 
 
 def _holds(column: str, pieces: patterns.Pieces | None) -> Predicate:
-    """What a pattern asks at least. Bounds and keys know beginnings, indexes of words the rest."""
+    """What a pattern requires at least. Bounds and keys use the prefix, text indexes the other pieces."""
     if pieces is None:
         return Unknown()
     like = Like(column, pieces.texts, pieces.starts, pieces.ends, pieces.fold)
@@ -435,12 +436,12 @@ def _holds(column: str, pieces: patterns.Pieces | None) -> Predicate:
 
 
 def _or_false(predicate: Predicate) -> Predicate:
-    """TRUE where the predicate is, and FALSE where it is NULL: below a NOT that makes a difference."""
+    """TRUE where the predicate is, FALSE where it is NULL: that matters below a NOT."""
     return And((predicate, Unknown()))
 
 
 def _terms(expression: Any, operator: str) -> list[Any]:
-    """What a chain of ANDs, or of ORs, connects, from the first to the last; DataFusion has two operands for each."""
+    """The terms of a chain of ANDs, or of ORs, from first to last; DataFusion nests them in pairs."""
     found, waiting = [], [expression]
     while waiting:
         part = waiting.pop()
@@ -452,7 +453,7 @@ def _terms(expression: Any, operator: str) -> list[Any]:
 
 
 def any_of(children: Iterable[Predicate]) -> Predicate:
-    """One OR, without ORs directly below it. The optimizer turns `x IN (1, 2, 3)` into ORs; here it is an IN again.
+    """One OR, without ORs directly below it. The optimizer turns `x IN (1, 2, 3)` into ORs; this restores the IN.
 
     >>> any_of([Compare("x", "=", 1), IsNull("y"), Compare("x", "=", 2)])
     Or(children=(In(column='x', values=(1, 2)), IsNull(column='y')))
@@ -478,7 +479,7 @@ def any_of(children: Iterable[Predicate]) -> Predicate:
 
 def _equal(predicate: Predicate) -> tuple[str, tuple[Ordinal, ...]] | None:
     match predicate:
-        case Compare(column, "=", value) if value == value:  # NaN is another value each time
+        case Compare(column, "=", value) if value == value:  # not NaN: no two NaNs are equal
             return column, (value,)
         case In(column, values) if all(value == value for value in values):
             return column, values
@@ -486,8 +487,8 @@ def _equal(predicate: Predicate) -> tuple[str, tuple[Ordinal, ...]] | None:
 
 
 def _values_of(alternatives: Iterable[Predicate]) -> Predicate:
-    """What many alternatives have in common: `(id = 1 AND …) OR (id = 2 AND …)` asks for an id of 1 or 2. One question
-    to an index is worth more than one for each of them."""
+    """What many alternatives have in common: `(id = 1 AND …) OR (id = 2 AND …)` requires an id of 1 or 2. One index
+    lookup for all of them costs less than one for each."""
     common: dict[str, dict[Ordinal, None]] | None = None
     for alternative in alternatives:
         parts = list(conjuncts(alternative))

@@ -1,7 +1,7 @@
-"""Statements of SQL that are not carried out here, each with the command that does it.
+"""Statements of SQL that are not supported, each with the command to use instead.
 
 >>> print(refusal("DELETE FROM product WHERE id = 5"))
-DELETE is not done by SQL. `needle delete product --where CONDITION`, or lake.delete, deletes rows.
+DELETE is not supported in SQL. `needle delete product --where CONDITION`, or lake.delete, deletes rows.
 >>> refusal("SELECT 1") is None
 True
 """
@@ -31,14 +31,14 @@ _HINTS = {
     "INSERT": f"{_WRITING}.",
     "UPDATE": _REPLACING,
     "MERGE": _REPLACING,
-    "DROP TABLE": "`needle drop-table {table}`, or lake.drop_table, forgets the table; its files stay.",
-    "CREATE TABLE": "`needle create-table {table} DIRECTORY`, or lake.create_table, makes a table of Parquet files.",
+    "DROP TABLE": "`needle drop-table {table}`, or lake.drop_table, drops the table and keeps its files.",
+    "CREATE TABLE": "`needle create-table {table} DIRECTORY`, or lake.create_table, creates a table of Parquet files.",
     "ALTER": "A table has the columns of its files: write files with other columns, then sync.",
-    "COPY": "`needle sql --output FILE QUERY` writes the answer of a query to a file.",
-    "VACUUM": "`needle sweep`, or lake.sweep, removes what nothing refers to.",
-    "ANALYZE": "`needle sync`, or lake.sync, brings everything up to date that is known of the files.",
-    "SET": "Settings are given to needlepoint.open; docs/settings.md lists them.",
-    "RESET": "Settings are given to needlepoint.open; docs/settings.md lists them.",
+    "COPY": "`needle sql --output FILE QUERY` writes the result of a query to a file.",
+    "VACUUM": "`needle sweep`, or lake.sweep, removes unreferenced files.",
+    "ANALYZE": "`needle sync`, or lake.sync, updates statistics and indexes.",
+    "SET": "Pass settings to needlepoint.open; docs/settings.md lists them.",
+    "RESET": "Pass settings to needlepoint.open; docs/settings.md lists them.",
 }
 _ASIDE = re.compile(r"'[^']*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _IN = re.compile(r"\bIN\s*\(", re.IGNORECASE)
@@ -47,7 +47,7 @@ _TABLE = re.compile(r"(CREATE|DROP)\s+(?:EXTERNAL\s+|TEMPORARY\s+|TEMP\s+|OR\s+R
 
 
 def refusal(text: str) -> SqlError | None:
-    """Why a statement is not carried out, if its first words say so."""
+    """The error for a statement that is not supported, by its first words."""
     first = _FIRST.match(text)
     word = first[0].upper() if first else ""
     if word in ("CREATE", "DROP") and (found := _TABLE.match(text)):
@@ -56,14 +56,14 @@ def refusal(text: str) -> SqlError | None:
         return None
     named = _TABLES[word].match(text) if word in _TABLES else None
     hint = _HINTS[word].replace("{table}", named[1] if named else "TABLE")
-    return SqlError(f"{word} is not done by SQL.", hint=hint)
+    return SqlError(f"{word} is not supported in SQL.", hint=hint)
 
 
 def refuse_not_in(texts: Iterable[str]) -> None:
-    """Raise if a query with stacked filters (plan_facts.py) and an anti join seems to have it of NOT IN, and not of NOT
-    EXISTS. The joins that such filters need forget that NOT IN is never TRUE beside a NULL."""
+    """Raise if a query with stacked filters (plan_facts.py) and an anti join seems to use NOT IN, not NOT EXISTS. The
+    join that such filters need ignores that NOT IN is never TRUE when the list has a NULL."""
     if any(_IN.search(_ASIDE.sub(" ", text)) for text in texts):
         raise SqlError(
-            "NOT IN (SELECT …) cannot be combined with filters over several joins that share names of columns.",
+            "NOT IN (SELECT …) cannot be combined with filters over several joins that share column names.",
             hint="Write NOT EXISTS (SELECT … WHERE …), or rename the columns in subqueries.",
         )

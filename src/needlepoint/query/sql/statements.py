@@ -1,4 +1,4 @@
-"""The statements beyond queries: indexes and views have CREATE, DROP and SHOW; EXPLAIN gives our report.
+"""Statements beyond queries: CREATE, DROP and SHOW for indexes and views; EXPLAIN with our report.
 
 >>> parse("CREATE INDEX ON product USING key (product_id)")
 CreateIndex(table='product', columns=('product_id',), kind='key', name=None, options={})
@@ -37,7 +37,7 @@ _DROP_INDEX = re.compile(rf"DROP\s+INDEX\s+({_WORD})", re.IGNORECASE)
 _SHOW_INDEXES = re.compile(rf"SHOW\s+INDEXES(?:\s+(?:FROM|ON)\s+({_WORD}))?", re.IGNORECASE)
 _CREATE_VIEW = re.compile(rf"CREATE\s+VIEW\s+({_WORD})\s+AS\s+(.+)", re.IGNORECASE | re.DOTALL)
 _DROP_VIEW = re.compile(rf"DROP\s+VIEW\s+({_WORD})", re.IGNORECASE)
-# EXPLAIN VERBOSE and EXPLAIN FORMAT … are DataFusion's: its own plans.
+# EXPLAIN VERBOSE and EXPLAIN FORMAT … are DataFusion's and show its plans.
 _EXPLAIN = re.compile(r"EXPLAIN\s+(ANALYZE\s+)?(?!VERBOSE\b|FORMAT\b|ANALYZE\b)(\S.*)", re.IGNORECASE | re.DOTALL)
 _STARTS = re.compile(r"(CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?(INDEX|VIEW)\b|SHOW\s+INDEXES\b", re.IGNORECASE)
 
@@ -85,12 +85,12 @@ Statement = CreateIndex | DropIndex | ShowIndexes | CreateView | DropView | Expl
 
 _FORMS = {
     "INDEX": "CREATE INDEX [name] ON table USING kind (column, …) [WITH (option = value, …)], or DROP INDEX name",
-    "VIEW": "CREATE VIEW name AS SELECT … (after DROP VIEW name, where there is one), or DROP VIEW name",
+    "VIEW": "CREATE VIEW name AS SELECT … (after DROP VIEW name, if it exists), or DROP VIEW name",
 }
 
 
 def parse(sql: str) -> Statement | None:
-    """The statement, or None when it is DataFusion's to understand. SqlError for one that nothing here carries out."""
+    """The statement, or None if DataFusion parses it. SqlError for a statement that is not supported."""
     text = _without_comments_before(sql).rstrip().rstrip(";").rstrip()
     start = _STARTS.match(text)
     if start is None:
@@ -112,7 +112,7 @@ def parse(sql: str) -> Statement | None:
     if found := _DROP_VIEW.fullmatch(text):
         return DropView(_unquoted(found[1]))
     form = _FORMS.get((start[2] or "INDEX").upper(), "")
-    raise SqlError(f"'{' '.join(text.split())[:80]}' is not understood.", hint=f"The form is: {form}.")
+    raise SqlError(f"'{' '.join(text.split())[:80]}' is not valid.", hint=f"The form is: {form}.")
 
 
 def _explain(query: str, analyze: bool) -> Explain:
@@ -122,7 +122,7 @@ def _explain(query: str, analyze: bool) -> Explain:
 
 
 def _without_comments_before(sql: str) -> str:
-    """Comments and blanks before a statement are no part of it."""
+    """The statement without leading comments and blanks."""
     start = 0
     while True:
         while start < len(sql) and sql[start].isspace():
@@ -147,7 +147,7 @@ def _options(text: str) -> dict[str, Any]:
         option = _OPTION.match(text, position)
         if option is None:
             shown = text[position:end].strip()[:40]
-            raise SqlError(f"'{shown}' is no option of an index.", hint="The form is: WITH (embed = true).")
+            raise SqlError(f"'{shown}' is not an index option.", hint="The form is: WITH (embed = true).")
         value = option[2]
         if value is not None and value.startswith("'"):
             found[_unquoted(option[1])] = value[1:-1].replace("''", "'")

@@ -1,8 +1,8 @@
-"""Views, each a query by name, over tables and other views, in whatever order they were made.
+"""Views: named queries over tables and other views, created in any order.
 
-Only DataFusion knows which words of a query are names of tables: `b` can be a view, a column or part of a text. So
-words give the order in which views are planned, and DataFusion decides. A view that cannot be planned is left out, and
-a query that uses it fails with the reason.
+Only DataFusion knows which words of a query are names of tables: `b` can be a view, a column or part of a string. So
+the words only give the order in which views are planned. A view that cannot be planned is left out, and a query that
+uses it fails with the reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def words(text: str) -> set[str]:
 
 
 def views_named(query: str, views: list[View]) -> list[View]:
-    """The views that a query may name, and those that they may be made of; those that others are made of first.
+    """The views that a query may use, directly or through other views; each after the views that it uses.
 
     >>> views_named("SELECT * FROM b", [("b", "SELECT * FROM a"), ("c", "SELECT 1"), ("a", "SELECT 2")])
     [('a', 'SELECT 2'), ('b', 'SELECT * FROM a')]
@@ -40,12 +40,12 @@ def views_named(query: str, views: list[View]) -> list[View]:
             for each in _below(name, known):
                 done.setdefault(each, known[each])
     if len(done) > MOST_VIEWS:
-        raise SqlError(f"the query is made of {len(done)} views, and may be of {MOST_VIEWS}.")
+        raise SqlError(f"the query uses {len(done)} views, and the limit is {MOST_VIEWS}.")
     return list(done.items())
 
 
 def _below(top: str, known: Mapping[str, str]) -> Iterator[str]:
-    """A view after all that it may be made of; without recursion, since views can be many."""
+    """A view after all views that it may use. Not recursive, since there can be many."""
     seen = {top}
     waiting = [(top, iter(sorted(words(known[top]) & known.keys())))]
     while waiting:
@@ -59,8 +59,8 @@ def _below(top: str, known: Mapping[str, str]) -> Iterator[str]:
             waiting.append((inner, iter(sorted(words(known[inner]) & known.keys()))))
 
 
-class Broken:
-    """Why views cannot be used, by name."""
+class ViewErrors:
+    """The reasons why views cannot be planned, by name."""
 
     def __init__(self, tables: Callable[[], list[str]]) -> None:
         self._tables = tables
@@ -70,7 +70,7 @@ class Broken:
         self._failures[name] = query, failure
 
     def error(self, failure: Exception) -> NeedlepointError | None:
-        """The reason, if a query failed since it, or a view that it uses, names a view that cannot be used."""
+        """The reason, if a query failed because it uses, directly or through views, a view that cannot be planned."""
         chain: list[str] = []
         text = str(failure)
         while (name := missing_table(text)) in self._failures and name not in chain:
@@ -81,15 +81,15 @@ class Broken:
             return None
         if name in chain:
             circle = sorted(chain[chain.index(name) :])
-            several = f"views {', '.join(circle)} are made of each other"
-            shown = several if len(circle) > 1 else f"view {name} is made of itself"
-            return SqlError(f"{shown}.", hint=f"`DROP VIEW {circle[0]}`, and make it again of tables.")
+            several = f"views {', '.join(circle)} use each other"
+            shown = several if len(circle) > 1 else f"view {name} uses itself"
+            return SqlError(f"{shown}.", hint=f"Run `DROP VIEW {circle[0]}`, and create it over tables.")
         why = translate(text, query, self._tables())
         return BrokenView(chain[-1], why)
 
 
 class BrokenView(SqlError):
-    """A view that a query uses cannot be planned; `why` says it."""
+    """A view that a query uses cannot be planned; `why` is the reason."""
 
     def __init__(self, name: str, why: NeedlepointError) -> None:
         self.name, self.why = name, why
@@ -97,9 +97,12 @@ class BrokenView(SqlError):
 
 
 def define(
-    views: list[View], found: dict[str, datafusion.Table], plan: Callable[[str], datafusion.DataFrame], broken: Broken
+    views: list[View],
+    found: dict[str, datafusion.Table],
+    plan: Callable[[str], datafusion.DataFrame],
+    broken: ViewErrors,
 ) -> None:
-    """Add the views to what was found. One that names a view which is still to come waits for it."""
+    """Add the views to `found`. A view that uses another one waits until that is planned."""
     waiting, failures = views, dict[str, Exception]()
     while waiting:
         later: list[View] = []
@@ -119,7 +122,7 @@ def define(
 
 
 def check_view(explain: Callable[[str], object], name: str, query: str) -> None:
-    """Before a view is made: its query can be planned, and needs no view of this name."""
+    """Check before a view is created that its query can be planned, and does not use this view."""
     try:
         explain(query)
     except (BrokenView, UnknownName) as error:
@@ -127,6 +130,6 @@ def check_view(explain: Callable[[str], object], name: str, query: str) -> None:
         if isinstance(missing, UnknownName) and (missing.what, missing.name) == ("table", name):
             through = f", through view '{error.name}'" if isinstance(error, BrokenView) else ""
             raise SqlError(
-                f"view '{name}' would be made of itself{through}.", hint="Views are made of tables in the end."
+                f"view '{name}' would use itself{through}.", hint="Write the query over tables or other views."
             ) from error
         raise

@@ -131,7 +131,7 @@ def test_lists_are_not_deep() -> None:
     ids=lambda query: query[:40],
 )
 def test_what_is_too_deep_is_refused(context: datafusion.SessionContext, query: str) -> None:
-    with pytest.raises(SqlError, match="and may have"):
+    with pytest.raises(SqlError, match="and the limit is"):
         frame(context, query)
 
 
