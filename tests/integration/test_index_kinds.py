@@ -211,7 +211,7 @@ def test_a_damaged_payload_costs_time_only(tmp_path: Path, embed: bool) -> None:
         report = lake.explain("SELECT id FROM item WHERE brand = 'rare'")
         assert not use(report, "distinct").used
         # A file that holds it is another file by now, whatever its modification time says.
-        reason = "indexed as it is now" if embed else "cannot be read"
+        reason = "up-to-date index" if embed else "cannot be read"
         assert reason in use(report, "distinct").why
         assert lake.verify("item", samples=5).differences == ()
         lake.rebuild("item")
@@ -462,7 +462,7 @@ def test_explain_says_that_files_are_not_indexed_as_they_are(tmp_path: Path) -> 
         lake.create_index("item", "brand", kind="distinct")
         for path in (tmp_path / "item").iterdir():
             os.utime(path)
-        assert "as it is now" in use(lake.explain("SELECT id FROM item WHERE brand = 'rare'"), "distinct").why
+        assert "up-to-date index" in use(lake.explain("SELECT id FROM item WHERE brand = 'rare'"), "distinct").why
 
 
 def test_a_file_that_cannot_be_written_to_is_indexed_in_every_other_way(

@@ -14,7 +14,7 @@ from tests.lakes import product_lake
 import needlepoint
 from needlepoint.lake import Lake
 from needlepoint.query.scan import scan_tasks
-from needlepoint.query.scan.scan_tasks import Part, ReadPlan
+from needlepoint.query.scan.scan_tasks import ReadPlan, ScanTask
 from needlepoint.spark.read import is_current
 
 
@@ -63,9 +63,9 @@ def test_files_whose_rows_datafusion_cannot_skip(tmp_path: Path) -> None:
 
 def test_rows_that_came_before_a_failure_come_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = lake.plan_read("product", "price > 50")
-    whole, run = read(plan), Part._run
+    whole, run = read(plan), ScanTask._run
 
-    def failing(part: Part, made: object, options: scan_tasks.SessionOptions) -> Iterator[pa.RecordBatch]:
+    def failing(part: ScanTask, made: object, options: scan_tasks.SessionOptions) -> Iterator[pa.RecordBatch]:
         batches = list(run(part, made, options))  # type: ignore[arg-type]
         if not options.pushdown:
             yield from batches
@@ -73,7 +73,7 @@ def test_rows_that_came_before_a_failure_come_once(lake: Lake, monkeypatch: pyte
         yield batches[0].slice(0, 10)
         raise Exception("Parquet error: cannot skip")
 
-    monkeypatch.setattr(Part, "_run", failing)
+    monkeypatch.setattr(ScanTask, "_run", failing)
     assert read(plan).sort_by("product_id").equals(whole.sort_by("product_id"))
 
 

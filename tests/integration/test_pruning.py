@@ -18,7 +18,7 @@ from needlepoint.cli.needle import main
 from needlepoint.lake import Lake
 from needlepoint.parquet import build_card
 from needlepoint.query.report.explain import TableReport
-from needlepoint.query.scan.cost_model import measured
+from needlepoint.query.scan.cost_model import read_costs
 
 ROWS, FILES, GROUP, PAGE = 20_000, 4, 5_000, 500
 COLUMNS = ["sorted", "shuffled", "title", "price"]
@@ -145,7 +145,7 @@ def test_the_gate_goes_by_its_costs(root: Path, tmp_path: Path) -> None:
         (tmp_path / "costs.json").write_text(json.dumps({"local": given}))
         with needlepoint.open(root, costs=str(tmp_path / "costs.json")) as lake:
             found, report = ask(lake, query)
-        measured.cache_clear()
+        read_costs.cache_clear()
         answers.add(found.column(0).to_pylist()[0])
         ways = {"pages": report.page_read_files, "scan": report.scanned_files, "row groups": report.row_group_files}
         assert ways == {name: int(name == way) for name in ways}
@@ -229,7 +229,7 @@ def test_explain_says_why_a_file_is_read_whole(root: Path, tmp_path: Path) -> No
     with needlepoint.open(tmp_path, refresh=0) as lake:
         lake.create_table("t")
         pq.write_table(pa.table({"id": [2]}), tmp_path / "t/b.parquet")
-        assert "1 not known yet or changed since; sync makes them known" in str(lake.explain("SELECT * FROM t"))
+        assert "1 new or changed; run sync to register them" in str(lake.explain("SELECT * FROM t"))
 
 
 def test_explain_says_what_is_wrong_with_a_file_without_a_card(tmp_path: Path) -> None:

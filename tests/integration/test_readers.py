@@ -30,7 +30,7 @@ from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.native_scan import NativeScans
 from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.scan import held_files
-from needlepoint.query.scan.held_files import Holder, Tries
+from needlepoint.query.scan.held_files import Holder, QueryRetries
 from needlepoint.query.sql.predicate_extraction import everything
 
 FILES, ROWS, PARTITIONS = 24, 200, 12
@@ -125,7 +125,7 @@ def ask_all(lake: needlepoint.Lake) -> None:
 def test_queries_answer_while_files_are_replaced_all_the_time(lake: needlepoint.Lake) -> None:
     with being_replaced(lake):
         ask_all(lake)
-        lake.engine._tries._restless_until = float("-inf")  # once more from the beginning
+        lake.engine._retries._restless_until = float("-inf")  # once more from the beginning
         ask_all(lake)
 
 
@@ -169,7 +169,7 @@ def test_queries_answer_while_indexes_are_embedded_and_files_retrofitted(
     assert rounds > 0
     ask_all(lake)
     # Nobody changes anything any more: files are read by path, and found by the index.
-    lake.engine._tries._restless_until = float("-inf")
+    lake.engine._retries._restless_until = float("-inf")
     assert lake.sql("SELECT id, s FROM t WHERE id = 4242").report.tables[0].scanned_files == 0
 
 
@@ -186,10 +186,10 @@ def test_no_room_for_copies(lake: needlepoint.Lake, monkeypatch: pytest.MonkeyPa
     """Then files are read by path, and checked afterwards."""
     monkeypatch.setattr(held, "DESCRIPTORS", "/dev/fd")
     monkeypatch.setattr(held_files, "MOST_COPIED", 1)
-    tries = Tries(lambda: None, str(lake.store), lake.registry.locks)
+    retries = QueryRetries(lambda: None, str(lake.store), lake.registry.locks)
     state = lake.engine.state("t")
-    tries._restless_until = float("inf")
-    scan = tries.run(lambda _: lake.engine.plan_scan(state, everything(["id"])))
+    retries._restless_until = float("inf")
+    scan = retries.run(lambda _: lake.engine.plan_scan(state, everything(["id"])))
     assert (scan.held, scan.sources, len(scan.scanned)) == ({}, {}, FILES)
     assert not list((lake.store / "scratch").iterdir())
 
@@ -313,7 +313,7 @@ LIMITED = """
     import needlepoint
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), int(sys.argv[3])))
     with needlepoint.open(sys.argv[1]) as lake:
-        lake.engine._tries._restless_until = float("inf")
+        lake.engine._retries._restless_until = float("inf")
         print(lake.sql("SELECT count(*) AS n FROM t").rows()[0]["n"], resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 

@@ -286,7 +286,7 @@ def test_the_format_for_sql_users(lake: Lake, spark) -> None:
 def test_conditions_that_tasks_cannot_answer(lake: Lake, spark) -> None:
     for where, problem in (
         ("id IN (SELECT id FROM product)", "subquery"),
-        ("at > now()", "another time at every look"),
+        ("at > now()", "another time on each call"),
         ("id = 1) ORDER BY (id", "parentheses .* do not match"),
         (" ", "empty"),
         ("idd = 1", "Did you mean 'id'"),
@@ -313,9 +313,9 @@ def test_files_that_change_are_noticed(spark, tmp_path: Path) -> None:
         path = write(rows(0), tmp_path / "product/0.parquet")
         os.utime(path, ns=(1, 1))
         for plan in (point, scan):
-            with pytest.raises(FileChanged, match="changed or went away after this read was planned"):
+            with pytest.raises(FileChanged, match="changed or was removed after this read was planned"):
                 list(pickle.loads(pickle.dumps(plan.parts[0])).batches())
-        with pytest.raises(Exception, match=r"0\.parquet: changed or went away after this read was planned"):
+        with pytest.raises(Exception, match=r"0\.parquet: changed or was removed after this read was planned"):
             frame.count()
         assert needle_spark.read(spark, lake, "product", "price > 20", ["id"]).count() == before
 

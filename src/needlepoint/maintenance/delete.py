@@ -21,7 +21,7 @@ from needlepoint.maintenance.choose import CompactionSpec, check, of_partition
 from needlepoint.maintenance.swap import SWAP_BYTES, MaintenanceContext, Replacement, in_portions, swap
 from needlepoint.objects import identify
 from needlepoint.parquet.write.rewrite import form_of, without_rows
-from needlepoint.query.scan.row_matches import Matches, find_matches
+from needlepoint.query.scan.row_matches import MatchedRows, find_matches
 from needlepoint.query.sql.statements import quoted
 from needlepoint.tables.model import File, Table
 from needlepoint.tables.partitions import HIVE_NULL
@@ -138,10 +138,10 @@ def _literal(value: object, type: pa.DataType) -> str:
 def _remove_files(context: MaintenanceContext, table: Table, files: Sequence[File], *, dry_run: bool) -> Deletion:
     if not files:
         return Deletion()
-    return _remove(context, table, [Matches(file, None) for file in files], dry_run)
+    return _remove(context, table, [MatchedRows(file, None) for file in files], dry_run)
 
 
-def _remove(context: MaintenanceContext, table: Table, found: Sequence[Matches], dry_run: bool) -> Deletion:
+def _remove(context: MaintenanceContext, table: Table, found: Sequence[MatchedRows], dry_run: bool) -> Deletion:
     """Remove rows, or whole files, in one swap."""
     partly = [each for each in found if each.rows is not None]
     whole = [each.file for each in found if each.rows is None]
@@ -165,7 +165,7 @@ def _remove(context: MaintenanceContext, table: Table, found: Sequence[Matches],
     return Deletion(rows, len(partly), len(whole), size, sum(file.size for file in made.staged))
 
 
-def _rewritten(context: MaintenanceContext, table: Table, found: Matches, staging: Path, number: int) -> StagedFile:
+def _rewritten(context: MaintenanceContext, table: Table, found: MatchedRows, staging: Path, number: int) -> StagedFile:
     assert found.rows is not None
     file = found.file
     directory = file.path.rpartition("/")[0]

@@ -1,14 +1,14 @@
 """Queries: from SQL to Arrow.
 
-engine        a query, step by step
-result        its answer
-point_lookup  rows by key, from `get` and from SQL, in one way
-get           `table.get`: Python values become a point lookup
-verify        compares indexes with the rows
-sql/          what SQL asks of each table
+engine        runs a query, step by step
+result        its result
+point_lookup  rows by key, for `get` and for SQL
+get           `table.get`: from Python values to a point lookup
+verify        compares indexes with the data
+sql/          from SQL to a request for each table
 pruning/      steps that rule out files, row groups, pages and rows
-scan/         how the rest is read, and the scan
+scan/         how the rest is read, and the reading
 datafusion/   the border to DataFusion
-cache/        what is kept between queries
-report/       what was read, and why
+cache/        state that is kept between queries
+report/       what a query read, and why
 """

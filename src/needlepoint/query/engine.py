@@ -5,23 +5,23 @@
     read      few rows by page, the rest by native scan
     run       the same SQL, every predicate included, over what was read
 
-Nothing is skipped but what a step proved away, and every predicate is evaluated again at the end, so an index that is
-stale, partial or broken costs time and not rows.
+Only what a step ruled out is skipped, and every predicate is evaluated again at the end. So a stale, partial or broken
+index costs time, not rows.
 
-Each step gives the next one a value that stays as it is:
+Each step passes an immutable value to the next one:
 
     Request -> PruningContext -> PruningResult -> ScanPlan -> ScanMetrics
 
-Floats need care. Parquet statistics leave NaN out, while SQL orders it above all numbers; DataFusion trusts the
-statistics and loses rows (`f > 1` misses NaN, and a column of 0.5 and NaN reads as all 0.5). So queries that touch a
-float column run without collected statistics, and float columns in predicates reach it behind `nanvl(f, f)`, which is
-`f` but tells the pruner nothing. So do all float columns of a query for which DataFusion makes filters of its own, as
-for ORDER BY with LIMIT. Its lists of four and more values tell -0.0 from 0.0: there zeros get the sign of the list's.
+Floats need care. Parquet statistics exclude NaN, while SQL orders it above all numbers. DataFusion trusts the
+statistics and loses rows (`f > 1` misses NaN, and a column of 0.5 and NaN reads as all 0.5). So queries on a float
+column run without collected statistics, and DataFusion sees float columns of predicates as `nanvl(f, f)`, which equals
+`f` but hides it from pruning. The same applies to all float columns of a query for which DataFusion makes filters
+itself, as for ORDER BY with LIMIT. Its lists of four and more values distinguish -0.0 from 0.0: there, zeros get the
+sign of the zero in the list.
 
-So do timestamps and times whose files differ in unit. DataFusion casts a file's column to the table's finer unit, then
-moves the cast to the literal and cuts off what the coarser unit has no room for: `t < 1001 ns` becomes `t < 1 us`,
-which loses 1 us. It does so with predicates and with the filters that ORDER BY and min make for themselves. These
-columns reach it behind `greatest(t, t)`.
+Timestamps and times with different units in different files are hidden as `greatest(t, t)`. DataFusion casts a file's
+column to the table's finer unit, then moves the cast to the literal and truncates it to the coarser unit: `t < 1001 ns`
+becomes `t < 1 us`, which loses 1 us. It does so with predicates, and with its own filters for ORDER BY and min.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache, words_of
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import session
-from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, look_into
+from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, raise_cause
 from needlepoint.query.datafusion.native_scan import NativeScans, metrics
 from needlepoint.query.datafusion.planner import LogicalQuery, Planner
-from needlepoint.query.datafusion.scoring import Contexts, Score, counted
+from needlepoint.query.datafusion.scoring import ContextPool, Score, count_terms
 from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.datafusion.session_options import Attempt, session_options
-from needlepoint.query.datafusion.sorted_apart import sorted_apart
+from needlepoint.query.datafusion.union_sort import sort_over_union
 from needlepoint.query.datafusion.unreadable import unreadable
 from needlepoint.query.point_lookup import PointLookup, PointLookups, recognise
 from needlepoint.query.pruning.context import PruningContext
@@ -62,8 +62,8 @@ from needlepoint.query.report.explain import Report, TableReport
 from needlepoint.query.report.query_history import QueryHistory
 from needlepoint.query.report.table_report import table_report
 from needlepoint.query.result import Result
-from needlepoint.query.scan.cost_model import Costs, Native
-from needlepoint.query.scan.held_files import Tries, hold
+from needlepoint.query.scan.cost_model import Costs, NativeFilter
+from needlepoint.query.scan.held_files import QueryRetries, hold
 from needlepoint.query.scan.page_reader import read_pages
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan, choose_access
 from needlepoint.query.scan.table_provider import as_frame, check_present, empty_batch
@@ -95,7 +95,7 @@ class _Names:
 
 @dataclass(frozen=True, slots=True)
 class _QueryPlan:
-    """A query whose scans are decided but not done. `unscanned` tables are named and not read."""
+    """A query with planned scans. `unscanned` tables are named in it, but not read."""
 
     query: str
     states: Mapping[str, TableState]
@@ -110,7 +110,7 @@ class _QueryPlan:
 
 @dataclass(frozen=True, slots=True)
 class _TableRead:
-    """A table that is ready to be queried, and what it took until now."""
+    """A table that is ready for the query, and the metrics so far."""
 
     table: datafusion.Table
     metrics: ScanMetrics
@@ -130,29 +130,29 @@ class Engine:
         self.file_indexes = file_indexes
         self._settings = settings
         self.history = history
-        Costs.of("", settings.costs)  # costs that cannot be read are refused at once
+        Costs.of("", settings.costs)  # reject an unreadable costs file at once
         self.snapshots = Snapshots(
             registry, settings.refresh, settings.object_refresh, skip_unfinished=settings.unfinished == "skip"
         )
-        self._tries = Tries(self.snapshots.forget, settings.store, registry.locks)
+        self._retries = QueryRetries(self.snapshots.forget, settings.store, registry.locks)
         self.cards = CardCache(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
         self._natives = NativeScans()
         self._contexts = functools.cache(session.make_context)
         self._context = self._contexts(SessionOptions())
         self._planner = Planner(self._context, self._names)
-        self._scoring_contexts = Contexts()
+        self._scoring_contexts = ContextPool()
         self._states: dict[str, TableState] = {}
         self._fresh_stores: dict[int, int] = {}
         self._names_known: _Names | None = None
         self.lookups = PointLookups(self, settings.access, settings.range_limit)
 
-    # The story
+    # Run
 
     def sql(self, query: str, parameters: Mapping[str, Any] | None = None, *, use_indexes: bool | str = True) -> Result:
-        """Run a query. A file that changes meanwhile is noticed, and the query planned again.
+        """Run a query. If a file changes meanwhile, plan the query again.
 
-        `use_indexes` can name the only index that is to be used, and then is, whatever a scan costs.
+        `use_indexes` can name the only index to use; it is then used at any cost.
         """
         parameters = check_parameters(query, parameters)
 
@@ -173,9 +173,9 @@ class Engine:
                 attempt = Attempt.PLAIN
 
     def with_replan(self, ask: Callable[[bool], Answer], *, holding: bool = True) -> Answer:
-        """Ask again, of the files as they are then, when one changed; `ask` learns whether files may be listed. See
+        """Retry with a new snapshot when a file changed; the argument of `ask` says whether files may be listed. See
         `query/scan/held_files.py`."""
-        return self._tries.run(ask, holding)
+        return self._retries.run(ask, holding)
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
         """The report of a query that is planned but not run."""
@@ -213,7 +213,7 @@ class Engine:
                 with self._planner.tables(context, plan.views, {name: each.table for name, each in read.items()}):
                     frame = self._planner.frame(context, plan.query, parameters)
                     if plan.outer_constants:
-                        frame = sorted_apart(context, frame)
+                        frame = sort_over_union(context, frame)
                     batches = _collected(frame, plan)
             done = {name: read[name].metrics for name in plan.scans}
             for name, scan in plan.scans.items():
@@ -242,7 +242,7 @@ class Engine:
         logical = self._planner.plan(query, parameters, views, states, scale)
         if logical.facts.stacked_filters and logical.facts.anti_joins:
             refuse_not_in([query, *(view for _, view in views)])
-        # DataFusion 55 takes a filter on a list for pushed down, and does not apply it in a file that lacks a column.
+        # DataFusion 55 pushes down a filter on a list, and does not apply it in a file without the column.
         if attempt is Attempt.FIRST and any(request.nested for request in logical.requests.values()):
             attempt = Attempt.WHOLE
         scans = {}
@@ -252,7 +252,7 @@ class Engine:
             asked = request.hiding(hidden, state.zeros(logical.zeros))
             scan = self.plan_scan(state, asked, use_indexes, pushdown=attempt is Attempt.FIRST)
             scans[name] = replace(scan, may_list=may_list)
-        # A table that is named and not scanned costs nothing whole, and would be wrong as anything less.
+        # A table that is named and not scanned costs nothing if it is complete, and is wrong if it is not.
         unscanned = tuple(
             self.plan_scan(state, everything(state.types), use_indexes=False)
             for name, state in states.items()
@@ -271,12 +271,12 @@ class Engine:
         )
 
     def plan_sql(self, query: str, state: TableState) -> LogicalQuery:
-        """What a query asks of this one table."""
+        """The logical plan of a query on this table only."""
         return self._planner.plan(query, None, [], {state.snapshot.table.name: state})
 
     def _recognised(self, query: str, parameters: Mapping[str, Any] | None) -> tuple[PointLookup, TableState] | None:
-        """The point lookup that a query is, if DataFusion agrees. It is asked once for each choice of columns: a word
-        that looks like the name of a column can be something else in SQL."""
+        """The point lookup of a query, if DataFusion agrees that it is one. DataFusion is asked once for each set of
+        columns: a word that looks like a column name can have another meaning in SQL."""
         form = recognise(query)
         if form is None or (form.table not in self._states and form.table not in self._known().tables):
             return None
@@ -302,7 +302,7 @@ class Engine:
         pushdown: bool = True,
         positions: Sequence[int] | None = None,
     ) -> ScanPlan:
-        """Decide what is read of a table, or of some of its files, given whether DataFusion filters while it scans."""
+        """Plan what to read of a table, or of some of its files. `pushdown`: DataFusion filters while it scans."""
         snapshot = state.snapshot
         only = use_indexes if isinstance(use_indexes, str) else None
         access = self._settings.access if only is None else "pages"
@@ -337,10 +337,10 @@ class Engine:
         )
         asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - unprunable
         values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
-        return hold(choose_access(scan, self.cards, Native(pushdown, asked, values), access))
+        return hold(choose_access(scan, self.cards, NativeFilter(pushdown, asked, values), access))
 
     def key_store(self, index: Index, snapshot: Snapshot) -> KeyStore:
-        """The store of a key index, which has at least the entries that the snapshot counts on."""
+        """The store of a key index, with at least the entries that the snapshot relies on."""
         found = self._stores(index)
         if self._fresh_stores.get(index.id) != snapshot.sequence:
             found.refresh(self._registry.indexes.runs(index))
@@ -348,7 +348,7 @@ class Engine:
         return found
 
     def state(self, name: str) -> TableState:
-        """The newest snapshot of a table, and what was worked out for it."""
+        """The newest snapshot of a table, with its cached state."""
         snapshot = self.snapshots.current(name)
         held = self._states.get(name)
         if held is not None and held.snapshot is snapshot:
@@ -361,7 +361,7 @@ class Engine:
             lambda: datafusion.Table(self._context.read_batches([empty_batch(schema)])),
         )
         if held is not None and held.snapshot.table.id == snapshot.table.id:
-            state.follow(held)
+            state.inherit(held)
         self._states[name] = state
         return state
 
@@ -377,16 +377,16 @@ class Engine:
 
     @contextmanager
     def _context_of(self, plan: _QueryPlan) -> Iterator[datafusion.SessionContext]:
-        """The context to run a plan in; it knows what scores are made with."""
+        """The context to run a plan in, with the statistics for its scores."""
         if not plan.scores:
             yield self._contexts(plan.options)
             return
-        statistics = counted(plan.scores, plan.states, self)
+        statistics = count_terms(plan.scores, plan.states, self)
         with self._scoring_contexts.lent(plan.options, statistics) as context:
             yield context
 
     def words(self, state: TableState, column: str, position: int) -> WordIndex | None:
-        """The index of a file's words, if there is one that can be read."""
+        """The text index of a file, if it has a readable one."""
         return words_of(self.file_indexes, state, column, position)
 
     def read(self, state: TableState, column: str, positions: Sequence[int]) -> Iterator[pa.Array]:
@@ -399,12 +399,12 @@ class Engine:
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:  # as in _collected
-            look_into(error, [scan])
+            raise_cause(error, [scan])
         self._check_files(scan, ScanMetrics(listed=found.listed))
 
     def _check_files(self, scan: ScanPlan, done: ScanMetrics) -> None:
-        """What was scanned must still be there, and a native listing, which sees the directory as it is while it runs,
-        must have seen the snapshot."""
+        """Raise FileChanged if a scanned file changed, or if a native listing, which reads the current directory, did
+        not match the snapshot."""
         check_present(scan)
         if done.listed:
             self.snapshots.forget()
@@ -417,7 +417,7 @@ class Engine:
     def _note(
         self, plan: _QueryPlan, done: Mapping[str, ScanMetrics], seconds: float, frame: datafusion.DataFrame
     ) -> None:
-        """A query was answered: what it took goes into the history."""
+        """Add the metrics of a finished query to the history."""
         scanning = sum(bool(scan.scanned) for scan in plan.scans.values())
         counted = (lambda: metrics(frame.execution_plan())) if scanning == 1 else None
         for name, scan in plan.scans.items():
@@ -427,7 +427,7 @@ class Engine:
         self, plan: _QueryPlan, done: Mapping[str, ScanMetrics], frame: datafusion.DataFrame | None
     ) -> list[TableReport]:
         scanning = [name for name, scan in plan.scans.items() if scan.scanned]
-        # DataFusion counts per scan operator and not per table: with one table scanned the count is its.
+        # DataFusion counts per scan operator, not per table: with one scanned table the count is that table's.
         counted = metrics(frame.execution_plan()) if frame is not None and len(scanning) == 1 else None
         return [
             table_report(scan, done.get(name), self.cards, counted if name in scanning else None)
@@ -447,15 +447,15 @@ class Engine:
 
 
 def _plan_of(query: str, lookup: PointLookup, state: TableState, scan: ScanPlan, attempt: Attempt) -> _QueryPlan:
-    """Of a point lookup that takes a scan."""
+    """The plan of a point lookup that needs a scan."""
     schema = pa.schema([(name, state.types[name]) for name in lookup.columns])
     options = session_options([scan], attempt=attempt)
     return _QueryPlan(query, {lookup.table: state}, {lookup.table: scan}, (), schema, options, [])
 
 
 def _tables_named(query: str, views: list[View], known: _Names) -> frozenset[str]:
-    """Tables the query may name. DataFusion asks for them from inside its runtime, where it cannot be called again, so
-    they are made ready before."""
+    """The tables that a query may name. They are prepared before, because DataFusion asks for them from inside its
+    runtime, where it cannot be called again."""
     said = words(query).union(*(words(view) for _, view in views))
     return known.tables if said & _CATALOG_WORDS else known.tables & said
 
@@ -465,12 +465,12 @@ def _collected(frame: datafusion.DataFrame, plan: _QueryPlan) -> list[pa.RecordB
         return frame.collect()
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # DataFusion panics, which is no Exception, when an object shrinks under it
-        look_into(error, plan.scans.values())
+    except BaseException as error:  # DataFusion panics, which is not an Exception, if an object shrinks during a read
+        raise_cause(error, plan.scans.values())
 
 
 def _conformed(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The same types whichever way the rows came."""
+    """The same types for page reads and native scans."""
     batches = [batch if isinstance(batch, pa.RecordBatch) else batch.to_pyarrow() for batch in batches]
     if not batches:
         return schema.empty_table()

@@ -25,13 +25,13 @@ _INT64, _RANGE = pa.int64(), range(-(1 << 63), 1 << 63)
 def get(
     engine: Engine, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None = None, in_order: bool = False
 ) -> Result:
-    """The rows whose columns have these values; with `in_order`, in the order of the first key's values."""
+    """The rows with these values; with `in_order`, in the order of the first key's values."""
     if not keys:
         raise UsageError("get needs at least one key.", hint="For example get(product_id=384209819).")
     columns = [columns] if isinstance(columns, str) else columns
     if columns is not None and len(set(columns)) < len(columns):
         twice = next(column for column in columns if list(columns).count(column) > 1)
-        raise UsageError(f"column '{twice}' is asked for twice.", hint="Name each column once.")
+        raise UsageError(f"column '{twice}' is named twice.", hint="Name each column once.")
     if not in_order:
         return engine.with_replan(lambda _: _get_once(engine, name, keys, columns))
     table = engine.state(name).snapshot.table
@@ -48,7 +48,7 @@ def _get_once(engine: Engine, name: str, keys: Mapping[str, Any], columns: Seque
     wanted = tuple(types) if columns is None else tuple(columns)
     for column in wanted:
         if column not in types:
-            table.field(column)  # raises what is wrong with it
+            table.field(column)  # raises UnknownName
     lookup = PointLookup(name, wanted, {column: _values(table, column, value) for column, value in keys.items()})
     for column, array in lookup.values.items():
         if pa.types.is_nested(array.type):
@@ -64,11 +64,11 @@ def _by_sql(engine: Engine, lookup: PointLookup) -> Result:
     parameters: dict[str, Any] = {}
     for position, (column, array) in enumerate(lookup.values.items()):
         if pa.types.is_integer(array.type):
-            listed = ", ".join(map(str, array.to_pylist()))  # parsed faster than as many parameters
+            listed = ", ".join(map(str, array.to_pylist()))  # faster to parse than as many parameters
             conditions.append(f"{quoted(column)} IN ({listed})" if len(array) else "FALSE")
             continue
         if pa.types.is_floating(array.type):
-            # In lists of four and more DataFusion 55 tells -0.0 from 0.0.
+            # In lists of four and more values DataFusion 55 distinguishes -0.0 from 0.0.
             zeros = pa.array([0.0, -0.0] if 0.0 in array.to_pylist() else [], array.type)
             array = pa.concat_arrays([array, zeros])
         names = [f"p{position}_{number}" for number in range(len(array))]
@@ -80,7 +80,7 @@ def _by_sql(engine: Engine, lookup: PointLookup) -> Result:
 
 
 def _values(table: Table, column: str, value: Any) -> pa.Array:
-    """One value or a list of them as an array of the column's type; NULL equals nothing."""
+    """One value or a list of values as an array of the column's type; NULL equals nothing."""
     field = table.field(column)
     if type(value) is int and field.type == _INT64 and value in _RANGE:  # the commonest by far
         return pa.array([value], _INT64)
@@ -102,12 +102,12 @@ def _values(table: Table, column: str, value: Any) -> pa.Array:
 
 
 def _is_no_time(value: Any) -> bool:
-    """pandas' NaT, which equals nothing, as NULL does."""
+    """pandas' NaT, which equals nothing, like NULL."""
     return isinstance(value, datetime.datetime) and bool(value != value)
 
 
 def _in_zone(value: Any, type: pa.DataType) -> Any:
-    """A clock time without a zone is one of the column's zone, as in SQL. Arrow would take it for one of UTC."""
+    """A time without a zone is in the column's zone, as in SQL. Arrow would assume UTC."""
     zoned = pa.types.is_timestamp(type) and type.tz is not None
     if not zoned or not isinstance(value, datetime.datetime) or value.tzinfo is not None:
         return value
@@ -115,8 +115,8 @@ def _in_zone(value: Any, type: pa.DataType) -> Any:
 
 
 def _fits(value: Any, type: pa.DataType) -> bool:
-    """Whether Arrow takes the value as it is. It would cut off what the type has no room for, and find another value;
-    7.5 equals no integer, and 2 ** 70 none of 64 bits."""
+    """Whether the type can hold the exact value. Arrow would truncate it and find another value; 7.5 equals no integer,
+    and 2 ** 70 no 64-bit integer."""
     if pa.types.is_integer(type) and isinstance(value, int):
         signed = bool(pa.types.is_signed_integer(type))
         bits: int = type.bit_width
@@ -132,6 +132,6 @@ def _fits(value: Any, type: pa.DataType) -> bool:
 
 
 def _ordered(rows: pa.Table, column: str, values: pa.Array) -> pa.Table:
-    """Rows in the order in which their values of the column were asked for."""
+    """Rows in the order of these values of the column."""
     places = pc.index_in(rows.column(column), values)
     return rows.take(pc.sort_indices(pa.table({"place": places}), sort_keys=[("place", "ascending")]))

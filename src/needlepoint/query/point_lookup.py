@@ -1,11 +1,11 @@
-"""Point lookups: rows by key, from `table.get` and from SQL, in one way.
+"""Point lookups: rows by key, for `table.get` and for SQL.
 
     SELECT columns FROM table WHERE column = value          or IN (values), literals or parameters
     table.get(column=value)
 
-All of them become a `PointLookup`. Where a key index covers all files it names the rows, their pages are read, done.
-Else the steps narrow as for any query, and where they leave no file to scan the rows are read the same way. What is
-left goes to DataFusion as SQL, so that there is one answer.
+All of them become a `PointLookup`. If a key index covers all files, it names the rows, and their pages are read. Else
+the pruning steps run as for any query; if no file is left to scan, the rows are read the same way. Anything else goes
+to DataFusion as SQL.
 
 >>> types = {"id": pa.int64(), "title": pa.string()}
 >>> found = recognise("SELECT title FROM product WHERE id = 5").lookup(types, None)
@@ -37,7 +37,7 @@ from needlepoint.query.report.explain import Report
 from needlepoint.query.report.table_report import table_report
 from needlepoint.query.result import Result
 from needlepoint.query.scan.held_files import is_holding
-from needlepoint.query.scan.page_reader import completed, matching_rows, read_pages
+from needlepoint.query.scan.page_reader import complete_rows, matching_rows, read_pages
 from needlepoint.query.scan.scan_plan import FEW_FILES, FEW_ROWS, ScanMetrics, ScanPlan
 from needlepoint.query.sql.predicate_extraction import Request, Types
 from needlepoint.stores.base import Locations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _NUMBER, _TEXT, _PARAMETER = r"[0-9]{1,18}", r"'[^'\\]*'", r"\$[a-zA-Z_]\w*"
 _LISTS = "|".join(rf"{each}(?:\s*,\s*{each})*" for each in (_NUMBER, _TEXT, _PARAMETER))
 _VALUES = rf"(?:=\s*({_NUMBER}|{_TEXT}|{_PARAMETER})|\bIN\s*\(\s*({_LISTS})\s*\))"
-# Each run of spaces has one place in it to match: two in a row would be tried in all their lengths.
+# Only one part can match a run of spaces: two in a row would backtrack over all their lengths.
 _LOOKUP = re.compile(
     rf"\s*SELECT\s+(\*|\w+(?:\s*,\s*\w+)*)\s+FROM\s+(\w+)\s+WHERE\s+(\w+)\s*{_VALUES}\s*(?:;\s*)?",
     re.IGNORECASE | re.ASCII,
@@ -59,7 +59,7 @@ _ONE = re.compile(rf"{_NUMBER}|{_TEXT}|{_PARAMETER}")
 
 @dataclass(frozen=True)
 class PointLookup:
-    """The rows whose columns have one of these values each; `columns` of them, in that order."""
+    """The rows whose columns each have one of these values; returns `columns`, in that order."""
 
     table: str
     columns: tuple[str, ...]
@@ -67,13 +67,13 @@ class PointLookup:
 
     @cached_property
     def request(self) -> Request:
-        """The same for the steps. NotImplementedError for a type without equality."""
+        """The request for the pruning steps. NotImplementedError for a type without equality."""
         found = [_one_of(column, array) for column, array in self.values.items()]
         predicate = found[0] if len(found) == 1 else And(tuple(found))
         return Request(frozenset([*self.columns, *self.values]), predicate)
 
     def agrees(self, request: Request | None, schema: pa.Schema) -> bool:
-        """Whether a request and a schema, which DataFusion made of the same query, ask for the same."""
+        """Whether a request and a schema, which DataFusion derived from the same query, are the same."""
         if request is None or request.columns != self.request.columns or schema.names != [*self.columns]:
             return False
         found = [*leaves(request.predicate)]
@@ -99,7 +99,7 @@ def _equalities(leaf: Leaf) -> tuple[str, frozenset[Ordinal]] | None:
 
 @dataclass(frozen=True, slots=True)
 class LookupForm:
-    """A query that looks like a point lookup; `selected` and `listed` are texts of it."""
+    """A query that looks like a point lookup; `selected` and `listed` are parts of its text."""
 
     table: str
     selected: str
@@ -107,7 +107,7 @@ class LookupForm:
     listed: str
 
     def lookup(self, types: Types, parameters: Mapping[str, pa.Scalar] | None) -> PointLookup | None:
-        """The lookup in a table with columns of these types; None when it is anything else."""
+        """The lookup in a table with columns of these types; None if it is not a point lookup."""
         type = types.get(self.column)
         columns = tuple(types) if self.selected == "*" else tuple(name.strip() for name in self.selected.split(","))
         if type is None or not types.keys() >= set(columns) or len(set(columns)) < len(columns):
@@ -116,7 +116,7 @@ class LookupForm:
         return None if values is None else PointLookup(self.table, columns, {self.column: values})
 
     def _values(self, type: pa.DataType, parameters: Mapping[str, pa.Scalar] | None) -> pa.Array | None:
-        """The values in the column's type; None when it is not the type of the values, or cannot hold one."""
+        """The values in the column's type; None if a value has another type, or the type cannot hold it."""
         first, found = self.listed[0], list[Any]()
         if first == "$":
             scalars = [(parameters or {}).get(name.strip()[1:]) for name in self.listed.split(",")]
@@ -137,7 +137,7 @@ class LookupForm:
 
 
 def recognise(query: str) -> LookupForm | None:
-    """What a query looks up, if it looks like that. SQL folds names to lower case."""
+    """The point lookup that a query looks like. SQL folds names to lower case."""
     found = _LOOKUP.fullmatch(query)
     if found is None:
         return None
@@ -155,7 +155,7 @@ class PointLookups:
     def run(
         self, lookup: PointLookup, state: TableState, use_indexes: bool | str = True, pushdown: bool = True
     ) -> Result | ScanPlan:
-        """The rows; or the plan of the scan that it takes, where some file must be scanned."""
+        """The rows; or a scan plan, if a file must be scanned."""
         started = time.perf_counter()
         if use_indexes is True and self._by_key and (found := self._found_by_key(lookup, state, started)) is not None:
             return found
@@ -175,7 +175,7 @@ class PointLookups:
         return Result(rows, report)
 
     def _found_by_key(self, lookup: PointLookup, state: TableState, started: float) -> Result | None:
-        """The rows that a key index names; None when it takes more than that."""
+        """The rows that a key index names; None if the index is not enough."""
         (column, values), *others = lookup.values.items()
         index = state.key_indexes.get(column)
         if others or index is None or not 0 < len(values) <= FEW_VALUES or is_holding():
@@ -186,7 +186,7 @@ class PointLookups:
             listed = sorted(keys.view(f"V{keys.shape[1]}").ravel().tolist())
             locations = engine.key_store(index, snapshot).find(listed, self._range_limit)
         except NeedlepointError:
-            return None  # the steps report what is wrong with it
+            return None  # the pruning steps report the problem
         if locations is None or len(locations) > FEW_ROWS:
             return None
         wanted = self._wanted(state, locations)
@@ -210,14 +210,14 @@ class PointLookups:
         return Result(rows, Report(reports, executed=True, seconds=seconds))
 
     def _wanted(self, state: TableState, locations: Locations) -> list[tuple[int, FileRows]] | None:
-        """The rows by file; None where they are not to be read one by one, or the index is not to be believed."""
+        """The rows by file; None if a file cannot be read by page, or if the index is wrong."""
         snapshot = state.snapshot
         files, location = snapshot.files, snapshot.table.location
         wanted: list[tuple[int, FileRows]] = []
         for file_id, numbers in rows_by_file(np.unique(locations)).items():
             position = state.positions.get(file_id)
             if position is None:
-                continue  # a file that was replaced or is gone
+                continue  # a replaced or removed file
             file = files[position]
             card = self._engine.cards.get(file)
             if card is None or numbers[-1] >= card.num_rows or len(wanted) == FEW_FILES:
@@ -228,7 +228,7 @@ class PointLookups:
     def _read(
         self, state: TableState, wanted: Sequence[tuple[int, FileRows]], names: list[str]
     ) -> tuple[pa.Table, tuple[ReadStats, ...]] | None:
-        """The rows with these columns of the table; None when a file lacks one."""
+        """The rows with these columns of the table; None if a file lacks one."""
         snapshot = state.snapshot
         stored = [name for name in names if name not in snapshot.table.partitions]
         try:
@@ -240,7 +240,7 @@ class PointLookups:
         tables = []
         for numbers, found, _ in parts:
             counts = [(snapshot.files[wanted[number][0]], len(wanted[number][1].rows)) for number in numbers]
-            tables.append(completed(snapshot, counts, found, names))
+            tables.append(complete_rows(snapshot, counts, found, names))
         if not tables:
             return pa.schema([snapshot.table.schema.field(name) for name in names]).empty_table(), ()
         return pa.concat_tables(tables) if len(tables) > 1 else tables[0], tuple(stats for _, _, stats in parts)

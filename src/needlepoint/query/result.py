@@ -1,4 +1,4 @@
-"""The answer to a query."""
+"""The result of a query."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OFFSET = re.compile(r"([+-]\d\d)(\d\d)?")
 
 
 class Result:
-    """Rows, in the form you like, and the report of how they were found."""
+    """The rows, in several formats, and the report."""
 
     def __init__(self, table: pa.Table, report: Report) -> None:
         self._found = table
@@ -48,7 +48,7 @@ class Result:
         return polars.DataFrame(self._table)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One dictionary a row. SQL lets two columns have one name; the second is then `name_2`."""
+        """One dictionary per row. If two columns have one name, the second is `name_2`."""
         seen = Counter[str]()
         names = []
         for name in self._table.column_names:
@@ -64,7 +64,7 @@ class Result:
 
 
 def _with_known_zones(table: pa.Table) -> pa.Table:
-    """DataFusion writes offsets as +00 and -0330, too; Python and Arrow know +00:00 and -03:30."""
+    """DataFusion also writes offsets as +00 and -0330; Python and Arrow need +00:00 and -03:30."""
     for number, type in enumerate(table.schema.types):
         if pa.types.is_timestamp(type) and type.tz is not None and (offset := _OFFSET.fullmatch(type.tz)):
             known = pa.timestamp(type.unit, f"{offset[1]}:{offset[2] or '00'}")

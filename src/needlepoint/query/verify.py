@@ -1,7 +1,7 @@
-"""Whether indexes tell the truth: what they answer beside what a scan answers, for sampled values of each.
+"""Verifies indexes: compares their row counts with those of a scan, for sampled values.
 
-Every predicate is evaluated again on the rows an index names, so an index that is wrong can only lose rows. Counting
-them tells: one scan counts for all samples of an index, and the index is asked for each.
+Every predicate is evaluated again on the rows that an index names, so a wrong index can only lose rows. One scan counts
+the rows for all samples of an index; the index is then queried for each sample.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from needlepoint.tables.model import Index, Table
 from needlepoint.tables.snapshots import Snapshot
 
 FILES_SAMPLED = 8
-# Parts of texts that are looked for have so many letters.
+# The length of the text pieces to search for.
 SHORTEST, LONGEST = 3, 24
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """How many rows a condition has by the index, and how many by a scan."""
+    """The row counts of a condition, by index and by scan."""
 
     index: str
     kind: str
@@ -51,7 +51,7 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """A condition with its parameters; `shown` has their values in it."""
+    """A condition with its parameters; `shown` has the values inserted."""
 
     condition: str
     parameters: Mapping[str, Any]
@@ -80,10 +80,10 @@ def _compared(engine: Engine, table: Table, index: Index, samples: Sequence[_Sam
     scanned = engine.sql(f"SELECT {counts} FROM {name}", parameters, use_indexes=False).to_arrow()
     for number, sample in enumerate(samples):
         query = f"SELECT count(*) FROM {name} WHERE {sample.condition}"
-        # Alone, whatever a scan costs: other indexes, and the gate, would hide what it answers.
+        # Only this index, at any cost: other indexes, and the cost model, would hide its result.
         indexed, expected = _count(engine, query, sample, index.name), int(scanned.column(number)[0].as_py())
         if indexed != expected:
-            # The table may have changed since the scan: both again, one right after the other.
+            # The table may have changed since the scan: run both again, one right after the other.
             indexed, expected = _count(engine, query, sample, index.name), _count(engine, query, sample, False)
         yield Check(index.name, index.kind, sample.shown, indexed, expected)
 
@@ -94,7 +94,7 @@ def _count(engine: Engine, query: str, sample: _Sample, use_indexes: bool | str)
 
 
 def _sampled_rows(snapshot: Snapshot, index: Index, samples: int, chance: random.Random) -> list[dict[str, pa.Scalar]]:
-    """The index's columns in some rows of some row groups of some files."""
+    """The index's columns, from sampled rows of sampled row groups and files."""
     files = [file for file in snapshot.files if index.id in file.indexed]
     rows: list[dict[str, pa.Scalar]] = []
     chosen = chance.sample(files, min(FILES_SAMPLED, len(files)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from needlepoint.lake import Lake
-    from needlepoint.query.scan.scan_tasks import Part
+    from needlepoint.query.scan.scan_tasks import ScanTask
 
 NAME = "needlepoint"
 _OPTIONS = ("table", "where", "columns")
@@ -56,7 +56,7 @@ def _source(name: str, opener: Callable[[], Lake]) -> type[Any]:
             return [InputPartition(part) for part in opener().plan_read(table, where, self._names).parts]
 
         def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-            part: Part | None = partition.value  # Spark passes a partition of None where there is none
+            part: ScanTask | None = partition.value  # Spark passes a partition of None where there is none
             for batch in part.batches() if part is not None else ():
                 yield conformed(batch, self._schema)
 

@@ -1,6 +1,6 @@
-"""What is kept between queries.
+"""State that is kept between queries.
 
-table_state  what is worked out once for a snapshot
+table_state  derived from a snapshot once, and used by all queries on it
 card_cache   cards and zone maps
 index_cache  open indexes of single files
 """

@@ -1,4 +1,4 @@
-"""File cards and zone maps in memory, the most recently used ones up to a number of bytes."""
+"""A cache of file cards and zone maps, limited in bytes; the least recently used are evicted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from needlepoint.tables.model import File
 from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.schemas import scale, unit_of
 
-# What the objects of a card, a column of it and a text take beside the numbers, about.
+# Approximate overhead of the Python objects of a card, a column and a text.
 CARD_BYTES, COLUMN_BYTES, TEXT_BYTES = 4000, 600, 60
 
 
-class HasCards(Protocol):
+class CardSource(Protocol):
     def get(self, file: File) -> FileCard | None:
-        """None for a file without a card, or with one that cannot be read or is of another version of the file."""
+        """None if the file has no card, or one that is unreadable or of another version of the file."""
 
 
 class CardCache:
@@ -35,7 +35,7 @@ class CardCache:
         if file.id is None or not file.has_card:
             return None
         held = self.cards.get(file.id)
-        # A file that an index was put into keeps its id.
+        # A file keeps its id when an index is embedded in it.
         if held is not None and held.identity == file.identity:
             return held
         stored = self._registry.files.card(file.id)
@@ -47,14 +47,14 @@ class CardCache:
             return None
         if card.identity != file.identity:
             return None
-        card = replace(card, identity=file.identity)  # which says more: no card holds what a chmod changes
+        card = replace(card, identity=file.identity)  # a card lacks the ctime, which a chmod changes
         self.cards.put(file.id, card, _card_bytes(card))
         return card
 
     def zone_maps(self, files: Sequence[File], column: str, type: pa.DataType) -> list[ZoneMap | None]:
-        """The zone map of a column in each of the files, None where there is none; one query for all that lack.
+        """The zone map of a column in each file, None if a file has none; one registry query for all missing ones.
 
-        Their bounds are ordinals of the type, which the table has for the column.
+        Bounds are ordinals of `type`, the column's type in the table.
         """
         unit = unit_of(type)
         found: dict[int, ZoneMap | None] = {}
@@ -77,7 +77,7 @@ class CardCache:
 
 
 def _card_bytes(card: FileCard) -> int:
-    """In memory; in the store the numbers are compressed, some well and some not."""
+    """Bytes in memory; the stored card is compressed."""
     tables = (card.pages, card.chunks)
     arrays = [getattr(table, name) for table in tables for name in table.__dataclass_fields__]
     numbers = sum(int(array.nbytes) for array in (*arrays, card.row_group_rows, card.page_starts))
@@ -90,8 +90,8 @@ def _zone_map_bytes(zone_map: ZoneMap) -> int:
     return zone_map.page_rows.nbytes + zone_map.group_rows.nbytes + sets * (20 + 2 * text)
 
 
-class SentCards:
-    """CardCache that came along as bytes, by the path of their file, to where there is no registry."""
+class SerializedCards:
+    """Serialized cards by file path, for processes without a registry."""
 
     def __init__(self, stored: Mapping[str, bytes]) -> None:
         self._stored = stored

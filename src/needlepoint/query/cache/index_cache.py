@@ -1,4 +1,4 @@
-"""Open indexes of single files, the most recently used ones up to a number of bytes."""
+"""A cache of open indexes of single files, limited in bytes; the least recently used are evicted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class IndexCache:
         self.open: ByteCache[FileIndex] = ByteCache(most_bytes)
 
     def get(self, table: Table, types: Mapping[str, pa.DataType], index: Index, file: File, place: Place) -> FileIndex:
-        """Opened when it is first asked for; errors of the store, the file and the kind are the caller's to report."""
+        """Opened on first use; raises errors of the store, the file and the index kind."""
         key = (index.id, file.id, place.checksum)
         held = self.open.get(key)
         if held is not None:
@@ -38,7 +38,7 @@ class IndexCache:
         if place.size > self._largest:
             raise StoreError(
                 f"index '{index.name}' has a payload of {place.size:,} bytes for {file.path}.",
-                hint="NEEDLE_PAYLOAD_BYTES says how large one may be.",
+                hint="Raise NEEDLE_PAYLOAD_BYTES to read it.",
             )
         entry = EmbeddedEntry(
             index.kind, index.columns, place.version, place.offset, place.length, place.codec, place.size,
@@ -53,7 +53,7 @@ class IndexCache:
 
 
 def words_of(indexes: IndexCache, state: TableState, column: str, position: int) -> WordIndex | None:
-    """The text index of a column for one file; None when there is none that can be read."""
+    """The text index of a column for one file; None if there is no readable one."""
     file = state.snapshot.files[position]
     for index in state.snapshot.indexes:
         place = state.places(index).get(file.id or 0) if index.kind == "text" and index.column == column else None

@@ -1,4 +1,4 @@
-"""What is worked out once for a snapshot and used by every query on it."""
+"""State derived from a snapshot once, and used by every query on it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class TableState:
     registry: Registry
     make_stub: Callable[[], datafusion.Table]
     make_empty: Callable[[], datafusion.Table]
-    lookups: dict[tuple[str, ...], bool] = field(default_factory=dict)  # columns, and whether they are that in SQL
-    texts: dict[str, TextStatistics] = field(default_factory=dict)  # of columns that were scored
+    lookups: dict[tuple[str, ...], bool] = field(default_factory=dict)  # columns, and whether SQL resolves them so
+    texts: dict[str, TextStatistics] = field(default_factory=dict)  # by scored column
     _zones: dict[str, Zone] = field(default_factory=dict)
     _coverage: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
     _places: dict[int, dict[int, Place]] = field(default_factory=dict)
@@ -47,17 +47,17 @@ class TableState:
 
     @cached_property
     def types(self) -> Mapping[str, pa.DataType]:
-        """Of all columns."""
+        """The types of all columns."""
         return {field.name: field.type for field in self.snapshot.table.schema}
 
     @cached_property
     def misleading(self) -> frozenset[str]:
-        """Columns by whose statistics DataFusion loses rows."""
+        """Columns whose statistics make DataFusion lose rows."""
         return frozenset(name for name, type in self.types.items() if misleads(type))
 
     def zeros(self, listed: Zeros) -> dict[str, float]:
-        """Float columns that are compared with lists with a zero, and that zero; all of them where a list is of a
-        column that has another name in the table."""
+        """Float columns compared with a list that contains a zero, and that zero; all float columns if the list is for
+        a column that has another name in the table."""
         floats = [name for name, type in self.types.items() if pa.types.is_floating(type)]
         found: dict[str, float] = {}
         for name, zero in listed:
@@ -66,16 +66,16 @@ class TableState:
 
     @cached_property
     def positions(self) -> Mapping[int, int]:
-        """Of files, by id."""
+        """The position of each file, by id."""
         return {file.id: position for position, file in enumerate(self.snapshot.files) if file.id is not None}
 
     @cached_property
     def file_rows(self) -> npt.NDArray[np.int64]:
-        """The rows of each file; 0 where not known."""
+        """The rows of each file; 0 if unknown."""
         return np.array([file.rows or 0 for file in self.snapshot.files], np.int64)
 
-    def follow(self, before: TableState) -> None:
-        """Take over what is known of the files that did not change since: they are the same objects."""
+    def inherit(self, before: TableState) -> None:
+        """Copy what is known of unchanged files, which are the same objects."""
         places = {id(file): at for at, file in enumerate(before.snapshot.files)}
         files = self.snapshot.files
         owners = np.fromiter((places.get(id(file), -1) for file in files), np.int64, len(files))
@@ -109,7 +109,7 @@ class TableState:
         return self._coverage[index.id]
 
     def places(self, index: Index) -> Mapping[int, Place]:
-        """Where the payloads of an index lie, by file id."""
+        """The locations of the payloads of an index, by file id."""
         if index.id not in self._places:
             self._places[index.id] = self.registry.payloads.places(index)
         return self._places[index.id]
@@ -118,7 +118,7 @@ class TableState:
         return self.zones(name for name in columns if name in self.snapshot.table.partitions)
 
     def zones(self, columns: Iterable[str]) -> Zones:
-        """The bounds of these columns in each file, partition values included; loaded when first asked for."""
+        """The bounds of these columns in each file, partition values included; loaded on first use."""
         asked = {name: self._zone(name) for name in columns if name in self.types}
         return Zones(len(self.snapshot.files), asked)
 
@@ -130,14 +130,14 @@ class TableState:
         return found
 
     def _bounds(self, column: str, files: Sequence[File] | None = None) -> Zone:
-        """Of all files, or of these."""
+        """The bounds of all files, or of these."""
         ids = None if files is None else [file.id for file in files if file.id is not None]
         bounds = dict(self.registry.files.bounds(self.snapshot.table, column, ids))
         of_files = self.snapshot.files if files is None else files
         return Zone.of([bounds.get(-1 if file.id is None else file.id) for file in of_files])
 
     def _partition(self, column: str, files: Sequence[File] | None = None) -> Zone:
-        """One set of bounds for each partition, handed out to its files."""
+        """One set of bounds per partition, repeated for its files."""
         snapshot = self.snapshot
         places = {partition: place for place, partition in enumerate(snapshot.partitions)}
         each = Zone.of([_partition_bounds(values[column]) for values in snapshot.partitions.values()])

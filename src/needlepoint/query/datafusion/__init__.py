@@ -1,14 +1,14 @@
 """The border to DataFusion 55.
 
-workarounds      its faults, and how each is avoided
-planner          SQL planned against tables without files
-session          contexts, and their switches
-session_options  which switches a query needs
-native_scan      its scan of exactly the files of a plan
+workarounds      its bugs, and how each is avoided
+planner          plans SQL against tables without files
+session          session contexts and their options
+session_options  which options a query needs
+native_scan      a scan of exactly the files of a plan
 footers          which footers it may cache
-sorted_apart     ORDER BY over outer joins
+union_sort       ORDER BY over outer joins
 udfs             text_match and score as functions
-scoring          scores over all texts of a table
-errors           its exceptions become one clear line
-unreadable       which file a scan could not read
+scoring          score statistics over all texts of a table
+errors           translates its exceptions
+unreadable       finds the file that a scan could not read
 """

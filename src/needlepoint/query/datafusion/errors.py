@@ -1,4 +1,4 @@
-"""The border to DataFusion: its exceptions become one clear line."""
+"""Translates DataFusion's exceptions into one-line errors with hints."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _NOISE = re.compile(
     r"|This feature is not implemented: |Optimizer rule '\w+' failed caused by |\w+ caused by )+"
 )
 _NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
-# What one of our functions raised while DataFusion called it.
+# An error that one of our functions raised when DataFusion called it.
 _OURS = re.compile(r"""value: SqlError\(("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\), traceback: """)
 _NO_VALUE = re.compile(r"No value found for placeholder with name (\S+?)\.?(?:\s|$)")
 _PATH = re.compile(r"[^\s:,'\"]+")
-# What DataFusion says when it made a plan or a type that does not hold.
+# DataFusion's messages about an invalid plan or type of its own.
 _FAULTS = (
     "Internal error",
     "SanityCheckPlan",
@@ -43,12 +43,12 @@ _FAULTS = (
     "declared as non-nullable",
 )
 _LONGEST = 500
-_LONGEST_NAME = 200  # to be looked for in a query
+_LONGEST_NAME = 200  # to search for in a query
 
 
 class CannotSkip(NeedlepointError):
     """DataFusion's reader cannot skip rows in some encodings (DELTA_BINARY_PACKED as DuckDB writes it), but it can
-    read them whole: the query is run again without filter pushdown. A file that fails then, too, is damaged."""
+    read them whole: the query is retried without filter pushdown. A file that fails again is damaged."""
 
     def __init__(self, text: str, scans: Sequence[ScanPlan] = ()) -> None:
         self.scans = scans
@@ -56,15 +56,15 @@ class CannotSkip(NeedlepointError):
 
 
 class EngineFault(SqlError):
-    """DataFusion failed inside on a query that may be right: it is run again in a plainer context before a user sees
-    this."""
+    """DataFusion failed internally on a query that may be valid. The query is retried with fewer optimizations before
+    a user sees this."""
 
 
-def look_into(failure: BaseException, scans: Iterable[ScanPlan]) -> NoReturn:
-    """Raise why a query failed while it read: FileChanged, a file that is not Parquet, CannotSkip, or what it was."""
+def raise_cause(failure: BaseException, scans: Iterable[ScanPlan]) -> NoReturn:
+    """Raise the cause of a failed read: FileChanged, an invalid Parquet file, CannotSkip, or the failure itself."""
     scans = list(scans)
     for scan in scans:
-        check_present(scan)  # a file that changed or went away meanwhile is reason enough
+        check_present(scan)  # a file that changed or was removed explains any failure
     text = str(failure)
     if "Cannot cast" in text:
         for scan in scans:
@@ -72,11 +72,11 @@ def look_into(failure: BaseException, scans: Iterable[ScanPlan]) -> NoReturn:
     if "UTF-8" in text:
         for scan in scans:
             check_scanned_texts(scan)
-    if is_fault(text):  # which shows the plan, with all its files
+    if is_fault(text):  # its text has the plan, with all file names
         raise _fault(text) from failure
     if not is_panic(failure) and ("parquet" not in text.lower() or is_by_object_store(text)):
         raise failure
-    # DataFusion does not say which file it could not read. Our own reader does, and it is most often a new one.
+    # DataFusion does not name the file that it could not read. Our reader does; a new file is the most likely one.
     for scan in scans:
         for file in sorted(scan.scanned, key=lambda file: file.id is not None):
             build_card(scan.path(file))
@@ -88,20 +88,20 @@ def is_fault(text: str) -> bool:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether Rust code panicked. pyo3 raises that as a BaseException, of a class that cannot be imported."""
+    """Whether Rust code panicked. pyo3 raises a BaseException of a class that cannot be imported."""
     return type(error).__name__ == "PanicException"
 
 
 @contextmanager
 def clear_error(query: str, tables: Callable[[], list[str]], *, above: int = 0) -> Iterator[None]:
-    """DataFusion raises ValueError for SQL it cannot plan and bare Exception for what fails while running. It was given
-    so many lines above what the user wrote, which is `query`."""
+    """DataFusion raises ValueError for SQL it cannot plan, and plain Exception for a failure at run time. Its SQL has
+    `above` more lines before the user's `query`."""
     try:
         yield
     except (NeedlepointError, KeyboardInterrupt, AssertionError):
         raise
     except RecursionError as error:
-        raise SqlError("the query is too deeply nested.", hint="Ask in several queries.") from error
+        raise SqlError("the query is too deeply nested.", hint="Split the query.") from error
     except BaseException as error:
         if is_panic(error):
             raise _fault(str(error)) from error
@@ -110,15 +110,15 @@ def clear_error(query: str, tables: Callable[[], list[str]], *, above: int = 0) 
         if (local := local_failure(str(error))) is not None:
             raise local from error
         if is_by_object_store(str(error)):
-            # Without the cause: its text holds what nobody should see.
+            # Without the cause: its text contains key ids and signatures.
             raise object_store_error(_object(str(error)), str(error)) from None
         raise translate(str(error), query, tables(), above=above) from error
 
 
 def _fault(text: str) -> EngineFault:
     return EngineFault(
-        f"DataFusion failed inside: {_short(text)}",
-        hint="Is a file damaged? `needle sync` and `needle verify` tell; else ask in another way.",
+        f"DataFusion failed internally: {_short(text)}",
+        hint="Run `needle sync` and `needle verify` to find damaged files; else rewrite the query.",
     )
 
 
@@ -141,26 +141,26 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
             return UnknownName("table or alias", before, others, where=_place(query, before))
         exact = next((each for each in known if each.lower() == name.lower()), None)
         if exact is not None and exact != name:
-            if exact == exact.lower():  # in quotes, since SQL folds the rest
+            if exact == exact.lower():  # the query quotes it: SQL folds other names
                 return SqlError(f"unknown column '{name}'{_place(query, name)}.", hint=f"Its name is {exact}.")
             return SqlError(f"column '{exact}' has capital letters.", hint=f'Write it in double quotes: "{exact}".')
-        hint = f"A text is written in single quotes: '{name}'." if f'"{name}"' in query else ""
+        hint = f"Write a string in single quotes: '{name}'." if f'"{name}"' in query else ""
         return UnknownName("column", name, known, where=_place(query, name), hint=hint)
     if found := _NO_VALUE.search(text):
         return _no_value(found[1])
     if found := _NOT_SUPPORTED.search(text):
         return SqlError(
             f"{found[1]} is not a query.",
-            hint="Tables are written by Spark or `needle ingest`; only indexes and views have CREATE and DROP in SQL.",
+            hint="Write tables with Spark or `needle ingest`; SQL has CREATE and DROP for indexes and views only.",
         )
     if "RecursionLimitExceeded" in text:
         return SqlError(
-            "the query has more than 50 levels of parentheses.", hint="Take some of them out of the others."
+            "the query has more than 50 levels of parentheses.", hint="Remove some of them, or split the query."
         )
     if "Parquet error" in text or "ParquetError" in text or "Corrupt footer" in text:
         return NotParquet(_path(text) or "a file", _short(text), hint="Write it again or remove it, then sync.")
     if "only supports a single SQL statement" in text:
-        return SqlError("there are several statements.", hint="Give them one by one.")
+        return SqlError("there are several statements.", hint="Run them one by one.")
     return SqlError(_short(_with_position(text, above)))
 
 
@@ -174,7 +174,7 @@ def _tables_of(fields: str) -> set[str]:
 
 
 def missing_table(text: str) -> str | None:
-    """The table that a query names and that is not there, as far as it is none of another schema's.
+    """The missing table that a query names, without our catalog and schema.
 
     >>> missing_table("Error during planning: table 'needle.lake.item' not found")
     'item'
@@ -202,20 +202,20 @@ def _no_table(name: str, query: str, tables: list[str]) -> NeedlepointError:
 
 def _make_table(directory: str) -> str:
     shown = shlex.quote(directory)
-    return f"`needle create-table NAME {shown}` makes a table of the Parquet files in a directory; then query NAME."
+    return f"`needle create-table NAME {shown}` creates a table of the Parquet files in a directory; then query NAME."
 
 
 def _no_value(placeholder: str) -> SqlError:
     name = placeholder.lstrip("$")
     if name == "?":
-        return SqlError("parameters have names here.", hint='Write $name for ?, and give {"name": value}.')
+        return SqlError("parameters need names.", hint='Write $name instead of ?, and pass {"name": value}.')
     return SqlError(
-        f"parameter ${name} has no value.", hint=f'Give it beside the query, as {{"{name}": 7}}, or write the value.'
+        f"parameter ${name} has no value.", hint=f'Pass it with the query, as {{"{name}": 7}}, or write the value.'
     )
 
 
 def _path(text: str) -> str | None:
-    """The first path of a Parquet file in a text, from its first slash on."""
+    """The first path of a Parquet file in a text, from its first slash."""
     for run in _PATH.finditer(text):
         word = run[0]
         first, end = word.find("/"), word.rfind(".parquet")
@@ -241,7 +241,7 @@ def _with_position(text: str, above: int) -> str:
 
 
 def _place(query: str, name: str) -> str:
-    """Line and column of the first place where a query names something."""
+    """Line and column where a query first uses a name."""
     if len(name) > _LONGEST_NAME:
         return ""
     found = re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", query, re.IGNORECASE)

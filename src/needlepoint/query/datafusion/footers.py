@@ -1,9 +1,9 @@
-"""Which footers DataFusion may remember.
+"""Which footers DataFusion may cache.
 
-It knows a footer again by path, size and second of modification. A file that was replaced by one of the same size
-within a second, or with its modification time kept, would be read with the footer of the old one: rows are lost, or
-bytes are taken for what they are not. So the files that are scanned are noted, for all contexts of the process, and
-those that were replaced in this way are scanned in contexts that remember nothing.
+Its cache key is path, size and modification second. If a file is replaced by one of the same size within a second, or
+with the same modification time, DataFusion would read it with the old footer: rows are lost, or bytes misread. So this
+module records the scanned files for all contexts of the process. Files that were replaced in this way are scanned in
+contexts without a footer cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _replaced: set[str] = set()
 
 
 def are_stale(scans: Iterable[ScanPlan]) -> bool:
-    """Whether a footer that DataFusion can remember is not that of the file; to be asked before each scan."""
+    """Whether DataFusion may have a cached footer of an older version; call this before each scan."""
     stale = False
     for scan in scans:
         for file in () if scan.remote else scan.scanned:

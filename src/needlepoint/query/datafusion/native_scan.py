@@ -1,8 +1,8 @@
-"""DataFusion's native scan of exactly the files a plan names.
+"""DataFusion's native scan of exactly the files of a plan.
 
-From Python a listing table takes one path and no list. But a logical plan can be written as bytes and read back, and in
-the bytes the paths of a listing are a repeated field: a plan for a listing of no files is the template, and the
-paths wanted are put in. Any schema works, and no file is opened to find it.
+In Python, a listing table takes one path, not a list. But a logical plan can be serialized, and the paths of a listing
+are a repeated field in the bytes. The serialized plan of a listing without files is the template; the wanted paths are
+inserted. Any schema works, and no file is opened to infer it.
 
     LogicalPlanNode     1: ListingTableScanNode
     ListingTableScanNode     2: repeated string paths     (datafusion.proto; a test pins these numbers)
@@ -27,13 +27,13 @@ from needlepoint import forks
 from needlepoint.objects import is_url
 from needlepoint.parquet.format import int96
 
-_PLAIN = re.compile(r"[\w./=-]+", re.ASCII)  # nothing to quote, and most paths are like this
+_PLAIN = re.compile(r"[\w./=-]+", re.ASCII)  # nothing to quote: most paths
 _SCAN_TAG, _PATHS_TAG = b"\x0a", b"\x12"  # field 1 and field 2, both length-delimited
-_COERCE_TAGS = (b"\x82\x02", b"\x0a", b"\x12", b"\x5a")  # fields 32, 1, 2 and 11, from the inside out
+_COERCE_TAGS = (b"\x82\x02", b"\x0a", b"\x12", b"\x5a")  # fields 32, 1, 2 and 11, innermost first
 
 
 class NativeScans:
-    """Makes scans; remembers the template of each schema."""
+    """Creates scans; caches the template of each schema."""
 
     def __init__(self) -> None:
         forks.begin()
@@ -51,7 +51,7 @@ class NativeScans:
     ) -> datafusion.DataFrame:
         """A scan of files; with `partitions`, of one directory whose Hive partitions are columns too.
 
-        A file that does not exist is passed over in silence: the caller makes sure that they do.
+        DataFusion silently skips a missing file: the caller checks that all exist.
         """
         scan, rest = self._template(schema, partitions)
         urls = [self._url(context, path).encode() for path in paths]
@@ -69,7 +69,7 @@ class NativeScans:
         return f"{SCHEME}{bucket}/{quote(key)}"
 
     def _register(self, context: datafusion.SessionContext, bucket: str) -> None:
-        """DataFusion has object stores of its own. It reads the variables when one is made, as ours do."""
+        """DataFusion has its own object stores. It reads the environment variables when one is created, as ours do."""
         from datafusion.object_store import AmazonS3
 
         from needlepoint.objects.remote import SCHEME, endpoint, store_of
@@ -93,8 +93,8 @@ class NativeScans:
         key = bytes(schema.serialize()) + repr(partitions).encode()
         with self._lock:
             if key not in self._templates:
-                # Of a list of files, too, DataFusion passes over those that are not named so, and says nothing; a
-                # version that is held has no such name.
+                # DataFusion silently skips files without this suffix, even in a list; the path of a held version lacks
+                # it.
                 named = ".parquet" if partitions else ""
                 self._context.register_listing_table(
                     "template", "/nonexistent/", list(partitions), file_extension=named, schema=schema
@@ -119,8 +119,8 @@ def _without_paths(plan: bytes) -> tuple[bytes, bytes]:
 
 
 def _coerced(unit: str) -> bytes:
-    """The option that INT96 is read in a unit, as page reads do (format/int96.py). The setting of a context says
-    nothing to a listing. What comes twice in a message is merged, so this can follow the other options."""
+    """The option that sets the unit of INT96, as in page reads (format/int96.py). A listing ignores the setting of its
+    context. Protobuf merges repeated occurrences of a message, so this can follow the other options."""
     found = unit.encode()
     for tag in _COERCE_TAGS:
         found = tag + _varint(len(found)) + found
@@ -128,7 +128,7 @@ def _coerced(unit: str) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, int]]:
-    """Tag, begin and end of each field of a protobuf message."""
+    """Tag, start and end of each field of a protobuf message."""
     position = 0
     while position < len(message):
         begin = position

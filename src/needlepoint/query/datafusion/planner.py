@@ -1,4 +1,4 @@
-"""SQL planned against tables without files: what a query asks of each table, before anything is read."""
+"""Plans SQL against tables without files, to find what a query needs of each table before anything is read."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _OWN_FILTERS = PlanFacts(own_filters=True)
 
 @dataclass(frozen=True, slots=True)
 class LogicalQuery:
-    """What DataFusion says of a query.
+    """The logical plan of a query.
 
-    query, views   as they are run: it is decided which literals are decimals
-    requests       what it asks of each table
-    schema         of the answer
-    written        the plan before it is optimized
+    query, views   as they run: with decimal literals resolved
+    requests       what the query needs of each table
+    schema         of the result
+    written        the plan before optimization
     facts, zeros   of the optimized plan
-    scores         what is to be scored
+    scores         the calls of score
     """
 
     query: str
@@ -48,7 +48,7 @@ class LogicalQuery:
 
 
 class Planner:
-    """`names` lists tables and views, for the texts of errors."""
+    """`names` lists tables and views, for error messages."""
 
     def __init__(self, context: datafusion.SessionContext, names: Callable[[], list[str]]) -> None:
         self._names = names
@@ -87,7 +87,7 @@ class Planner:
                 shown = self._with_subqueries(query, parameters)
                 facts = PlanFacts.careful() if shown is None else facts | plan_facts(shown) | _OWN_FILTERS
                 zeros += () if shown is None else listed_zeros(shown)
-            # The plan as it is written has types from before coercion: of a UNION, those of its first arm.
+            # The plan before optimization has types from before coercion: of a UNION, those of its first part.
             schema = _without_views(self._context.create_dataframe_from_logical_plan(plan).schema())
             decided = [(name, written.get(view, view)) for name, view in views]
             return LogicalQuery(query, decided, asked, schema, frame.logical_plan(), facts, zeros, wanted)
@@ -100,7 +100,7 @@ class Planner:
         found: dict[str, datafusion.Table],
         written: Callable[[str], str] = lambda view: view,
     ) -> Iterator[None]:
-        """Inside, names in SQL mean these tables, and the views over them, whose queries are written so."""
+        """Within this block, names in SQL resolve to these tables, and to the views over them."""
         with session.tables(found):
             session.remember(found)
             broken = ViewErrors(self._names)
@@ -118,7 +118,7 @@ class Planner:
         return nesting.frame(context, query, for_datafusion(query, parameters))
 
     def _with_subqueries(self, query: str, parameters: Parameters | None) -> datafusion.LogicalPlan | None:
-        """The plan of a query in which scalar subqueries are joins, if they can be."""
+        """The plan of a query with its scalar subqueries as joins, if DataFusion can convert them."""
         try:
             return self.frame(self._shown, query, parameters).optimized_logical_plan()
         except Exception:
@@ -131,7 +131,7 @@ class Planner:
         tables: Mapping[str, Mapping[str, pa.DataType]],
         scale: int,
     ) -> str:
-        """The query with the literals that meet decimals as such."""
+        """The query with decimal literals where they meet decimals."""
         if not any(pa.types.is_decimal(type) for types in tables.values() for type in types.values()):
             return query
 
@@ -147,8 +147,8 @@ class Planner:
         )
 
     def _can_plan(self, query: str, parameters: Parameters | None) -> bool:
-        """Whether a query can be planned. Where a decimal meets a literal of infinity that the plan for the literals
-        does not show, since it is of no use there, it cannot."""
+        """Whether a query can be planned. It cannot where a decimal meets an infinite literal, which the plan for the
+        literals may not show."""
         try:
             self.frame(self._context, query, parameters).optimized_logical_plan()
         except Exception:
@@ -157,6 +157,6 @@ class Planner:
 
 
 def _without_views(schema: pa.Schema) -> pa.Schema:
-    """Texts and binaries as every library takes them."""
+    """Strings and binaries in the types that every library reads."""
     types = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     return pa.schema([field.with_type(types.get(field.type, field.type)) for field in schema], schema.metadata)

@@ -1,8 +1,8 @@
-"""Scores are over all texts of a table, also of files and rows that the query does not read.
+"""Scores use the statistics of all texts of a table, including files and rows that the query does not read.
 
-find       the score calls of a plan, and the column of a table that each is asked of
-count      texts, words and how often each term occurs, over the snapshot; kept with it
-lend       a context whose function `score` knows the counts, to one query at a time
+find       the score calls of a plan, and the table column of each
+count      texts, words and the frequency of each term, over the snapshot; cached with it
+lend       a context whose function `score` has the counts, to one query at a time
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from needlepoint.indexes.text.statistics import WordIndex, statistics
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.session import SessionOptions
-from needlepoint.query.datafusion.udfs import Known, unseen
+from needlepoint.query.datafusion.udfs import ScoreStatistics, unresolved_score
 from needlepoint.query.sql.plan_facts import EXPRESSIONS
 
 MOST_TERMS_KEPT = 10_000
@@ -43,25 +43,25 @@ class Score:
 
 
 def scores(plan: Any, drawn: str, tables: Mapping[str, Mapping[str, pa.DataType]]) -> tuple[Score, ...]:
-    """The score calls of an optimized plan. SqlError for those whose table cannot be told, and where one query is
-    asked of two columns: the function is told nothing but the text and the query."""
+    """The score calls of an optimized plan. SqlError if the table of one is unknown, or if one query text is used for
+    two columns: the function only receives the text and the query."""
     if _CALL not in drawn:
         return ()
     if any(_CALL in line for line in _inside_subqueries(drawn)):
-        raise unseen("…")
+        raise unresolved_score("…")
     found: dict[str, Score] = {}
     for score in dict.fromkeys(_scores(plan, tables)):
         other = found.setdefault(score.query, score)
         if other != score:
             raise SqlError(
-                f"score(…, '{score.query}') is asked of {other.table}.{other.column} and {score.table}.{score.column}.",
-                hint="Write one of the two queries a little differently, for instance with a space at its end.",
+                f"score(…, '{score.query}') is used for {other.table}.{other.column} and {score.table}.{score.column}.",
+                hint="Make one of the two texts different, for instance by a space at its end.",
             )
     return tuple(found.values())
 
 
 def _inside_subqueries(drawn: str) -> Iterator[str]:
-    """Scalar subqueries are drawn, but DataFusion 55 shows no way to their plan."""
+    """The score calls in scalar subqueries. The plan's text has them, but DataFusion 55 does not expose their plans."""
     inside: int | None = None
     for line in drawn.splitlines():
         depth = len(line) - len(line.lstrip())
@@ -82,31 +82,31 @@ def _scores(plan: Any, tables: Mapping[str, Mapping[str, pa.DataType]]) -> Itera
 
 
 def _scores_of(plan: Any, tables: Mapping[str, Mapping[str, pa.DataType]]) -> Iterator[Score]:
-    """Of one node."""
+    """The score calls of one node."""
     node = plan.to_variant()
     kind = type(node).__name__
     expressions = EXPRESSIONS.get(kind)
     if expressions is None and _CALL in plan.display():
-        raise unseen("…")
+        raise unresolved_score("…")
     for call in _calls(expressions(node) if expressions else ()):
         text, query = call.rex_call_operands()
         if query.variant_name() != "Literal":
-            raise SqlError("the query of score must be a text.", hint="Write score(column, 'words').")
+            raise SqlError("the query of score must be a string.", hint="Write score(column, 'words').")
         wanted = query.python_value().as_py()
         if wanted is None:
             continue
-        parse(wanted)  # says what is wrong with it
+        parse(wanted)  # reports an invalid query
         origin = None
         if text.variant_name() == "Column":
             column = text.to_variant()
-            if kind == "TableScan":  # which filters columns that it need not give
+            if kind == "TableScan":  # its filters can use columns that it does not return
                 origin = node.fqn()[2], column.name()
             else:
                 origin = _origin(plan.inputs(), column.relation(), column.name())
         if origin is None or not pa.types.is_string(tables.get(origin[0], {}).get(origin[1], pa.null())):
             raise SqlError(
-                f"score is asked of {text.canonical_name()}, which is no text column of one table.",
-                hint="A score compares with all texts of a table: ask for it of a column as it is.",
+                f"score cannot use {text.canonical_name()}: it is not a text column of one table.",
+                hint="A score needs all texts of a table: use it on a plain column.",
             )
         yield Score(*origin, wanted)
 
@@ -125,17 +125,17 @@ def _calls(expressions: Iterable[Any]) -> Iterator[Any]:
             waiting += reversed(expression.rex_call_operands())
         except Exception:
             if _CALL in expression.canonical_name():
-                raise unseen("…") from None
+                raise unresolved_score("…") from None
             continue
 
 
 def _origin(plans: Iterable[Any], relation: str | None, name: str) -> tuple[str, str] | None:
-    """The table and column that a name means above these plans; None when it is made of something else, or of two."""
+    """The table and column of a name above these plans; None if it is computed, or from two tables."""
     found = {origin for plan in plans if (origin := _origin_in(plan, relation, name)) is not _ABSENT}
     return found.pop() if len(found) == 1 else None if found else _ABSENT
 
 
-_ABSENT = ("", "")  # there is no such column, nor such a table
+_ABSENT = ("", "")  # no such column or table
 
 
 def _origin_in(plan: Any, relation: str | None, name: str) -> tuple[str, str] | None:
@@ -174,11 +174,11 @@ def _projected(expressions: Iterable[Any], plan: Any, relation: str | None, name
 # Count
 
 
-class Texts(Protocol):
+class TextColumn(Protocol):
     """A text column of a snapshot's files."""
 
     def words(self, state: TableState, column: str, position: int) -> WordIndex | None:
-        """The index of a file's words, if it has one."""
+        """The text index of a file, if it has one."""
         ...
 
     def read(self, state: TableState, column: str, positions: Sequence[int]) -> Iterator[pa.Array]:
@@ -186,8 +186,8 @@ class Texts(Protocol):
         ...
 
 
-def statistics_of(state: TableState, column: str, wanted: Iterable[Term], texts: Texts) -> TextStatistics:
-    """Over all rows of the snapshot, kept with it. A file whose words an index knows is not read."""
+def statistics_of(state: TableState, column: str, wanted: Iterable[Term], texts: TextColumn) -> TextStatistics:
+    """Over all rows of the snapshot, cached with it. A file with a text index is not read."""
     held = state.texts.get(column)
     missing = [term for term in wanted if held is None or term not in held.frequencies]
     if held is not None and not missing:
@@ -199,7 +199,7 @@ def statistics_of(state: TableState, column: str, wanted: Iterable[Term], texts:
         try:
             share = None if index is None else statistics(index, missing)
         except NeedlepointError:
-            share = None  # a damaged index: the texts tell
+            share = None  # a damaged index: read the texts
         if share is None:
             unknown.append(position)
         else:
@@ -215,11 +215,11 @@ def statistics_of(state: TableState, column: str, wanted: Iterable[Term], texts:
 # Lend
 
 
-class Contexts:
-    """As many contexts as queries with scores ran at the same time, used again and again."""
+class ContextPool:
+    """As many contexts as queries with scores ran at the same time, reused."""
 
     def __init__(self) -> None:
-        self._idle: dict[SessionOptions, list[tuple[datafusion.SessionContext, Known]]] = {}
+        self._idle: dict[SessionOptions, list[tuple[datafusion.SessionContext, ScoreStatistics]]] = {}
         self._lock = threading.Lock()
 
     @contextmanager
@@ -230,7 +230,7 @@ class Contexts:
             idle = self._idle.setdefault(options, [])
             taken = idle.pop() if idle else None
         if taken is None:
-            known = Known()
+            known = ScoreStatistics()
             taken = session.make_context(options, known), known
         context, known = taken
         known.statistics = statistics
@@ -242,12 +242,12 @@ class Contexts:
                 idle.append(taken)
 
 
-def counted(
+def count_terms(
     wanted: Iterable[Score],
     states: Mapping[str, TableState],
-    texts: Texts,
+    texts: TextColumn,
 ) -> dict[str, TextStatistics]:
-    """The statistics that the scores of a query need, by its text. Terms of one column are counted together."""
+    """The statistics for the scores of a query, by query text. Terms of one column are counted together."""
     columns: dict[tuple[str, str], list[Score]] = {}
     for score in wanted:
         columns.setdefault((score.table, score.column), []).append(score)

@@ -1,4 +1,4 @@
-"""DataFusion asks here for the tables of a query, which are other ones while planning and while running."""
+"""Session contexts, and the tables that they resolve: other ones while planning than while running."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from needlepoint.query.datafusion import udfs
 
 CATALOG, SCHEMA = "needle", "lake"
 CORES = os.cpu_count() or 1
-# Files with indexes in them are cut into so many parts for each core: one of them has less data than another.
+# Parts per core for files with embedded indexes: parts of equal size have different amounts of data.
 PARTS_OF_UNEVEN = 4
 
 _tables: ContextVar[Mapping[str, datafusion.Table]] = ContextVar("tables")
-# DataFusion fills information_schema from threads of its own, which have no context: they list the latest query's.
+# DataFusion reads information_schema in its own threads, which lack the context variable: they list the latest query's.
 _remembered: Mapping[str, datafusion.Table] = {}
 
 
@@ -64,23 +64,23 @@ class _Catalog(CatalogProvider):
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What DataFusion may do, where the answer stays right.
+    """What DataFusion may do without wrong results.
 
-    statistics    not with floats: it loses NaN, which statistics leave out
-    top_groups    not with floats: where it keeps only the first groups, each NaN is one of its own
-    pushdown      not with files that it can read only whole, and not with filters on nested columns
-    moves         not after a failure inside it: sorted parts of a union may lose an order that a condition implies;
+    statistics    not with floats: statistics exclude NaN, and rows with it are lost
+    top_groups    not with floats: where it keeps only the first groups, each NaN is a group
+    pushdown      not with files that it can only read whole, and not with filters on nested columns
+    moves         not after an internal failure: sorted parts of a union may lose an order that a condition implies;
                   always with joins: what the logical plan does not move, the physical one moves by name
-    own_filters   not where a join's inputs share a name: it takes a filter for that of the wrong column
-                  (plan_facts.py); tables then stand behind a barrier (table_provider.py)
-    equijoins     not where filters are stacked over such joins: a join without keys lets no filter pass
+    own_filters   not where the inputs of a join share a name: it applies a filter to the wrong column
+                  (plan_facts.py); tables are then behind a barrier (table_provider.py)
+    equijoins     not where filters are stacked over such joins: no filter passes a join without keys
     sorted_parts  not with unions: it drops a column that is constant in each part from the keys of ORDER BY with LIMIT
-    leaves        not with joins and projections: of a struct's field it makes a projection with the same name twice
-    footers       not of objects: it takes a remembered one for that of any object of the same path, size and second
+    leaves        not with joins and projections: for a struct's field it makes a projection with a duplicate name
+    footers       not of objects: it uses a cached footer for any object of the same path, size and second
 
-    And for an answer to be quick:
+    And for speed:
 
-    even          it gives each core the same number of bytes of a file, also where many at the end are no data
+    even          it gives each core the same number of bytes of a file, even if many bytes at the end are not data
     """
 
     statistics: bool = True
@@ -97,14 +97,14 @@ class SessionOptions:
 
 def make_context(
     options: SessionOptions,
-    known: udfs.Known | None = None,
+    known: udfs.ScoreStatistics | None = None,
     threads: int | None = None,
     subqueries_as_joins: bool = False,
     without_rules: Iterable[str] = (),
 ) -> datafusion.SessionContext:
-    """A context that is so careful. `known` is what scores are made with; it uses all cores unless `threads` says how
-    many. With `subqueries_as_joins` scalar subqueries are inputs of nodes, so that a plan shows all that it reads.
-    `without_rules` are rules of the optimizer that it does without."""
+    """A context with these options. `known` has the score statistics. It uses all cores, or `threads` threads. With
+    `subqueries_as_joins`, scalar subqueries are inputs of nodes, so the plan shows all scans. `without_rules` names
+    optimizer rules to remove."""
     forks.begin()
     pushdown = options.pushdown
     settings = {
@@ -115,10 +115,10 @@ def make_context(
         "datafusion.execution.parquet.enable_page_index": str(pushdown).lower(),
         "datafusion.optimizer.enable_topk_aggregation": str(options.top_groups).lower(),
         "datafusion.optimizer.repartition_sorts": str(options.sorted_parts).lower(),
-        # One by one: the setting for all three would set the third again.
+        # Set one by one: the setting for all three would enable the third again.
         "datafusion.optimizer.enable_topk_dynamic_filter_pushdown": str(pushdown and options.own_filters).lower(),
         "datafusion.optimizer.enable_join_dynamic_filter_pushdown": str(pushdown and options.own_filters).lower(),
-        # With two aggregates it makes `k > NULL OR m > 7`, which is never TRUE for an m of 7, whatever k is.
+        # For two aggregates it makes `k > NULL OR m > 7`, which is never TRUE for an m of 7, for any k.
         "datafusion.optimizer.enable_aggregate_dynamic_filter_pushdown": "false",
         "datafusion.optimizer.enable_leaf_expression_pushdown": str(pushdown and options.leaves).lower(),
         "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery": str(not subqueries_as_joins).lower(),
@@ -128,14 +128,14 @@ def make_context(
     config = datafusion.SessionConfig(settings).with_default_catalog_and_schema(CATALOG, SCHEMA)
     context = datafusion.SessionContext(config)
     context.register_catalog_provider(CATALOG, _Catalog())
-    udfs.register(context, known or udfs.Known())
+    udfs.register(context, known or udfs.ScoreStatistics())
     removed = [*without_rules]
     removed += [] if options.equijoins else ["extract_equijoin_predicate"]
     removed += [] if options.moves else ["push_down_filter"]
     for rule in removed:
         if not context.remove_optimizer_rule(rule):
-            raise RuntimeError(f"DataFusion has no rule '{rule}', which this version of Needlepoint does without.")
-    # A directory listing would otherwise be remembered for ever.
+            raise RuntimeError(f"DataFusion has no rule '{rule}', which this version of Needlepoint removes.")
+    # Otherwise a directory listing is cached forever.
     context.sql("SET datafusion.runtime.list_files_cache_limit = '0'")
     if not options.footers:
         context.sql("SET datafusion.runtime.metadata_cache_limit = '0'")

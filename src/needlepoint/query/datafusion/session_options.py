@@ -1,4 +1,4 @@
-"""Which switches of DataFusion a query needs for a right answer (`SessionOptions` says why)."""
+"""Which options of DataFusion a query needs for a correct result (`SessionOptions` explains each)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.sql.plan_facts import PlanFacts
 from needlepoint.query.sql.predicate_extraction import misleads
 
-WORTH_PARTS = 10 << 20  # bytes; DataFusion cuts no smaller files
+WORTH_PARTS = 10 << 20  # bytes; DataFusion does not split smaller files
 
 
 class Attempt(Enum):
-    """How a query is run: as DataFusion does it best; with files that it reads whole, since it cannot skip rows in some
-    of them; and with as little of its optimizer as it takes, after a failure inside it."""
+    """How a query runs: with all optimizations; without skipping rows, which some files do not support; or with as few
+    optimizer rules as possible, after an internal failure."""
 
     FIRST = "first"
     WHOLE = "whole"
@@ -30,11 +30,11 @@ def session_options(
     facts: PlanFacts = PlanFacts(),  # noqa: B008
     attempt: Attempt = Attempt.FIRST,
 ) -> SessionOptions:
-    """The switches of a query with this plan over these scans."""
+    """The options for a query with these plan facts over these scans."""
     scans = list(scans)
     plain = attempt is not Attempt.FIRST
-    # What DataFusion remembers of a path can be of another version: of any object, of a local file that was replaced,
-    # and where an older version is held.
+    # DataFusion's caches by path may be of another version: for any object, for a replaced local file, and for a held
+    # older version.
     forgetful = any(scan.remote or scan.held for scan in scans) or footers.are_stale(scans)
     misleading = any(map(_misleads, scans))
     return SessionOptions(
@@ -52,18 +52,18 @@ def session_options(
 
 
 def _has_embedded(scan: ScanPlan) -> bool:
-    """Whether files that are large enough to be scanned by several cores hold indexes, too."""
+    """Whether files that are large enough for several cores have embedded indexes."""
     embedded = any(index.embed for index in scan.snapshot.indexes)
     return embedded and any(file.identity.size > WORTH_PARTS for file in scan.scanned)
 
 
 def _is_bare_scan(scan: ScanPlan) -> bool:
-    """Whether DataFusion sees the files as they are, without a projection of ours over them."""
+    """Whether DataFusion reads the files directly, without a projection of ours above them."""
     return not (scan.snapshot.table.partitions or scan.unprunable or scan.paged)
 
 
 def _has_texts(scan: ScanPlan) -> bool:
-    """DataFusion cannot compare statistics of texts where files have them as different types, and takes the first."""
+    """DataFusion cannot compare statistics of texts with different types in different files, and uses the first."""
     schema = scan.snapshot.table.schema
     types = [schema.field(name).type for name in scan.columns]
     return any(pa.types.is_string(type) or pa.types.is_binary(type) for type in types)

@@ -1,7 +1,7 @@
 """`text_match(text, query)` and `score(text, query)` as functions of SQL.
 
-DataFusion gives a function its arguments and nothing else. What a score needs beyond them, the statistics of a whole
-table, is put beside the function before a query runs (see scoring.py).
+DataFusion passes only the arguments to a function. A score also needs the statistics of a whole table, which are set
+before a query runs (see scoring.py).
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from needlepoint.indexes.text.query_language import parse
 
 
 @dataclass
-class Known:
-    """The statistics that scores are made with, by the text of the query."""
+class ScoreStatistics:
+    """The statistics for scores, by query text."""
 
     statistics: Mapping[str, TextStatistics] = field(default_factory=dict)
 
     def of(self, query: str) -> TextStatistics:
         found = self.statistics.get(query)
         if found is None:
-            raise unseen(query)
+            raise unresolved_score(query)
         return found
 
 
-def unseen(query: str) -> SqlError:
+def unresolved_score(query: str) -> SqlError:
     return SqlError(
-        f"score(…, '{query}') stands where its table cannot be seen.",
-        hint="Ask for it of a column of a table, in SELECT, WHERE or ORDER BY, and put that in a subquery of FROM.",
+        f"score(…, '{query}') cannot be resolved to a table here.",
+        hint="Use score on a table column in SELECT, WHERE or ORDER BY, and put that in a subquery of FROM.",
     )
 
 
-def register(context: datafusion.SessionContext, known: Known) -> None:
+def register(context: datafusion.SessionContext, known: ScoreStatistics) -> None:
     def text_match(texts: pa.Array, queries: pa.Array) -> pa.Array:
         return _each(texts, queries, pa.bool_(), lambda query, some: evaluate(parse(query), some))
 
@@ -55,7 +55,7 @@ def register(context: datafusion.SessionContext, known: Known) -> None:
 def _each(
     texts: pa.Array, queries: pa.Array, type: pa.DataType, evaluated: Callable[[str, pa.Array], pa.Array]
 ) -> pa.Array:
-    """One query after the other; most often there is but one for all texts."""
+    """Evaluate each distinct query; usually there is one for all texts."""
     distinct = queries.unique().to_pylist()
     if len(distinct) == 1:
         return pa.nulls(len(texts), type) if distinct[0] is None else evaluated(distinct[0], texts)

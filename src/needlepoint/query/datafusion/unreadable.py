@@ -1,4 +1,4 @@
-"""Which file a scan could not read: DataFusion says what it found and not where."""
+"""Finds the file that a scan could not read: DataFusion's error does not name it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from needlepoint.query.scan.scan_plan import ScanPlan
 
 
 def unreadable(failure: Exception, scans: Iterable[ScanPlan]) -> NeedlepointError:
-    """The error of the first file whose columns pyarrow cannot read either. All files that were to be scanned are read
-    for it, one batch at a time; the query failed, and who asked it needs the name more than the time."""
+    """The error of the first file whose columns pyarrow cannot read either. This reads all scanned files, one batch at
+    a time: after a failed query, the name of the file is worth the time."""
     for scan in scans:
         for file in scan.scanned:
             path = scan.path(file)

@@ -1,8 +1,8 @@
-"""What DataFusion 55 does wrong, and how each fault is avoided.
+"""Bugs of DataFusion 55, and how each is avoided.
 
-Each entry names the fault, the issue upstream where one is known, and the place of the cure. For each there is a test
-that runs plain DataFusion and fails when a new version no longer has the fault: then the cure can go
-(tests/unit/query/datafusion/test_workarounds.py). That the cures work is tested with whole queries.
+Each entry names the bug, the upstream issue if one is known, and where the workaround is. For each there is a test that
+runs plain DataFusion and fails when a new version no longer has the bug: then the workaround can be removed
+(tests/unit/query/datafusion/test_workarounds.py). Whole queries test that the workarounds work.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Workaround:
-    """`cure` names a switch of SessionOptions, or the module that avoids the fault."""
+    """`cure` names an option of SessionOptions, or the module that avoids the bug."""
 
     name: str
     fault: str
@@ -29,12 +29,12 @@ WORKAROUNDS = (
     ),
     Workaround(
         "nan_statistics",
-        "Statistics leave NaN out, SQL orders it above all numbers: `f > 1` loses NaN rows.",
+        "Statistics exclude NaN, SQL orders it above all numbers: `f > 1` loses NaN rows.",
         "SessionOptions.statistics, and nanvl(f, f) in scan/table_provider.py",
     ),
     Workaround(
         "coarse_units",
-        "A cast to a finer unit moves to the literal and is cut off: `t < 1001 ns` becomes `t < 1 us`.",
+        "A cast to a finer unit moves to the literal and is truncated: `t < 1001 ns` becomes `t < 1 us`.",
         "greatest(t, t) in scan/table_provider.py",
     ),
     Workaround(
@@ -50,7 +50,7 @@ WORKAROUNDS = (
     Workaround(
         "outer_constants",
         "A column that is constant below an outer join is dropped from the keys of ORDER BY above it.",
-        "datafusion/sorted_apart.py",
+        "datafusion/union_sort.py",
     ),
     Workaround(
         "literal_first",
@@ -64,7 +64,7 @@ WORKAROUNDS = (
     ),
     Workaround(
         "anti_joins_without_keys",
-        "NOT IN forgets the NULLs of a subquery without extract_equijoin_predicate, which stacked filters need off.",
+        "NOT IN ignores the NULLs of a subquery without extract_equijoin_predicate, which stacked filters need off.",
         "sql/refusals.py",
     ),
     Workaround(
@@ -74,7 +74,7 @@ WORKAROUNDS = (
     ),
     Workaround(
         "zero_blooms",
-        "The bloom filter of a file is asked for the bits of 0.0, and rules row groups of -0.0 out.",
+        "The bloom filter of a file is probed with the bits of 0.0, and rules out row groups with -0.0.",
         "nanvl(f, f) in scan/table_provider.py",
     ),
     Workaround(

@@ -1,4 +1,4 @@
-"""What pruning goes by."""
+"""The input of pruning."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from needlepoint.tables.snapshots import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class PruningContext:
-    """One predicate on one snapshot, and the indexes and caches that can be asked.
+    """One predicate on one snapshot, and the indexes and caches to use.
 
-    always   ask indexes, whatever a scan costs
-    only     the one index that may be asked
+    always   use indexes at any cost
+    only     the only index to use
     """
 
     state: TableState
@@ -44,8 +44,8 @@ class PruningContext:
         return [index for index in self.snapshot.indexes if self.only in (None, index.name)]
 
     def scan_seconds(self, file: File) -> float:
-        """What a native scan of the file takes, about: it reads the columns of the predicate, and little of the others
-        where little matches."""
+        """The estimated time of a native scan: it reads the columns of the predicate, and little of the others if few
+        rows match."""
         if self.always:
             return math.inf
         card = self.cards.get(file)

@@ -1,7 +1,7 @@
-"""The step that asks the indexes of single files: distinct values, bloom filters, words, and what others add.
+"""The step that uses the indexes of single files: distinct, bloom and text indexes, and those of other packages.
 
-A file's indexes are asked for the leaves of the predicate, and their answers meet (AND) and join (OR) as the predicate
-does. What no index can say is "all rows".
+Each condition of the predicate is looked up in the indexes of a file. The results are intersected for AND and united
+for OR. A condition that no index supports selects all rows.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from needlepoint.query.pruning.result import StepResult
 from needlepoint.query.report.explain import IndexUse
 from needlepoint.tables.model import File, Index
 
-# A file of which another index named fewer rows is read as it is.
+# A file in which other indexes selected fewer rows is not looked up.
 FEW_ROWS = 1000
 
 
 def by_index(access: AccessPlan, context: PruningContext) -> StepResult:
-    """Distinct values, filters and words of single files say which of their rows can match."""
+    """Distinct, bloom and text indexes of single files select the rows that can match."""
     asked = {leaf.column for leaf in leaves(context.predicate)}
     indexes = [index for index in context.indexes_to_ask if not keeps_entries(index.kind)]
     usable = [index for index in indexes if asked & set(index.columns)]
@@ -39,12 +39,12 @@ def by_index(access: AccessPlan, context: PruningContext) -> StepResult:
     unasked = ""
     if usable and not positions:
         left = any(_has_any(files[at], usable) for at in np.flatnonzero(access.states).tolist())
-        unasked = "other indexes leave few rows" if left else "none of the files that are left is indexed as it is now"
+        unasked = "other indexes leave few rows" if left else "none of the remaining files has an up-to-date index"
     return StepResult(narrowed, tuple(tally.use(index, index in usable, unasked) for index in indexes))
 
 
 def _worth_asking(access: AccessPlan) -> list[int]:
-    """Files that are read whole, or of which so much is that more words about them can pay."""
+    """Files that are read whole, or in large part: more pruning can pay."""
     named = [at for at, rows in access.rows.items() if at not in access.inexact and rows.count > FEW_ROWS]
     return sorted([*access.narrowable(), *named])
 
@@ -79,7 +79,7 @@ def _ask_all(
 
 
 class _AnswerCounts:
-    """What the indexes said of all files together."""
+    """The answers of the indexes, summed over all files."""
 
     def __init__(self) -> None:
         self.answered: Counter[str] = Counter()
@@ -101,13 +101,13 @@ class _AnswerCounts:
             files = f"{self.answered[name]} {'file' if self.answered[name] == 1 else 'files'}"
             whys.insert(0, f"{self.rows[name]:,} rows of {files} can match")
         if not whys:
-            silence = unasked or f"column {shown} is asked for in a way it cannot answer"
-            whys.append(silence if usable else f"column {shown} is not asked for")
+            silence = unasked or f"it does not support this condition on column {shown}"
+            whys.append(silence if usable else f"column {shown} is not in the predicate")
         return IndexUse(name, index.kind, shown, self.answered[name] > 0, "; ".join(whys))
 
 
 class _FileAnswers:
-    """What the indexes of one file say about one predicate."""
+    """The answers of the indexes of one file for one predicate."""
 
     def __init__(self, context: PruningContext, file: File, indexes: Sequence[Index]) -> None:
         self._context = context
@@ -121,7 +121,7 @@ class _FileAnswers:
         return any(answer.exact for _, answer in self.answers)
 
     def rows(self, predicate: Predicate) -> Rows | None:
-        """Rows outside of which the predicate is not TRUE; None is all of them."""
+        """Rows outside of which the predicate is not TRUE; None means all rows."""
         return fold(
             predicate,
             lambda conditions: (self._conditions(conditions),),
@@ -150,16 +150,16 @@ class _FileAnswers:
             return Answer(None, "not indexed yet, so scanned")
         place = context.state.places(index).get(-1 if file.id is None else file.id)
         if place is None:
-            return Answer(None, "not made for this file: sync said why")
+            return Answer(None, "not built for this file: sync reports why")
         try:
             opened = context.file_indexes.get(context.snapshot.table, context.state.types, index, file, place)
             answer = opened.find(conditions, self._seconds)
         except (NeedlepointError, OSError) as error:
             return Answer(None, f"cannot be read, so the files are scanned: {error}")
-        except Exception as error:  # whatever a kind of another package does
+        except Exception as error:  # a kind of another package may raise anything
             return Answer(None, f"fails, so the files are scanned: {type(error).__name__}: {error}")
         if answer.rows is not None and len(answer.rows.stops) and answer.rows.stops[-1] > (file.rows or 0):
-            return Answer(None, f"names rows beyond the last of {file.path}: not believed")
+            return Answer(None, f"names rows beyond the end of {file.path}, so it is ignored")
         return answer
 
 

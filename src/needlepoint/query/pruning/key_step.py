@@ -23,16 +23,16 @@ from needlepoint.query.scan.cost_model import Estimate
 from needlepoint.stores.base import Locations
 from needlepoint.tables.model import Index
 
-# A small table is quick either way; below this many values the index is asked without further thought.
+# With fewer values than this, the index is used without an estimate.
 FEW_VALUES = 20
-# Both are estimates: the index must look clearly faster than a scan to be asked for many values.
+# Both times are estimates: for many values, the index must be clearly faster than a scan.
 CLEARLY = 0.8
-# A range that seems to match so many times more rows than the limit is not even begun.
+# A range with this many times more estimated rows than the limit is not started.
 MANY_TIMES = 10
 
 
 def by_key(access: AccessPlan, context: PruningContext) -> StepResult:
-    """The key index names the rows themselves; files it does not cover stay as they are."""
+    """The key index names the rows; files that it does not cover stay as they are."""
     search = _KeySearch(context)
     found = search.find(context.predicate)
     uses = search.uses()
@@ -42,7 +42,7 @@ def by_key(access: AccessPlan, context: PruningContext) -> StepResult:
     for file_id, numbers in rows_by_file(found.locations).items():
         position = context.state.positions.get(file_id)
         if position is None:
-            continue  # a file that was replaced or is gone
+            continue  # a replaced or removed file
         file = context.snapshot.files[position]
         if file.rows is not None and numbers[-1] >= file.rows:
             why = f"it names row {numbers[-1]} of {file.path}, which has {file.rows}"
@@ -52,11 +52,11 @@ def by_key(access: AccessPlan, context: PruningContext) -> StepResult:
 
 
 def _disbelieved(use: IndexUse, why: str) -> IndexUse:
-    return replace(use, used=False, why=f"cannot be right: {why}") if use.used else use
+    return replace(use, used=False, why=f"ignored: {why}") if use.used else use
 
 
 def rows_by_file(locations: Locations) -> dict[int, npt.NDArray[np.int64]]:
-    """Locations ascend, so the rows of a file stand together."""
+    """Locations are ascending, so the rows of a file are consecutive."""
     owners = (locations >> np.uint64(32)).astype(np.int64)
     rows = (locations & np.uint64(0xFFFFFFFF)).astype(np.int64)
     if len(owners) == 0 or owners[0] == owners[-1]:
@@ -67,7 +67,7 @@ def rows_by_file(locations: Locations) -> dict[int, npt.NDArray[np.int64]]:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Comparisons of one column under one AND. Both ends count as included: a row too many does no harm."""
+    """Comparisons of one column under one AND. Both ends are inclusive: an extra row does no harm."""
 
     column: str
     low: Ordinal | None
@@ -85,7 +85,7 @@ _Lookup = Compare | In | StartsWith | _Range
 
 @dataclass(frozen=True, slots=True)
 class _KeyRows:
-    """Rows that can match, ascending, in the files that are covered; others are not known about."""
+    """Rows that can match, ascending, in the covered files; nothing is known of the others."""
 
     locations: Locations
     covered: npt.NDArray[np.bool_]
@@ -99,7 +99,7 @@ class _KeySearch:
         self._uses: list[IndexUse] = []
 
     def find(self, predicate: Predicate) -> _KeyRows | None:
-        """Rows outside of which the predicate is not TRUE; None when the indexes cannot say."""
+        """Rows outside of which the predicate is not TRUE; None if the indexes cannot decide."""
         return fold(
             predicate,
             lambda conditions: map(self._find, _merged_ranges(conditions)),
@@ -117,7 +117,7 @@ class _KeySearch:
     def _both(self, found: Sequence[_KeyRows]) -> _KeyRows:
         result, *others = sorted(found, key=lambda each: len(each.locations))
         for other in others:
-            # Where the two do not cover the same files, either alone is still right.
+            # If the two cover different files, either alone is still correct.
             if np.array_equal(result.covered, other.covered):
                 both = np.intersect1d(result.locations, other.locations, assume_unique=True)
                 result = _KeyRows(both, result.covered)
@@ -178,7 +178,7 @@ class _KeySearch:
         return found
 
     def _scan_is_faster(self, values: int) -> bool:
-        """Whether finding so many rows and reading a page of each column for each takes longer than a scan."""
+        """Whether a lookup of this many values, with one page of each column for each, takes longer than a scan."""
         context, snapshot = self._context, self._context.snapshot
         columns, all_columns = len(context.columns), max(1, len(snapshot.table.data_columns))
         pages = max(1, sum(file.pages or 1 for file in snapshot.files))
@@ -188,7 +188,7 @@ class _KeySearch:
         costs, files = context.costs, min(values, len(snapshot.files))
         seconds = Estimate(touched, touched, bytes_touched).seconds(costs) + files * costs.file
         by_index = values * costs.key + costs.in_parallel(seconds, files)
-        # A scan reads one column whole, and of the others the pages with matching rows.
+        # A scan reads one column whole, and of the others only the pages with matching rows.
         scanned = size / all_columns + bytes_touched * (columns - 1) / columns
         whole = (
             costs.scan + len(snapshot.files) * costs.scan_file + scanned * costs.scan_byte + values * costs.scan_value
@@ -196,8 +196,8 @@ class _KeySearch:
         return by_index > CLEARLY * whole
 
     def _is_wide(self, leaf: _Lookup) -> bool:
-        """Whether a range surely matches more rows than are worth finding one by one, going by the bounds of files: the
-        values of each are taken to lie evenly between them."""
+        """Whether a range matches too many rows for an index, by the bounds of files: the values of a file are assumed
+        to be evenly distributed between its bounds."""
         context = self._context
         zone = context.state.zones([leaf.column]).columns.get(leaf.column)
         if not isinstance(leaf, _Range | Compare) or zone is None or zone.low.dtype == object:
@@ -206,7 +206,7 @@ class _KeySearch:
         lows, highs = zone.low.astype(np.float64), zone.high.astype(np.float64)
         first = lows if low is None or isinstance(low, bytes) else np.maximum(lows, float(low))
         last = highs if high is None or isinstance(high, bytes) else np.minimum(highs, float(high))
-        with np.errstate(invalid="ignore", over="ignore"):  # infinite bounds say nothing
+        with np.errstate(invalid="ignore", over="ignore"):  # infinite bounds give no estimate
             share = np.nan_to_num(np.clip((last - first) / np.maximum(highs - lows, 1), 0, 1) * zone.known)
         return float((share * context.state.file_rows).sum()) > MANY_TIMES * context.range_limit
 
@@ -214,11 +214,11 @@ class _KeySearch:
         self._uses.append(IndexUse(index.name, index.kind, index.shown_columns, used, why))
 
     def uses(self) -> tuple[IndexUse, ...]:
-        """How each key index was used; why it was not, if it was not asked."""
+        """How each key index was used, or why not."""
         asked = {leaf.column for leaf in leaves(self._context.predicate)}
         for column, index in self._indexes.items():
             if index.name not in self._asked:
-                why = "inside an OR with something not indexed, or a NOT" if column in asked else "not asked for"
+                why = "inside an OR with something not indexed, or a NOT" if column in asked else "not in the predicate"
                 self._report(index, False, f"column {column} is {why}")
         return tuple(self._uses)
 

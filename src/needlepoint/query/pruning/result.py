@@ -1,4 +1,4 @@
-"""What pruning found."""
+"""The output of pruning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from needlepoint.query.report.explain import IndexUse, StepReport
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The access plan after a step, the indexes that it considered, and what it read of files."""
+    """The access plan after a step, the indexes that it considered, and what it read from files."""
 
     access: AccessPlan
     indexes: tuple[IndexUse, ...] = ()

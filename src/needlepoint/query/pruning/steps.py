@@ -1,9 +1,9 @@
-"""Steps narrow an access plan, one kind of knowledge each.
+"""Pruning steps: each narrows an access plan by one kind of statistics or index.
 
     result = step(access, context)
 
-What a step does not understand leaves the plan as it is, and the report says why. Files come first, then the row groups
-of those that are left, then their pages; each level is decided for all of them at once.
+A step leaves the plan unchanged for conditions that it does not support, and the report says why. Steps prune files
+first, then the row groups of the remaining files, then their pages; each level is evaluated for all files at once.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from needlepoint.query.pruning.index_step import by_index
 from needlepoint.query.pruning.key_step import by_key
 from needlepoint.query.pruning.result import PruningResult, StepResult
 from needlepoint.query.report.explain import IndexUse, StepReport
-from needlepoint.query.scan.cost_model import touched
+from needlepoint.query.scan.cost_model import overlaps
 from needlepoint.tables.model import File
 
 Step = Callable[[AccessPlan, PruningContext], StepResult]
 
 
 def prune(access: AccessPlan, context: PruningContext) -> PruningResult:
-    """All steps in order, each counted."""
+    """All steps in order, with counts for each."""
     rows = access.count(context.state.file_rows)
     steps: list[StepReport] = []
     indexes: list[IndexUse] = []
@@ -71,12 +71,12 @@ def by_partition(access: AccessPlan, context: PruningContext) -> StepResult:
 
 
 def by_zone(access: AccessPlan, context: PruningContext) -> StepResult:
-    """A file whose ids lie between 10 and 20 has no row with id = 25."""
+    """A file with ids from 10 to 20 has no row with id = 25."""
     return _by_zones(access, context, context.state.zones(_asked(context)))
 
 
 def _asked(context: PruningContext) -> list[str]:
-    # Bounds say nothing of what is inside a text: not worth loading.
+    # Bounds do not help with the inside of a text: do not load them.
     return list({leaf.column: None for leaf in leaves(context.predicate) if not isinstance(leaf, Like | TextMatch)})
 
 
@@ -87,7 +87,7 @@ def _by_zones(access: AccessPlan, context: PruningContext, zones: Zones) -> Step
 
 
 def by_row_group(access: AccessPlan, context: PruningContext) -> StepResult:
-    """Row group 3 holds ids 30 to 40: nothing of it has id = 25."""
+    """A row group with ids from 30 to 40 has no row with id = 25."""
     looked = _ZoneMaps.of(access, context, lambda file: (file.row_groups or 0) > 1)
     if looked is None:
         return StepResult(access)
@@ -105,7 +105,7 @@ def by_row_group(access: AccessPlan, context: PruningContext) -> StepResult:
 
 
 def by_bloom(access: AccessPlan, context: PruningContext) -> StepResult:
-    """The file's own bloom filters: row group 3 surely holds no id = 35. A value costs 32 bytes of a row group."""
+    """The bloom filters in the files: row group 3 has no id = 35. Each value costs 32 bytes per row group."""
     asked = {leaf.column for leaf in leaves(context.predicate) if isinstance(leaf, In) or _is_equality(leaf)}
     files = context.snapshot.files
     positions = [at for at in access.narrowable() if asked & files[at].blooms] if asked else []
@@ -114,7 +114,7 @@ def by_bloom(access: AccessPlan, context: PruningContext) -> StepResult:
     found = _ask_filters(access, context, positions)
     kept = {at: rows for at, (rows, _) in zip(positions, found, strict=True) if rows is not None}
     narrowed = access.narrowed(kept)
-    why = f"asked of {len(positions)} files, {access.kept() - narrowed.kept()} of them have no such value"
+    why = f"probed in {len(positions)} files, {access.kept() - narrowed.kept()} of them have no such value"
     columns = sorted(asked.intersection(*(files[at].blooms for at in positions)))
     uses = tuple(IndexUse(f"{column} in the files", "bloom", column, True, why) for column in columns)
     return StepResult(narrowed, uses, tuple(stats for _, stats in found if stats is not None))
@@ -127,8 +127,8 @@ def _is_equality(leaf: Leaf) -> bool:
 def _ask_filters(
     access: AccessPlan, context: PruningContext, positions: Sequence[int]
 ) -> list[tuple[Rows | None, ReadStats | None]]:
-    """For each file the rows of the row groups that can match, None where they are all that were left anyway, and what
-    was read."""
+    """For each file the rows of the row groups that can match, None if nothing was ruled out; and the metrics of the
+    read."""
     table, files = context.snapshot.table, context.snapshot.files
 
     def ask(at: int) -> tuple[Rows | None, ReadStats | None]:
@@ -137,14 +137,14 @@ def _ask_filters(
             return None, None
         before = access.selection(at)
         edges = card.row_group_rows
-        groups = np.flatnonzero(touched(edges[:-1], before)) if isinstance(before, Rows) else np.arange(len(edges) - 1)
+        groups = np.flatnonzero(overlaps(edges[:-1], before)) if isinstance(before, Rows) else np.arange(len(edges) - 1)
         try:
             with open_object(f"{table.location}/{files[at].path}", files[at].identity) as file:
                 file.check_unchanged(card.identity)
                 keep = may_match(file, card, context.predicate, groups.tolist(), table.schema)
                 file.check_unchanged(card.identity)
         except (NeedlepointError, OSError):
-            return None, None  # the scan of the file reports what is wrong with it
+            return None, None  # the scan of the file reports the problem
         rows = None if keep.all() else Rows.joined(edges[groups[keep]], edges[groups[keep] + 1])
         return rows, ReadStats(file.bytes_requested, file.requests, 0, 0)
 
@@ -153,10 +153,9 @@ def _ask_filters(
 
 
 def by_page(access: AccessPlan, context: PruningContext) -> StepResult:
-    """Of a row group with ids 30 to 40, only the second page reaches from 35 to 37.
+    """In a row group with ids 30 to 40, only the second page has ids from 35 to 37.
 
-    Pages of different columns end at different rows, so what each column lets through is a set of rows; they meet in
-    the rows that all of them let through.
+    Pages of different columns end at different rows, so each column selects a set of rows; their intersection is read.
     """
     looked = _ZoneMaps.of(access, context, lambda file: (file.pages or 0) > (file.row_groups or 0))
     if looked is None:
@@ -171,10 +170,10 @@ def by_page(access: AccessPlan, context: PruningContext) -> StepResult:
 
 
 class _ZoneMaps:
-    """The files a step can still narrow, with their zone maps by column."""
+    """The files that a step can still narrow, with their zone maps by column."""
 
     def __init__(self, positions: list[int], maps: dict[str, list[ZoneMap | None]]) -> None:
-        # A file none of whose columns has a zone map has nothing to be narrowed by.
+        # A file without zone maps of these columns cannot be narrowed.
         any_map = [
             next((each for each in maps_of if each is not None), None) for maps_of in zip(*maps.values(), strict=True)
         ]
@@ -198,7 +197,7 @@ class _ZoneMaps:
 
 
 class _PageRows:
-    """Rows that the pages of each column let through, over all files, whose rows are counted through."""
+    """Rows that the pages of each column select, over all files, with consecutive row numbers."""
 
     def __init__(self, looked: _ZoneMaps, ends: Int64Array) -> None:
         self._looked = looked
@@ -207,7 +206,7 @@ class _PageRows:
         self._joined: dict[str, tuple[Int64Array, Int64Array, Zone] | None] = {}
 
     def rows(self, predicate: Predicate) -> Rows | None:
-        """None is all of them."""
+        """None means all rows."""
         return fold(
             predicate,
             lambda conditions: map(self._of_condition, conditions),
@@ -217,7 +216,7 @@ class _PageRows:
         )
 
     def _of_condition(self, condition: Condition) -> Rows | None:
-        column = next(leaves(condition)).column  # `without_not` leaves nothing but a leaf below a NOT
+        column = next(leaves(condition)).column  # `without_not` leaves only a leaf below a NOT
         pages = self._pages(column)
         if pages is None:
             return None
@@ -226,7 +225,7 @@ class _PageRows:
         return Rows.joined(starts[keep], stops[keep])
 
     def _pages(self, column: str) -> tuple[Int64Array, Int64Array, Zone] | None:
-        """First and last rows and bounds of all pages of a column, joined once for all that is asked of it."""
+        """First and last rows and bounds of all pages of a column, concatenated once for all conditions on it."""
         if column not in self._joined:
             self._joined[column] = self._join(column)
         return self._joined[column]

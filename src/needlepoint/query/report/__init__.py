@@ -1,6 +1,6 @@
 """What a query read, and why.
 
-explain        the report and how it is drawn
-table_report   from a scan plan to its report
-query_history  where the engine reports what each query took
+explain        the report and its text
+table_report   the report of a scan plan
+query_history  the interface to the history of queries
 """

@@ -1,4 +1,4 @@
-"""What a query read and why: the funnel files -> row groups -> pages -> rows, and what each index did."""
+"""What a query read and why: the funnel files -> row groups -> pages -> rows, and the use of each index."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from needlepoint.printable import printable
 
-MOST_NAMED = 5  # of files that were passed over
+MOST_NAMED = 5  # skipped files
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """How many files and rows were left before and after a step."""
+    """Files and rows before and after a step."""
 
     step: str
     files_before: int
@@ -26,7 +26,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class IndexUse:
-    """What an index did for a query, or why it did nothing."""
+    """How a query used an index, or why it did not."""
 
     index: str
     kind: str
@@ -37,7 +37,7 @@ class IndexUse:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level of the funnel; `total` is None where it is not known without reading more."""
+    """One level of the funnel; `total` is None if it is unknown without reading more."""
 
     read: int
     total: int | None
@@ -48,8 +48,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class GroupAccess:
-    """What is read of one row group: SKIP, SCAN, or ROWS with the first of their ranges, whose ends are not included;
-    rows count from the file's first. `bar` draws where they lie."""
+    """What is read of one row group: SKIP, SCAN, or ROWS with the first of its half-open ranges, in row numbers of the
+    file. `bar` draws their places."""
 
     row_group: int
     access: str
@@ -62,7 +62,7 @@ class GroupAccess:
 
 @dataclass(frozen=True, slots=True)
 class FileAccess:
-    """What is read of one file: SCAN, or ROWS and then its row groups."""
+    """What is read of one file: SCAN, or ROWS with its row groups."""
 
     path: str
     access: str
@@ -73,17 +73,17 @@ class FileAccess:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """`version` is that of a table of others. Files that were passed over: `unfinished` ones have no footer, `unnamed`
-    ones paths that no reader has a name for.
+    """`version` is that of an external table format. Skipped files: `unfinished` ones have no footer, `unnamed` ones
+    have paths that readers cannot name.
 
-    `requests` and `sifted_files` (whose predicate columns were read before the others) are those of page reads.
+    `requests` and `sifted_files` (whose predicate columns were read first) are those of page reads.
 
-    `rows` are those read by page, matching or not, and `scanned_rows` of native scans: the ones DataFusion handed on,
-    which are fewer than it read where it filters while it scans. `scan_counted` says that it counted them; before a
-    query ran, or where it scans several tables, they are all rows of the files.
+    `rows` are those read by page, matching or not. `scanned_rows` are those that native scans returned: fewer than they
+    read, if they filter. `scan_counted`: DataFusion counted them. Before a query ran, or if it scans several tables,
+    they are all rows of the files.
 
-    `bytes` can be more than its total, the size of the files: `filter_bytes` of bloom filters, which were asked whether
-    the rest is worth scan, are part of it, and a scan reads what it needs again.
+    `bytes` can exceed its total, the size of the files: it includes `filter_bytes` of bloom filters, and a scan may
+    read the same bytes again.
     """
 
     table: str
@@ -112,10 +112,10 @@ class TableReport:
 
 @dataclass
 class Report:
-    """Everything `explain` shows; also part of every result, as `result.report`.
+    """The report of `explain`; every result has one, as `result.report`.
 
     Pages and row groups are counted for page reads only: a native scan prunes inside DataFusion. `bytes` of a native
-    scan is what DataFusion says it read, known once the query has run.
+    scan is DataFusion's own count, known after the query ran.
     """
 
     make: Callable[[], list[TableReport]]
@@ -187,7 +187,7 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
 
 
 def _passed_over(paths: Sequence[str], why: str) -> str:
-    """Why files are not part of the answer.
+    """Why files are not in the result.
 
     >>> _passed_over(["a.parquet", "b\\nc.parquet"], "of others")
     '2 of others: a.parquet, b\\\\nc.parquet'
@@ -215,7 +215,7 @@ def _ways(table: TableReport) -> str:
 
 
 def _plan_lines(file: FileAccess) -> list[str]:
-    """A file and its row groups; neighbours of which nothing is read share a line.
+    """A file and its row groups; adjacent skipped ones share a line.
 
     part-0.parquet  ROWS, 150 of 4,000
       row group 0  ░░░░░░░░░░░░░░░░░░░░  SKIP
@@ -240,7 +240,7 @@ def _plan_lines(file: FileAccess) -> list[str]:
 
 
 def _bar(level: Level, width: int = 20) -> str:
-    """The share that was read, drawn; anything read at all shows."""
+    """The share that was read; any non-zero share shows."""
     if not level.total:
         return " " * width
     filled = min(width, max(1 if level.read else 0, round(width * level.read / level.total)))

@@ -1,4 +1,4 @@
-"""Where the engine reports what each query took. The advisor keeps it."""
+"""The interface by which the engine reports each query. The advisor implements it."""
 
 from __future__ import annotations
 

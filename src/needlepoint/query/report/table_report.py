@@ -13,11 +13,11 @@ from needlepoint.parquet.read.page_reader import ReadStats
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.report.explain import FileAccess, GroupAccess, Level, TableReport
-from needlepoint.query.scan.page_reader import foreseen, rows_read
+from needlepoint.query.scan.page_reader import estimate_reads, rows_read
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.tables.model import File
 
-# So many files are drawn, and so many ranges of rows in each of their row groups.
+# At most this many files are drawn, and this many row ranges in each row group.
 MOST_FILES = 8
 MOST_RANGES = 16
 
@@ -25,10 +25,10 @@ MOST_RANGES = 16
 def table_report(
     scan: ScanPlan, done: ScanMetrics | None, cards: CardCache, native: Mapping[str, int] | None = None
 ) -> TableReport:
-    """What was read of a table, or will be while nothing is done; `native` is what DataFusion counted."""
+    """What was read of a table, or what will be; `native` is DataFusion's count."""
     pruning = scan.pruning or PruningResult(scan.access)
     files, scanned = scan.snapshot.files, scan.scanned
-    stats = [*pruning.reads, *((done and done.reads) or foreseen(scan, cards))]
+    stats = [*pruning.reads, *((done and done.reads) or estimate_reads(scan, cards))]
     bytes_scanned = native["bytes"] if native else sum(file.identity.size for file in scanned)
     rows_scanned = native["rows"] if native else _total(scanned, "rows") or 0
     return TableReport(
@@ -48,7 +48,7 @@ def table_report(
         filter_bytes=sum(each.bytes_read for each in pruning.reads),
         sifted_files=done.sifted if done else 0,
         steps=pruning.steps,
-        indexes=tuple(dict.fromkeys(pruning.indexes)),  # both sides of a self-join may ask the same
+        indexes=tuple(dict.fromkeys(pruning.indexes)),  # both sides of a self-join may use the same index
         notes=_notes(scan, stats),
         plan=_drawn(scan, cards),
         version=scan.snapshot.version,
@@ -58,7 +58,7 @@ def table_report(
 
 
 def _row_groups(scan: ScanPlan, cards: CardCache) -> int:
-    """The row groups that pages are read of. A file whose predicate is evaluated first is read in two turns."""
+    """The row groups with page reads. Late materialization reads a file in two passes."""
     files, count = scan.snapshot.files, 0
     for at, rows in scan.access.rows.items():
         card = cards.get(files[at])
@@ -84,17 +84,17 @@ def _notes(scan: ScanPlan, stats: Sequence[ReadStats]) -> tuple[str, ...]:
     notes = [f"{count} without a card: {why}" for why, count in Counter(
         file.problem for file in scanned if file.problem is not None).items()]  # fmt: skip
     if scan.overruled:
-        notes.insert(0, f"{scan.overruled} of which only some rows are wanted: that is faster here")
+        notes.insert(0, f"{scan.overruled} although only some rows are wanted: that is faster")
     notes += [f"by row group, {reason}" for each in stats for reason in each.reasons]
     if unknown:
-        notes.insert(0, f"{unknown} not known yet or changed since; sync makes them known")
+        notes.insert(0, f"{unknown} new or changed; run sync to register them")
     if waiting:
         notes.insert(0, f"{waiting} not indexed yet")
     return tuple(notes)
 
 
 def _drawn(scan: ScanPlan, cards: CardCache) -> tuple[FileAccess, ...]:
-    """The first files that something is read of, those read by page before those scanned."""
+    """The first files that are read, by page before scanned."""
     files, plan = scan.snapshot.files, scan.access
     positions = [*sorted(plan.rows), *plan.scanned()][:MOST_FILES]
     return tuple(_file_access(files[at], plan.selection(at), cards.get(files[at])) for at in positions)
@@ -115,7 +115,7 @@ def _file_access(file: File, selection: Access | Rows, card: FileCard | None) ->
 
 
 def _bar(rows: Rows, total: int, width: int = 20) -> str:
-    """Where in the row group the rows lie; a cell is full when any of its rows are read.
+    """The places of the rows in the row group; a cell is full if any of its rows is read.
 
     >>> _bar(Rows.of([0, 1, 99]), 100, width=10)
     '█░░░░░░░░█'

@@ -1,11 +1,11 @@
-"""ScanPlan what pruning left.
+"""Reading what pruning left.
 
-scan_plan             what is read of a table, decided but not done
-cost_model            pages, row groups or a scan, whichever takes the least time
-page_reader           rows read by page
-late_materialization  the predicate's columns first
-table_provider        pages and scans, as one table for DataFusion
-held_files            versions of files that a query keeps open
-scan_tasks            a read that is done elsewhere, in parts
-row_matches           rows of a condition, by their numbers
+scan_plan             what to read of a table
+cost_model            pages, row groups or a native scan: the fastest
+page_reader           reads rows by page
+late_materialization  evaluates the predicate before the other columns are read
+table_provider        joins page reads and native scans into one table for DataFusion
+held_files            versions of files that a query keeps readable
+scan_tasks            splits a read into tasks for other processes
+row_matches           row numbers that match a condition
 """

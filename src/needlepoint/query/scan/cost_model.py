@@ -1,11 +1,11 @@
-"""The cost gate: page reads, row-group reads or the native scan, whichever will take the least time.
+"""The cost model: page reads, row-group reads or the native scan, whichever is fastest.
 
     pages       open the file, fetch the pages that hold the rows, decode them here
-    row groups  the same for all pages of the row groups concerned: more bytes, fewer requests
+    row groups  the same for all pages of the affected row groups: more bytes, fewer requests
     scan        DataFusion opens the file and reads what its own pruning leaves
 
-The times of each are estimated from the card alone: how many pages, bytes and requests. The constants were measured
-(`benchmarks/calibrate.py` prints them for this machine; the setting `costs` names a file with others).
+Estimates use the card only: numbers of pages, bytes and requests. The constants are measured
+(`benchmarks/calibrate.py` prints them for a machine; the setting `costs` names a file with others).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from needlepoint.parquet.format.page_index import Int64Array
 from needlepoint.parquet.read.page_reader import FILES_AT_ONCE
 
 THREADS = os.cpu_count() or 1
-FILES_IN_A_THREAD = FILES_AT_ONCE  # fewer are read by the thread that asks
+FILES_IN_A_THREAD = FILES_AT_ONCE  # the calling thread reads fewer files itself
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds. Of page reads: a file, a page, a request, a byte. Of native scans: having any, a file, a byte, a
-    value of an IN. A key asked of an index. Bytes are compressed ones."""
+    """Seconds. Page reads: per file, page, request and byte. Native scans: per query, file, byte and value of an IN.
+    `key`: one lookup in a key index. Bytes are compressed."""
 
     file: float = 200e-6
     page: float = 13e-6
@@ -48,12 +48,12 @@ class Costs:
 
     @classmethod
     def of(cls, location: str, path: str) -> Costs:
-        """Those of a table's location: an object store answers later and streams slower than a disk."""
+        """The costs for a location: an object store has more latency and less throughput than a disk."""
         where = "remote" if is_url(location) else "local"
-        return measured(path)[where] if path else (_REMOTE if where == "remote" else cls())
+        return read_costs(path)[where] if path else (_REMOTE if where == "remote" else cls())
 
     def in_parallel(self, seconds: float, files: int) -> float:
-        """What page reads that take so long one after the other take in threads, which share some of the work."""
+        """The time that page reads of this sequential time take in threads, which share some of the work."""
         threads = min(THREADS, files // FILES_IN_A_THREAD) if files > FILES_IN_A_THREAD else 1
         return seconds / (1 + (threads - 1) * 0.7)
 
@@ -63,19 +63,19 @@ _REMOTE = Costs(file=2e-3, request=4e-3, byte=15e-9, scan=20e-3, scan_file=15e-3
 
 
 @functools.cache
-def measured(path: str) -> dict[str, Costs]:
-    """The costs in a file: `{"local": {…}, "remote": {…}}`, where what is not said is as ever."""
+def read_costs(path: str) -> dict[str, Costs]:
+    """The costs in a file: `{"local": {…}, "remote": {…}}`. Missing ones have their defaults."""
     bases = {"local": Costs(), "remote": _REMOTE}
     names = {each.name for each in fields(Costs)}
     try:
         found = json.loads(Path(path).expanduser().read_text())
         if not isinstance(found, dict) or not found or not found.keys() <= bases.keys():
-            raise ValueError("it must have 'local' or 'remote', and nothing else")
+            raise ValueError("its keys must be 'local' or 'remote'")
         for where, given in found.items():
             if not isinstance(given, dict) or not given.keys() <= names:
-                raise ValueError(f"'{where}' has other names than {', '.join(sorted(names))}")
+                raise ValueError(f"'{where}' may only have {', '.join(sorted(names))}")
             if not all(isinstance(seconds, int | float) and seconds >= 0 for seconds in given.values()):
-                raise ValueError(f"'{where}' has something that is not a number of seconds")
+                raise ValueError(f"'{where}' has a value that is not a number of seconds")
         return {where: replace(base, **found.get(where, {})) for where, base in bases.items()}
     except (OSError, ValueError) as error:
         raise UsageError(
@@ -85,7 +85,7 @@ def measured(path: str) -> dict[str, Costs]:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What reading some rows of some columns by page takes."""
+    """The work of reading some rows of some columns by page."""
 
     pages: int
     requests: int
@@ -96,13 +96,13 @@ class Estimate:
 
 
 def by_pages(card: FileCard, columns: Sequence[str], rows: Rows) -> Estimate:
-    """For ranges of rows anywhere in the file. Its pages are taken to be alike, which makes this a few sums."""
+    """The estimate for row ranges anywhere in the file. It assumes pages of equal size, so it takes only a few sums."""
     size = _size(card, tuple(columns))
     if not size.pages:
         return Estimate(0, 0, 0)
     ranges, share = len(rows.starts), rows.count / max(1, card.num_rows)
     per_column = size.pages / size.leaves
-    # Each range begins inside some page, and goes on over its share of the others; pages are not read twice.
+    # Each range starts inside a page and covers its share of the others; no page is read twice.
     begun = per_column * -math.expm1(-ranges / per_column)
     pages = min(size.pages, size.leaves * (begun + share * per_column))
     chunks = min(size.chunks, size.leaves * ranges)
@@ -113,8 +113,8 @@ def by_pages(card: FileCard, columns: Sequence[str], rows: Rows) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """What a set of columns has in the whole file; `bytes` are those of data pages, `dictionaries` of the others.
-    `indexed`: the file itself has bounds of all their pages."""
+    """The size of some columns in the whole file; `bytes` counts data pages, `dictionaries` dictionary pages.
+    `indexed`: the file has a page index for all of them."""
 
     leaves: int
     chunks: int
@@ -140,10 +140,10 @@ def _size(card: FileCard, columns: tuple[str, ...]) -> _Size:
     return found
 
 
-def touched(first_row: Int64Array, rows: Rows) -> Int64Array:
-    """How many ranges of rows touch each page, or row group, that begins at these rows.
+def overlaps(first_row: Int64Array, rows: Rows) -> Int64Array:
+    """How many row ranges overlap each page, or row group, given the first row of each.
 
-    >>> touched(np.array([0, 100, 200, 300]), Rows(np.array([120, 150]), np.array([130, 305]))).tolist()
+    >>> overlaps(np.array([0, 100, 200, 300]), Rows(np.array([120, 150]), np.array([130, 305]))).tolist()
     [0, 2, 1, 1]
     """
     firsts = np.searchsorted(first_row, rows.starts, side="right") - 1
@@ -153,8 +153,8 @@ def touched(first_row: Int64Array, rows: Rows) -> Int64Array:
 
 
 def by_row_groups(card: FileCard, columns: Sequence[str], rows: Rows) -> tuple[Rows, Estimate]:
-    """The rows of all row groups that hold any of `rows`, and what reading them takes."""
-    groups = np.flatnonzero(touched(card.row_group_rows[:-1], rows))
+    """The rows of all row groups that hold any of `rows`, and the work of reading them."""
+    groups = np.flatnonzero(overlaps(card.row_group_rows[:-1], rows))
     widened = Rows.joined(card.row_group_rows[groups], card.row_group_rows[groups + 1])
     size, share = _size(card, tuple(columns)), len(groups) / max(1, card.num_row_groups)
     whole = Estimate(
@@ -164,9 +164,9 @@ def by_row_groups(card: FileCard, columns: Sequence[str], rows: Rows) -> tuple[R
 
 
 @dataclass(frozen=True, slots=True)
-class Native:
-    """How DataFusion will read: whether it filters while it reads, the columns it filters by, and how many values its
-    longest IN has, each of which it plans and looks for in every batch."""
+class NativeFilter:
+    """How DataFusion filters: whether during the scan, by which columns, and with how many values in the longest IN. It
+    plans each value, and searches each in every batch."""
 
     pushdown: bool
     filtered: frozenset[str]
@@ -174,10 +174,10 @@ class Native:
 
 
 def scan_seconds(
-    card: FileCard, columns: Sequence[str], rows: Rows, bounded: Estimate | None, native: Native, costs: Costs
+    card: FileCard, columns: Sequence[str], rows: Rows, bounded: Estimate | None, native: NativeFilter, costs: Costs
 ) -> float:
-    """What the native scan of the file takes. Rows that bounds left (`bounded`) it finds by the same bounds, if the
-    file has them; rows that an index named it finds by reading the columns it filters by."""
+    """The time of a native scan of the file. Rows left by bounds (`bounded`) it finds by the same bounds, if the file
+    has a page index. Rows named by an index it finds by reading the columns that it filters by."""
     filtered = [name for name in columns if name in native.filtered]
     if not native.pushdown:
         size = column_bytes(card, columns)

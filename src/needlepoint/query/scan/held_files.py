@@ -1,14 +1,14 @@
-"""Versions of files that a query holds while it runs.
+"""Versions of files that a query keeps readable while it runs.
 
-A query is planned for files as they are, and reads them by path. When one of them is replaced meanwhile, the query is
-planned again. That is enough for a change now and then. A job that embeds an index replaces one file after the other,
-and a query that takes longer than one of them would never end. So a query that is tried again holds what it reads:
+A query is planned for a snapshot of files, and reads them by path. If one of them is replaced meanwhile, the query is
+planned again. That is enough for an occasional change. But a job that embeds an index replaces one file after the
+other, and a query that takes longer than one replacement would never end. So a query that is retried holds its files:
 
-    a local file       is opened before it is read; whoever replaces it leaves the open version alone
-    an object          is copied, on condition of its ETag: DataFusion reads objects without such a condition
+    a local file       is opened before it is read; a replacement leaves the open version alone
+    an object          is copied, conditional on its ETag: DataFusion's own reads have no such condition
 
-A file that was replaced between the listing and the opening is planned again alone: it is scanned as it is now, since
-nothing is known of its rows. Only a file that is gone, or that has columns of its own, makes the whole plan void.
+A file that was replaced between listing and opening is planned again alone: it is scanned as it is now, since no rows
+of it are known. Only a missing file, or one with new columns, invalidates the whole plan.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ try:
 except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
-MOST_TRIES, PAUSE = 15, 0.02  # seconds; each next try waits a little longer
-# A query holds from its first try on for so many seconds after one found a file changed: there will be more of them.
+MOST_TRIES, PAUSE = 15, 0.02  # seconds; each retry waits a little longer
+# For this many seconds after a query saw a changed file, all queries hold files from their first attempt.
 RESTLESS = 10.0
-# From this try on objects that are scanned are copied: most often one more plan is enough, and costs less. Page reads
-# take little time and name the version that they want; where that does not help either, all objects are copied.
+# From this attempt on, scanned objects are copied: planning once more costs less and is usually enough. Page reads are
+# short and name the version that they need; if that fails too, all objects are copied.
 TRIES_WITHOUT_COPIES, TRIES_WITH_PAGES = 2, 5
-# No more than this is copied, and no more than half of the room that the disk has left.
+# At most this many bytes are copied, and at most half of the free disk space.
 MOST_COPIED = 8 << 30
 COPIED_AT_ONCE = 4 << 20
-# An object that is replaced more often than this while it is copied is left to the next try.
+# An object that is replaced more often than this during a copy waits for the next attempt.
 TRIES_FOR_AN_OBJECT = 5
-# Descriptors that are left to everybody else in the process.
+# File descriptors that stay free for the rest of the process.
 SPARE_DESCRIPTORS = 256
 
 Answer = TypeVar("Answer")
@@ -64,19 +64,19 @@ _limits = threading.Lock()
 
 
 def hold(scan: ScanPlan) -> ScanPlan:
-    """The plan, with the files that it reads held, if the query is to hold them."""
+    """The plan with its files held, if the current query holds files."""
     holder = _holder.get()
     return holder.hold(scan) if holder is not None and (scan.scanned or scan.paged) else scan
 
 
 def is_holding() -> bool:
-    """Whether the query that runs here is to hold its files."""
+    """Whether the current query holds its files."""
     return _holder.get() is not None
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
-    """A version of a local file. Where others cannot open it again by a path, `copy` makes a copy for them."""
+class _OpenFile:
+    """A version of a local file. If it cannot be opened again by a path, `copy` copies it."""
 
     file: HeldFile
     copy: Callable[[OpenObject], str]
@@ -96,8 +96,8 @@ class _Open:
 
 
 @dataclass(frozen=True, slots=True)
-class _Copy:
-    """A version of an object, in a file of its own."""
+class _ObjectCopy:
+    """A version of an object, copied to a local file."""
 
     identity: Identity
     place: str
@@ -110,20 +110,20 @@ class _Copy:
 
     def check(self) -> None:
         if not os.path.exists(self.place):  # noqa: PTH110
-            raise FileChanged(self.place, "is a copy that a query made, and is gone")
+            raise FileChanged(self.place, "is a query's copy of an object, and is missing")
 
 
-class Tries:
-    """Queries of one lake, each tried until no file changes under it."""
+class QueryRetries:
+    """Runs the queries of one lake, and retries each until no file changes during it."""
 
-    def __init__(self, forget: Callable[[], None], store: str, turns: TableLocks) -> None:
+    def __init__(self, forget: Callable[[], None], store: str, locks: TableLocks) -> None:
         self._forget = forget
         self._store = store
-        self._turns = turns
+        self._locks = locks
         self._restless_until = float("-inf")
 
     def run(self, ask: Callable[[bool], Answer], holding: bool = True) -> Answer:
-        """Ask until no FileChanged is raised; `ask` learns whether it may let DataFusion list a directory."""
+        """Call `ask` until it raises no FileChanged; its argument says whether DataFusion may list a directory."""
         first = 0
         if time.monotonic() > self._restless_until:
             try:
@@ -131,7 +131,7 @@ class Tries:
             except FileChanged:
                 self._changed(first)
             first = 1
-        with Holder(self._store, self._turns) as holder:
+        with Holder(self._store, self._locks) as holder:
             for attempt in range(first, MOST_TRIES):
                 try:
                     if not holding:
@@ -142,7 +142,7 @@ class Tries:
                     if attempt == MOST_TRIES - 1:
                         raise
                     self._changed(attempt)
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def _changed(self, attempt: int) -> None:
         self._forget()
@@ -151,11 +151,11 @@ class Tries:
 
 
 class Holder:
-    """What one query holds, through all its tries: copies of objects serve the next one, too."""
+    """The files that one query holds over all its attempts: later ones reuse the copies of objects."""
 
-    def __init__(self, store: str, turns: TableLocks) -> None:
+    def __init__(self, store: str, locks: TableLocks) -> None:
         self._store = store
-        self._turns = turns
+        self._locks = locks
         self._files: dict[str, HeldFile] = {}
         self._copies: dict[tuple[str, Identity], str] = {}
         self._directory: Path | None = None
@@ -168,11 +168,11 @@ class Holder:
         self._let_go()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
-            self._turns.release(self._directory.name)
+            self._locks.release(self._directory.name)
 
     @contextmanager
     def trying(self, attempt: int) -> Iterator[None]:
-        """Within this block, in this thread, `hold` holds."""
+        """Within this block, in this thread, `hold` holds files."""
         self._attempt = attempt
         token = _holder.set(self)
         try:
@@ -195,7 +195,7 @@ class Holder:
                 scan = _scan_as_it_is(scan, changed)
             there = [(file.path, scan.held.get(file.path)) for file in scan.scanned]
             return replace(scan, sources={path: held.source() for path, held in there if held is not None})
-        except OSError:  # too many files, or no room for copies: they are read by path, and checked afterwards
+        except OSError:  # too many files, or no space for copies: read them by path, and check them afterwards
             for path in self._files.keys() - before:
                 self._files.pop(path).close()
             return replace(scan, held={}, sources={})
@@ -205,10 +205,10 @@ class Holder:
     def _open(self, scan: ScanPlan) -> dict[str, HeldVersion]:
         files = [*scan.scanned, *scan.paged]
         _make_room(len(files))
-        return {file.path: _Open(self._opened(scan.path(file)), self._copied) for file in files}
+        return {file.path: _OpenFile(self._opened(scan.path(file)), self._copied) for file in files}
 
     def _opened(self, path: str) -> HeldFile:
-        """The same version for whoever asks during one try."""
+        """One version of each file per attempt."""
         if path not in self._files:
             try:
                 self._files[path] = HeldFile(path)
@@ -223,7 +223,7 @@ class Holder:
             return replace(scan, held={})
         if self._attempt >= TRIES_WITH_PAGES:
             scan = scan.with_access(scan.access.scanning([*scan.access.rows]))
-        self._scratch()  # made here, once, and not in several threads
+        self._scratch()  # create it once, before threads use it
         copies = concurrently(lambda file: (file.path, self._object(scan.path(file), file)), scan.scanned)
         return replace(scan, held=dict(copies))
 
@@ -232,13 +232,13 @@ class Holder:
         for _ in range(TRIES_FOR_AN_OBJECT):
             try:
                 with open_object(path, identity) as opened:
-                    return _Copy(identity, self._copied(opened))
+                    return _ObjectCopy(identity, self._copied(opened))
             except FileNotFoundError:
                 break
             except FileChanged:
                 with contextlib.suppress(FileNotFoundError):
                     identity = identify(path)
-        raise FileChanged(path, "changes all the time or went away")
+        raise FileChanged(path, "changes too often or was removed")
 
     def _copied(self, file: OpenObject) -> str:
         key = (file.path, file.identity)
@@ -259,17 +259,17 @@ class Holder:
                 raise OSError("no room for copies")
 
     def _scratch(self) -> Path:
-        """A directory of this query, which `sweep` leaves alone while it runs and removes after a crash."""
+        """A directory of this query; `sweep` keeps it while the query runs and removes it after a crash."""
         if self._directory is None:
             directory = Path(self._store) / "scratch" / uuid.uuid4().hex
-            self._turns.claim(directory.name)
+            self._locks.claim(directory.name)
             directory.mkdir(parents=True, exist_ok=True)
             self._directory = directory
         return self._directory
 
 
 def _make_room(files: int) -> None:
-    """Let the process open so many files more; a limit that the user can raise is raised as far as it takes."""
+    """Allow the process to open this many more files; raise the soft limit if needed."""
     if resource is None:
         return
     with _limits:
@@ -279,7 +279,7 @@ def _make_room(files: int) -> None:
             return
         if hard != resource.RLIM_INFINITY and wanted > hard:
             raise OSError("too many files to hold")
-        with contextlib.suppress(ValueError):  # macOS has a lower limit of its own; opening tells
+        with contextlib.suppress(ValueError):  # macOS has a lower limit; opening the file reports it
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
@@ -296,13 +296,13 @@ def _is_other(scan: ScanPlan, file: File) -> bool:
 
 
 def _scan_as_it_is(scan: ScanPlan, changed: Sequence[File]) -> ScanPlan:
-    """Files that are held in another version than the one planned for are scanned, as files nobody knows."""
+    """Scan the files that are held in another version than the planned one: nothing else is known of them."""
     table = scan.snapshot.table
     now: dict[str, File] = {}
     for file in changed:
         held = scan.held[file.path]
         if is_external(table.format) or not _fits(held, table, file.path):
-            raise FileChanged(scan.path(file), "is another file now")
+            raise FileChanged(scan.path(file), "was replaced by a file with other columns")
         now[file.path] = File(file.path, held.identity)
     known = [at for at in scan.access.rows if scan.snapshot.files[at].path in now]
     scan = scan.with_access(scan.access.scanning(known))
@@ -310,10 +310,10 @@ def _scan_as_it_is(scan: ScanPlan, changed: Sequence[File]) -> ScanPlan:
 
 
 def _fits(held: HeldVersion, table: Table, path: str) -> bool:
-    """Whether a version has no column or type that the table lacks."""
+    """Whether the table has all columns of this version, with the same types."""
     known = pa.schema([table.schema.field(name) for name in table.data_columns])
     try:
-        describe(path, opened=held.open())  # our own reader before any other: those believe whatever a footer says
+        describe(path, opened=held.open())  # our reader validates the footer; others trust it
         with held.open() as file:
             found = plain_schema(pq.read_schema(Cursor(file)))
         own = pa.schema([field for field in found if field.name not in table.partitions])

@@ -1,6 +1,6 @@
-"""Rows that can match, told by their values: a predicate evaluated on columns that were read for it.
+"""Evaluates a predicate on the columns that were read for it, to find the rows that can match.
 
-Only a first look: what this tree cannot express passes, and the query evaluates everything again.
+It may pass too many rows: what this evaluation does not support passes, and the query evaluates everything again.
 
 >>> from needlepoint.predicate import And, Unknown
 >>> table = pa.table({"id": [1, 2, 3], "name": ["a", "b", None]})
@@ -69,7 +69,7 @@ def matching(table: pa.Table, predicate: Predicate) -> npt.NDArray[np.bool_]:
 
 
 def sifting_columns(predicate: Predicate, types: dict[str, pa.DataType]) -> frozenset[str]:
-    """The columns whose values decide; none when no value can rule a row out."""
+    """The columns to read first; none if no value can rule a row out."""
 
     def column_of(condition: Condition) -> frozenset[str] | None:
         leaf = next(leaves(condition))
@@ -89,7 +89,7 @@ def sifting_columns(predicate: Predicate, types: dict[str, pa.DataType]) -> froz
 
 
 def _comparable(type: pa.DataType) -> bool:
-    """Not floats: where NaN stands is for DataFusion to say."""
+    """Not floats: only DataFusion decides how NaN compares."""
     return bool(
         pa.types.is_integer(type)
         or pa.types.is_boolean(type)
@@ -102,7 +102,7 @@ def _comparable(type: pa.DataType) -> bool:
 
 
 def _evaluate(table: pa.Table, condition: Condition) -> Any:
-    """A boolean array with NULLs; None where nothing can be said."""
+    """A boolean array with NULLs; None if the condition is not supported."""
     mask = _leaf(table, next(leaves(condition)))
     return pc.invert(mask) if isinstance(condition, Not) and mask is not None else mask
 
@@ -129,12 +129,12 @@ def _leaf(table: pa.Table, leaf: Leaf) -> Any:
             case Like() if pa.types.is_string(column.type):
                 return _holds(column, leaf)
     except (pa.ArrowException, ValueError, OverflowError, TypeError):
-        return None  # a value that the column's type cannot hold
+        return None  # the column's type cannot hold the value
     return None
 
 
 def _holds(column: pa.ChunkedArray, like: Like) -> Any:
-    """Whether each text has the pieces, in order and apart."""
+    """Whether each text contains the pieces, in order and without overlap."""
     pieces = list(map(folded_text, like.pieces)) if like.fold else like.pieces
     texts = folded(column) if like.fold else column
     if len(pieces) == 1 and not (like.starts or like.ends):

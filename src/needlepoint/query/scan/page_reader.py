@@ -1,7 +1,7 @@
-"""Rows read page by page.
+"""Reads rows by page.
 
-Rows that an index named are read at once, all their columns. Rows that only bounds let through are looked at first: the
-columns of the predicate are read, and of the others no more than the pages of the rows that match.
+For rows that an index named, all columns are read at once. For rows that only bounds let through, the columns of the
+predicate are read first, and then only the pages of the rows that match.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from needlepoint.parquet.format import int96
 from needlepoint.parquet.read.caches import Caches
 from needlepoint.parquet.read.page_reader import FileRows, ReadStats, foresee_rows, read_files
 from needlepoint.parquet.read.utf8 import check_file_texts, holds_text
-from needlepoint.query.cache.card_cache import HasCards
+from needlepoint.query.cache.card_cache import CardSource
 from needlepoint.query.scan.cost_model import FILES_IN_A_THREAD, THREADS, by_pages
 from needlepoint.query.scan.late_materialization import matching, sifting_columns
 from needlepoint.query.scan.scan_plan import HeldVersion, ScanMetrics, ScanPlan
@@ -41,13 +41,13 @@ Counts = Sequence[tuple[File, int]]
 
 @dataclass(frozen=True, slots=True)
 class PageRead:
-    """The rows that were read page by page, with all columns of the table; None when there are none."""
+    """The rows read by page, with all columns of the table; None if there are none."""
 
     rows: pa.Table | None
     metrics: ScanMetrics
 
 
-def read_pages(scan: ScanPlan, cards: HasCards, caches: Caches | None = None) -> PageRead:
+def read_pages(scan: ScanPlan, cards: CardSource, caches: Caches | None = None) -> PageRead:
     types = {field.name: field.type for field in scan.snapshot.table.schema}
     decisive = sifting_columns(scan.predicate, types) if scan.access.inexact else frozenset()
     work: dict[tuple[tuple[str, ...], tuple[str, ...]], _Work] = {}
@@ -64,7 +64,7 @@ def read_pages(scan: ScanPlan, cards: HasCards, caches: Caches | None = None) ->
         if first and rest:
             every = by_pages(card, rest, rows)
             saved = (every.pages - len(rest)) * (scan.costs.page + scan.costs.byte * every.bytes / every.pages)
-            # Looking first is another visit to the file.
+            # Late materialization reads the file twice.
             if saved < scan.costs.file + scan.costs.request:
                 first = ()
         wanted = FileRows(scan.path(file), card, rows.numbers(), None if held is None else held.open)
@@ -82,7 +82,7 @@ def read_pages(scan: ScanPlan, cards: HasCards, caches: Caches | None = None) ->
 
 
 def _described(held: HeldVersion | None) -> FileCard | None:
-    """The card of a version that is held: the registry has only the newest."""
+    """The card of a held version: the registry only has the newest."""
     if held is None:
         return None
     opened = held.open()
@@ -90,7 +90,7 @@ def _described(held: HeldVersion | None) -> FileCard | None:
 
 
 def matching_rows(rows: pa.Table, values: Mapping[str, pa.Array]) -> pa.Table:
-    """The rows whose columns have one of these values each; not for floats. An index says "these at most"."""
+    """The rows whose columns each have one of these values; not for floats. An index may return too many rows."""
     mask = None
     for column, array in values.items():
         present = rows.column(column)
@@ -100,7 +100,7 @@ def matching_rows(rows: pa.Table, values: Mapping[str, pa.Array]) -> pa.Table:
 
 
 class _TableReader:
-    """Reads pages of files, and counts: `reads`, and `files_sifted` of which the deciding columns were read first."""
+    """Reads pages, and counts: `reads`, and `files_sifted` whose predicate columns were read first."""
 
     def __init__(self, scan: ScanPlan, caches: Caches | None) -> None:
         self._scan = scan
@@ -109,19 +109,19 @@ class _TableReader:
         self.files_sifted = 0
 
     def all(self, columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
-        """The wanted rows of all files, with these columns, as rows of the table."""
+        """These columns of the wanted rows of all files, in the table's types."""
         return [
-            completed(self._scan.snapshot, _counts(work, numbers), found)
+            complete_rows(self._scan.snapshot, _counts(work, numbers), found)
             for numbers, found in self._parts(columns, work)
         ]
 
     def sifted(self, first: tuple[str, ...], columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
-        """First the columns that decide; then, of the rows that can match, the others."""
+        """The columns of the predicate first; then the others, of the rows that can match."""
         self.files_sifted += len(work)
         seen: list[pa.Table] = []
         left: _Work = []
         for numbers, found in self._parts(first, work):
-            # Files differ in how wide their types are.
+            # Files can differ in the width of a type.
             typed = _typed(self._scan.snapshot, _counts(work, numbers), found)
             mask = matching(typed, self._scan.predicate)
             ends = np.cumsum([len(work[number][1].rows) for number in numbers])
@@ -137,7 +137,7 @@ class _TableReader:
         for numbers, found in self._parts(rest, left):
             decided = pa.concat_tables([seen[number] for number in numbers])
             both = {name: (decided if name in first else found).column(name) for name in columns}
-            tables.append(completed(self._scan.snapshot, _counts(left, numbers), pa.table(both)))
+            tables.append(complete_rows(self._scan.snapshot, _counts(left, numbers), pa.table(both)))
         return tables
 
     def _parts(self, columns: tuple[str, ...], work: _Work) -> list[tuple[list[int], pa.Table]]:
@@ -151,7 +151,7 @@ class _TableReader:
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    """Shared by all queries; decoding runs outside Python's lock."""
+    """Shared by all queries; decoding releases the GIL."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="needlepoint-read")
 
 
@@ -169,9 +169,9 @@ def _typed(snapshot: Snapshot, wanted: Counts, found: pa.Table) -> pa.Table:
     )
 
 
-def completed(snapshot: Snapshot, wanted: Counts, found: pa.Table, names: Sequence[str] | None = None) -> pa.Table:
-    """What was read of files, as rows of the table with all its columns, or with these: types as declared, partition
-    values added, NULLs for the rest."""
+def complete_rows(snapshot: Snapshot, wanted: Counts, found: pa.Table, names: Sequence[str] | None = None) -> pa.Table:
+    """Rows read from files as rows of the table, with all its columns or with these: declared types, partition values
+    added, NULL for missing columns."""
     schema = snapshot.table.schema
     if names is not None:
         schema = pa.schema([schema.field(name) for name in names], schema.metadata)
@@ -192,7 +192,7 @@ def completed(snapshot: Snapshot, wanted: Counts, found: pa.Table, names: Sequen
 
 
 def _as_declared(snapshot: Snapshot, wanted: Counts, values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
-    """A column in the table's type; SchemaConflict names the file with a value that the type has no room for."""
+    """A column in the table's type; SchemaConflict names the file with a value that the type cannot hold."""
     try:
         return _as_type(values, column.type)
     except pa.ArrowInvalid:
@@ -212,10 +212,10 @@ def _check_room(snapshot: Snapshot, file: File, name: str, values: pa.ChunkedArr
 
 
 def check_units(scan: ScanPlan) -> None:
-    """SchemaConflict names the file whose values DataFusion could not cast to the table's finer unit, if one is."""
+    """Raise SchemaConflict for a file whose values DataFusion cannot cast to the table's finer unit."""
     mixed = scan.columns & scan.snapshot.table.mixed
     for file in scan.scanned if mixed else ():
-        with contextlib.suppress(OSError, pa.ArrowException):  # one that cannot be read is not the one
+        with contextlib.suppress(OSError, pa.ArrowException):  # an unreadable file is another error
             opened = pq.ParquetFile(as_source(scan.path(file), file.identity), coerce_int96_timestamp_unit=int96.UNIT)
             present = [name for name in opened.schema_arrow.names if name in mixed]
             for batch in opened.iter_batches(columns=present):
@@ -224,9 +224,9 @@ def check_units(scan: ScanPlan) -> None:
 
 
 def check_scanned_texts(scan: ScanPlan) -> None:
-    """NotParquet names the file and the column whose strings DataFusion could not read as UTF-8, if one is."""
+    """Raise NotParquet for a file and column whose strings are not UTF-8."""
     for file in scan.scanned:
-        with contextlib.suppress(OSError, pa.ArrowException):  # one that cannot be read is not the one
+        with contextlib.suppress(OSError, pa.ArrowException):  # an unreadable file is another error
             opened = pq.ParquetFile(as_source(scan.path(file), file.identity))
             fields = [field for field in opened.schema_arrow if field.name in scan.columns]
             present = [field.name for field in fields if holds_text(field.type)]
@@ -246,8 +246,8 @@ def rows_read(scan: ScanPlan) -> int:
     return sum(rows.count for rows in scan.access.rows.values())
 
 
-def foreseen(scan: ScanPlan, cards: HasCards) -> list[ReadStats]:
-    """What the page reads will cost at most, without doing them."""
+def estimate_reads(scan: ScanPlan, cards: CardSource) -> list[ReadStats]:
+    """The most that the page reads can cost, without doing them."""
     columns = scan.stored_columns()
     found = []
     for position, rows in scan.access.rows.items():

@@ -1,8 +1,8 @@
-"""Which rows of which files a condition holds for, by their numbers.
+"""The row numbers, by file, for which a condition holds.
 
-Steps narrow, as for SQL, and say which files and row groups can have such rows. Of these the columns of the condition
-are read and handed to DataFusion with the condition as it was written: what it calls TRUE is what `lake.sql` finds. A
-condition on nothing but partition columns is decided without opening a file.
+Pruning steps select the files and row groups that can have such rows, as for SQL. Then the columns of the condition are
+read, and DataFusion evaluates the condition as the user wrote it, so the result is the same as that of `lake.sql`. A
+condition on partition columns only is evaluated without opening a file.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.errors import clear_error
 from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.engine import Engine
-from needlepoint.query.scan.page_reader import completed
+from needlepoint.query.scan.page_reader import complete_rows
 from needlepoint.query.scan.scan_plan import ScanPlan
-from needlepoint.query.scan.scan_tasks import LINES_ABOVE, called, conditional, plan_condition
+from needlepoint.query.scan.scan_tasks import LINES_ABOVE, called_functions, plan_condition, with_condition
 from needlepoint.query.sql import nesting
 from needlepoint.query.sql.statements import quoted
 from needlepoint.tables.model import File, Table
@@ -42,24 +42,24 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
-    """The numbers of the rows, ascending; None for all rows of the file."""
+class MatchedRows:
+    """Row numbers of one file, ascending; None for all rows of the file."""
 
     file: File
     rows: Numbers | None
 
 
-def find_matches(engine: Engine, name: str, where: str) -> tuple[Table, Iterator[Matches]]:
-    """The rows of a table for which the condition holds, file by file. FileChanged when a file is not what it was."""
+def find_matches(engine: Engine, name: str, where: str) -> tuple[Table, Iterator[MatchedRows]]:
+    """The rows of a table for which the condition holds, by file. FileChanged if a file changed since it was listed."""
     state = engine.state(name)
     snapshot = state.snapshot
     counted = f"SELECT 1 FROM {quoted(name)}"
-    logical = plan_condition(engine, state, conditional(counted, where), where)
-    if chances := sorted(called(logical) & _CHANCES):
-        hint = "Say which rows, so that it can be done again."
-        raise SqlError(f"{chances[0]}() is another value each time.", hint=hint)
+    logical = plan_condition(engine, state, with_condition(counted, where), where)
+    if chances := sorted(called_functions(logical) & _CHANCES):
+        hint = "Write a condition that gives the same rows each time."
+        raise SqlError(f"{chances[0]}() returns another value on each call.", hint=hint)
     request = logical.requests.get(name)
-    if request is None:  # it never holds
+    if request is None:  # the condition is never TRUE
         return snapshot.table, iter(())
     scan = engine.plan_scan(state, request)
     row = _free_name(snapshot.table)
@@ -85,7 +85,7 @@ class _Condition:
     zeros: Mapping[str, float]
 
     def holding(self, rows: pa.Table) -> Numbers:
-        """The numbers of the rows, counted from 0, for which the condition is TRUE."""
+        """The row numbers, counted from 0, for which the condition is TRUE."""
         if not rows.num_rows:
             return np.empty(0, np.int64)
         for column in self.zeros.keys() & set(rows.column_names):
@@ -102,7 +102,7 @@ class _Condition:
 
 
 def _with_zeros(numbers: pa.ChunkedArray, zero: float) -> pa.ChunkedArray:
-    """The same numbers, in which every zero is this one (see plan_facts.listed_zeros)."""
+    """The same numbers, with every zero replaced by this one (see plan_facts.listed_zeros)."""
     return pc.if_else(pc.equal(numbers, 0.0), pa.scalar(zero, numbers.type), numbers)
 
 
@@ -112,26 +112,26 @@ def _context() -> datafusion.SessionContext:
 
 
 def _positions(scan: ScanPlan) -> list[int]:
-    """Of the files that can have such rows."""
+    """The files that can have such rows."""
     return sorted([*scan.access.scanned(), *scan.access.rows])
 
 
-def _by_partition(scan: ScanPlan, condition: _Condition) -> Iterator[Matches]:
-    """Files whose rows are all like their partition values say."""
+def _by_partition(scan: ScanPlan, condition: _Condition) -> Iterator[MatchedRows]:
+    """Files whose rows all have the same partition values."""
     snapshot = scan.snapshot
     files = [snapshot.files[position] for position in _positions(scan)]
     if not files:
         return
-    rows = completed(snapshot, [(file, 1) for file in files], _without_columns(len(files)))
+    rows = complete_rows(snapshot, [(file, 1) for file in files], _without_columns(len(files)))
     for number in condition.holding(rows).tolist():
-        yield Matches(files[number], None)
+        yield MatchedRows(files[number], None)
 
 
 def _without_columns(rows: int) -> pa.Table:
     return pa.table({"": pa.nulls(rows)}).select([])
 
 
-def _by_file(scan: ScanPlan, condition: _Condition) -> Iterator[Matches]:
+def _by_file(scan: ScanPlan, condition: _Condition) -> Iterator[MatchedRows]:
     for position in _positions(scan):
         file = scan.snapshot.files[position]
         found = _of_file(scan, file, scan.access.rows.get(position), condition)
@@ -139,7 +139,7 @@ def _by_file(scan: ScanPlan, condition: _Condition) -> Iterator[Matches]:
             yield found
 
 
-def _of_file(scan: ScanPlan, file: File, possible: Rows | None, condition: _Condition) -> Matches | None:
+def _of_file(scan: ScanPlan, file: File, possible: Rows | None, condition: _Condition) -> MatchedRows | None:
     wanted = scan.stored_columns()
     numbers = possible.numbers() if possible is not None else None
     parts: list[Numbers] = []
@@ -152,7 +152,7 @@ def _of_file(scan: ScanPlan, file: File, possible: Rows | None, condition: _Cond
                 start = first
                 for table in _tables(source, group, columns, rows):
                     check_file_texts(scan.path(file), table)
-                    whole = completed(scan.snapshot, [(file, table.num_rows)], table)
+                    whole = complete_rows(scan.snapshot, [(file, table.num_rows)], table)
                     parts.append(condition.holding(whole) + start)
                     start += table.num_rows
             first += rows
@@ -161,15 +161,15 @@ def _of_file(scan: ScanPlan, file: File, possible: Rows | None, condition: _Cond
     if not len(found):
         return None
     if file.rows is not None and file.rows != total:
-        raise FileChanged(scan.path(file), "has another number of rows than it had")
-    return Matches(file, None if len(found) == total else found)
+        raise FileChanged(scan.path(file), "has another number of rows than when it was listed")
+    return MatchedRows(file, None if len(found) == total else found)
 
 
 def _tables(source: pq.ParquetFile, group: int, columns: list[str], rows: int) -> Iterator[pa.Table]:
-    """The columns of a row group, some rows at a time; a file that has none of them has rows all the same."""
+    """The columns of a row group in batches. A file without these columns still has rows."""
     if not columns:
         yield _without_columns(rows)
         return
     for batch in source.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns):
-        # By name: pyarrow takes `a.b` for the field of a struct, too.
+        # By name: pyarrow also reads `a.b` as the field of a struct.
         yield pa.Table.from_batches([batch.select(columns)])

@@ -1,4 +1,4 @@
-"""What is to be read of one table, and what reading it took."""
+"""What to read of one table, and the metrics of reading it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from needlepoint.parquet.read.page_reader import ReadStats
 from needlepoint.predicate import Predicate
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.pruning.result import PruningResult
-from needlepoint.query.scan.cost_model import Costs, Native, by_pages, by_row_groups, scan_seconds
+from needlepoint.query.scan.cost_model import Costs, NativeFilter, by_pages, by_row_groups, scan_seconds
 from needlepoint.tables.model import File
 from needlepoint.tables.snapshots import Snapshot
 
-# So few rows of so few files take less time than a native scan takes to begin: not worth weighing.
+# Reading so few rows of so few files takes less time than starting a native scan: do not estimate.
 FEW_FILES, FEW_ROWS = 2, 1000
 
 
@@ -30,24 +30,24 @@ class HeldVersion(Protocol):
     def open(self) -> OpenObject: ...
 
     def source(self) -> str:
-        """A local path at which this version is found."""
+        """A local path of this version."""
 
     def check(self) -> None:
-        """Raise FileChanged when it did not stay."""
+        """Raise FileChanged if this version is no longer readable."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What is to be read of one table.
+    """What to read of one table.
 
     unprunable   columns that DataFusion must not prune by
     zeros        columns in which every zero gets the same sign
-    constants    whether DataFusion learns that partition columns are constant in a file (table_provider.py)
+    constants    whether DataFusion sees partition columns as constants of a file (table_provider.py)
     widened      files of which whole row groups are read
-    overruled    files that are scanned though only some rows are wanted, because that is faster
+    overruled    files that are scanned, because that is faster, though only some rows are wanted
     may_list     whether DataFusion may list the directory
-    held         versions of files, by path, that are read in place of what is at the path; scans find them at `sources`
-    pruning      how the access plan was found
+    held         versions of files to read, by path; native scans find them at `sources`
+    pruning      the result of pruning that led to this plan
     """
 
     snapshot: Snapshot
@@ -75,11 +75,11 @@ class ScanPlan:
         return f"{self.snapshot.table.location}/{file.path}"
 
     def source(self, file: File) -> str:
-        """Where DataFusion finds the version that is meant."""
+        """The path of the planned version, for DataFusion."""
         return self.sources.get(file.path) or self.path(file)
 
     def stored_columns(self) -> list[str]:
-        """The wanted columns that are in the files and not in their paths, in the table's order."""
+        """The wanted columns that are stored in the files, not in their paths, in the table's order."""
         return [name for name in self.snapshot.table.data_columns if name in self.columns]
 
     def with_access(self, access: AccessPlan) -> ScanPlan:
@@ -90,11 +90,11 @@ class ScanPlan:
 
 @dataclass(frozen=True, slots=True)
 class ScanMetrics:
-    """What reading a table took.
+    """The metrics of reading a table.
 
-    reads     of pages
-    sifted    files of which the columns of the predicate were read first
-    matched   rows read by page that were handed on
+    reads     page reads
+    sifted    files whose predicate columns were read first
+    matched   rows read by page that went to DataFusion
     listed    whether DataFusion listed the directory
     """
 
@@ -104,8 +104,8 @@ class ScanMetrics:
     listed: bool = False
 
 
-def choose_access(scan: ScanPlan, cards: CardCache, native: Native, access: str = "auto") -> ScanPlan:
-    """Pages, row groups or the native scan for each file of which only some rows are wanted.
+def choose_access(scan: ScanPlan, cards: CardCache, native: NativeFilter, access: str = "auto") -> ScanPlan:
+    """Choose pages, row groups or the native scan for each file of which only some rows are wanted.
 
     `access` overrides the estimates: `pages` reads by page wherever it can, `scan` never does.
     """
@@ -127,7 +127,7 @@ def choose_access(scan: ScanPlan, cards: CardCache, native: Native, access: str 
             at: each.seconds * share - each.scan for at, each in weighed.items() if each.seconds * share > each.scan
         }
         base = scan.costs.scan + native.values * scan.costs.scan_value
-        # Scanning at all has its price, which is paid once, and is paid already where some file is scanned anyway.
+        # The first native scan has a fixed cost, which is already paid if another file must be scanned anyway.
         if scans or scan.access.scanned() or sum(savings.values()) > base:
             scans += savings
             overruled = len(savings)
@@ -138,14 +138,14 @@ def choose_access(scan: ScanPlan, cards: CardCache, native: Native, access: str 
 
 @dataclass(frozen=True, slots=True)
 class _Estimates:
-    """How long a file takes by page, or by row group if `wider` says which rows that are, and by the native scan."""
+    """The time of a file by page, by row group (if `wider` has the rows for that) and by native scan."""
 
     seconds: float
     wider: Rows | None
     scan: float
 
 
-def _weigh(scan: ScanPlan, card: FileCard, columns: Sequence[str], position: int, native: Native) -> _Estimates:
+def _weigh(scan: ScanPlan, card: FileCard, columns: Sequence[str], position: int, native: NativeFilter) -> _Estimates:
     rows, costs = scan.access.rows[position], scan.costs
     columns = [name for name in columns if card.has(name)]
     pages, wider = by_pages(card, columns, rows), None

@@ -1,12 +1,12 @@
-"""A read that is planned here and done elsewhere, in parts.
+"""Splits a read into tasks that run in other processes.
 
-    plan      the condition, against a table without files; steps narrow, as for SQL
-    cut       files that take about as long as others together become a part
-    read      each part in a process of its own, without registry, stores and indexes: few rows by page, other files by
-              native scan, and the condition again over all of it
+    plan      the condition, against a table without files; pruning as for SQL
+    split     files of similar total cost become a task
+    read      each task in its own process, without registry, stores and indexes: few rows by page, other files by
+              native scan, and the condition again over all rows
 
-A part says all that its reader needs: files with their identities, rows and cards, partition values, the condition as
-SQL. DataFusion evaluates it there too, as another engine's dialect of SQL would give other answers.
+A task contains all that its reader needs: files with their identities, rows and cards, partition values, and the
+condition as SQL. DataFusion evaluates the condition there too, since the SQL dialect of another engine may differ.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import pyarrow as pa
 from needlepoint import forks
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, SqlError, UsageError
-from needlepoint.query.cache.card_cache import SentCards
+from needlepoint.query.cache.card_cache import SerializedCards
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import footers, session
-from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, look_into
+from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, raise_cause
 from needlepoint.query.datafusion.native_scan import NativeScans
 from needlepoint.query.datafusion.planner import LogicalQuery
 from needlepoint.query.datafusion.session import SessionOptions
@@ -49,23 +49,23 @@ from needlepoint.query.sql.plan_facts import parts_of
 from needlepoint.query.sql.statements import quoted
 from needlepoint.tables.model import File, Table
 
-# Beginning a task costs 35 ms or more; scanning so much takes a few times as long.
+# Starting a task costs 35 ms or more; scanning this much takes a few times as long.
 BYTES_IN_A_PART = 32 << 20
-# Of more, who scanned them would list the whole table to see whether they changed.
+# With more files, the check for changes after the scan would list the whole table.
 FILES_IN_A_PART = FILES_WORTH_A_LISTING
 
-# Of the query that `conditional` makes, above the condition itself.
+# Lines of the query made by `with_condition` above the condition itself.
 LINES_ABOVE = 1
 
-# A comment that does not end reaches to the end, as it does in SQL: to look for its end once is enough.
+# An unterminated comment extends to the end, as in SQL.
 _TEXTS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _SUBQUERY = re.compile(r"\(\s*(?:select|with|values|table)\b", re.IGNORECASE)
-# As DataFusion names them.
+# DataFusion's names of them.
 _CLOCKS, _FUNCTION = {"now", "current_date", "current_time"}, "ScalarFunction"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScanTask:
     """Some files of a table, and the condition. Can be pickled."""
 
     scan: ScanPlan
@@ -75,15 +75,15 @@ class Part:
     options: SessionOptions
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows that match, with the plan's schema. FileChanged when a file is not the one that was
-        planned for; rows that came before that do not count."""
+        """The rows that match, with the plan's schema. FileChanged if a file is not the planned version; then discard
+        the rows returned before."""
         scan, table = self.scan, self.scan.snapshot.table
         try:
             with clear_error(self.query, lambda: [table.name]):
-                if not scan.remote:  # there the check costs requests, and the one after the scan tells all the same
+                if not scan.remote:  # for objects this costs requests, and the check after the scan is enough
                     check_present(scan)
                 check_sound(scan)
-                pages = read_pages(scan, SentCards(self.cards)).rows
+                pages = read_pages(scan, SerializedCards(self.cards)).rows
                 if pages is not None and pages.num_rows:
                     yield from self._matching(functools.partial(page_arm, scan, pages))
                 for files in arms(scan):
@@ -92,13 +92,13 @@ class Part:
         except FileChanged as error:
             raise FileChanged(
                 error.path,
-                "changed or went away after this read was planned",
-                hint="Read the table again: what was planned holds for the files as they were then.",
+                "changed or was removed after this read was planned",
+                hint="Plan and read the table again.",
             ) from error
 
     def _matching(self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame]) -> Iterator[pa.RecordBatch]:
-        """The rows of a frame that match. A context has one thread here, which reads one file after the other: run
-        again without pushdown, for files that cannot be read with it, the rows come in the same order."""
+        """The rows of a frame that match. The context has one thread, which reads one file after the other. So a retry
+        without pushdown, for files that cannot be read with it, returns the rows in the same order."""
         seen = 0
         try:
             for batch in self._run(made, self.options):
@@ -107,9 +107,9 @@ class Part:
             return
         except (GeneratorExit, KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # DataFusion's panics are no Exceptions
+        except BaseException as error:  # a DataFusion panic is not an Exception
             try:
-                look_into(error, [self.scan])
+                raise_cause(error, [self.scan])
             except (CannotSkip, EngineFault):
                 plain = replace(self.options, statistics=False, pushdown=False)
         for batch in self._plainly(made, plain):
@@ -121,14 +121,14 @@ class Part:
     def _plainly(
         self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame], options: SessionOptions
     ) -> Iterator[pa.RecordBatch]:
-        """Once more; a file that cannot be read now is damaged."""
+        """Retry without pushdown; a file that fails again is damaged."""
         try:
             yield from self._run(made, options)
         except (GeneratorExit, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             try:
-                look_into(error, [self.scan])
+                raise_cause(error, [self.scan])
             except CannotSkip as failure:
                 raise unreadable(failure, failure.scans) from error
 
@@ -147,7 +147,7 @@ class Part:
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same types and nullability whichever way the rows came."""
+    """The same types and nullability for page reads and native scans."""
     columns = [
         column if column.type.equals(field.type) else column.cast(field.type)
         for column, field in zip(batch.columns, schema, strict=True)
@@ -157,7 +157,7 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 @functools.cache
 def _context(options: SessionOptions) -> datafusion.SessionContext:
-    """Other parts have the other cores."""
+    """One thread: other tasks use the other cores."""
     return session.make_context(options, threads=1)
 
 
@@ -172,16 +172,17 @@ forks.reset(_natives.cache_clear)
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What is to be read of a table, in parts that can be read anywhere.
+    """A read of a table, split into tasks that can run anywhere.
 
-    `rows` are those of `paged` files that are looked at. `paths`, relative to the table's location, are all its files;
-    `listable` says that who lists the location finds them and no others.
+    rows       number of rows to read from `paged` files
+    paths      all files of the table, relative to its location
+    listable   whether a listing of the location finds these files and no others
     """
 
     table: Table
     schema: pa.Schema
     query: str
-    parts: tuple[Part, ...]
+    parts: tuple[ScanTask, ...]
     paths: tuple[str, ...]
     paged: int
     scanned: int
@@ -190,7 +191,7 @@ class ReadPlan:
 
     @property
     def few(self) -> bool:
-        """Whether reading it takes less time than handing it to others."""
+        """Whether reading it here is faster than distributing it."""
         return not self.scanned and self.rows <= FEW_ROWS
 
     def __str__(self) -> str:
@@ -202,7 +203,7 @@ class ReadPlan:
 
 def plan_read(engine: Engine, name: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
     """Plan `SELECT columns FROM name WHERE where`; `where` is a condition of the table's own columns."""
-    # Who reads a part has no use for what is open here.
+    # The reader of a task cannot use files that are open here.
     return engine.with_replan(lambda _: _plan_once(engine, name, where, columns), holding=False)
 
 
@@ -210,9 +211,9 @@ def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[s
     state = engine.state(name)
     snapshot = state.snapshot
     chosen = ", ".join(map(quoted, _columns(snapshot.table, columns)))
-    query = conditional(f"SELECT {chosen} FROM {quoted(name)}", where)
+    query = with_condition(f"SELECT {chosen} FROM {quoted(name)}", where)
     logical = plan_condition(engine, state, query, where)
-    parts: list[Part] = []
+    parts: list[ScanTask] = []
     paged = scanned = rows = 0
     if (request := logical.requests.get(name)) is not None:
         request = request.hiding((), state.zeros(logical.zeros))
@@ -221,7 +222,7 @@ def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[s
         for positions in _cut(scan):
             own = _of_files(scan, positions)
             cards = {file.path: _stored_card(state, file) for file in own.paged}
-            parts.append(Part(own, cards, logical.query, logical.schema, options))
+            parts.append(ScanTask(own, cards, logical.query, logical.schema, options))
         paged, scanned = len(scan.paged), len(scan.scanned)
         rows = sum(each.count for each in scan.access.rows.values())
     paths = tuple(file.path for file in snapshot.files)
@@ -238,16 +239,16 @@ def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[s
     )
 
 
-def conditional(query: str, where: str | None) -> str:
-    """The query with a condition, which need not be one: see `plan_condition`."""
+def with_condition(query: str, where: str | None) -> str:
+    """The query with a condition that is not checked yet: see `plan_condition`."""
     if where is None:
         return query
     _check_text(where)
-    return f"{query} WHERE (\n{where}\n)"  # on lines of its own: it may end with a comment
+    return f"{query} WHERE (\n{where}\n)"  # on its own lines: it may end with a comment
 
 
 def plan_condition(engine: Engine, state: TableState, query: str, where: str | None) -> LogicalQuery:
-    """What a query with nothing but this condition asks of a table. SqlError when it is more than that."""
+    """The logical plan of a query with only this condition. SqlError if it is more than a condition."""
     name = state.snapshot.table.name
     with clear_error(query if where is None else where, lambda: [name], above=0 if where is None else LINES_ABOVE):
         logical = engine.plan_sql(query, state)
@@ -259,17 +260,17 @@ def _columns(table: Table, columns: Sequence[str] | None) -> Sequence[str]:
     if columns is None:
         return list(table.schema.names)
     if isinstance(columns, str) or not columns:
-        raise UsageError(f"columns are {columns!r}.", hint="Give a list with at least one name.")
+        raise UsageError(f"columns are {columns!r}.", hint="Pass a list with at least one name.")
     for column in columns:
         table.field(column)
         if list(columns).count(column) > 1:
-            raise UsageError(f"column '{column}' is asked for twice.", hint="Name each column once.")
+            raise UsageError(f"column '{column}' is named twice.", hint="Name each column once.")
     return columns
 
 
 def _check_text(where: str) -> None:
     if not where.strip():
-        raise SqlError("the condition is empty.", hint="Name a condition; TRUE holds for all rows.")
+        raise SqlError("the condition is empty.", hint="Write a condition; TRUE selects all rows.")
     plain = _TEXTS.sub("''", where)
     depth = 0
     for letter in re.sub(r"[^()]", "", plain):
@@ -277,14 +278,14 @@ def _check_text(where: str) -> None:
         if depth < 0:
             break
     if depth:
-        raise SqlError(f"the parentheses of '{where}' do not match.", hint="Give one condition, whole.")
+        raise SqlError(f"the parentheses of '{where}' do not match.", hint="Write one complete condition.")
     if _SUBQUERY.search(plain):
-        raise SqlError("the condition has a subquery.", hint="Name the values themselves, as in id IN (1, 2).")
+        raise SqlError("the condition has a subquery.", hint="Write the values, as in id IN (1, 2).")
 
 
 def _check_plan(logical: LogicalQuery, where: str | None) -> None:
-    """It must be what a reader of single files can answer: a row comes in, that row or nothing goes out, whenever it
-    is asked."""
+    """A reader of single files must be able to evaluate it: it filters rows one by one, with the same result at any
+    time."""
     shape = []
     plan = logical.written
     while True:
@@ -295,16 +296,16 @@ def _check_plan(logical: LogicalQuery, where: str | None) -> None:
         plan = below[0]
     wanted = ["Projection", "TableScan"] if where is None else ["Projection", "Filter", "TableScan"]
     if shape != wanted or any(map(_is_subquery, _condition_parts(logical))):
-        raise SqlError(f"'{where}' is more than a condition.", hint="Give what stands between WHERE and GROUP BY.")
+        raise SqlError(f"'{where}' is more than a condition.", hint="Write only what follows WHERE.")
     if logical.scores:
-        raise SqlError("score compares with all texts, a condition sees one row.", hint="Ask for it with lake.sql.")
-    if clocks := sorted(called(logical) & _CLOCKS):
-        # Each task would look at its own clock, and the plan was made by another.
-        raise SqlError(f"{clocks[0]}() is another time at every look.", hint="Write the time as a literal.")
+        raise SqlError("a condition cannot use score, which needs all texts of the table.", hint="Use lake.sql.")
+    if clocks := sorted(called_functions(logical) & _CLOCKS):
+        # Each task would read its own clock, later than the plan did.
+        raise SqlError(f"{clocks[0]}() returns another time on each call.", hint="Write the time as a literal.")
 
 
-def called(logical: LogicalQuery) -> set[str]:
-    """The functions that the condition of a query calls, as it was written."""
+def called_functions(logical: LogicalQuery) -> set[str]:
+    """The functions that the condition of a query calls, before optimization."""
     return {part.rex_call_operator() for part in _condition_parts(logical) if part.variant_name() == _FUNCTION}
 
 
@@ -320,7 +321,7 @@ def _is_subquery(part: Any) -> bool:
 
 
 def _cut(scan: ScanPlan) -> Iterator[list[int]]:
-    """Positions of files that are read together. Files that share partition values stay neighbours."""
+    """Groups of files, as positions, that are read together. Files with the same partition values stay neighbours."""
     part: list[int] = []
     size = 0
     wanted = [*scan.access.scanned(), *scan.access.rows]
@@ -339,7 +340,7 @@ def _cut(scan: ScanPlan) -> Iterator[list[int]]:
 
 
 def _of_files(scan: ScanPlan, positions: Sequence[int]) -> ScanPlan:
-    """The part of a plan that concerns the files at these positions."""
+    """The part of a plan for the files at these positions."""
     snapshot, plan = scan.snapshot, scan.access
     files = tuple(
         replace(file, identity=file.identity.elsewhere()) for file in (snapshot.files[at] for at in positions)

@@ -1,4 +1,4 @@
-"""What was read by page and what DataFusion scans natively, joined into one table for it."""
+"""Joins page reads and native scans into one table for DataFusion."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from needlepoint.tables.formats.table_formats import is_external
 from needlepoint.tables.listing import list_files
 from needlepoint.tables.model import File
 
-# Above this many partitions one native listing of the directory is planned faster than an arm for each.
+# With more partitions than this, one native scan of the directory is planned faster than an arm for each.
 MOST_ARMS = 16
-# A listing tells of 1,000 objects in a tenth of a second, one request after the other; a request for a single object
-# takes a third of that, with 32 on their way at once. From this share of a table on, listing it is quicker.
+# A listing returns 1,000 objects in a tenth of a second, one request after the other. A request for a single object
+# takes a third of that, 32 at once. Above this share of a table, a listing is faster.
 SHARE_WORTH_A_LISTING = 0.1
 FILES_WORTH_A_LISTING = 32
 
@@ -43,12 +43,12 @@ def as_frame(
     context: datafusion.SessionContext,
     barrier: bool = False,
 ) -> TableFrame:
-    """One DataFrame with the table's schema that holds what the plan lets through. With `barrier`, DataFusion's
-    physical plan pushes no filter into it."""
+    """One DataFrame with the table's schema and the rows of the plan. With `barrier`, DataFusion's physical plan pushes
+    no filter into it."""
     arms, listed = _native_arms(scan, natives, context)
-    # The partition columns of an arm are literals. DataFusion 55 drops constants from GROUP BY, and then has a group of
-    # no rows; and from the keys of ORDER BY … LIMIT in each arm, while the arms share a filter. A column that is not a
-    # literal in one arm, even one without rows, is constant in none.
+    # The partition columns of an arm are literals. DataFusion 55 drops constants from GROUP BY, and then returns a
+    # group without rows. It also drops them from the keys of ORDER BY … LIMIT in each arm, while the arms share a
+    # filter. A column that is not a literal in one arm, even in one without rows, is constant in none.
     constant = not listed and not scan.columns.isdisjoint(scan.snapshot.table.partitions)
     if pages is not None or constant or not arms:
         arms.append(page_arm(scan, pages if pages is not None else scan.snapshot.table.schema.empty_table(), context))
@@ -68,9 +68,9 @@ def page_arm(scan: ScanPlan, pages: pa.Table, context: datafusion.SessionContext
 def _behind_barrier(
     frame: datafusion.DataFrame, columns: Sequence[str], context: datafusion.SessionContext
 ) -> datafusion.DataFrame:
-    """The frame times one row. The logical plan pushes the query's filters through a cross join, with their columns
-    resolved; the physical plan, which maps them by name alone (plan_facts.py), pushes none. That the row is filtered
-    hides how many rows there are: of exact counts DataFusion 55 makes results, also where an aggregate has a filter."""
+    """The frame joined with one row. The logical plan pushes the query's filters through a cross join with resolved
+    columns; the physical plan, which maps them by name only (plan_facts.py), pushes none. The filter on the row hides
+    the row count: DataFusion 55 computes aggregates from exact counts, even where an aggregate has a filter."""
     one = context.read_batches([pa.RecordBatch.from_arrays([pa.array([True])], ["one"])])
     one = one.filter(datafusion.col("one")).select(datafusion.col("one").alias(_free(columns)))
     return one.join_on(frame).select(*map(_column, columns))
@@ -94,10 +94,10 @@ def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
 def _native_arms(
     scan: ScanPlan, natives: NativeScans, context: datafusion.SessionContext
 ) -> tuple[list[datafusion.DataFrame], bool]:
-    """The native scans of all files, and whether it is one of the whole directory."""
+    """The native scans, and whether they are one scan of the whole directory."""
     if not scan.scanned:
         return [], False
-    if not scan.remote:  # there the check costs requests, and the one after the scan finds the same
+    if not scan.remote:  # for objects this costs requests, and the check after the scan is enough
         check_present(scan)
     check_sound(scan)
     groups = arms(scan)
@@ -111,7 +111,7 @@ def _native_arms(
 
 
 def arms(scan: ScanPlan) -> list[list[File]]:
-    """Files to scan with the same values of the partition columns that the query uses share an arm."""
+    """Groups of files to scan that share the partition values that the query uses."""
     used = [name for name in scan.snapshot.table.partitions if name in scan.columns]
     snapshot = scan.snapshot
     shared: dict[str, list[File]] = {}
@@ -119,7 +119,7 @@ def arms(scan: ScanPlan) -> list[list[File]]:
         shared.setdefault(snapshot.partition(file) if used else "", []).append(file)
     groups: dict[tuple[str, ...], list[File]] = {}
     for partition, files in shared.items():
-        # As text: minus zero is not zero.
+        # Compared as text: -0.0 and 0.0 differ.
         values = tuple(repr(snapshot.partitions[partition][name].as_py()) for name in used)
         groups.setdefault(values, []).extend(files)
     return list(groups.values())
@@ -128,11 +128,11 @@ def arms(scan: ScanPlan) -> list[list[File]]:
 def native_arm(
     scan: ScanPlan, files: Sequence[File], natives: NativeScans, context: datafusion.SessionContext
 ) -> datafusion.DataFrame:
-    """The native scan of the files of one arm, beside the values of its partition.
+    """The native scan of the files of one arm, with its partition values.
 
-    They are literals, unless a condition compares them with another column. Of `p = id AND id = 4` DataFusion 55 makes
-    `4 = id AND id = 4`, and takes that for FALSE; of `id >= 4 AND id > p` it forgets the second part. Then they are the
-    columns of one row, which the arm is joined with.
+    The values are literals, unless a condition compares them with another column. DataFusion 55 turns `p = id AND
+    id = 4` into `4 = id AND id = 4`, and that into FALSE; of `id >= 4 AND id > p` it drops the second part. In that
+    case the values are the columns of one row, which is joined with the arm.
     """
     table = scan.snapshot.table
     frame = natives.scan(context, table.data_schema, [scan.source(file) for file in files])
@@ -149,8 +149,8 @@ def native_arm(
 def _selected(
     scan: ScanPlan, frame: datafusion.DataFrame, fixed: Mapping[str, pa.Scalar | None]
 ) -> datafusion.DataFrame:
-    """The table's columns in order. `unprunable` ones are hidden from DataFusion's pruning (see engine.py), and in
-    those of `zeros` every zero is this one."""
+    """The table's columns in order. DataFusion's pruning does not see `unprunable` ones (see engine.py); in those of
+    `zeros`, every zero becomes the given one."""
     expressions = []
     for column in scan.snapshot.table.schema:
         name = quoted(column.name)
@@ -170,7 +170,7 @@ def _selected(
 
 
 def _with_zeros(expression: datafusion.Expr, zero: float, type: pa.DataType) -> datafusion.Expr:
-    """The same numbers, in which every zero is this one: -0.0 + 0.0 is 0.0, and all other numbers stay."""
+    """The same numbers, with every zero replaced by this one: -0.0 + 0.0 is 0.0, and other numbers do not change."""
     plus = datafusion.lit(0.0).cast(type)
     if math.copysign(1, zero) > 0:
         return expression + plus
@@ -180,23 +180,23 @@ def _with_zeros(expression: datafusion.Expr, zero: float, type: pa.DataType) -> 
 
 @functools.cache
 def _null() -> datafusion.Expr:
-    return datafusion.lit(None)  # a third of a millisecond
+    return datafusion.lit(None)  # takes a third of a millisecond
 
 
 def check_present(scan: ScanPlan) -> None:
-    """DataFusion passes over missing and empty files of a list in silence: called before a scan and after it."""
+    """DataFusion silently skips missing and empty files of a list: call this before and after a scan."""
     for file, now in zip(scan.scanned, _identities(scan), strict=True):
         if now != file.identity:
-            raise FileChanged(scan.path(file), "changed or went away")
+            raise FileChanged(scan.path(file), "changed or was removed")
         if not file.identity.size:
             raise Unfinished(
-                scan.path(file), "the file is empty", hint="Its writer has not finished, or died; write it again."
+                scan.path(file), "the file is empty", hint="Its writer has not finished, or has failed; write it again."
             )
 
 
 def check_sound(scan: ScanPlan) -> None:
-    """DataFusion believes what a footer says, and may end the process over it: called before a scan. A file with a card
-    was looked at when the card was made."""
+    """DataFusion trusts a footer, and a wrong one may crash the process: call this before a scan. A file with a card
+    was validated when its card was made."""
     for file in scan.scanned:
         if not file.has_card:
             try:
@@ -206,7 +206,7 @@ def check_sound(scan: ScanPlan) -> None:
 
 
 def _identities(scan: ScanPlan) -> Sequence[Identity | None]:
-    """Of the files that are scanned, as they are now; those that are held are what they were."""
+    """The current identities of the scanned files; held files keep theirs."""
     if not scan.held:
         return _at_their_paths(scan, scan.scanned)
     for held in scan.held.values():
@@ -218,7 +218,7 @@ def _identities(scan: ScanPlan) -> Sequence[Identity | None]:
 
 def _at_their_paths(scan: ScanPlan, files: Sequence[File]) -> Sequence[Identity | None]:
     wanted, known = len(files), len(scan.snapshot.files)
-    own = not is_external(scan.snapshot.table.format)  # listings pass over names that a log may well have
+    own = not is_external(scan.snapshot.table.format)  # listings skip names that a log may contain
     if scan.remote and own and wanted > max(FILES_WORTH_A_LISTING, known * SHARE_WORTH_A_LISTING):
         listed = list_files(scan.snapshot.table.location).files
         return [listed.get(file.path) for file in files]

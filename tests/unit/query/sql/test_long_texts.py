@@ -10,7 +10,7 @@ import pytest
 from needlepoint.errors import SqlError, UnknownName
 from needlepoint.query.datafusion.errors import translate
 from needlepoint.query.point_lookup import recognise
-from needlepoint.query.scan.scan_tasks import conditional
+from needlepoint.query.scan.scan_tasks import with_condition
 from needlepoint.query.sql.patterns import LONGEST_PIECE, MOST_PIECES, of_like, of_regex, of_text
 from needlepoint.query.sql.statements import parse
 
@@ -37,9 +37,9 @@ CASES: dict[str, Callable[[], object]] = {
     "a regex of classes": lambda: of_regex("[a-c]" * (LENGTH // 5) + "$"),
     "a regex of groups": lambda: of_regex("(" * (LENGTH // 2) + ")" * (LENGTH // 2)),
     "a regex of counts": lambda: of_regex("a{1}" * (LENGTH // 4)),
-    "comments that do not end": lambda: conditional("SELECT 1 FROM t", "id = 1 " + "/*" * (LENGTH // 2)),
-    "quotes": lambda: conditional("SELECT 1 FROM t", "'" * LENGTH),
-    "quotes that do not end": lambda: conditional("SELECT 1 FROM t", "\"'" * (LENGTH // 2)),
+    "comments that do not end": lambda: with_condition("SELECT 1 FROM t", "id = 1 " + "/*" * (LENGTH // 2)),
+    "quotes": lambda: with_condition("SELECT 1 FROM t", "'" * LENGTH),
+    "quotes that do not end": lambda: with_condition("SELECT 1 FROM t", "\"'" * (LENGTH // 2)),
     "many options": lambda: parse("CREATE INDEX ON t (a) WITH (" + "embed, " * (LENGTH // 7) + "embed)"),
     "no option": lambda: _refused(lambda: parse("CREATE INDEX ON t (a) WITH (a = " + " " * LENGTH + "?)")),
     "a long number": lambda: _refused(lambda: parse("CREATE INDEX ON t (a) WITH (a = " + "1" * LENGTH + ")")),

@@ -1,11 +1,11 @@
-"""ORDER BY over outer joins, in a way that keeps all its keys.
+"""ORDER BY over outer joins that keeps all its keys.
 
-DataFusion 55 takes a column that is constant below an outer join for constant above it, too, where some of its values
-are NULL, and drops it from the keys of ORDER BY:
+If a column is constant below an outer join, DataFusion 55 treats it as constant above it too, although some of its
+values are NULL there, and drops it from the keys of ORDER BY:
 
     SELECT c.s FROM c LEFT JOIN b ON b.id = c.n AND b.p = 7 ORDER BY b.p, c.s        is sorted by c.s alone
 
-A column of a union is constant only if it is so in all parts. So the rows are sorted as a union with no rows:
+A column of a union is constant only if it is constant in all parts. So the rows are sorted as a union with no rows:
 
     Limit, Projection                          Limit, Projection
       Sort: b.p, c.s                             Sort: k0, k1
@@ -14,7 +14,7 @@ A column of a union is constant only if it is so in all parts. So the rows are s
                                                        the rows
                                                      no rows
 
-Only the ORDER BY of the whole query is treated so. Those of windows and subqueries are left as they are.
+This applies to the ORDER BY of the whole query, not to those of windows and subqueries.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from needlepoint.query.sql.statements import quoted
 _ALL = 2**63 - 1
 
 
-def sorted_apart(context: datafusion.SessionContext, frame: datafusion.DataFrame) -> datafusion.DataFrame:
-    """The frame with its last ORDER BY over a union; its columns have other names. The frame itself, if there is no
-    ORDER BY, or one over something that cannot be named."""
+def sort_over_union(context: datafusion.SessionContext, frame: datafusion.DataFrame) -> datafusion.DataFrame:
+    """The frame with its last ORDER BY over a union; its columns have other names. The frame itself, if it has no
+    ORDER BY, or if one of its columns has no name."""
     plan = frame.logical_plan()
     limit, plan = _peeled(plan, "Limit")
     shown, plan = _peeled(plan, "Projection")
@@ -62,13 +62,13 @@ def sorted_apart(context: datafusion.SessionContext, frame: datafusion.DataFrame
 
 
 def _peeled(plan: Any, kind: str) -> tuple[Any, Any]:
-    """The node, if the plan begins with one of this kind, and what is below."""
+    """The first node, if it is of this kind, and the plan below it."""
     node = plan.to_variant()
     return (node, plan.inputs()[0]) if type(node).__name__ == kind else (None, plan)
 
 
 def _number(context: datafusion.SessionContext, expression: Any, otherwise: int) -> int:
-    """The value of a constant expression; `otherwise` if there is none, or if it is NULL."""
+    """The value of a constant expression; `otherwise` if it is missing or NULL."""
     if expression is None:
         return otherwise
     one = context.read_batches([pa.RecordBatch.from_pydict({"one": [1]})])
@@ -77,11 +77,11 @@ def _number(context: datafusion.SessionContext, expression: Any, otherwise: int)
 
 
 def _column(frame: datafusion.DataFrame, name: str, field: str) -> datafusion.Expr | None:
-    """A column of a frame by the name that it has in a plan, such as `t.id`; None if that cannot be told."""
+    """A column of a frame by its name in the plan, such as `t.id`; None if the name is ambiguous."""
     table = name.removesuffix(field).removesuffix(".")
     if not table:
         return datafusion.col(quoted(field))
-    for written in (quoted(table), ".".join(map(quoted, table.split(".")))):  # an alias can have dots, too
+    for written in (quoted(table), ".".join(map(quoted, table.split(".")))):  # an alias can contain dots
         column = datafusion.col(f"{written}.{quoted(field)}")
         if "." not in table or _is_in(frame, column):
             return column
