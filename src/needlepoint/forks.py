@@ -48,14 +48,14 @@ def begin() -> None:
     """Call before a library starts threads; UsageError in a child whose parent started them."""
     global _begun, _library
     if _lost:
-        _refuse("a lake was opened before this process was forked, and the child has none of its threads.")
+        _refuse("a lake was opened before this process was forked, and its threads do not exist in the child.")
     if not _begun:
         _library = ctypes.CDLL(None) if os.name == "posix" else None
         _begun = True
 
 
 def own(what: ForkAware) -> None:
-    """Call `abandon` of it in a child."""
+    """Call its `abandon` in a child."""
     _owned.add(what)
 
 

@@ -14,8 +14,8 @@ index_bytes       NEEDLE_INDEX_BYTES       256 MiB   memory for open indexes of 
 payload_bytes     NEEDLE_PAYLOAD_BYTES     1 GiB     largest payload of one file's index that is read, unpacked
 unpacked_bytes    NEEDLE_UNPACKED_BYTES    16 GiB    disk for unpacked text indexes, under the lake's store
 range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads from a key index
-access            NEEDLE_ACCESS            auto      auto: the faster way; pages: by page where possible; scan: never
-costs             NEEDLE_COSTS                       file with costs measured here, as benchmarks/calibrate.py writes it
+access            NEEDLE_ACCESS            auto      auto: the faster read; pages: by page if possible; scan: never
+costs             NEEDLE_COSTS                       file with measured costs, written by benchmarks/calibrate.py
 history           NEEDLE_HISTORY           on        on: count what queries ask, without values, for advise; off
 trust_embedded    NEEDLE_TRUST_EMBEDDED    false     true: use indexes that other writers embedded in files
 unfinished        NEEDLE_UNFINISHED        skip      new files without a footer: skip leaves them out, error refuses
@@ -39,7 +39,7 @@ _CHOICES = {"access": ("auto", "pages", "scan"), "history": ("on", "off"), "unfi
 
 
 class SettingOverrides(TypedDict, total=False):
-    """The fields of Settings as keyword arguments, so that type checkers know their names. None is not given."""
+    """The fields of Settings as keyword arguments, so that type checkers know their names. None means not given."""
 
     store: str | Path | None
     queue: str | None
@@ -90,7 +90,7 @@ class Settings:
         return cls()._with({name: value for name, value in known.items() if value is not None}).override(**given)
 
     def override(self, **given: Unpack[SettingOverrides]) -> Settings:
-        """These settings with others in their place; None leaves a setting as it is."""
+        """A copy with these values; None leaves a setting as it is."""
         return self._with({name: value for name, value in given.items() if value is not None})
 
     def _with(self, given: Mapping[str, object]) -> Settings:
@@ -123,7 +123,7 @@ def _variable(name: str) -> str:
 
 
 def _as_bool(value: object) -> bool:
-    """ValueError when it is neither true nor false.
+    """ValueError if it is neither true nor false.
 
     >>> _as_bool("on"), _as_bool("False"), _as_bool(1)
     (True, False, True)

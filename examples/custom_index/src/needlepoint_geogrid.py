@@ -1,7 +1,7 @@
 """An index kind for Needlepoint: which pages hold places in a part of the world.
 
-Bounds of latitude and of longitude are known for every page, but a page with Lisbon and Vienna has bounds that Paris
-lies within. This index divides the world into cells, and remembers for each page the cells that its rows lie in:
+Bounds of latitude and of longitude are known for every page, but the bounds of a page with Lisbon and Vienna contain
+Paris. This index divides the world into cells, and stores for each page the cells of its rows:
 
     SELECT … WHERE latitude BETWEEN 48.8 AND 48.9 AND longitude BETWEEN 2.2 AND 2.4
 """
@@ -31,8 +31,8 @@ MOST_PARTS = 256  # of a megabyte
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Numbers from `low` to `low + size`, in so many `steps`. One step more is for all else: NULL, NaN, infinity and
-    what lies beyond. Its rows can always match."""
+    """Numbers from `low` to `low + size`, in so many `steps`. One extra step is for all others: NULL, NaN, infinity and
+    numbers outside the range. Its rows can always match."""
 
     low: float
     size: float

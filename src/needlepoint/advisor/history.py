@@ -129,7 +129,7 @@ class History:
         self._flushed = time.monotonic()
         self._rows = 0
         self._tidied = False
-        self._complained = False
+        self._has_warned = False
 
     def note(
         self,
@@ -138,9 +138,9 @@ class History:
         seconds: float,
         scanned: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
-        """A query was answered. `scanned` tells, when asked, what a native scan read."""
+        """Add one scan of a finished query. `scanned` returns what a native scan read."""
         if self._on:
-            with self._undisturbed():
+            with self._errors_logged():
                 self._add(scan, done, seconds, scanned)
 
     def note_lookup(
@@ -151,21 +151,21 @@ class History:
             return
         ((column, values),) = lookup.values.items()
         shape = ("eq" if len(values) == 1 else "in", column)
-        with self._undisturbed(), self._lock:
+        with self._errors_logged(), self._lock:
             sums = self._counts((snapshot.table.id, shape, frozenset((*lookup.columns, column)))).sums
             sums.add(seconds, done, len(done.reads), len(values))
             for each in snapshot.indexes:
                 self._count_use(snapshot.table.id, each.name, each is index)
 
     @contextmanager
-    def _undisturbed(self) -> Iterator[None]:
-        """What fails inside fails nobody. Then what has waited long enough goes into the database."""
+    def _errors_logged(self) -> Iterator[None]:
+        """Log errors, so that no query fails by its history. Then flush counts that have waited long enough."""
         try:
             yield
             if time.monotonic() - self._flushed > FLUSH_SECONDS or len(self._asked) > MOST_SHAPES:
                 self.flush()
         except Exception as error:
-            self._complain(error)
+            self._warn_once(error)
 
     def _counts(self, key: _Key) -> _ShapeTotals:
         found = self._asked.get(key)
@@ -220,7 +220,7 @@ class History:
         try:
             self._write(day, asked, used)
         except NeedlepointError as error:
-            self._complain(error)
+            self._warn_once(error)
 
     def _write(self, day: int, asked: Mapping[_Key, _ShapeTotals], used: Mapping[tuple[int, str], int]) -> None:
         rows = [
@@ -278,9 +278,9 @@ class History:
                 path.unlink(missing_ok=True)
             return work(self._open())
 
-    def _complain(self, error: Exception) -> None:
-        if not self._complained:
-            self._complained = True
+    def _warn_once(self, error: Exception) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             _log.warning("the history of queries is not kept: %s", error)
 
     def shapes(self, table_id: int) -> list[ShapeStatistics]:

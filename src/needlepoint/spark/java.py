@@ -74,8 +74,8 @@ def _home_if_usable(java: Path) -> str | None:
     if answer.returncode != 0 or version is None or int(version[1]) < OLDEST:
         return None
     # Ask Java itself: a `java` on the PATH may be a wrapper (asdf, jenv) far from its home.
-    told = re.search(r"^\s*java\.home = (.+?)\s*$", said, re.MULTILINE)
-    homes = [told[1]] if told else []
+    reported = re.search(r"^\s*java\.home = (.+?)\s*$", said, re.MULTILINE)
+    homes = [reported[1]] if reported else []
     homes += [str(java.resolve().parent.parent), str(java.parent.parent)]
     return next((home for home in homes if (Path(home) / "bin" / java.name).exists()), None)
 

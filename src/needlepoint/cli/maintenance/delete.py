@@ -23,10 +23,10 @@ def deletion_options(command: Command) -> Command:
 
 
 def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deletion], *, dry_run: bool, yes: bool) -> None:
-    """Tell what would be deleted, ask, and do it. `remove` is told whether it is only to say."""
+    """Show what would be deleted, ask, and delete it. `remove(True)` is a dry run."""
     if dry_run or not yes:
         would = remove(True)
-        say(f"{table}: {_told(would)} would be deleted")
+        say(f"{table}: {_summary(would)} would be deleted")
         if dry_run or not would.rows + would.removed:
             return
         if not agreed("Delete them?"):
@@ -37,10 +37,10 @@ def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deletion], *, dry
         say(f"{table}: there is nothing to delete")
         return
     list(lake.follow_events(once=True))  # of what was just done, and is indexed
-    say(f"{table}: {_told(done)} deleted; `needle sweep --now` takes the rest of them out of the indexes")
+    say(f"{table}: {_summary(done)} deleted; `needle sweep --now` takes the rest of them out of the indexes")
 
 
-def _told(deleted: Deletion) -> str:
+def _summary(deleted: Deletion) -> str:
     from needlepoint.cli.screen import count
 
     rewritten = f"{count(deleted.rewritten, 'file')} rewritten"

@@ -295,7 +295,7 @@ class _Walk:
         if self._chunk.max_repetition == 0:
             return 0
         if header.kind == DATA_PAGE_V2:
-            return min(header.repetition_length, 8)  # uncompressed; the first run tells the first level
+            return min(header.repetition_length, 8)  # uncompressed; the first run has the first level
         # BIT_PACKED levels are of before 2014, and not worth a decoder.
         if header.repetition_encoding != RLE or not codecs.is_known(self._chunk.codec):
             raise _Implausible("levels that are not understood here")

@@ -138,12 +138,12 @@ def _check_first_pages(file: OpenObject, chunks: Sequence[ColumnChunk]) -> None:
 
 
 def _header(file: OpenObject, chunk: ColumnChunk, at: int, data: bytes) -> PageHeader | None:
-    """The header of a page that can be there; None for one that others may understand."""
+    """The header of a page; None for one that other readers may understand."""
     name = ".".join(chunk.path)
     try:
         header = page_headers.parse_header(data)
     except ThriftError:
-        return None  # it has long bounds, or it is none as we know them: whoever reads it says so
+        return None  # it has long bounds, or an unknown form: its reader reports errors
     if at + header.size + header.compressed_size > file.size:
         raise _wrong(file, f"a page of column {name} claims {header.compressed_size:,} bytes")
     if _grows_too_much(header.uncompressed_size, header.compressed_size):

@@ -223,8 +223,8 @@ def with_list(
     entries: Sequence[EmbeddedEntry],
     payloads: Sequence[Payload] = (),
 ) -> bytes:
-    """The footer with the key of the list of values where that lies now: in a new payload that begins with one, or in
-    the one that it was in. A list that another writer left keeps the key: it may be of another column."""
+    """The footer with the current offset of the list of values: in a new payload that begins with one, or in the old
+    one. A list of another writer keeps its key: it may be of another column."""
     offset = value_list.list_offset(metadata)
     before = next((entry for entry in present if entry.offset + len(PAYLOAD_MAGIC) == offset), None)
     if before is None and value_list.read_list(file, metadata) is not None:
