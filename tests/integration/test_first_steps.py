@@ -379,7 +379,7 @@ def test_get_without_a_column(tmp_path: Path) -> None:
         ('SELECT * FROM t WHERE status = "new"', "Write a string in single quotes: 'new'"),
         ("SELECT nope.x FROM t", "unknown table or alias 'nope' at line 1, column 8. There is: t"),
         ("SELECT t.x FROM t", "unknown column 'x' at line 1, column 10. There is: id, status"),
-        ("CREATE OR REPLACE VIEW v AS SELECT 1", "after DROP VIEW name, where there is one"),
+        ("CREATE OR REPLACE VIEW v AS SELECT 1", "after DROP VIEW name, if it exists"),
     ],
 )
 def test_names_that_are_not_there(tmp_path: Path, query: str, said: str) -> None:

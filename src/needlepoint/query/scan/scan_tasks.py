@@ -93,7 +93,7 @@ class ScanTask:
             raise FileChanged(
                 error.path,
                 "changed or was removed after this read was planned",
-                hint="Plan and read the table again.",
+                hint="Read the table again.",
             ) from error
 
     def _matching(self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame]) -> Iterator[pa.RecordBatch]:
