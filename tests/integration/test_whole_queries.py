@@ -100,6 +100,14 @@ def test_order_of_constants_in_a_union(partitioned: World) -> None:
         partitioned.check(f"SELECT k, id FROM ({filtered}) ORDER BY k DESC, id LIMIT 3", ordered=True)
 
 
+def test_names_shared_inside_a_projection(world: World) -> None:
+    """Of the LEFT JOIN DataFusion makes NULL AS id, and filtered that by the keys of the EXISTS."""
+    world.table("a", {"p=2024-01-10/0.parquet": pa.table({"id": ints([1, 2]), "n": ints([4, 1])})})
+    exists = "EXISTS (SELECT 1 FROM a AS t3 WHERE t3.n = t0.id)"
+    world.check(f"SELECT min(t0.p) AS c FROM a AS t0 LEFT JOIN a AS t1 ON 1 = 2 WHERE {exists} GROUP BY t1.id")
+    world.check(f"SELECT t0.id AS i, t1.id AS j FROM a AS t0 LEFT JOIN a AS t1 ON 1 = 2 WHERE {exists}")
+
+
 @pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN"])
 def test_a_partition_column_that_equals_another(world: World, join: str) -> None:
     """Of an arm's `p = id AND id = 4`, with p = 4, DataFusion made FALSE."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -33,7 +34,7 @@ _FILTERING = {"Sort", "Aggregate", "Distinct", "WindowExpr", "Join"}
 class PlanFacts:
     """
     joins             the plan has a join
-    shared_names      the inputs of a join share the name of a column
+    shared_names      the inputs of a join, or columns of a projection, share a name
     stacked_filters   a filter on such a name is above such a join, and another one below it is above more than a scan
     own_filters       DataFusion makes filters while it runs
     extremes          it may read the minimum or maximum of a whole table from statistics
@@ -73,6 +74,8 @@ def plan_facts(plan: Any) -> PlanFacts:
             aggregate = node.to_variant()
             extremes = extremes or _has_extremes(aggregate)
             constants = constants or (_has_grouping_sets(aggregate) and _may_have_constants(inputs[0]))
+        if kind == "Projection":
+            shared = shared or bool(_shared_names([node]))
         if kind == "Join":
             joins = True
             anti = anti or str(node.to_variant().join_type()).endswith("Anti")
@@ -213,18 +216,15 @@ def _has_extremes(aggregate: Any) -> bool:
 
 
 def _shared_names(inputs: list[Any]) -> set[str]:
-    seen: set[str] = set()
-    shared: set[str] = set()
-    for each in inputs:
-        names = _names(each)
-        shared |= seen & names
-        seen |= names
-    return shared
+    """The names of several columns, of one input or of two. DataFusion makes a projection of an outer join whose
+    condition is never TRUE, with NULLs that keep their names."""
+    counts = Counter(name for each in inputs for name in _names(each))
+    return {name for name, count in counts.items() if count > 1}
 
 
-def _names(plan: Any) -> set[str]:
+def _names(plan: Any) -> list[str]:
     """The column names of a plan, after the last dot. A name with a dot in it may count as shared when it is not."""
-    return {name.rpartition(".")[2] for name in plan.to_variant().schema().field_names()}
+    return [name.rpartition(".")[2] for name in plan.to_variant().schema().field_names()]
 
 
 def _has_upper_filter(plan: Any) -> bool:
