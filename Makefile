@@ -29,7 +29,7 @@ test: install lint  ## Run all checks and tests (what CI runs), in two processes
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-all: install lint  ## The same with the long tests: all combinations, thousands of property cases
-	NEEDLE_TEST_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist loadgroup -m "" --timeout 1800
+	NEEDLE_TEST_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist loadgroup -m "" --timeout 3600
 
 fuzz: install  ## Random whole queries, mutated files and killed writers with new seeds (MINUTES=10; SEED= repeats)
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
