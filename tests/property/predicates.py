@@ -69,8 +69,7 @@ def _leaf(draw: DrawFn, spec: TableSpec, column: Column, prefix: str) -> Sql:
 def _compare(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql]) -> Sql:
     operator = draw(st.sampled_from((*OPERATORS, "IS DISTINCT FROM", "IS NOT DISTINCT FROM")))
     sides = [name, draw(literal)]
-    # DataFusion takes `DATE '…' = d AND d = DATE '…'` for a contradiction (docs/reliability.md): literals that are casts
-    # stand second.
+    # DataFusion takes `DATE '…' = d AND d = DATE '…'` for a contradiction (docs/reliability.md), so casts stand second.
     if draw(st.integers(0, 4)) == 0 and sides[1].lake[:1] in "-0123456789'":
         sides.reverse()
     # DataFusion's IS DISTINCT FROM binds its right side as far as an AND reaches.
