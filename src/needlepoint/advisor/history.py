@@ -144,7 +144,7 @@ class History:
                 self._add(scan, done, seconds, scanned)
 
     def note_lookup(
-        self, snapshot: Snapshot, index: Index, lookup: PointLookup, done: ScanMetrics, seconds: float
+        self, snapshot: Snapshot, index: Index, lookup: PointLookup, done: ScanMetrics, files: int, seconds: float
     ) -> None:
         """A key index named the rows of a point lookup."""
         if not self._on:
@@ -153,7 +153,7 @@ class History:
         shape = ("eq" if len(values) == 1 else "in", column)
         with self._errors_logged(), self._lock:
             sums = self._counts((snapshot.table.id, shape, frozenset((*lookup.columns, column)))).sums
-            sums.add(seconds, done, len(done.reads), len(values))
+            sums.add(seconds, done, files, len(values))
             for each in snapshot.indexes:
                 self._count_use(snapshot.table.id, each.name, each is index)
 

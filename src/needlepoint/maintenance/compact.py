@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from needlepoint.errors import FileChanged, StoreError, TableChanged, UsageError
+from needlepoint.errors import FileChanged, NeedlepointError, StoreError, TableChanged, UsageError
 from needlepoint.maintenance import choose
 from needlepoint.maintenance.choose import TARGET, CompactionPlan, CompactionSpec, FileGroup, layout_mark
 from needlepoint.maintenance.merge import (
@@ -134,7 +134,12 @@ def _compact_groups(
     left: list[tuple[str, str]] = []
 
     def rewrite(staging: Path) -> Replacement:
-        made, changed = _Rewrite(context, table, spec, staging, runner).run(groups)
+        try:
+            made, changed = _Rewrite(context, table, spec, staging, runner).run(groups)
+        except NeedlepointError:
+            raise
+        except Exception as failure:
+            raise StoreError(f"compacting table '{table}' failed: {failure}.", hint="Nothing was changed.") from failure
         left.extend(changed)
         if sum(file.rows for file in made.staged) != sum(file.rows or 0 for file in made.removed):
             raise StoreError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from needlepoint.errors import FileChanged, NeedlepointError, StoreError
+from needlepoint.errors import FileChanged
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -20,12 +20,7 @@ class TaskRunner(Protocol):
 
 def run_here(function: Callable[[Item], Made], items: Sequence[Item]) -> list[Made | FileChanged]:
     """One item after the other, in this process."""
-    try:
-        return [attempt(function, item) for item in items]
-    except NeedlepointError:
-        raise
-    except Exception as failure:
-        raise StoreError(f"rewriting files failed: {failure}.") from failure
+    return [attempt(function, item) for item in items]
 
 
 def attempt(function: Callable[[Item], Made], item: Item) -> Made | FileChanged:

@@ -201,7 +201,7 @@ class PointLookups:
         rows = matching_rows(rows, lookup.values).select(lookup.columns)
         finished = time.perf_counter()
         metrics = ScanMetrics(reads, matched=rows.num_rows)
-        engine.history.note_lookup(snapshot, index, lookup, metrics, finished - started)
+        engine.history.note_lookup(snapshot, index, lookup, metrics, len(wanted), finished - started)
         seconds = {"plan": planned - started, "read": finished - planned}
 
         def reports() -> list[Any]:

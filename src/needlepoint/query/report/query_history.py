@@ -22,6 +22,6 @@ class QueryHistory(Protocol):
         """Add one scan of a query. `scanned` returns what a native scan read."""
 
     def note_lookup(
-        self, snapshot: Snapshot, index: Index, lookup: PointLookup, done: ScanMetrics, seconds: float
+        self, snapshot: Snapshot, index: Index, lookup: PointLookup, done: ScanMetrics, files: int, seconds: float
     ) -> None:
         """Add one point lookup, whose rows a key index named."""
