@@ -359,6 +359,17 @@ def test_greatest_text_of_files_of_different_types(world: World) -> None:
     assert world.lake.sql("SELECT max(s) AS a, min(s) AS b FROM c").rows() == [{"a": "yes", "b": "b"}]
 
 
+@pytest.mark.parametrize("types", [(pa.int64(), pa.int32()), (pa.int32(), pa.int64()), (pa.int8(), pa.int64())])
+def test_greatest_number_of_files_of_different_widths(world: World, types: tuple[pa.DataType, pa.DataType]) -> None:
+    for number, type in enumerate(types):
+        world.root.joinpath("c").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"n": pa.array([12 * number], type)}), world.root / "c" / f"{number}.parquet")
+    world.lake.create_table("c")
+    assert world.lake.sql("SELECT max(n) AS a FROM c").rows() == [{"a": 12}]
+    assert world.lake.sql("SELECT min(n) AS a, max(n) AS b FROM c").rows() == [{"a": 0, "b": 12}]
+    assert world.lake.sql("SELECT n FROM c WHERE n = (SELECT max(n) FROM c)").rows() == [{"n": 12}]
+
+
 def test_literals_in_the_condition_of_an_aggregate(money: World) -> None:
     money.check("SELECT count(*) FILTER (WHERE d = 0.57) AS n, count(*) FILTER (WHERE f > 0.57) AS m FROM t")
 

@@ -38,7 +38,7 @@ def session_options(
     forgetful = any(scan.remote or scan.held for scan in scans) or footers.are_stale(scans)
     misleading = any(map(_misleads, scans))
     return SessionOptions(
-        statistics=not (forgetful or plain or misleading or (facts.extremes and any(map(_has_texts, scans)))),
+        statistics=not (forgetful or plain or misleading or (facts.extremes and any(map(_may_differ, scans)))),
         top_groups=not misleading,
         pushdown=not plain,
         moves=attempt is not Attempt.PLAIN or facts.joins,
@@ -62,11 +62,12 @@ def _is_bare_scan(scan: ScanPlan) -> bool:
     return not (scan.snapshot.table.partitions or scan.unprunable or scan.paged)
 
 
-def _has_texts(scan: ScanPlan) -> bool:
-    """DataFusion cannot compare statistics of texts with different types in different files, and uses the first."""
+def _may_differ(scan: ScanPlan) -> bool:
+    """DataFusion does not compare the statistics of files that have a column in different types, such as INT32 and
+    INT64, and takes those of the first file for all. It reads texts as different types, also of one file."""
     schema = scan.snapshot.table.schema
     types = [schema.field(name).type for name in scan.columns]
-    return any(pa.types.is_string(type) or pa.types.is_binary(type) for type in types)
+    return len(scan.scanned) > 1 or any(pa.types.is_string(type) or pa.types.is_binary(type) for type in types)
 
 
 def _misleads(scan: ScanPlan) -> bool:
