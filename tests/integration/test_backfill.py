@@ -300,7 +300,7 @@ def test_a_file_that_cannot_be_indexed_fails_alone(tmp_path: Path, spark) -> Non
         bad.write_bytes(data)
         os.utime(bad, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # not a changed file, but a damaged one
         report = needle_spark.build(spark, lake, "product")
-        assert {Path(failure.path).name for failure in report.failures} == {"p1.parquet"}
+        assert {Path(failure.path).name for failure in report.failures} == {"p1.parquet"}, report.failures
         assert report.indexed == FILES + 1
         assert lake.sql("SELECT upc FROM product WHERE product_id = 4711").rows() == [{"upc": "U000004711"}]
 

@@ -131,7 +131,11 @@ def differing(schema: pa.Schema, unified: pa.Schema) -> frozenset[str]:
 def with_misordered(schema: pa.Schema, metadata: pq.FileMetaData) -> pa.Schema:
     """The schema of a file, with the decimals in its metadata that parquet-mr before 1.10 stored as bytes: their bounds
     are ordered by bytes and not by numbers, and DataFusion 55 uses them."""
-    if not _OLD_WRITER.match(metadata.created_by or ""):
+    try:
+        old = _OLD_WRITER.match(metadata.created_by or "") is not None
+    except UnicodeDecodeError:  # pyarrow decodes the name of the writer, which can be any bytes
+        old = True
+    if not old:
         return schema.with_metadata(None)
     columns = [metadata.schema.column(at) for at in range(metadata.num_columns)]
     names = [
