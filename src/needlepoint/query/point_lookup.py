@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from needlepoint.errors import FileChanged, NeedlepointError
+from needlepoint.errors import FileChanged, NeedlepointError, UsageError
 from needlepoint.indexes.key.encoding import encode
 from needlepoint.parquet.read.page_reader import FileRows, ReadStats, read_files
 from needlepoint.predicate import And, Compare, In, Leaf, Ordinal, Predicate, leaves
@@ -67,7 +67,7 @@ class PointLookup:
 
     @cached_property
     def request(self) -> Request:
-        """The request for the pruning steps. NotImplementedError for a type without equality."""
+        """The request for the pruning steps. UsageError for a type without equality."""
         found = [_one_of(column, array) for column, array in self.values.items()]
         predicate = found[0] if len(found) == 1 else And(tuple(found))
         return Request(frozenset([*self.columns, *self.values]), predicate)
@@ -83,7 +83,7 @@ class PointLookup:
 def _one_of(column: str, array: pa.Array) -> Predicate:
     values = [ordinal(scalar) for scalar in array]
     if None in values:
-        raise NotImplementedError(f"column '{column}' is {array.type}, which has no equality.")
+        raise UsageError(f"column '{column}' is {array.type}, which has no equality.")
     known = tuple(value for value in values if value is not None)
     return Compare(column, "=", known[0]) if len(known) == 1 else In(column, known)
 
