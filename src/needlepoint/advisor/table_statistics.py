@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from needlepoint.errors import NeedlepointError
 from needlepoint.parquet.card.card import ABSENT, FileCard
+from needlepoint.parquet.read.cached_card import CachedCard
 from needlepoint.parquet.read.page_reader import FileRows, read_files
 from needlepoint.predicate import Zone
 from needlepoint.query.cache.card_cache import CardCache
@@ -217,7 +218,7 @@ def _values(
         starts = np.unique(chance.integers(0, max(1, card.num_rows // block), BLOCKS)) * block
         numbers = (starts[:, None] + np.arange(block)[None, :]).ravel()
         path = f"{state.snapshot.table.location}/{file.path}"
-        wanted.append(FileRows(path, card, numbers[numbers < card.num_rows]))
+        wanted.append(FileRows(path, CachedCard(card), numbers[numbers < card.num_rows]))
     try:
         parts = [chunk for _, found, _ in read_files(wanted, [name]) for chunk in found.column(name).chunks]
         values, owners = _codes(pa.chunked_array(parts), block)

@@ -26,7 +26,7 @@ import pyarrow as pa
 from needlepoint.objects import OpenObject
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.format import thrift
-from needlepoint.parquet.format.bloom_filter import has_filters, hash_values, probe
+from needlepoint.parquet.format.bloom_filter import KnownFilters, has_filters, hash_values, probe
 from needlepoint.predicate import And, Compare, Constant, In, Or, Ordinal, Predicate
 from needlepoint.tables.schemas import plain
 
@@ -43,13 +43,16 @@ def may_match(
     predicate: Predicate,
     row_groups: Sequence[int],
     schema: pa.Schema | None = None,
+    known: KnownFilters | None = None,
 ) -> Answers:
     """For each of the row groups: can a row in it make the predicate TRUE, as far as the bloom filters know?
 
     The caller checks that the open file is the one that the card describes, before and after. The predicate is in the
-    units of `schema`, the table's; without it, in the file's.
+    units of `schema`, the table's; without it, in the file's. The places of filters are added to `known`.
     """
-    return _FilterProbe(file, card, schema).may_match(predicate, np.asarray(row_groups, np.int64))
+    return _FilterProbe(file, card, schema, {} if known is None else known).may_match(
+        predicate, np.asarray(row_groups, np.int64)
+    )
 
 
 def filtered_columns(card: FileCard) -> tuple[str, ...]:
@@ -63,8 +66,8 @@ def filtered_columns(card: FileCard) -> tuple[str, ...]:
 
 
 class _FilterProbe:
-    def __init__(self, file: OpenObject, card: FileCard, schema: pa.Schema | None) -> None:
-        self._file, self._card, self._schema = file, card, schema
+    def __init__(self, file: OpenObject, card: FileCard, schema: pa.Schema | None, known: KnownFilters) -> None:
+        self._file, self._card, self._schema, self._known = file, card, schema, known
 
     def may_match(self, predicate: Predicate, groups: npt.NDArray[np.int64]) -> Answers:
         match predicate:
@@ -98,7 +101,8 @@ class _FilterProbe:
         stored = self._stored(numbers[0], values)
         if stored is None:
             return maybe
-        found: Answers = np.any(probe(self._file, self._card, leaf, wanted, hash_values(stored)), axis=1)
+        probed = probe(self._file, self._card, leaf, wanted, hash_values(stored), self._known)
+        found: Answers = np.any(probed, axis=1)
         return found
 
     def _stored(self, number: int, values: Sequence[Ordinal]) -> list[bytes] | None:

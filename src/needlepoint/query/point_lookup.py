@@ -219,10 +219,10 @@ class PointLookups:
             if position is None:
                 continue  # a replaced or removed file
             file = files[position]
-            card = self._engine.cards.get(file)
-            if card is None or numbers[-1] >= card.num_rows or len(wanted) == FEW_FILES:
+            cached = self._engine.cards.cached(file)
+            if cached is None or numbers[-1] >= cached.card.num_rows or len(wanted) == FEW_FILES:
                 return None
-            wanted.append((position, FileRows(f"{location}/{file.path}", card, numbers)))
+            wanted.append((position, FileRows(f"{location}/{file.path}", cached, numbers)))
         return wanted
 
     def _read(

@@ -10,6 +10,7 @@ groups has 10,000 chunks. Chunks are ordered by leaf column, then by row group; 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +71,19 @@ class PageTable:
     first_row: Int64Array
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnSizes:
+    """Sums over some columns of a file; `bytes` counts data pages, `dictionaries` dictionary pages. `indexed`: the
+    file has a page index for all of them."""
+
+    leaves: int
+    chunks: int
+    pages: int
+    bytes: int
+    dictionaries: int
+    indexed: bool = field(kw_only=True)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FileCard:
     """All that is needed to read any page of one version of a file. Built by `build_card`."""
@@ -87,13 +101,12 @@ class FileCard:
     page_starts: Int64Array  # first page of each chunk, then the number of pages
     pages: PageTable
     bounds: bytes  # minimum and maximum of each chunk, one after the other
-    # Caches, not part of the value: read plans of the column sets used last,
-    prepared: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
-    # total sizes of columns, for estimates,
-    sizes: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
-    # and locations of bloom filters by chunk.
-    filters: dict[int, Any] = field(default_factory=dict, repr=False)
-    _numbers: dict[str, int] = field(default_factory=dict, repr=False, init=False)  # of fields; filled when asked
+    _numbers: dict[str, int] = field(default_factory=dict, repr=False, init=False)  # of fields, by name
+
+    def __post_init__(self) -> None:
+        # Backwards, so that the first of several names stays.
+        last = len(self.fields) - 1
+        self._numbers.update((each.name, last - number) for number, each in enumerate(reversed(self.fields)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FileCard) and self.to_bytes() == other.to_bytes()
@@ -106,19 +119,11 @@ class FileCard:
 
     def number_of(self, name: str) -> int:
         """Which of the top-level fields has that name, the first when several have; KeyError when none has."""
-        if not self._numbers:
-            # Backwards, so that the first of several names stays.
-            last = len(self.fields) - 1
-            self._numbers.update((each.name, last - number) for number, each in enumerate(reversed(self.fields)))
         return self._numbers[name]
 
     def has(self, name: str) -> bool:
         """Whether there is a top-level field of that name."""
-        try:
-            self.number_of(name)
-        except KeyError:
-            return False
-        return True
+        return name in self._numbers
 
     def find(self, name: str) -> Field:
         """The top-level field of that name, the first when several have it; KeyError when the file has none."""
@@ -131,6 +136,19 @@ class FileCard:
         """The pages of a leaf column, all row groups."""
         groups = self.num_row_groups
         return slice(int(self.page_starts[leaf * groups]), int(self.page_starts[(leaf + 1) * groups]))
+
+    def sizes(self, columns: Sequence[str]) -> ColumnSizes:
+        """The sizes of these columns in the whole file; KeyError when it lacks one."""
+        groups, totals, indexed = self.num_row_groups, [0, 0, 0, 0, 0], True
+        for name in columns:
+            found = self.find(name)
+            for leaf in range(found.first_leaf, found.last_leaf):
+                chunks, pages = slice(leaf * groups, (leaf + 1) * groups), self.leaf_pages(leaf)
+                numbers = (1, groups, pages.stop - pages.start, int(self.pages.size[pages].sum()),
+                           int(self.chunks.dictionary_size[chunks].sum()))  # fmt: skip
+                totals = [total + number for total, number in zip(totals, numbers, strict=True)]
+                indexed &= bool((self.chunks.column_index_offset[chunks] != ABSENT).all())
+        return ColumnSizes(*totals, indexed=indexed)
 
     def largest_page(self) -> int:
         """The rows of the page with the most of them; 0 without pages."""

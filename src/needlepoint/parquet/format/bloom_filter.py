@@ -56,6 +56,10 @@ class Bitset:
     blocks: int
 
 
+KnownFilters = dict[int, Bitset | None]
+"""By chunk: where its filter is, None if it cannot be asked."""
+
+
 def decode_header(data: bytes) -> BloomHeader | None:
     """The header at the beginning of the bytes; None for a filter that cannot be asked here.
 
@@ -144,49 +148,58 @@ def filled(hashes: Hashes, blocks: int) -> npt.NDArray[np.uint32]:
 
 def has_filters(card: FileCard, leaf: int, row_groups: Sequence[int]) -> bool:
     """Whether asking can be of use, without reading anything."""
-    return any(_bitset(card, card.chunk_index(leaf, group)) is not None for group in row_groups)
+    return any(_bitset(card, card.chunk_index(leaf, group), {}) is not None for group in row_groups)
 
 
-def probe(file: OpenObject, card: FileCard, leaf: int, row_groups: Sequence[int], hashes: Hashes) -> Matrix:
+def probe(
+    file: OpenObject,
+    card: FileCard,
+    leaf: int,
+    row_groups: Sequence[int],
+    hashes: Hashes,
+    known: KnownFilters | None = None,
+) -> Matrix:
     """For each row group and hash: may the leaf column hold a value with that hash?
 
     True everywhere for a chunk without a filter, or with one that cannot be asked. The open file must be the one the
-    card describes, before and after.
+    card describes, before and after. What is read of the places of filters is added to `known`.
     """
+    known = {} if known is None else known
     answers = np.ones((len(row_groups), len(hashes)), np.bool_)
     step = max(1, _PAIRS_AT_ONCE // max(1, len(hashes)))
     for first in range(0, len(row_groups) if len(hashes) else 0, step):
         chunks = [card.chunk_index(leaf, group) for group in row_groups[first : first + step]]
-        answers[first : first + len(chunks)] = _probe(file, card, chunks, hashes)
+        answers[first : first + len(chunks)] = _probe(file, card, chunks, hashes, known)
     return answers
 
 
-def _probe(file: OpenObject, card: FileCard, chunks: Sequence[int], hashes: Hashes) -> Matrix:
+def _probe(file: OpenObject, card: FileCard, chunks: Sequence[int], hashes: Hashes, known: KnownFilters) -> Matrix:
     answers = np.ones((len(chunks), len(hashes)), np.bool_)
-    _find_headers(file, card, chunks)
-    bitsets = [(row, chunk, bitset) for row, chunk in enumerate(chunks) if (bitset := _bitset(card, chunk)) is not None]
+    _find_headers(file, card, chunks, known)
+    bitsets = [
+        (row, chunk, bitset) for row, chunk in enumerate(chunks) if (bitset := _bitset(card, chunk, known)) is not None
+    ]
     if not bitsets:
         return answers
     # Headers that are not known yet come with the blocks, in one request.
-    unseen = [(chunk, bitset) for _, chunk, bitset in bitsets if chunk not in card.filters]
+    unseen = [(chunk, bitset) for _, chunk, bitset in bitsets if chunk not in known]
     headers = [_header_place(card, chunk, bitset) for chunk, bitset in unseen]
     offsets = np.array([bitset.offset for _, _, bitset in bitsets], np.int64)
     counts = np.array([bitset.blocks for _, _, bitset in bitsets], np.uint64)
     places = offsets[:, None] + block_numbers(hashes, counts) * BLOCK
     found, blocks = _read(file, headers, places)
     for (chunk, bitset), data in zip(unseen, found, strict=True):
-        card.filters[chunk] = bitset if _agrees(decode_header(data), bitset, len(data)) else None
+        known[chunk] = bitset if _agrees(decode_header(data), bitset, len(data)) else None
     answers[[row for row, _, _ in bitsets]] = contains(blocks, hashes)
     # A header that does not agree takes back what was read by the length alone.
-    answers[[row for row, chunk, _ in bitsets if card.filters[chunk] is None]] = True
+    answers[[row for row, chunk, _ in bitsets if known[chunk] is None]] = True
     return answers
 
 
-def _bitset(card: FileCard, chunk: int) -> Bitset | None:
+def _bitset(card: FileCard, chunk: int, known: KnownFilters) -> Bitset | None:
     """Where the chunk's filter is as far as is known: from its header if it was read, else from its length."""
-    if chunk in card.filters:
-        known: Bitset | None = card.filters[chunk]
-        return known
+    if chunk in known:
+        return known[chunk]
     offset, length = int(card.chunks.bloom_filter_offset[chunk]), int(card.chunks.bloom_filter_length[chunk])
     if offset <= 0 or offset >= card.identity.size:
         return None
@@ -208,9 +221,9 @@ def _agrees(header: BloomHeader | None, bitset: Bitset, length: int) -> bool:
     return header is not None and header == BloomHeader(bitset.blocks * BLOCK, length)
 
 
-def _find_headers(file: OpenObject, card: FileCard, chunks: Sequence[int]) -> None:
+def _find_headers(file: OpenObject, card: FileCard, chunks: Sequence[int], known: KnownFilters) -> None:
     """The headers of filters whose length the footer does not give."""
-    unknown = [chunk for chunk in chunks if (bitset := _bitset(card, chunk)) is not None and not bitset.blocks]
+    unknown = [chunk for chunk in chunks if (bitset := _bitset(card, chunk, known)) is not None and not bitset.blocks]
     if not unknown:
         return
     size = card.identity.size
@@ -219,9 +232,9 @@ def _find_headers(file: OpenObject, card: FileCard, chunks: Sequence[int]) -> No
     for chunk, offset, data in zip(unknown, offsets, windows, strict=True):
         header = decode_header(data)
         if header is None or offset + header.length + header.num_bytes > size:
-            card.filters[chunk] = None
+            known[chunk] = None
         else:
-            card.filters[chunk] = Bitset(offset + header.length, header.num_bytes // BLOCK)
+            known[chunk] = Bitset(offset + header.length, header.num_bytes // BLOCK)
 
 
 def block_numbers(hashes: Hashes, counts: Hashes) -> Int64Array:

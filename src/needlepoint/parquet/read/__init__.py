@@ -1,6 +1,7 @@
 """Read single rows of a file.
 
 page_plan           which pages hold the wanted rows
+cached_card         a card with its read plans
 page_reader         fetch them and let pyarrow decode a small file made of them
 assembly            that small file
 arrow_reader        pyarrow's reader: the only user of its private API

@@ -29,9 +29,6 @@ from needlepoint.parquet.read.assembly import Frame
 from needlepoint.parquet.read.dictionaries import is_keepable
 from needlepoint.parquet.read.utf8 import holds_text
 
-# Column sets a card keeps prepared.
-_PREPARED_LIMIT = 32
-
 
 class ChunkPlan(NamedTuple):
     """One column of one row group: the encoded beginning of its metadata, its codec, and offset and size of its
@@ -172,18 +169,8 @@ class ColumnsPlan:
     int96: tuple[int, ...]  # and of those that are read as bytes
 
 
-def prepare(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
-    """The plan for these top-level columns, kept on the card. KeyError when the file lacks one."""
-    found: ColumnsPlan | None = card.prepared.get(columns)
-    if found is None:
-        found = _prepare(card, columns)
-        if len(card.prepared) >= _PREPARED_LIMIT:
-            card.prepared.clear()
-        card.prepared[columns] = found
-    return found
-
-
-def _prepare(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
+def plan_columns(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
+    """The plan for these top-level columns. KeyError when the file lacks one."""
     fields = [card.find(name) for name in dict.fromkeys(columns)]
     plans = _sharing_rows([_plan_field(card, each) for each in fields])
     # Flat columns share one file. A nested field has a file of its own, because pyarrow takes the number of

@@ -28,10 +28,11 @@ from needlepoint.parquet.format import int96
 from needlepoint.parquet.format.page_index import Int64Array
 from needlepoint.parquet.read.arrow_reader import ParquetReader, open_reader
 from needlepoint.parquet.read.assembly import AssembledChunk, Frame, assemble, count_values
+from needlepoint.parquet.read.cached_card import CachedCard
 from needlepoint.parquet.read.caches import Caches
 from needlepoint.parquet.read.dictionaries import is_worth_keeping, look_up
 from needlepoint.parquet.read.file_cache import FileCache
-from needlepoint.parquet.read.page_plan import ChunkPlan, ColumnsPlan, FilePlan, LeafPlan, PageSelection, prepare
+from needlepoint.parquet.read.page_plan import ChunkPlan, ColumnsPlan, FilePlan, LeafPlan, PageSelection
 from needlepoint.parquet.read.row_group_reader import read_whole
 from needlepoint.parquet.read.take_rows import take
 from needlepoint.parquet.read.utf8 import NotText, check_texts, not_text
@@ -67,13 +68,17 @@ Read = tuple[pa.Table, ReadStats]
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """Rows of one file, by numbers that count from 0, ascend and do not repeat; `card` describes the file.
+    """Rows of one file, by numbers that count from 0, ascend and do not repeat; `cached` describes the file.
     `held` opens a version that stays readable when the path is replaced."""
 
     path: str
-    card: FileCard
+    cached: CachedCard
     rows: Int64Array
     held: Callable[[], OpenObject] | None = None
+
+    @property
+    def card(self) -> FileCard:
+        return self.cached.card
 
     def open(self) -> OpenObject:
         return open_object(self.path, self.card.identity) if self.held is None else self.held()
@@ -87,7 +92,7 @@ def read_rows(
     KeyError when the file has no such column, FileChanged when the file is not the card's any more, NotParquet when
     its pages cannot be decoded.
     """
-    ((_, table, stats),) = read_files([FileRows(path, card, rows)], columns, None, caches)
+    ((_, table, stats),) = read_files([FileRows(path, CachedCard(card), rows)], columns, None, caches)
     return table, stats
 
 
@@ -106,7 +111,7 @@ def read_files(
         return [([0], *_PendingRead.of(wanted, columns, executor, caches).finish())]
     groups: dict[tuple[Frame, ...], list[int]] = {}
     for number, each in enumerate(wanted):
-        plan = prepare(each.card, columns)
+        plan = each.cached.plan(columns)
         _check_rows(each.card, each.rows)
         groups.setdefault(tuple(file.frame for file in plan.files), []).append(number)
     batches = [
@@ -149,7 +154,7 @@ class _PendingRead:
         fetched = list(do_all(lambda each: _fetch(each, columns, caches), [each for each in wanted if len(each.rows)]))
         pending = cls(wanted, columns, caches, _total([each.stats for each in fetched]), {})
         try:
-            for number in range(len(prepare(wanted[0].card, columns).files)):
+            for number in range(len(wanted[0].cached.plan(columns).files)):
                 parts = [each.parts[number] for each in fetched]
                 decode = _decode_apart if any(part.apart for part in parts) else _decode
                 pending.fields.update(decode(parts, executor))
@@ -158,7 +163,7 @@ class _PendingRead:
         return pending
 
     def finish(self) -> Read:
-        plan = prepare(self.wanted[0].card, self.columns)
+        plan = self.wanted[0].cached.plan(self.columns)
         if self.stats is NOTHING_READ:
             return pa.Table.from_batches([], plan.schema), NOTHING_READ
         failed = self.failed
@@ -211,7 +216,7 @@ class _FetchedPages(NamedTuple):
 def _fetch(wanted: FileRows, columns: tuple[str, ...], caches: Caches | None) -> _FetchedPages:
     cache = None if caches is None else FileCache(caches, wanted.path, wanted.card.identity, len(wanted.rows))
     request = _Request(cache)
-    parts = [request.add(file, wanted.rows) for file in prepare(wanted.card, columns).files]
+    parts = [request.add(file, wanted.rows) for file in wanted.cached.plan(columns).files]
     with wanted.open() as file:
         file.check_unchanged(wanted.card.identity)
         found, cached = (file.read_ranges(request.ranges), 0) if cache is None else cache.read(file, request.ranges)
@@ -221,14 +226,14 @@ def _fetch(wanted: FileRows, columns: tuple[str, ...], caches: Caches | None) ->
     return _FetchedPages(parts, stats)
 
 
-def foresee_rows(card: FileCard, columns: Sequence[str], rows: Int64Array) -> ReadStats:
+def foresee_rows(cached: CachedCard, columns: Sequence[str], rows: Int64Array) -> ReadStats:
     """What `read_rows` will cost."""
     if not len(rows) or not columns:
         return NOTHING_READ
     request = _Request(None)
-    for file in prepare(card, tuple(columns)).files:
+    for file in cached.plan(tuple(columns)).files:
         request.add(file, rows)
-    blocks = coalesce(request.ranges, REMOTE_GAP if card.identity.etag else LOCAL_GAP)
+    blocks = coalesce(request.ranges, REMOTE_GAP if cached.card.identity.etag else LOCAL_GAP)
     wanted = sum(block.end - block.start for block in blocks)
     return ReadStats(wanted, len(blocks), request.pages, request.row_groups)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from needlepoint.indexes.zone_map import ZoneMap
 from needlepoint.parquet.card.array_container import CardCorrupt
 from needlepoint.parquet.card.card import FileCard
+from needlepoint.parquet.read.cached_card import CachedCard
 from needlepoint.parquet.read.caches import ByteCache
 from needlepoint.tables.model import File
 from needlepoint.tables.registry.registry import Registry
@@ -21,22 +22,27 @@ CARD_BYTES, COLUMN_BYTES, TEXT_BYTES = 4000, 600, 60
 
 
 class CardSource(Protocol):
-    def get(self, file: File) -> FileCard | None:
+    def cached(self, file: File) -> CachedCard | None:
         """None if the file has no card, or one that is unreadable or of another version of the file."""
 
 
 class CardCache:
     def __init__(self, registry: Registry, most_bytes: int) -> None:
         self._registry = registry
-        self.cards: ByteCache[FileCard] = ByteCache(most_bytes)
+        self.cards: ByteCache[CachedCard] = ByteCache(most_bytes)
         self.zones: ByteCache[ZoneMap] = ByteCache(most_bytes)
 
     def get(self, file: File) -> FileCard | None:
+        """The card alone; see `cached`."""
+        found = self.cached(file)
+        return None if found is None else found.card
+
+    def cached(self, file: File) -> CachedCard | None:
         if file.id is None or not file.has_card:
             return None
         held = self.cards.get(file.id)
         # A file keeps its id when an index is embedded in it.
-        if held is not None and held.identity == file.identity:
+        if held is not None and held.card.identity == file.identity:
             return held
         stored = self._registry.files.card(file.id)
         if stored is None:
@@ -47,9 +53,10 @@ class CardCache:
             return None
         if card.identity != file.identity:
             return None
-        card = replace(card, identity=file.identity)  # a card lacks the ctime, which a chmod changes
-        self.cards.put(file.id, card, _card_bytes(card))
-        return card
+        # A card lacks the ctime, which a chmod changes.
+        found = CachedCard(replace(card, identity=file.identity))
+        self.cards.put(file.id, found, _card_bytes(card))
+        return found
 
     def zone_maps(self, files: Sequence[File], column: str, type: pa.DataType) -> list[ZoneMap | None]:
         """The zone map of a column in each file, None if a file has none; one registry query for all missing ones.
@@ -96,6 +103,6 @@ class SerializedCards:
     def __init__(self, stored: Mapping[str, bytes]) -> None:
         self._stored = stored
 
-    def get(self, file: File) -> FileCard | None:
+    def cached(self, file: File) -> CachedCard | None:
         stored = self._stored.get(file.path)
-        return None if stored is None else replace(FileCard.from_bytes(stored), identity=file.identity)
+        return None if stored is None else CachedCard(replace(FileCard.from_bytes(stored), identity=file.identity))

@@ -48,8 +48,8 @@ class PruningContext:
         rows match."""
         if self.always:
             return math.inf
-        card = self.cards.get(file)
-        if card is None:
+        cached = self.cards.cached(file)
+        if cached is None:
             return self.costs.scan_file + file.identity.size * self.costs.scan_byte
-        asked = sorted({leaf.column for leaf in leaves(self.predicate) if card.has(leaf.column)})
-        return self.costs.scan_file + column_bytes(card, asked) * self.costs.scan_byte
+        asked = sorted({leaf.column for leaf in leaves(self.predicate) if cached.card.has(leaf.column)})
+        return self.costs.scan_file + column_bytes(cached, asked) * self.costs.scan_byte

@@ -132,16 +132,16 @@ def _ask_filters(
     table, files = context.snapshot.table, context.snapshot.files
 
     def ask(at: int) -> tuple[Rows | None, ReadStats | None]:
-        card = context.cards.get(files[at])
-        if card is None:
+        cached = context.cards.cached(files[at])
+        if cached is None:
             return None, None
-        before = access.selection(at)
+        card, before = cached.card, access.selection(at)
         edges = card.row_group_rows
         groups = np.flatnonzero(overlaps(edges[:-1], before)) if isinstance(before, Rows) else np.arange(len(edges) - 1)
         try:
             with open_object(f"{table.location}/{files[at].path}", files[at].identity) as file:
                 file.check_unchanged(card.identity)
-                keep = may_match(file, card, context.predicate, groups.tolist(), table.schema)
+                keep = may_match(file, card, context.predicate, groups.tolist(), table.schema, cached.filters)
                 file.check_unchanged(card.identity)
         except (NeedlepointError, OSError):
             return None, None  # the scan of the file reports the problem

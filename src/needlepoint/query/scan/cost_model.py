@@ -15,7 +15,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +23,8 @@ import numpy as np
 from needlepoint.access import Rows
 from needlepoint.errors import UsageError
 from needlepoint.objects import is_url
-from needlepoint.parquet.card.card import ABSENT, FileCard
 from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.read.cached_card import CachedCard
 from needlepoint.parquet.read.page_reader import FILES_AT_ONCE
 
 THREADS = os.cpu_count() or 1
@@ -95,12 +95,12 @@ class Estimate:
         return costs.file + self.pages * costs.page + self.requests * costs.request + self.bytes * costs.byte
 
 
-def by_pages(card: FileCard, columns: Sequence[str], rows: Rows) -> Estimate:
+def by_pages(cached: CachedCard, columns: Sequence[str], rows: Rows) -> Estimate:
     """The estimate for row ranges anywhere in the file. It assumes pages of equal size, so it takes only a few sums."""
-    size = _size(card, tuple(columns))
+    size = cached.sizes(tuple(columns))
     if not size.pages:
         return Estimate(0, 0, 0)
-    ranges, share = len(rows.starts), rows.count / max(1, card.num_rows)
+    ranges, share = len(rows.starts), rows.count / max(1, cached.card.num_rows)
     per_column = size.pages / size.leaves
     # Each range starts inside a page and covers its share of the others; no page is read twice.
     begun = per_column * -math.expm1(-ranges / per_column)
@@ -109,35 +109,6 @@ def by_pages(card: FileCard, columns: Sequence[str], rows: Rows) -> Estimate:
     dictionaries = size.dictionaries * chunks / size.chunks
     requests = min(pages, size.leaves * ranges) + (chunks if dictionaries else 0)
     return Estimate(round(pages), round(requests), round(size.bytes * pages / size.pages + dictionaries))
-
-
-@dataclass(frozen=True, slots=True)
-class _Size:
-    """The size of some columns in the whole file; `bytes` counts data pages, `dictionaries` dictionary pages.
-    `indexed`: the file has a page index for all of them."""
-
-    leaves: int
-    chunks: int
-    pages: int
-    bytes: int
-    dictionaries: int
-    indexed: bool = field(kw_only=True)
-
-
-def _size(card: FileCard, columns: tuple[str, ...]) -> _Size:
-    found: _Size | None = card.sizes.get(columns)
-    if found is None:
-        groups, totals, indexed = card.num_row_groups, [0, 0, 0, 0, 0], True
-        for name in columns:
-            found_field = card.find(name)
-            for leaf in range(found_field.first_leaf, found_field.last_leaf):
-                chunks, pages = slice(leaf * groups, (leaf + 1) * groups), card.leaf_pages(leaf)
-                numbers = (1, groups, pages.stop - pages.start, int(card.pages.size[pages].sum()),
-                           int(card.chunks.dictionary_size[chunks].sum()))  # fmt: skip
-                totals = [total + number for total, number in zip(totals, numbers, strict=True)]
-                indexed &= bool((card.chunks.column_index_offset[chunks] != ABSENT).all())
-        found = card.sizes[columns] = _Size(*totals, indexed=indexed)
-    return found
 
 
 def overlaps(first_row: Int64Array, rows: Rows) -> Int64Array:
@@ -152,11 +123,12 @@ def overlaps(first_row: Int64Array, rows: Rows) -> Int64Array:
     return np.cumsum(np.bincount(firsts, minlength=count) - np.bincount(lasts, minlength=count))[:-1]
 
 
-def by_row_groups(card: FileCard, columns: Sequence[str], rows: Rows) -> tuple[Rows, Estimate]:
+def by_row_groups(cached: CachedCard, columns: Sequence[str], rows: Rows) -> tuple[Rows, Estimate]:
     """The rows of all row groups that hold any of `rows`, and the work of reading them."""
+    card = cached.card
     groups = np.flatnonzero(overlaps(card.row_group_rows[:-1], rows))
     widened = Rows.joined(card.row_group_rows[groups], card.row_group_rows[groups + 1])
-    size, share = _size(card, tuple(columns)), len(groups) / max(1, card.num_row_groups)
+    size, share = cached.sizes(tuple(columns)), len(groups) / max(1, card.num_row_groups)
     whole = Estimate(
         round(size.pages * share), size.leaves * len(groups), round((size.bytes + size.dictionaries) * share)
     )
@@ -174,25 +146,25 @@ class NativeFilter:
 
 
 def scan_seconds(
-    card: FileCard, columns: Sequence[str], rows: Rows, bounded: Estimate | None, native: NativeFilter, costs: Costs
+    cached: CachedCard, columns: Sequence[str], rows: Rows, bounded: Estimate | None, native: NativeFilter, costs: Costs
 ) -> float:
     """The time of a native scan of the file. Rows left by bounds (`bounded`) it finds by the same bounds, if the file
     has a page index. Rows named by an index it finds by reading the columns that it filters by."""
     filtered = [name for name in columns if name in native.filtered]
     if not native.pushdown:
-        size = column_bytes(card, columns)
-    elif bounded is not None and all(_has_page_index(card, name) for name in filtered):
+        size = column_bytes(cached, columns)
+    elif bounded is not None and all(_has_page_index(cached, name) for name in filtered):
         size = bounded.bytes
     else:
         rest = [name for name in columns if name not in native.filtered]
-        size = column_bytes(card, filtered) + by_pages(card, rest, rows).bytes
+        size = column_bytes(cached, filtered) + by_pages(cached, rest, rows).bytes
     return costs.scan_file + size * costs.scan_byte
 
 
-def column_bytes(card: FileCard, columns: Sequence[str]) -> int:
-    size = _size(card, tuple(columns))
+def column_bytes(cached: CachedCard, columns: Sequence[str]) -> int:
+    size = cached.sizes(tuple(columns))
     return size.bytes + size.dictionaries
 
 
-def _has_page_index(card: FileCard, column: str) -> bool:
-    return _size(card, (column,)).indexed
+def _has_page_index(cached: CachedCard, column: str) -> bool:
+    return cached.sizes((column,)).indexed

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from needlepoint import forks
 from needlepoint.errors import FileChanged
 from needlepoint.objects import as_source
-from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.card.describe import describe
 from needlepoint.parquet.format import int96
+from needlepoint.parquet.read.cached_card import CachedCard
 from needlepoint.parquet.read.caches import Caches
 from needlepoint.parquet.read.page_reader import FileRows, ReadStats, foresee_rows, read_files
 from needlepoint.parquet.read.utf8 import check_file_texts, holds_text
@@ -55,19 +55,19 @@ def read_pages(scan: ScanPlan, cards: CardSource, caches: Caches | None = None) 
     for position, rows in sorted(scan.access.rows.items()):
         file = files[position]
         held = scan.held.get(file.path)
-        card = cards.get(file) or _described(held)
-        if card is None:
+        cached = cards.cached(file) or _described(held)
+        if cached is None:
             raise FileChanged(scan.path(file), "lost its card")
-        present = tuple(name for name in columns if card.has(name))
+        present = tuple(name for name in columns if cached.card.has(name))
         first = tuple(name for name in present if name in decisive) if position in scan.access.inexact else ()
         rest = tuple(name for name in present if name not in first)
         if first and rest:
-            every = by_pages(card, rest, rows)
+            every = by_pages(cached, rest, rows)
             saved = (every.pages - len(rest)) * (scan.costs.page + scan.costs.byte * every.bytes / every.pages)
             # Late materialization reads the file twice.
             if saved < scan.costs.file + scan.costs.request:
                 first = ()
-        wanted = FileRows(scan.path(file), card, rows.numbers(), None if held is None else held.open)
+        wanted = FileRows(scan.path(file), cached, rows.numbers(), None if held is None else held.open)
         work.setdefault((first, present), []).append((file, wanted))
     tables: list[pa.Table] = []
     reader = _TableReader(scan, caches)
@@ -81,12 +81,12 @@ def read_pages(scan: ScanPlan, cards: CardSource, caches: Caches | None = None) 
     return PageRead(found, ScanMetrics(tuple(reader.reads), reader.files_sifted, matched))
 
 
-def _described(held: HeldVersion | None) -> FileCard | None:
+def _described(held: HeldVersion | None) -> CachedCard | None:
     """The card of a held version: the registry only has the newest."""
     if held is None:
         return None
     opened = held.open()
-    return describe(opened.path, opened=opened).card
+    return CachedCard(describe(opened.path, opened=opened).card)
 
 
 def matching_rows(rows: pa.Table, values: Mapping[str, pa.Array]) -> pa.Table:
@@ -251,8 +251,8 @@ def estimate_reads(scan: ScanPlan, cards: CardSource) -> list[ReadStats]:
     columns = scan.stored_columns()
     found = []
     for position, rows in scan.access.rows.items():
-        card = cards.get(scan.snapshot.files[position])
-        if card is not None:
-            present = [name for name in columns if card.has(name)]
-            found.append(foresee_rows(card, present, rows.numbers()))
+        cached = cards.cached(scan.snapshot.files[position])
+        if cached is not None:
+            present = [name for name in columns if cached.card.has(name)]
+            found.append(foresee_rows(cached, present, rows.numbers()))
     return found

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.objects import Identity, OpenObject, is_url
-from needlepoint.parquet.card.card import FileCard
+from needlepoint.parquet.read.cached_card import CachedCard
 from needlepoint.parquet.read.page_reader import ReadStats
 from needlepoint.predicate import Predicate
 from needlepoint.query.cache.card_cache import CardCache
@@ -116,11 +116,11 @@ def choose_access(scan: ScanPlan, cards: CardCache, native: NativeFilter, access
     columns = scan.stored_columns()
     few = len(rows) <= FEW_FILES and sum(each.count for each in rows.values()) <= FEW_ROWS
     for position in rows:
-        card = cards.get(files[position])
-        if card is None or access == "scan":
+        cached = cards.cached(files[position])
+        if cached is None or access == "scan":
             scans.append(position)
         elif access == "auto" and not few:
-            weighed[position] = _weigh(scan, card, columns, position, native)
+            weighed[position] = _weigh(scan, cached, columns, position, native)
     if weighed:
         share = scan.costs.in_parallel(1.0, len(weighed))
         savings = {
@@ -145,14 +145,16 @@ class _Estimates:
     scan: float
 
 
-def _weigh(scan: ScanPlan, card: FileCard, columns: Sequence[str], position: int, native: NativeFilter) -> _Estimates:
+def _weigh(
+    scan: ScanPlan, cached: CachedCard, columns: Sequence[str], position: int, native: NativeFilter
+) -> _Estimates:
     rows, costs = scan.access.rows[position], scan.costs
-    columns = [name for name in columns if card.has(name)]
-    pages, wider = by_pages(card, columns, rows), None
+    columns = [name for name in columns if cached.card.has(name)]
+    pages, wider = by_pages(cached, columns, rows), None
     seconds = pages.seconds(costs)
     if pages.requests > len(columns):
-        all_rows, whole = by_row_groups(card, columns, rows)
+        all_rows, whole = by_row_groups(cached, columns, rows)
         if whole.seconds(costs) < seconds:
             wider, seconds = all_rows, whole.seconds(costs)
     bounded = pages if position in scan.access.inexact else None
-    return _Estimates(seconds, wider, scan_seconds(card, columns, rows, bounded, native, costs))
+    return _Estimates(seconds, wider, scan_seconds(cached, columns, rows, bounded, native, costs))

@@ -18,6 +18,7 @@ from needlepoint.parquet.card.describe import build_card
 from needlepoint.parquet.format.bloom_filter import (
     HEADER_WINDOW,
     BloomHeader,
+    KnownFilters,
     contains,
     decode_header,
     hash_values,
@@ -57,7 +58,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def without_lengths(card: FileCard) -> FileCard:
     absent = np.full_like(card.chunks.bloom_filter_length, ABSENT)
-    return replace(card, chunks=replace(card.chunks, bloom_filter_length=absent), filters={})
+    return replace(card, chunks=replace(card.chunks, bloom_filter_length=absent))
 
 
 def test_header() -> None:
@@ -97,11 +98,13 @@ def test_one_value_reads_a_few_bytes_of_each_filter(path: str) -> None:
     card = build_card(path)
     length = int(card.chunks.bloom_filter_length[0])
     assert length > 8000
+    known: KnownFilters = {}
     with LocalFile(path) as file:
-        assert probe(file, card, 0, [0, 1, 2, 3], numbers([2 * 7000])).tolist() == [[False], [True], [False], [False]]
+        found = probe(file, card, 0, [0, 1, 2, 3], numbers([2 * 7000]), known)
+        assert found.tolist() == [[False], [True], [False], [False]]
         assert file.bytes_requested <= 4 * (32 + 32) + 3 * 4096  # neighbours within 4 KiB are read together
         before = file.bytes_requested
-        probe(file, card, 0, [2], numbers([5]))
+        probe(file, card, 0, [2], numbers([5]), known)
         assert file.bytes_requested - before == 32  # the header is known by now
     with LocalFile(path) as file:
         probe(file, without_lengths(card), 0, [2], numbers([5]))
@@ -161,5 +164,5 @@ def test_hostile_places(path: str, offset: int, length: int) -> None:
     offsets[0], lengths[0] = offset, length
     chunks = replace(card.chunks, bloom_filter_offset=offsets, bloom_filter_length=lengths)
     with LocalFile(path) as file:
-        answers = probe(file, replace(card, chunks=chunks, filters={}), 0, [0, 1], numbers([2, 5002 * 2]))
+        answers = probe(file, replace(card, chunks=chunks), 0, [0, 1], numbers([2, 5002 * 2]))
     assert answers[0, 0] and answers[1, 1]

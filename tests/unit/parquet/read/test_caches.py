@@ -24,6 +24,7 @@ from needlepoint.parquet.format.levels import LevelsError
 from needlepoint.parquet.format.page_headers import parse_header
 from needlepoint.parquet.format.thrift import varint
 from needlepoint.parquet.read import dictionaries, page_reader
+from needlepoint.parquet.read.cached_card import CachedCard
 from needlepoint.parquet.read.caches import LARGEST_KEPT_PAGE, ByteCache, Caches
 from needlepoint.parquet.read.dictionary_indices import pick, ranks
 from needlepoint.parquet.read.page_reader import FileRows, read_files, read_rows
@@ -126,7 +127,9 @@ def test_many_files(path: str, table: pa.Table, tmp_path: Path, caches: Caches) 
     rows = [numbers(7 * n, 20_000 + n, 31_000 * (n % 2) + 25_000 + n) for n in range(5)]
     rows = [np.unique(each) for each in rows]
     for _ in range(2):
-        wanted = [FileRows(each, build_card(each), chosen) for each, chosen in zip(paths, rows, strict=True)]
+        wanted = [
+            FileRows(each, CachedCard(build_card(each)), chosen) for each, chosen in zip(paths, rows, strict=True)
+        ]
         ((numbers_of_files, found, _),) = read_files(wanted, ["mixed", "text", "plain"], map, caches)
         assert numbers_of_files == [0, 1, 2, 3, 4]
         assert same(found, table.select(["mixed", "text", "plain"]), np.concatenate(rows))

@@ -15,6 +15,7 @@ from tests.unit.parquet.reading import card_of, check, check_subsets, numbers, w
 from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.objects import identify
 from needlepoint.parquet.card.describe import build_card
+from needlepoint.parquet.read.cached_card import CachedCard
 from needlepoint.parquet.read.page_reader import NOTHING_READ, foresee_rows, read_rows
 
 Lake = Callable[[str], str]
@@ -55,14 +56,14 @@ def test_reads_only_the_pages_of_the_row(lake: Lake) -> None:
     assert (stats.pages, stats.row_groups) == (2, 1)
     assert stats.bytes_read < int(card.chunks.size.sum()) / 10
     assert stats.requests <= 2
-    assert foresee_rows(card, ["id"], numbers(0, 1, 24, 25, 499)).pages == 3
-    assert foresee_rows(card, ["id"], numbers()).pages == 0
+    assert foresee_rows(CachedCard(card), ["id"], numbers(0, 1, 24, 25, 499)).pages == 3
+    assert foresee_rows(CachedCard(card), ["id"], numbers()).pages == 0
 
 
 def test_pages_of_a_nested_field_counts_what_is_read(lake: Lake) -> None:
     path = lake("nested/rows_per_page")
     _, stats = read_rows(path, card_of(path), ["points"], numbers(7, 300))
-    assert stats.pages == foresee_rows(card_of(path), ["points"], numbers(7, 300)).pages == 4
+    assert stats.pages == foresee_rows(CachedCard(card_of(path)), ["points"], numbers(7, 300)).pages == 4
 
 
 def test_nothing_asked_nothing_read(lake: Lake) -> None:
@@ -78,7 +79,7 @@ def test_unknown_column(lake: Lake) -> None:
     with pytest.raises(KeyError, match="nowhere"):
         read_rows(path, card_of(path), ["id", "nowhere"], numbers(1))
     with pytest.raises(KeyError):
-        foresee_rows(card_of(path), ["nowhere"], numbers(1))
+        foresee_rows(CachedCard(card_of(path)), ["nowhere"], numbers(1))
 
 
 @pytest.mark.parametrize("rows", [(-1,), (500,), (1, 500)])
