@@ -5,6 +5,9 @@ Counts by `sys.setprofile`, of a row of two columns in a table of one million ro
     table.get          lake["product"].get(id=…)
     literal            SELECT … WHERE id = 384209819
     parameter          SELECT … WHERE id = $id
+
+in two layouts: `small` has pages of 250 rows without dictionaries, as Needlepoint writes them, and `pyarrow` has
+pyarrow's defaults.
 """
 
 from __future__ import annotations
@@ -28,22 +31,26 @@ from needlepoint import Lake
 
 ROWS = 1_000_000
 WARM, TIMED = 50, 200
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "small": {"max_rows_per_page": 250, "write_batch_size": 250, "use_dictionary": False, "compression": "zstd"},
+    "pyarrow": {},
+}
 
 
 def main() -> None:
     given = _arguments()
-    with tempfile.TemporaryDirectory() as directory, _lake(Path(directory)) as lake:
-        lookups = _lookups(lake)
-        print(f"{'lookup':12}{'calls':>8}{'modules':>9}{'median ms':>11}")
-        for name, lookup in lookups.items():
-            for number in range(WARM):
-                lookup(number * 7919 % ROWS)
-            calls = _counted(lambda lookup=lookup: lookup(424_242))
-            modules = Counter(module for module, _ in calls.elements())
-            print(f"{name:12}{calls.total():8}{len(modules):9}{_median_ms(lookup):11.2f}")
-            if given.show:
-                for (module, function), count in calls.most_common():
-                    print(f"    {count:5} {module}.{function}")
+    print(f"{'layout':10}{'lookup':12}{'calls':>8}{'modules':>9}{'median ms':>11}")
+    for layout, options in LAYOUTS.items():
+        with tempfile.TemporaryDirectory() as directory, _lake(Path(directory), options) as lake:
+            for name, lookup in _lookups(lake).items():
+                for number in range(WARM):
+                    lookup(number * 7919 % ROWS)
+                calls = _counted(lambda lookup=lookup: lookup(424_242))
+                modules = Counter(module for module, _ in calls.elements())
+                print(f"{layout:10}{name:12}{calls.total():8}{len(modules):9}{_median_ms(lookup):11.2f}")
+                if given.show:
+                    for (module, function), count in calls.most_common():
+                        print(f"    {count:5} {module}.{function}")
 
 
 def _arguments() -> argparse.Namespace:
@@ -52,14 +59,14 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _lake(directory: Path) -> Lake:
-    """Four files, pages of 20,000 rows, a key index."""
+def _lake(directory: Path, options: dict[str, Any]) -> Lake:
+    """Four files and a key index."""
     table = pa.table({"id": np.arange(ROWS), "upc": pa.array(np.arange(ROWS) * 31).cast(pa.string()),
                       "title": pa.array([f"title {number % 5000}" for number in range(ROWS)])})  # fmt: skip
     (directory / "product").mkdir()
     for part in range(4):
         rows = table.slice(part * ROWS // 4, ROWS // 4)
-        pq.write_table(rows, directory / "product" / f"{part}.parquet", write_page_index=True)
+        pq.write_table(rows, directory / "product" / f"{part}.parquet", write_page_index=True, **options)
     lake = needlepoint.open(directory)
     lake.create_table("product")
     lake.create_index("product", "id", kind="key")

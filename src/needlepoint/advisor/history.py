@@ -21,6 +21,7 @@ from typing import TypeVar
 from needlepoint.advisor import query_shapes
 from needlepoint.advisor.query_shapes import Shape
 from needlepoint.errors import NeedlepointError, StoreError
+from needlepoint.parquet.read.page_reader import ReadStats
 from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
@@ -66,14 +67,14 @@ class QueryTotals:
     compared: int = 0
     scans: int = 0
 
-    def add(self, seconds: float, done: ScanMetrics, files: int, compared: int) -> None:
+    def add(self, seconds: float, reads: Sequence[ReadStats], matched: int, files: int, compared: int) -> None:
         """One query more, which read so many files and compared so many values."""
         self.times += 1
         self.seconds += seconds
-        self.matched += done.matched
+        self.matched += matched
         self.files += files
         self.compared += compared
-        for stats in done.reads:
+        for stats in reads:
             self.bytes += stats.bytes_read
             self.pages += stats.pages
 
@@ -144,7 +145,14 @@ class History:
                 self._add(scan, done, seconds, scanned)
 
     def note_lookup(
-        self, snapshot: Snapshot, index: Index, lookup: PointLookup, done: ScanMetrics, files: int, seconds: float
+        self,
+        snapshot: Snapshot,
+        index: Index,
+        lookup: PointLookup,
+        reads: Sequence[ReadStats],
+        matched: int,
+        files: int,
+        seconds: float,
     ) -> None:
         """A key index named the rows of a point lookup."""
         if not self._on:
@@ -153,7 +161,7 @@ class History:
         shape = ("eq" if len(values) == 1 else "in", column)
         with self._errors_logged(), self._lock:
             sums = self._counts((snapshot.table.id, shape, frozenset((*lookup.columns, column)))).sums
-            sums.add(seconds, done, files, len(values))
+            sums.add(seconds, reads, matched, files, len(values))
             for each in snapshot.indexes:
                 self._count_use(snapshot.table.id, each.name, each is index)
 
@@ -188,7 +196,8 @@ class History:
         with self._lock:
             tally = self._counts((table.id, query_shapes.shape_of(predicate), scan.columns))
             sums = tally.sums
-            sums.add(seconds, done, len(scan.paged) + len(scan.scanned), query_shapes.values_in(predicate))
+            files = len(scan.paged) + len(scan.scanned)
+            sums.add(seconds, done.reads, done.matched, files, query_shapes.values_in(predicate))
             for stats in pruning.reads:
                 sums.bytes += stats.bytes_read
                 sums.pages += stats.pages

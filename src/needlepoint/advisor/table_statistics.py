@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from needlepoint.errors import NeedlepointError
 from needlepoint.parquet.card.card import ABSENT, FileCard
-from needlepoint.parquet.read.cached_card import CachedCard
+from needlepoint.parquet.read.page_plan import CachedCard
 from needlepoint.parquet.read.page_reader import FileRows, read_files
 from needlepoint.predicate import Zone
 from needlepoint.query.cache.card_cache import CardCache

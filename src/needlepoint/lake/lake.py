@@ -379,7 +379,7 @@ class Lake:
                 report = (
                     self.engine.sql(explained, parameters).report if analyze else self.explain(explained, parameters)
                 )
-                return Result(pa.table({"plan": pa.array(str(report).split("\n"), pa.string())}), report)
+                return Result(pa.table({"plan": pa.array(str(report).split("\n"), pa.string())}), lambda: report)
         return self.engine.sql(query, parameters)
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
@@ -414,7 +414,7 @@ class Lake:
         names = ("name", "table", "column", "kind", "embedded", "files", "entries", "bytes")
         columns = {name: [getattr(row, name) for row in rows] for name in names}
         types = [pa.string()] * 4 + [pa.bool_()] + [pa.int64()] * 3
-        return Result(pa.table(columns, pa.schema(list(zip(names, types, strict=True)))), _nothing_read())
+        return Result(pa.table(columns, pa.schema(list(zip(names, types, strict=True)))), _nothing_read)
 
     def status(self) -> Status:
         tables = tuple(table_status(self, table) for table in self.registry.tables.all())
@@ -449,7 +449,7 @@ forks.reset(_opened.cache_clear)
 
 
 def _answer(column: str, values: list[str]) -> Result:
-    return Result(pa.table({column: pa.array(values, pa.string())}), _nothing_read())
+    return Result(pa.table({column: pa.array(values, pa.string())}), _nothing_read)
 
 
 def _nothing_read() -> Report:

@@ -143,7 +143,7 @@ class Engine:
         self._planner = Planner(self._context, self._names)
         self._scoring_contexts = ContextPool()
         self._states: dict[str, TableState] = {}
-        self._fresh_stores: dict[int, int] = {}
+        self._fresh_stores: dict[int, tuple[int, KeyStore]] = {}
         self._names_known: _Names | None = None
         self.lookups = PointLookups(self, settings.access, settings.range_limit)
 
@@ -223,7 +223,7 @@ class Engine:
         seconds = {"plan": decided - started, "read": have_read - decided, "run": finished - have_read}
         if use_indexes is True:
             self._note(plan, done, finished - started, frame)
-        return Result(table, Report(lambda: self._reports(plan, done, frame), executed=True, seconds=seconds))
+        return Result(table, lambda: Report(lambda: self._reports(plan, done, frame), executed=True, seconds=seconds))
 
     # Plan
 
@@ -341,10 +341,12 @@ class Engine:
 
     def key_store(self, index: Index, snapshot: Snapshot) -> KeyStore:
         """The store of a key index, with at least the entries that the snapshot relies on."""
+        known = self._fresh_stores.get(index.id)
+        if known is not None and known[0] == snapshot.sequence:
+            return known[1]
         found = self._stores(index)
-        if self._fresh_stores.get(index.id) != snapshot.sequence:
-            found.refresh(self._registry.indexes.runs(index))
-            self._fresh_stores[index.id] = snapshot.sequence
+        found.refresh(self._registry.indexes.runs(index))
+        self._fresh_stores[index.id] = snapshot.sequence, found
         return found
 
     def state(self, name: str) -> TableState:

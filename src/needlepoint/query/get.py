@@ -17,7 +17,6 @@ from needlepoint.query.engine import Engine
 from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.result import Result
 from needlepoint.query.sql.statements import quoted
-from needlepoint.tables.model import Table
 
 _INT64, _RANGE = pa.int64(), range(-(1 << 63), 1 << 63)
 
@@ -39,17 +38,18 @@ def get(
     first = next(iter(keys))
     with_key = [*wanted, *([] if first in wanted else [first])]
     found = engine.with_replan(lambda _: _get_once(engine, name, keys, with_key))
-    return Result(_ordered(found.to_arrow(), first, _values(table, first, keys[first])).select(wanted), found.report)
+    rows = _ordered(found.to_arrow(), first, _values(table.field(first), keys[first]))
+    return Result(rows.select(wanted), lambda: found.report)
 
 
 def _get_once(engine: Engine, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None) -> Result:
     state = engine.state(name)
-    table, types = state.snapshot.table, state.types
-    wanted = tuple(types) if columns is None else tuple(columns)
-    for column in wanted:
-        if column not in types:
-            table.field(column)  # raises UnknownName
-    lookup = PointLookup(name, wanted, {column: _values(table, column, value) for column, value in keys.items()})
+    fields = state.fields
+    wanted = tuple(fields) if columns is None else tuple(columns)
+    for column in (*wanted, *keys):
+        if column not in fields:
+            state.snapshot.table.field(column)  # raises UnknownName
+    lookup = PointLookup(name, wanted, {column: _values(fields[column], value) for column, value in keys.items()})
     for column, array in lookup.values.items():
         if pa.types.is_nested(array.type):
             raise UsageError(f"column '{column}' is {array.type}, which has no equality.")
@@ -79,9 +79,8 @@ def _by_sql(engine: Engine, lookup: PointLookup) -> Result:
     return engine.sql(f"SELECT {selected} FROM {table} WHERE {' AND '.join(conditions)}", parameters)
 
 
-def _values(table: Table, column: str, value: Any) -> pa.Array:
+def _values(field: pa.Field, value: Any) -> pa.Array:
     """One value or a list of values as an array of the column's type; NULL equals nothing."""
-    field = table.field(column)
     if type(value) is int and field.type == _INT64 and value in _RANGE:  # the commonest by far
         return pa.array([value], _INT64)
     if isinstance(value, pa.Array | pa.ChunkedArray):
@@ -97,7 +96,7 @@ def _values(table: Table, column: str, value: Any) -> pa.Array:
         return pa.array(fitting, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UsageError(
-            f"{value!r} is not a value of column '{column}', which is {field.type}.", hint=str(error)
+            f"{value!r} is not a value of column '{field.name}', which is {field.type}.", hint=str(error)
         ) from None
 
 

@@ -28,11 +28,11 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.errors import FileChanged, NeedlepointError, UsageError
-from needlepoint.indexes.key.encoding import encode
+from needlepoint.indexes.key.encoding import encode, rows_by_file
 from needlepoint.parquet.read.page_reader import FileRows, ReadStats, read_files
 from needlepoint.predicate import And, Compare, In, Leaf, Ordinal, Predicate, leaves
 from needlepoint.query.cache.table_state import TableState
-from needlepoint.query.pruning.key_step import FEW_VALUES, rows_by_file
+from needlepoint.query.pruning.key_step import FEW_VALUES
 from needlepoint.query.report.explain import Report
 from needlepoint.query.report.table_report import table_report
 from needlepoint.query.result import Result
@@ -109,7 +109,7 @@ class LookupForm:
     def lookup(self, types: Types, parameters: Mapping[str, pa.Scalar] | None) -> PointLookup | None:
         """The lookup in a table with columns of these types; None if it is not a point lookup."""
         type = types.get(self.column)
-        columns = tuple(types) if self.selected == "*" else tuple(name.strip() for name in self.selected.split(","))
+        columns = tuple(types) if self.selected == "*" else tuple(map(str.strip, self.selected.split(",")))
         if type is None or not types.keys() >= set(columns) or len(set(columns)) < len(columns):
             return None
         values = self._values(type, parameters)
@@ -127,7 +127,7 @@ class LookupForm:
         elif first == "'":
             found = [text[1:-1] for text in _ONE.findall(self.listed)]
         else:
-            found = [int(number) for number in self.listed.split(",")]
+            found = list(map(int, self.listed.split(",")))
         if not (pa.types.is_string(type) if isinstance(found[0], str) else pa.types.is_integer(type)):
             return None
         try:
@@ -171,7 +171,10 @@ class PointLookups:
         if use_indexes is True:
             self._engine.history.note(scan, metrics, finished - started)
         seconds = {"plan": planned - started, "read": finished - planned}
-        report = Report(lambda: [table_report(scan, metrics, self._engine.cards)], executed=True, seconds=seconds)
+
+        def report() -> Report:
+            return Report(lambda: [table_report(scan, metrics, self._engine.cards)], executed=True, seconds=seconds)
+
         return Result(rows, report)
 
     def _found_by_key(self, lookup: PointLookup, state: TableState, started: float) -> Result | None:
@@ -200,14 +203,16 @@ class PointLookups:
         rows, reads = found
         rows = matching_rows(rows, lookup.values).select(lookup.columns)
         finished = time.perf_counter()
-        metrics = ScanMetrics(reads, matched=rows.num_rows)
-        engine.history.note_lookup(snapshot, index, lookup, metrics, len(wanted), finished - started)
-        seconds = {"plan": planned - started, "read": finished - planned}
+        matched = rows.num_rows
+        engine.history.note_lookup(snapshot, index, lookup, reads, matched, len(wanted), finished - started)
 
-        def reports() -> list[Any]:
-            return [table_report(engine.plan_scan(state, lookup.request), metrics, engine.cards)]
+        def report() -> Report:
+            seconds = {"plan": planned - started, "read": finished - planned}
+            metrics = ScanMetrics(reads, matched=matched)
+            tables = [table_report(engine.plan_scan(state, lookup.request), metrics, engine.cards)]
+            return Report(lambda: tables, executed=True, seconds=seconds)
 
-        return Result(rows, Report(reports, executed=True, seconds=seconds))
+        return Result(rows, report)
 
     def _wanted(self, state: TableState, locations: Locations) -> list[tuple[int, FileRows]] | None:
         """The rows by file; None if a file cannot be read by page, or if the index is wrong."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,14 @@ _OFFSET = re.compile(r"([+-]\d\d)(\d\d)?")
 class Result:
     """The rows, in several formats, and the report."""
 
-    def __init__(self, table: pa.Table, report: Report) -> None:
+    def __init__(self, table: pa.Table, make_report: Callable[[], Report]) -> None:
         self._found = table
-        self.report = report
+        self._make_report = make_report
+
+    @cached_property
+    def report(self) -> Report:
+        """What the query read and why; made when it is asked for."""
+        return self._make_report()
 
     @cached_property
     def _table(self) -> pa.Table:

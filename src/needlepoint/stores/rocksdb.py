@@ -164,7 +164,7 @@ class RocksKeyStore:
         options.set_prefix_same_as_start(True)
         found: list[bytes] = []
         width = self._key_bytes + 8
-        with self._errors():
+        try:  # not `_errors`, which takes longer than a lookup
             cursor = self._cursor(options)
             seek, valid, current, advance = cursor.seek, cursor.valid, cursor.key, cursor.next
             for key in keys:
@@ -180,6 +180,10 @@ class RocksKeyStore:
                     advance()
                 if not valid():
                     cursor.status()  # a block that cannot be read ends the loop, too
+        except StoreError:
+            raise
+        except Exception as error:
+            raise self._translated(error) from error
         return self._locations(found)
 
     def find_range(self, low: bytes, high: bytes, limit: int) -> Locations | None:
@@ -294,8 +298,11 @@ class RocksKeyStore:
         except StoreError:
             raise
         except Exception as error:
-            text = " ".join(str(error).split())
-            kind = IndexDamaged if "orrupt" in text or "No such file" in text or "MANIFEST" in text else StoreError
-            # Sync sees that runs are missing, not that a block inside one is damaged.
-            hint = _HINT_BLOCK if "orrupt" in text else _HINT
-            raise kind(f"the index in {self._directory} cannot be used: {text}.", hint=hint) from error
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> StoreError:
+        text = " ".join(str(error).split())
+        kind = IndexDamaged if "orrupt" in text or "No such file" in text or "MANIFEST" in text else StoreError
+        # Sync sees that runs are missing, not that a block inside one is damaged.
+        hint = _HINT_BLOCK if "orrupt" in text else _HINT
+        return kind(f"the index in {self._directory} cannot be used: {text}.", hint=hint)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from needlepoint.indexes.base import ColumnSource, KeysAndRows
-from needlepoint.indexes.key.encoding import Keys, encode
+from needlepoint.indexes.key.encoding import Keys, encode, locate
 from needlepoint.stores.base import Entries
 
 
@@ -30,8 +30,7 @@ def entries_of(keys: Keys, rows: npt.NDArray[np.int64], file_id: int) -> Entries
     width = keys.shape[1]
     entries = np.empty((len(rows), width + 8), np.uint8)
     entries[:, :width] = keys
-    locations = (np.uint64(file_id) << np.uint64(32)) | rows.astype(np.uint64)
-    entries[:, width:] = locations.astype(">u8").view(np.uint8).reshape(-1, 8)
+    entries[:, width:] = locate(file_id, rows).astype(">u8").view(np.uint8).reshape(-1, 8)
     return entries
 
 

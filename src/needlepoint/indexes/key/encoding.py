@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from needlepoint.errors import NotIndexable
 from needlepoint.indexes.hashing import hash_values, leading_bytes
+from needlepoint.stores.base import Locations
 
 Keys = npt.NDArray[np.uint8]
 """Shape (values, key bytes)."""
@@ -118,3 +119,22 @@ def _join(leading: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]) -> Ke
     both = np.empty((len(leading), 2), ">u8")
     both[:, 0], both[:, 1] = leading, hashes
     return both.view(np.uint8).reshape(-1, 16)
+
+
+def locate(file_id: int, rows: npt.NDArray[np.integer[Any]]) -> Locations:
+    """The locations of rows of a file: its id in the upper 32 bits, the row's number in the lower.
+
+    >>> {file: rows.tolist() for file, rows in rows_by_file(locate(7, np.array([3, 5]))).items()}
+    {7: [3, 5]}
+    """
+    return (np.uint64(file_id) << np.uint64(32)) | rows.astype(np.uint64)
+
+
+def rows_by_file(locations: Locations) -> dict[int, npt.NDArray[np.int64]]:
+    """Locations are ascending, so the rows of a file are consecutive."""
+    owners = (locations >> np.uint64(32)).astype(np.int64)
+    rows = (locations & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    if len(owners) == 0 or owners[0] == owners[-1]:
+        return {int(owners[0]): rows} if len(owners) else {}
+    starts = np.flatnonzero(np.diff(owners, prepend=-1))
+    return dict(zip(owners[starts].tolist(), np.split(rows, starts[1:]), strict=True))

@@ -1,7 +1,6 @@
 """Read single rows of a file.
 
 page_plan           which pages hold the wanted rows
-cached_card         a card with its read plans
 page_reader         fetch them and let pyarrow decode a small file made of them
 assembly            that small file
 arrow_reader        pyarrow's reader: the only user of its private API
@@ -11,5 +10,4 @@ dictionary_indices  single entries of a dictionary-encoded page
 take_rows           rows of decoded columns
 utf8                strings must be UTF-8
 caches              decoded dictionaries and small pages, up to a number of bytes
-file_cache          what the caches have of one file
 """

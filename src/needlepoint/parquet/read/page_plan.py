@@ -19,8 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from needlepoint.parquet.card.card import ARROW_SCHEMA, Field, FileCard
+from needlepoint.parquet.card.card import ARROW_SCHEMA, ColumnSizes, Field, FileCard
 from needlepoint.parquet.format import codecs, thrift
+from needlepoint.parquet.format.bloom_filter import KnownFilters
 from needlepoint.parquet.format.footer import OPTIONAL, Leaf
 from needlepoint.parquet.format.int96 import FIXED_LENGTH, INT96, as_binary
 from needlepoint.parquet.format.page_index import Int64Array
@@ -28,6 +29,9 @@ from needlepoint.parquet.read import assembly
 from needlepoint.parquet.read.assembly import Frame
 from needlepoint.parquet.read.dictionaries import is_keepable
 from needlepoint.parquet.read.utf8 import holds_text
+
+# Sets of columns whose plans and sizes a card in a cache keeps.
+_MOST_PLANS = 32
 
 
 class ChunkPlan(NamedTuple):
@@ -169,7 +173,42 @@ class ColumnsPlan:
     int96: tuple[int, ...]  # and of those that are read as bytes
 
 
-def plan_columns(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
+class CachedCard:
+    """A card with what reads derive from it. A cache of cards owns it, so that both are evicted together.
+
+    `filters` are the places of bloom filters, as far as reads found them.
+    """
+
+    __slots__ = ("_plans", "_sizes", "card", "filters")
+
+    def __init__(self, card: FileCard) -> None:
+        self.card = card
+        self.filters: KnownFilters = {}
+        self._plans: dict[tuple[str, ...], ColumnsPlan] = {}
+        self._sizes: dict[tuple[str, ...], ColumnSizes] = {}
+
+    def plan(self, columns: tuple[str, ...]) -> ColumnsPlan:
+        """How to read these top-level columns. KeyError when the file lacks one."""
+        found = self._plans.get(columns)
+        if found is None:
+            found = _plan_columns(self.card, columns)
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[columns] = found
+        return found
+
+    def sizes(self, columns: tuple[str, ...]) -> ColumnSizes:
+        """The sizes of these columns in the whole file."""
+        found = self._sizes.get(columns)
+        if found is None:
+            found = self.card.sizes(columns)
+            if len(self._sizes) >= _MOST_PLANS:
+                self._sizes.clear()
+            self._sizes[columns] = found
+        return found
+
+
+def _plan_columns(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
     """The plan for these top-level columns. KeyError when the file lacks one."""
     fields = [card.find(name) for name in dict.fromkeys(columns)]
     plans = _sharing_rows([_plan_field(card, each) for each in fields])

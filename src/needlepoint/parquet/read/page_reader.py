@@ -28,11 +28,9 @@ from needlepoint.parquet.format import int96
 from needlepoint.parquet.format.page_index import Int64Array
 from needlepoint.parquet.read.arrow_reader import ParquetReader, open_reader
 from needlepoint.parquet.read.assembly import AssembledChunk, Frame, assemble, count_values
-from needlepoint.parquet.read.cached_card import CachedCard
-from needlepoint.parquet.read.caches import Caches
+from needlepoint.parquet.read.caches import Caches, FileCache
 from needlepoint.parquet.read.dictionaries import is_worth_keeping, look_up
-from needlepoint.parquet.read.file_cache import FileCache
-from needlepoint.parquet.read.page_plan import ChunkPlan, ColumnsPlan, FilePlan, LeafPlan, PageSelection
+from needlepoint.parquet.read.page_plan import CachedCard, ChunkPlan, ColumnsPlan, FilePlan, LeafPlan, PageSelection
 from needlepoint.parquet.read.row_group_reader import read_whole
 from needlepoint.parquet.read.take_rows import take
 from needlepoint.parquet.read.utf8 import NotText, check_texts, not_text
@@ -76,12 +74,8 @@ class FileRows:
     rows: Int64Array
     held: Callable[[], OpenObject] | None = None
 
-    @property
-    def card(self) -> FileCard:
-        return self.cached.card
-
     def open(self) -> OpenObject:
-        return open_object(self.path, self.card.identity) if self.held is None else self.held()
+        return open_object(self.path, self.cached.card.identity) if self.held is None else self.held()
 
 
 def read_rows(
@@ -107,12 +101,12 @@ def read_files(
     """
     columns = tuple(columns)
     if len(wanted) == 1:
-        _check_rows(wanted[0].card, wanted[0].rows)
+        _check_rows(wanted[0].cached.card, wanted[0].rows)
         return [([0], *_PendingRead.of(wanted, columns, executor, caches).finish())]
     groups: dict[tuple[Frame, ...], list[int]] = {}
     for number, each in enumerate(wanted):
         plan = each.cached.plan(columns)
-        _check_rows(each.card, each.rows)
+        _check_rows(each.cached.card, each.rows)
         groups.setdefault(tuple(file.frame for file in plan.files), []).append(number)
     batches = [
         numbers[start : start + FILES_AT_ONCE]
@@ -135,10 +129,12 @@ Column = Callable[[], pa.ChunkedArray]
 
 @dataclass(slots=True)
 class _PendingRead:
-    """Files whose pages were fetched and are being decoded. `failed` is what went wrong until now."""
+    """Files whose pages were fetched and are being decoded. `plan` is that of the first of them, and `failed` is what
+    went wrong until now."""
 
     wanted: Sequence[FileRows]
     columns: tuple[str, ...]
+    plan: ColumnsPlan
     caches: Caches | None
     stats: ReadStats
     fields: dict[str, Column]
@@ -148,13 +144,17 @@ class _PendingRead:
     def of(
         cls, wanted: Sequence[FileRows], columns: tuple[str, ...], executor: Executor | None, caches: Caches | None
     ) -> _PendingRead:
-        if not columns or not any(len(each.rows) for each in wanted):
-            return cls(wanted, columns, caches, NOTHING_READ, {})
-        do_all = concurrently if len(wanted) > 1 and is_url(wanted[0].path) else map
-        fetched = list(do_all(lambda each: _fetch(each, columns, caches), [each for each in wanted if len(each.rows)]))
-        pending = cls(wanted, columns, caches, _total([each.stats for each in fetched]), {})
+        plan = wanted[0].cached.plan(columns)
+        with_rows = [each for each in wanted if len(each.rows)]
+        if not columns or not with_rows:
+            return cls(wanted, columns, plan, caches, NOTHING_READ, {})
+        if len(with_rows) > 1 and is_url(wanted[0].path):
+            fetched = concurrently(lambda each: _fetch(each, columns, caches), with_rows)
+        else:
+            fetched = [_fetch(each, columns, caches) for each in with_rows]
+        pending = cls(wanted, columns, plan, caches, _total([each.stats for each in fetched]), {})
         try:
-            for number in range(len(wanted[0].cached.plan(columns).files)):
+            for number in range(len(plan.files)):
                 parts = [each.parts[number] for each in fetched]
                 decode = _decode_apart if any(part.apart for part in parts) else _decode
                 pending.fields.update(decode(parts, executor))
@@ -163,7 +163,7 @@ class _PendingRead:
         return pending
 
     def finish(self) -> Read:
-        plan = self.wanted[0].cached.plan(self.columns)
+        plan = self.plan
         if self.stats is NOTHING_READ:
             return pa.Table.from_batches([], plan.schema), NOTHING_READ
         failed = self.failed
@@ -192,16 +192,17 @@ def _read_whole(wanted: FileRows, columns: tuple[str, ...], plan: ColumnsPlan, c
 
     NotParquet, with the first reason, when it cannot either.
     """
+    identity = wanted.cached.card.identity
     with open_object(wanted.path) if wanted.held is None else wanted.held() as file:
-        file.check_unchanged(wanted.card.identity)
+        file.check_unchanged(identity)
         try:
-            arrays, row_groups = read_whole(file, wanted.card, columns, wanted.rows)
+            arrays, row_groups = read_whole(file, wanted.cached.card, columns, wanted.rows)
             table = _table(plan, columns, arrays)
         except NotText as error:
             raise not_text(wanted.path, error) from None
         except (pa.ArrowException, OSError, _Mismatch) as error:
             raise NotParquet(wanted.path, f"pages cannot be decoded: {cause}", hint=_HINT) from error
-        file.check_unchanged(wanted.card.identity)
+        file.check_unchanged(identity)
         reason = f"because pages of {wanted.path} cannot be decoded: {cause}"
         return table, ReadStats(file.bytes_requested, file.requests, 0, row_groups, reasons=(reason,))
 
@@ -214,13 +215,14 @@ class _FetchedPages(NamedTuple):
 
 
 def _fetch(wanted: FileRows, columns: tuple[str, ...], caches: Caches | None) -> _FetchedPages:
-    cache = None if caches is None else FileCache(caches, wanted.path, wanted.card.identity, len(wanted.rows))
+    identity = wanted.cached.card.identity
+    cache = None if caches is None else FileCache(caches, wanted.path, identity, len(wanted.rows))
     request = _Request(cache)
     parts = [request.add(file, wanted.rows) for file in wanted.cached.plan(columns).files]
     with wanted.open() as file:
-        file.check_unchanged(wanted.card.identity)
+        file.check_unchanged(identity)
         found, cached = (file.read_ranges(request.ranges), 0) if cache is None else cache.read(file, request.ranges)
-        file.check_unchanged(wanted.card.identity)
+        file.check_unchanged(identity)
     request.blocks += found
     stats = ReadStats(file.bytes_requested, file.requests, request.pages, request.row_groups, cached)
     return _FetchedPages(parts, stats)

@@ -11,8 +11,8 @@ import pyarrow as pa
 from needlepoint.indexes.zone_map import ZoneMap
 from needlepoint.parquet.card.array_container import CardCorrupt
 from needlepoint.parquet.card.card import FileCard
-from needlepoint.parquet.read.cached_card import CachedCard
 from needlepoint.parquet.read.caches import ByteCache
+from needlepoint.parquet.read.page_plan import CachedCard
 from needlepoint.tables.model import File
 from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.schemas import scale, unit_of

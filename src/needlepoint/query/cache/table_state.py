@@ -51,6 +51,10 @@ class TableState:
         return {field.name: field.type for field in self.snapshot.table.schema}
 
     @cached_property
+    def fields(self) -> Mapping[str, pa.Field]:
+        return {field.name: field for field in self.snapshot.table.schema}
+
+    @cached_property
     def misleading(self) -> frozenset[str]:
         """Columns whose statistics make DataFusion lose rows."""
         return frozenset(name for name, type in self.types.items() if misleads(type))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import NeedlepointError
-from needlepoint.indexes.key.encoding import key_bytes
+from needlepoint.indexes.key.encoding import key_bytes, rows_by_file
 from needlepoint.indexes.key.search import keys_of, range_of
 from needlepoint.indexes.kinds import keeps_entries
 from needlepoint.predicate import Compare, Condition, In, Ordinal, Predicate, StartsWith, fold, leaves
@@ -53,16 +53,6 @@ def by_key(access: AccessPlan, context: PruningContext) -> StepResult:
 
 def _disbelieved(use: IndexUse, why: str) -> IndexUse:
     return replace(use, used=False, why=f"ignored: {why}") if use.used else use
-
-
-def rows_by_file(locations: Locations) -> dict[int, npt.NDArray[np.int64]]:
-    """Locations are ascending, so the rows of a file are consecutive."""
-    owners = (locations >> np.uint64(32)).astype(np.int64)
-    rows = (locations & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    if len(owners) == 0 or owners[0] == owners[-1]:
-        return {int(owners[0]): rows} if len(owners) else {}
-    starts = np.flatnonzero(np.diff(owners, prepend=-1))
-    return dict(zip(owners[starts].tolist(), np.split(rows, starts[1:]), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from needlepoint.parquet.read.page_reader import ReadStats
 from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.tables.model import Index
@@ -22,6 +23,13 @@ class QueryHistory(Protocol):
         """Add one scan of a query. `scanned` returns what a native scan read."""
 
     def note_lookup(
-        self, snapshot: Snapshot, index: Index, lookup: PointLookup, done: ScanMetrics, files: int, seconds: float
+        self,
+        snapshot: Snapshot,
+        index: Index,
+        lookup: PointLookup,
+        reads: Sequence[ReadStats],
+        matched: int,
+        files: int,
+        seconds: float,
     ) -> None:
         """Add one point lookup, whose rows a key index named."""

@@ -24,7 +24,7 @@ from needlepoint.access import Rows
 from needlepoint.errors import UsageError
 from needlepoint.objects import is_url
 from needlepoint.parquet.format.page_index import Int64Array
-from needlepoint.parquet.read.cached_card import CachedCard
+from needlepoint.parquet.read.page_plan import CachedCard
 from needlepoint.parquet.read.page_reader import FILES_AT_ONCE
 
 THREADS = os.cpu_count() or 1

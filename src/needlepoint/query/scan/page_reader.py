@@ -22,8 +22,8 @@ from needlepoint.errors import FileChanged
 from needlepoint.objects import as_source
 from needlepoint.parquet.card.describe import describe
 from needlepoint.parquet.format import int96
-from needlepoint.parquet.read.cached_card import CachedCard
 from needlepoint.parquet.read.caches import Caches
+from needlepoint.parquet.read.page_plan import CachedCard
 from needlepoint.parquet.read.page_reader import FileRows, ReadStats, foresee_rows, read_files
 from needlepoint.parquet.read.utf8 import check_file_texts, holds_text
 from needlepoint.query.cache.card_cache import CardSource

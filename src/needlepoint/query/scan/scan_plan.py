@@ -8,7 +8,7 @@ from typing import Protocol
 
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.objects import Identity, OpenObject, is_url
-from needlepoint.parquet.read.cached_card import CachedCard
+from needlepoint.parquet.read.page_plan import CachedCard
 from needlepoint.parquet.read.page_reader import ReadStats
 from needlepoint.predicate import Predicate
 from needlepoint.query.cache.card_cache import CardCache

@@ -24,9 +24,9 @@ from needlepoint.parquet.format.levels import LevelsError
 from needlepoint.parquet.format.page_headers import parse_header
 from needlepoint.parquet.format.thrift import varint
 from needlepoint.parquet.read import dictionaries, page_reader
-from needlepoint.parquet.read.cached_card import CachedCard
 from needlepoint.parquet.read.caches import LARGEST_KEPT_PAGE, ByteCache, Caches
 from needlepoint.parquet.read.dictionary_indices import pick, ranks
+from needlepoint.parquet.read.page_plan import CachedCard
 from needlepoint.parquet.read.page_reader import FileRows, read_files, read_rows
 
 ROWS = 60_000

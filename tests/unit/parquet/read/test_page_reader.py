@@ -15,7 +15,7 @@ from tests.unit.parquet.reading import card_of, check, check_subsets, numbers, w
 from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.objects import identify
 from needlepoint.parquet.card.describe import build_card
-from needlepoint.parquet.read.cached_card import CachedCard
+from needlepoint.parquet.read.page_plan import CachedCard
 from needlepoint.parquet.read.page_reader import NOTHING_READ, foresee_rows, read_rows
 
 Lake = Callable[[str], str]
