@@ -16,7 +16,7 @@ from tests.property.whole_queries import WholeQuery
 
 _PLAIN = Writer("pyarrow", ())
 REPEATS = 3
-"""How often a query is asked before its answer counts as right: threads can hide a fault."""
+"""How often a query runs before its answer counts as right: threads can hide a bug."""
 
 
 @dataclass(frozen=True)
