@@ -1,12 +1,12 @@
-"""Building the indexes of a lake that is there: in processes of this machine, and in tasks of Spark.
+"""Building the indexes of an existing lake: in processes on this machine, and in Spark tasks.
 
     make bench-backfill              BENCH_ROWS=20000000 by default; the lake is kept in bench-lake/
 
-    processes     lake.build(table), as `needle index build`: runs are ingested as they come, and overlap
+    processes     lake.build(table), as `needle index build`: runs are ingested as they are written, and overlap
     Spark         spark.build(session, lake, table), as `needle index build --on spark`: runs are merged into ranges
 
-Rows per second and core, starting Spark not counted; then lookups in the key index that each made. Both use the same
-number of cores. Nothing else should run on the machine.
+It reports rows per second and core, without the start of Spark; then lookups in the key index that each built. Both use
+the same number of cores. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def timed(lake: needlepoint.Lake, kinds: list[tuple[str, str]], build: Callable[
 
 
 def lookups(lake: needlepoint.Lake, rows: int) -> list[str]:
-    """Files of the index, and microseconds of asking RocksDB for one id: the first time, and again from its cache."""
+    """Files of the index, and microseconds to look up one id in RocksDB: the first time, and again from its cache."""
     (index,) = [i for i in lake.registry.indexes.all() if i.column == "product_id"]
     store = lake.key_store(index)
     store.refresh(lake.registry.indexes.runs(index))
@@ -75,7 +75,7 @@ def main() -> None:
     figures, asked = [], []
     with needlepoint.open(root, workers=cores) as lake:
         frame = session.range(2 * cores, numPartitions=2 * cores)
-        frame.mapInArrow(lambda batches: batches, "id bigint").collect()  # workers start
+        frame.mapInArrow(lambda batches: batches, "id bigint").collect()  # start the workers
         ways = {
             "processes": lambda: lake.build("product"),
             "Spark": lambda: needle_spark.build(session, lake, "product"),

@@ -1,9 +1,9 @@
-"""What page reads and native scans cost here: the constants of the cost gate (needlepoint/query/scan/cost_model.py).
+"""Measure page reads and native scans on this machine: the constants of needlepoint/query/scan/cost_model.py.
 
     python benchmarks/calibrate.py > costs.json          then NEEDLE_COSTS=costs.json
 
-Times of reads that differ in files, pages, requests and bytes are explained by a constant for each (least squares).
-Only local files are measured; `remote` is left as it is. Nothing else should run on the machine.
+Reads differ in files, pages, requests and bytes; least squares gives a constant for each of them. Only local files are
+measured; `remote` stays as it is. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def median_seconds(action: Callable[[], object]) -> float:
 
 
 def explained(factors: Sequence[Sequence[float]], seconds: Sequence[float]) -> npt.NDArray[np.float64]:
-    """The constant of each factor, relative errors weighing alike; none is negative."""
+    """The constant of each factor, by relative errors; none is negative."""
     weights = 1 / np.array(seconds)
     matrix = np.array(factors) * weights[:, None]
     used = list(range(matrix.shape[1]))
@@ -76,7 +76,7 @@ def explained(factors: Sequence[Sequence[float]], seconds: Sequence[float]) -> n
 
 
 def page_costs(root: Path) -> dict[str, float]:
-    """From pages of 100 rows and of 1,000: what a page costs and what its bytes do cannot be told apart otherwise."""
+    """Measure pages of 100 and of 1,000 rows, to separate the cost of a page from the cost of its bytes."""
     path = str(root / "t/0.parquet")
     small = str(root / "small.parquet")
     pq.write_table(
@@ -107,7 +107,7 @@ def scan_costs(root: Path) -> dict[str, float]:
         for columns in (["x"], ["x", "price"], ["x", "title"], ["x", *COLUMNS]):
             for count in (1, 2, 4, 8):
                 for share in (0.01, 0.25, 1.0):
-                    # A range of each of the first files, by a predicate on the file number and the place in the file.
+                    # A range in each of the first files: values of x are consecutive over the files.
                     where = " OR ".join(
                         f"x BETWEEN {n * rows} AND {n * rows + int(rows * share) - 1}" for n in range(count)
                     )
@@ -134,7 +134,7 @@ def key_cost(root: Path) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=250_000, help="rows of each of the 8 files")
+    parser.add_argument("--rows", type=int, default=250_000, help="rows in each of the 8 files")
     rows = parser.parse_args().rows
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)

@@ -1,6 +1,6 @@
 """How many Python calls and modules one warm lookup takes: `python benchmarks/count_calls.py`.
 
-Counts by `sys.setprofile`, of a row of two columns in a table of one million rows with a key index:
+`sys.setprofile` counts them for a lookup of one row and two columns, in a table of one million rows with a key index:
 
     table.get          lake["product"].get(id=…)
     literal            SELECT … WHERE id = 384209819
@@ -60,7 +60,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _lake(directory: Path, options: dict[str, Any]) -> Lake:
-    """Four files and a key index."""
+    """A table of four files with a key index."""
     table = pa.table({"id": np.arange(ROWS), "upc": pa.array(np.arange(ROWS) * 31).cast(pa.string()),
                       "title": pa.array([f"title {number % 5000}" for number in range(ROWS)])})  # fmt: skip
     (directory / "product").mkdir()
@@ -84,7 +84,7 @@ def _lookups(lake: Lake) -> dict[str, Callable[[int], Any]]:
 
 
 def _counted(run: Callable[[], object]) -> Counter[tuple[str, str]]:
-    """Python functions of the package that are called, with their modules."""
+    """Calls of the package's Python functions, by module and function."""
     calls: Counter[tuple[str, str]] = Counter()
 
     def note(frame: FrameType, event: str, _: object) -> None:

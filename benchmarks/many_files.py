@@ -1,9 +1,9 @@
-"""A table of 100,000 files: how long planning takes, and what it costs to see the table for the first time.
+"""A table of 100,000 files: how long planning takes, and how long the first query takes.
 
     python benchmarks/many_files.py --files 100000
 
-One small Parquet file is copied many times, and the registry is told bounds for each, as if every file held other rows:
-planning looks at bounds and reads nothing. Queries are planned, not run.
+One small Parquet file is copied many times, and each copy gets its own bounds in the registry, as if every file had
+other rows: planning uses bounds and reads nothing. Queries are planned, not run.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     make bench-peers                 BENCH_ROWS=10000000 by default; the lake is kept in bench-lake/
 
-Two layouts of the same rows: `spark`, as our pipeline writes them (pages of few rows, sorted by time in each file), and
-`pyarrow`, one file of its defaults for every file of the former. Peers are asked the same questions in one run, in
-turns, and medians are compared: trust the ratios, not the milliseconds. Answers are compared too. Lance has its own
-copy of the rows and a BTREE index on product_id and created_timestamp. Nothing else should run on the machine.
+There are two layouts of the same rows: `spark`, as our pipeline writes them (pages of few rows, sorted by time in each
+file), and `pyarrow`, the same files with pyarrow's defaults. All peers run the same queries in turns, and
+medians are compared: trust the ratios, not the milliseconds. Answers are compared too. Lance has its own copy of the
+rows and a BTREE index on product_id and created_timestamp. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from needlepoint.spark.products import product_id_of
 
 Ask = Callable[[int], pa.Table]
 COLUMNS = ["title", "upc"]
-MOST_SECONDS = 6.0  # for one contender of one question
+MOST_SECONDS = 6.0  # for one contender and one query
 
 
 def plain_copy(source: Path, target: Path) -> None:
-    """The same files as pyarrow writes them when it is told nothing."""
+    """The same files as pyarrow writes them by default."""
     if (target / "done").exists():
         return
     shutil.rmtree(target, ignore_errors=True)
@@ -65,7 +65,7 @@ def lance_copy(source: Path, target: Path):  # type: ignore[no-untyped-def]
 
 
 class Peers:
-    """Each of them answers `columns of rows where ...` and one aggregate."""
+    """Each of them runs a selection with a condition, and one aggregate."""
 
     def __init__(self, root: Path, lance_root: Path | None) -> None:
         self.location = root / "product"
@@ -97,7 +97,7 @@ class Peers:
 
 
 def digest(table: pa.Table) -> str:
-    """The same for the same rows in any order, whatever string type they have."""
+    """Equal for the same rows, in any order and with any string type."""
     if table.num_rows > 100_000 or "title" not in table.column_names:
         sizes = [pc.sum(pc.binary_length(c.cast(pa.string()))).as_py() for c in table.columns]
         return f"{table.num_rows} rows, {sizes}"
@@ -106,7 +106,7 @@ def digest(table: pa.Table) -> str:
 
 
 def in_turns(contenders: dict[str, Ask], rounds: int) -> dict[str, float]:
-    """Median seconds of each. What is quick is asked many times a turn, what is slow once."""
+    """Median seconds of each contender. A fast query runs many times per turn, a slow one once."""
     pace = {}
     for name, ask in list(contenders.items()):
         try:
@@ -145,7 +145,7 @@ def questions(peers: Peers, rows: int) -> dict[str, dict[str, Ask]]:
         return {**asked, "get": lambda n: peers.table.get(product_id=ids(n, count), columns=COLUMNS).to_arrow()}
 
     def span(column: str, share: float) -> dict[str, Ask]:
-        """A range of so many of the values, each time another."""
+        """A range with this share of the values, a different one each time."""
         ends = peers.duck.sql(f"SELECT min({column}), max({column}) FROM product").to_arrow_table().to_pydict()
         low, high = (values[0] for values in ends.values())
         width = (high - low) * share
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--lake", type=Path, default=Path("bench-lake"))
     parser.add_argument("--layout", choices=["spark", "pyarrow"], action="append")
-    parser.add_argument("--only", help="questions whose name holds this text")
+    parser.add_argument("--only", help="only queries whose name contains this text")
     parser.add_argument("--no-lance", action="store_true")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args()

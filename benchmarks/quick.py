@@ -2,8 +2,8 @@
 
     make bench-quick                 BENCH_ROWS=10000000 by default; the lake is kept in bench-lake/
 
-Peers are asked the same questions in one run, in turns, and medians are compared: trust the ratios, not the
-milliseconds. Every answer is compared with the peer's. Nothing else should run on the machine.
+Both run the same queries in turns, and medians are compared: trust the ratios, not the milliseconds. Every
+answer is compared too. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ print(status.entries, status.bytes)
 
 
 def make_lake(root: Path, rows: int) -> None:
-    """Written by the Spark pipeline, as users write theirs."""
+    """Write the lake with the Spark pipeline, as users do."""
     with needlepoint.open(root) as lake:
         marker = root / "rows"
         made = f"{rows} rows, {LAYOUT}"
@@ -98,11 +98,11 @@ def plain_context(location: str, schema: pa.Schema) -> datafusion.SessionContext
 def in_turns(
     contenders: dict[str, Callable[[int], object]], rounds: int, warming: int = WARMING_LOOKUPS
 ) -> dict[str, float]:
-    """Median seconds of each contender, asked in turns.
+    """Median seconds of each contender, measured in turns.
 
-    A turn of a lookup is many questions, each another one, and a turn of a scan a few: a scan pushes everything else
-    out of the processor's caches, and what is measured is a service that answers one lookup after the other. Before
-    the first turn every contender has seen all files: a card, like a footer, is read once.
+    A turn of a lookup has many different queries, and a turn of a scan has a few: a scan evicts everything else from
+    the processor's caches, while the benchmark models a service that answers one lookup after the other. Before the
+    first turn, every contender has read all files once: a card, like a footer, is read once.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(warming):

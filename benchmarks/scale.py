@@ -2,8 +2,9 @@
 
     python benchmarks/scale.py --rows 1000000 100000000
 
-Lakes of each size are written in our layout, indexed and asked for single rows, in turns; medians are compared. They
-are kept in bench-lake/scale-ROWS (100 million rows: 3 GB, some ten minutes). Nothing else should run on the machine.
+A lake of each size is written in our layout and indexed. Lookups of single rows alternate between the lakes; medians
+are compared. The lakes are kept in bench-lake/scale-ROWS (100 million rows: 3 GB, about ten minutes). Nothing else
+should run on the machine.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LOOKUPS, ROUNDS, WARMING = 40, 10, 400
 
 
 def key_of(row: int) -> int:
-    """Unique and in no order: multiplying by an odd number turns the 32-bit numbers around."""
+    """Unique and unordered: multiplication by an odd number permutes the 32-bit numbers."""
     return row * 2_654_435_761 % (1 << 32)
 
 

@@ -1,7 +1,7 @@
-"""What a large lake takes, computed from what was measured: the tables of docs/scale.md.
+"""The resources of a large lake, computed from measurements: the tables of docs/scale.md.
 
     python benchmarks/scale_paper.py            prints them
-    python benchmarks/scale_paper.py --write    puts them into docs/scale.md
+    python benchmarks/scale_paper.py --write    writes them to docs/scale.md
 
 The formulas, for a lake of `bytes`:
 
@@ -29,26 +29,26 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "scale.md"
 BEGIN, END = "<!-- computed by benchmarks/scale_paper.py -->", "<!-- until here -->"
 
 # Measured: benchmarks/README.md, on one core of a shared virtual machine.
-KEY_BYTES = 11.1  # of an int64; 17.6 of a string
-KEYS_A_SECOND = 1_100_000  # a core: read, sort, write; 800,000 of a string
+KEY_BYTES = 11.1  # for an int64; 17.6 for a string
+KEYS_A_SECOND = 1_100_000  # per core: read, sort, write; 800,000 for a string
 CARD_BYTES_A_PAGE, ZONE_BYTES_A_PAGE = 1.6, 8.8  # in the registry
-REGISTRY_BYTES_A_FILE = 2_200  # the rest of it: row, bounds of three columns, indexed
-MEMORY_A_FILE = 1_900  # bytes of a query node, with the bounds of one column
-FIRST_PLAN = 40e-6  # seconds a file, of one core: list it, load it and the bounds of a column
-KEY_CACHE = 268e6  # bytes, of all key indexes of a process
-FOOTER_SECONDS = 0.002  # a core, to read and describe a file
+REGISTRY_BYTES_A_FILE = 2_200  # the rest: row, bounds of three columns, indexed
+MEMORY_A_FILE = 1_900  # bytes on a query node, with the bounds of one column
+FIRST_PLAN = 40e-6  # seconds per file on one core: list it, load it and the bounds of a column
+KEY_CACHE = 268e6  # bytes, for all key indexes of a process
+FOOTER_SECONDS = 0.002  # on one core, to read and describe a file
 LISTED_A_SECOND_S3 = 10_000
-# Examples of prices, in dollars.
+# Example prices, in dollars.
 GET, LIST, KEYS_OF_A_LIST = 0.0004 / 1000, 0.005 / 1000, 1000
 # Limits: a location is 32 bits of file and 32 bits of row.
 MOST_FILES, MOST_ROWS_OF_A_FILE = 2**32, 2**32
-# Beyond this one node is no fun: the registry is one file, a key index one directory on a local disk.
+# Beyond these sizes, one node is impractical: the registry is one file, and a key index one directory on a local disk.
 MOST_REGISTRY, MOST_KEY_INDEX = 200e9, 8e12
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """`row_bytes` are compressed; a lookup reads a page of each of `read_columns`."""
+    """`row_bytes` is the compressed size of a row; a lookup reads one page of each of `read_columns`."""
 
     bytes: float
     file_bytes: float = 256e6
@@ -78,7 +78,7 @@ class Lake:
         return self.files * REGISTRY_BYTES_A_FILE + self.pages * (CARD_BYTES_A_PAGE + ZONE_BYTES_A_PAGE)
 
     def build_hours(self, cores: int) -> float:
-        """Of cards and one key index."""
+        """Hours to build the cards and one key index."""
         return (self.rows / KEYS_A_SECOND + self.files * FOOTER_SECONDS) / cores / 3600
 
     @property
@@ -99,17 +99,17 @@ class Lake:
 
     @property
     def lookup_dollars(self) -> float:
-        """Of a million: one request a column, since columns of a large row group lie far apart."""
+        """Price of a million lookups: one request per column, since columns of a large row group are far apart."""
         return 1e6 * self.read_columns * GET
 
     @property
     def scan_dollars(self) -> float:
-        """Requests of one scan of the key column by ranges of 8 MiB, without its compute."""
+        """Price of the requests for one scan of the key column in ranges of 8 MiB, without compute."""
         return max(self.files, self.bytes / self.columns / (8 << 20)) * GET
 
     @property
     def shards(self) -> int:
-        """Lakes that keep their registries and key indexes within bounds."""
+        """Number of lakes whose registries and key indexes stay within the limits."""
         return max(1, -int(-self.registry // MOST_REGISTRY), -int(-self.key_index // MOST_KEY_INDEX))
 
     @property

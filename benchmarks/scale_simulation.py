@@ -1,11 +1,11 @@
-"""A query node over 100,000 files and a billion keys, without their data: planning, memory, and where it hurts.
+"""A query node over 100,000 files and a billion keys, without their data: planning, memory and bottlenecks.
 
     python benchmarks/scale_simulation.py --files 100000 --keys 1e8
 
-The registry is real: a row, a card, bounds and zone maps for each file, all cloned from one real file of ours. The
-files are sparse: the directory has them with the right sizes and times and no blocks, so listing costs what it costs.
-The key index is a real RocksDB filled by real runs of ascending keys. Queries are planned, not run. What was made is
-kept in --lake and used again; making more keys goes on where it stopped. 1e9 keys take some 12 GB and 15 minutes.
+The registry is real: each file has a row, a card, bounds and zone maps, all cloned from one real file. The files are
+sparse: they exist with correct sizes and times but without blocks, so listing them takes realistic time. The key index
+is a real RocksDB filled with real runs of ascending keys. Queries are planned, not run. The lake is kept in --lake and
+used again; a run with more keys adds the missing ones. 1e9 keys take about 12 GB and 15 minutes.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from needlepoint.predicate import Bounds
 from needlepoint.stores.base import IN_ITS_RANGE, KeyStore
 from needlepoint.tables.model import File
 
-ROWS_OF_THE_MODEL = 100_000  # of the real file that all are cloned from: 400 pages of each column
+ROWS_OF_THE_MODEL = 100_000  # in the real file that all are cloned from: 400 pages of each column
 FILES_OF_A_DIRECTORY = 100
 KEYS_OF_A_RUN = 10_000_000
 ARTIFACTS_AT_ONCE = 2000
 
 
 def make_files(root: Path, files: int) -> None:
-    """Cards, bounds and zone maps of a real file, for `files` files that are there and empty."""
+    """Register `files` sparse files, with cards, bounds and zone maps of a real file."""
     if (root / "files.done").exists() and int((root / "files.done").read_text()) == files:
         return
     first = root / "t/day=0/0.parquet"
@@ -88,7 +88,7 @@ def make_files(root: Path, files: int) -> None:
             for file, low in zip(every[start : start + ARTIFACTS_AT_ONCE], lows[start:], strict=False):
                 number = int(Path(file.path).stem)
                 bounds = {
-                    "id": Bounds(0, 10**12, 0, ROWS_OF_THE_MODEL),  # in no order: the index alone tells
+                    "id": Bounds(0, 10**12, 0, ROWS_OF_THE_MODEL),  # unordered: only the index can find an id
                     "title": Bounds(b"title %013d" % low, b"title %013d" % (low + 10**8), 0, ROWS_OF_THE_MODEL),
                     "price": Bounds(number * 1000, number * 1000 + 999, 0, ROWS_OF_THE_MODEL),
                 }
@@ -101,7 +101,7 @@ def make_files(root: Path, files: int) -> None:
 
 
 def make_keys(root: Path, files: int, keys: int) -> None:
-    """Keys 0, 1, 2, … in runs that ascend one after the other; key k lies in some file, in some row."""
+    """Add keys 0, 1, 2, … in runs that do not overlap; each key points to a row of some file."""
     done = int((root / "keys.done").read_text()) if (root / "keys.done").exists() else 0
     if done >= keys:
         return
@@ -129,7 +129,7 @@ def make_keys(root: Path, files: int, keys: int) -> None:
 
 
 def memory() -> float:
-    """MiB of this process now."""
+    """Current memory of this process in MiB."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
@@ -137,7 +137,7 @@ CLOCK = time.perf_counter
 
 
 def timed(ask: Callable[[], object]) -> float:
-    """Milliseconds."""
+    """Milliseconds of a call."""
     started = CLOCK()
     ask()
     return (CLOCK() - started) * 1000
@@ -226,7 +226,7 @@ def measure_keys(root: Path, keys: int) -> dict[str, float]:
 
 
 def forget(store: KeyStore) -> None:
-    """The system's cache of the index's files goes; a process that begins has none of its own."""
+    """Drop the index's files from the system's page cache; a new process has no cache of its own."""
     os.sync()
     for path in store._directory.glob("*"):  # type: ignore[attr-defined]
         if path.is_file():
@@ -258,8 +258,8 @@ def main() -> None:
     parser.add_argument("--keys", type=lambda text: int(float(text)), default=100_000_000)
     parser.add_argument("--lake", type=Path, default=Path("bench-lake/simulation"))
     parser.add_argument("--json", type=Path, help="also write the figures here")
-    parser.add_argument("--part", choices=["planning", "keys"], help="only this, in this process")
-    parser.add_argument("--cpu", action="store_true", help="time of this thread's core, where others work too")
+    parser.add_argument("--part", choices=["planning", "keys"], help="run only this part, in this process")
+    parser.add_argument("--cpu", action="store_true", help="measure CPU time of this thread, for a busy machine")
     arguments = parser.parse_args()
     if arguments.cpu:
         global CLOCK
@@ -274,7 +274,7 @@ def main() -> None:
     make_keys(root, files, keys)
     figures = sizes(root, files, keys)
     for part in ("planning", "keys"):
-        # In a process of its own: memory is that of a query node.
+        # In a separate process, so that its memory is that of a query node.
         done = subprocess.run(
             [sys.executable, *sys.argv, "--part", part], stderr=subprocess.PIPE, text=True, check=True
         )

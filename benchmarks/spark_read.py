@@ -1,12 +1,12 @@
-"""Spark through the index beside plain Spark over the same lake.
+"""Spark through the index, compared with plain Spark over the same lake.
 
     make bench-spark                 BENCH_ROWS=10000000 by default; the lake is kept in bench-lake/
 
-    needlepoint     spark.read(session, lake, "product", where=…), planned anew for every question
-    plain           session.read.parquet(directory).where(…), likewise
-    plain, loaded   the same on a DataFrame that was loaded once, which spares Spark listing the files and their schema
+    needlepoint     spark.read(session, lake, "product", where=…), planned again for every query
+    plain           session.read.parquet(directory).where(…), planned again for every query
+    plain, loaded   the same on a DataFrame that is loaded once, so Spark lists the files and reads the schema once
 
-In one run, in turns, medians; answers are compared. Trust the ratios. Nothing else should run on the machine.
+All run in turns; medians and answers are compared. Trust the ratios. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def in_turns(contenders: dict[str, Ask], rounds: int) -> dict[str, float]:
         for name, ask in contenders.items():
             started = time.perf_counter()
             found = ask(number).collect()
-            if number:  # the first round starts workers and compiles
+            if number:  # not the first round, which starts workers and compiles
                 times[name].append(time.perf_counter() - started)
             answers.add(json.dumps(sorted(tuple(row) for row in found), default=str))
         assert len(answers) == 1, "answers differ"

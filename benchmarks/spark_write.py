@@ -1,14 +1,14 @@
-"""What publishing and indexing add to a Spark write, and how soon a micro-batch is found through the index.
+"""The cost that publishing and indexing add to a Spark write, and the time until the index finds a micro-batch.
 
-    make bench-write                 BENCH_ROWS=5000000 by default; what is written is removed again
+    make bench-write                 BENCH_ROWS=5000000 by default; the files are removed afterwards
 
-    needlepoint       spark.write(…), published, and its event indexed: product_id in RocksDB
+    needlepoint       spark.write(…), published and indexed: product_id in RocksDB
     plain             df.write.partitionBy(…).parquet(…) with the same options: sorting, codec, pages, number of files
     Spark's defaults  the same without any option, and without sorting
 
-In one run, in turns, medians; rows and files are compared. The stream has `needle indexer` beside it; the lag is from
-the moment a batch is published until a lookup in it reads pages and scans nothing. Trust the ratios. Nothing else
-should run on the machine.
+All run in turns; medians, rows and files are compared. `needle indexer` runs beside the stream. The lag is
+the time from the publishing of a batch until a lookup in it reads pages and scans nothing. Trust the ratios. Nothing
+else should run on the machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STREAM_SCHEMA = "product_id bigint, upc string, title string, partner string"
 
 
 def ours(session: Any, lake: needlepoint.Lake, rows: int) -> tuple[float, float]:
-    """Seconds until it is published, and until it is indexed."""
+    """Seconds until the batch is published, and until it is indexed."""
     started = time.perf_counter()
     frame = products(session, rows, batch=0, batches=1)
     needle_spark.write(frame, lake, "product", partition_by=PARTITIONS, layout=LAYOUT, files_per_partition=1)
@@ -48,7 +48,7 @@ def ours(session: Any, lake: needlepoint.Lake, rows: int) -> tuple[float, float]
 
 
 def plain(session: Any, target: Path, rows: int, *, with_options: bool) -> float:
-    """As `ours` writes: the rows of a partition in one task, and so in one file."""
+    """Write like `ours`: one task writes the rows of a partition, into one file."""
     started = time.perf_counter()
     frame = products(session, rows, batch=0, batches=1)
     writer = frame.repartition(*PARTITIONS)
@@ -61,7 +61,7 @@ def plain(session: Any, target: Path, rows: int, *, with_options: bool) -> float
 
 
 def one_round(session: Any, lake: needlepoint.Lake, root: Path, rows: int) -> tuple[dict[str, float], list[list[int]]]:
-    """Seconds of each; and files, rows and bytes that each wrote."""
+    """Seconds of each write; and the files, rows and bytes that each wrote."""
     location = Path(lake.registry.tables.get("product").location)
     before = _files(location)
     published, indexed = ours(session, lake, rows)
@@ -83,7 +83,7 @@ def measure_writing(session: Any, root: Path, rows: int, rounds: int) -> None:
             taken, written = one_round(session, lake, root / "plain", rows)
             shutil.rmtree(root / "plain")
             assert all(each[:2] == written[0][:2] for each in written), f"rows and files differ: {written}"
-            if number:  # the first round compiles
+            if number:  # not the first round, which compiles
                 for name, seconds in taken.items():
                     times.setdefault(name, []).append(seconds)
         (status,) = lake.status().tables
@@ -145,7 +145,7 @@ def measure_lag(session: Any, root: Path, batches: int, rows: int) -> None:
                     if found.report.tables[0].scanned_files == 0:
                         break
                     time.sleep(0.001)
-                if number > 1:  # the first one starts the indexer
+                if number > 1:  # not the first batch, which starts the indexer
                     lags.append(time.perf_counter() - published[-1])
                     cycles.append(published[-1] - offered)
         finally:
@@ -186,12 +186,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=int(os.environ.get("BENCH_ROWS", "5000000")))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=20, help="of the stream")
+    parser.add_argument("--batches", type=int, default=20, help="number of micro-batches in the stream")
     parser.add_argument("--batch-rows", type=int, default=10_000)
     parser.add_argument("--only", choices=["writing", "lag"])
     arguments = parser.parse_args()
     session = needle_spark.session(memory="4g")
-    # Beside the lakes of the other benchmarks, and not where temporary files might be kept in memory.
+    # Beside the lakes of the other benchmarks: temporary files might be in memory.
     Path("bench-lake").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir="bench-lake") as root:
         if arguments.only != "lag":

@@ -1,14 +1,15 @@
-"""Text patterns on titles: an embedded text index beside scans of DataFusion and DuckDB, and Lance's indexes.
+"""Text patterns on titles: an embedded text index, compared with scans of DataFusion and DuckDB and Lance's indexes.
 
-    make bench-text                  BENCH_ROWS=10000000 by default; what is made is kept in bench-text/
+    make bench-text                  BENCH_ROWS=10000000 by default; the files are kept in bench-text/
 
 The titles are those of the Tantivy-in-Parquet demo (jcsherin/datablok): 3 to 8 filler words each, and six control words
-with chances from 20% to 0.1%, shuffled. The 36 questions are LIKE '%a b%' of every two control words, which match from
-none to 0.5% of the rows. A second part asks harder patterns, a third the comments of TPC-H's orders (`tpchgen-cli`).
+with probabilities from 20% to 0.1%, shuffled. The 36 queries are LIKE '%a b%' for every pair of control words, which
+match from none to 0.5% of the rows. A second part has harder patterns, a third the comments of TPC-H's orders
+(`tpchgen-cli`).
 
-Peers are asked in one run, in turns, and medians are compared: trust the ratios, not the milliseconds. All answers are
-compared with DuckDB's. Lance's INVERTED index finds words, not text: it is asked only what is the same for both.
-Nothing else should run on the machine.
+All peers run in turns, and medians are compared: trust the ratios, not the milliseconds. All answers are
+compared with DuckDB's. Lance's INVERTED index finds words, not text, so it only runs queries for which both are the
+same. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ CONTROL = {
     "atomics": 0.005,
     "idempotency": 0.001,
 }
-# "concurrency" is among them too, and "process" twice, as in the demo.
+# The list includes "concurrency", and "process" twice, as in the demo.
 FILLER = """
 a an and as at by for from in is it of on that the to was with
 api application architecture cache client code concurrency container data database error framework function index
@@ -108,7 +109,7 @@ def titles(rows: int, seed: int) -> pa.Array:
     for at, chance in enumerate(CONTROL.values()):
         chosen[dice.random(rows) < chance, MOST + at] = len(FILLERS) + at
     order = dice.random(chosen.shape)
-    order[chosen == nothing] = 2  # behind the others
+    order[chosen == nothing] = 2  # after the others
     chosen = np.take_along_axis(chosen, np.argsort(order, axis=1), axis=1)
     there = chosen != nothing
     ends = np.concatenate(([0], np.cumsum(there.sum(axis=1)))).astype(np.int32)
@@ -122,7 +123,7 @@ def title_batches(rows: int) -> Iterator[pa.Table]:
 
 
 def comment_batches(rows: int, place: Path) -> Iterator[pa.Table]:
-    """The comments of TPC-H's orders, of which there are 1.5 million at scale 1."""
+    """The comments of TPC-H's orders: 1.5 million at scale 1."""
     subprocess.run(
         ["tpchgen-cli", "parquet", "-s", str(rows / 1_500_000), "--tables=orders", f"--output-dir={place}"], check=True
     )
@@ -133,7 +134,7 @@ def comment_batches(rows: int, place: Path) -> Iterator[pa.Table]:
 
 
 def write(batches: Iterator[pa.Table], path: Path, column: str) -> None:
-    """In the layout that lakes are written in here."""
+    """Write a file in the layout of our lakes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = None
     for table in batches:
@@ -153,7 +154,7 @@ def write(batches: Iterator[pa.Table], path: Path, column: str) -> None:
 
 @dataclass
 class World:
-    """The same rows as a lake with an embedded index, without one, and as two datasets of Lance."""
+    """The same rows as a lake with an embedded index, as a plain file, and as two Lance datasets."""
 
     root: Path
     table: str
@@ -198,7 +199,7 @@ class World:
             self._make_lance()
 
     def _uncompressed(self) -> int:
-        """The size of the file that the demo writes: arrow-rs compresses nothing unless told to."""
+        """The size of the file that the demo writes: by default, arrow-rs does not compress."""
         other = self.root / "uncompressed.parquet"
         source = pq.ParquetFile(self.plain)
         with pq.ParquetWriter(other, source.schema_arrow, compression="none") as writer:
@@ -286,13 +287,13 @@ class Peers:
 
 
 def digest(table: pa.Table) -> tuple[int, str]:
-    """Of the ids, in any order: the text of a row is its own."""
+    """Number and digest of the ids, in any order; the id determines the text."""
     ids = np.sort(table.column("id").to_numpy().astype(np.uint64))
     return len(ids), str(hash(ids.tobytes()))
 
 
 def in_turns(contenders: dict[str, Ask], rounds: int) -> tuple[int, dict[str, float]]:
-    """How many rows the answer has, and median seconds of each. What is quick is asked several times a turn."""
+    """The number of rows found, and median seconds of each contender. A fast query runs several times a turn."""
     answers = {name: digest(ask()) for name, ask in contenders.items()}
     truth = answers["duckdb"]
     for name in [name for name, answer in answers.items() if answer != truth]:

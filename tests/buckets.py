@@ -1,4 +1,4 @@
-"""S3 and SQS on loopback, with buckets that tests fill, watch and disturb, and queues."""
+"""S3 and SQS on loopback, with queues and with buckets that tests fill, observe and make fail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ACCESS_KEY, SECRET_KEY = "TESTKEYIDTESTKEYID", "dGhlIHNlY3JldCBvZiB0aGUgdGVzdHM"
 
 @dataclass(frozen=True)
 class Asked:
-    """One request that the server got."""
+    """One request that the server received."""
 
     method: str
     path: str
@@ -45,8 +45,8 @@ class Asked:
 
 @dataclass
 class Server:
-    """`asked` holds every request but those of the tests themselves. `before` is called with each before it is
-    answered; what it returns, a status, is answered instead."""
+    """`asked` holds every request except those of the tests themselves. `before` is called with each request before it
+    is answered; if it returns a status, the server answers with that."""
 
     url: str = ""
     asked: list[Asked] = field(default_factory=list)
@@ -71,14 +71,14 @@ class Server:
         )
 
     def bucket(self) -> Bucket:
-        # All servers of a process show the same buckets.
+        # All servers of a process have the same buckets.
         name = f"bucket-{next(_NUMBERS)}"
         client = self.client
         client.create_bucket(Bucket=name)
         return Bucket(name, self, client)
 
     def queue(self, name: str, **attributes: str) -> str:
-        """The URL that a lake knows a queue by; it is made if it is not there."""
+        """The URL of a queue for a lake; creates the queue if it does not exist."""
         fifo = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
         self.sqs.create_queue(QueueName=name, Attributes={**fifo, **attributes})
         return f"sqs://{name}?wait=0"
@@ -110,7 +110,7 @@ class Bucket:
         self.client.put_object(Bucket=self.name, Key=key, Body=content)
 
     def put_quickly(self, keys: Iterable[str], content: bytes) -> None:
-        """Past the server, which takes some milliseconds for each."""
+        """Put objects without the server, which takes some milliseconds for each."""
         backend = get_backend("s3")[DEFAULT_ACCOUNT_ID]["aws"]
         for key in keys:
             backend.put_object(self.name, key, content)
@@ -136,7 +136,7 @@ def parquet(table: pa.Table, **options: object) -> bytes:
 
 @contextmanager
 def aws_server() -> Iterator[Server]:
-    """The server, and variables that lead to it."""
+    """A server, with environment variables that point to it."""
     with s3_server() as server, pytest.MonkeyPatch.context() as patch:
         for name in (
             "AWS_SESSION_TOKEN",
@@ -175,7 +175,7 @@ def s3_server() -> Iterator[Server]:
         return moto(environ, start_response)
 
     class Handler(WSGIRequestHandler):
-        protocol_version = "HTTP/1.1"  # connections are kept open, as S3 does
+        protocol_version = "HTTP/1.1"  # keeps connections open, as S3 does
 
     listener = make_server("127.0.0.1", 0, application, threaded=True, request_handler=Handler)
     server.url = f"http://127.0.0.1:{listener.server_port}"

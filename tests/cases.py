@@ -1,5 +1,5 @@
-"""How many cases a property tries: NEEDLE_TEST_PROFILE is `default` (few, the same ones every time) or `thorough`
-(many, random ones)."""
+"""How many cases a property test runs: NEEDLE_TEST_PROFILE is `default` (few, the same every time) or `thorough` (many,
+random)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cases(thorough: int, default: int | None = None) -> int:
 
 
 def long(*values: object) -> list[Any]:
-    """Parameters that only `make test-all` tries."""
+    """Parameters that only `make test-all` runs."""
     return [
         pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long) for value in values
     ]
@@ -45,7 +45,7 @@ def covering(names: Sequence[str], separators: str = "/") -> list[str]:
 
 def load_profile() -> None:
     common = {"deadline": None, "print_blob": True, "suppress_health_check": list(HealthCheck)}
-    # CI does not shrink what it finds, which can take minutes: `thorough` does.
+    # Shrinking can take minutes: only `thorough` does it.
     no_shrink = (Phase.explicit, Phase.reuse, Phase.generate)
     settings.register_profile("default", max_examples=24, derandomize=True, phases=no_shrink, **common)
     settings.register_profile("thorough", max_examples=1000, **common)

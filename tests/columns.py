@@ -1,4 +1,4 @@
-"""A table with a column of every flat type, for what is to hold for each of them."""
+"""A table with a column of every flat type, for tests that cover all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = 2000
 def flat() -> pa.Table:
     random = np.random.default_rng(1)
     numbers = random.integers(-(2**31), 2**31, ROWS)
-    holes = [n % 5 == 0 or 300 <= n < 500 for n in range(ROWS)]  # pages of NULLs among them
+    holes = [n % 5 == 0 or 300 <= n < 500 for n in range(ROWS)]  # some pages are all NULL
 
     def column(values: Any, type: pa.DataType) -> pa.Array:
         return pa.array([None if hole else value for hole, value in zip(holes, values, strict=True)], type)

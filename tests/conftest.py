@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _keep_files_in_memory() -> None:
-    """Lakes sync what they write: on a disk, tests wait for that longer than they compute."""
+    """Lakes sync what they write: on a disk, tests would spend most of their time waiting."""
     memory = Path("/dev/shm")
     if "TMPDIR" not in os.environ and memory.is_dir() and shutil.disk_usage(memory).free > 4 << 30:
         os.environ["TMPDIR"] = str(memory)
@@ -32,18 +32,18 @@ load_profile()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # PySpark warns at every mapInArrow, where no pandas object is involved; here warnings are errors.
+    # PySpark warns at every mapInArrow, although no pandas object is involved; in these tests, warnings are errors.
     config.addinivalue_line("filterwarnings", "ignore:PySpark does not yet fully support pandas:FutureWarning")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two processes share the tests (`-n 2 --dist loadgroup`): one begins with all that need the Spark session, the
-    other with the properties, which count what they made the engine do. Other tests go file by file to the process
-    that is free. In one process the order is the same."""
+    """Two processes share the tests (`-n 2 --dist loadgroup`): one begins with all tests that need the Spark session,
+    the other with the property tests, which share counters. The other tests go file by file to the process that is
+    free. In a single process, the order is the same."""
     items.sort(key=lambda item: ("spark", "properties", _group(item)).index(_group(item)))
     for item in items:
         if hasattr(item.config, "workerinput"):
-            # pytest-xdist 3.8 appends the group to an attribute that pytest 9.2 does not read any more.
+            # pytest-xdist 3.8 appends the group to an attribute that pytest 9.2 no longer reads.
             item._id = coerce_node_id(f"{item.nodeid}@{_group(item)}")  # type: ignore[attr-defined]
 
 
@@ -56,9 +56,9 @@ def _group(item: pytest.Item) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """DuckDB's module reports leaks of its own for pages when the interpreter ends, after the summary."""
-    if hasattr(config, "workerinput"):  # whose end is awaited
-        # Not now: pytest puts the stderr back that it captured.
+    """DuckDB's module prints pages of its own leaks when the interpreter exits, after the summary: suppress that."""
+    if hasattr(config, "workerinput"):  # a worker, whose exit is awaited
+        # Only at exit: pytest still restores the stderr that it captured.
         atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
     elif "duckdb" in sys.modules and hasattr(config, "exit_status"):
         atexit._run_exitfuncs()
@@ -77,7 +77,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from needlepoint.spark.session import session
 
     scratch = tmp_path_factory.mktemp("derby")
-    # Code that runs once or twice is not worth the second compiler, which would take more time than the tests.
+    # The second compiler does not pay off for code that runs once or twice: it takes more time than the tests.
     java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={scratch}"
     active = session("needlepoint tests", cores=2, memory="1g", config={"spark.driver.extraJavaOptions": java})
     yield active

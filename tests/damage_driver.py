@@ -1,8 +1,8 @@
-"""Damages files of a lake's store and asks the lake: `damage_driver.py ROOT PRISTINE SEED TIMES [ONLY]`.
+"""Damages files of a lake's store and queries the lake: `damage_driver.py ROOT PRISTINE SEED TIMES [ONLY]`.
 
-In a process of its own, since what reads damaged files may end the process. Each round begins with the store as it lies
-in PRISTINE, changes bytes of one file, and compares what every index answers with a scan, before and after a sync. A
-line is printed before each round, and one for each difference. ONLY is a part of the paths that are damaged.
+It runs in its own process, since reading damaged files may crash it. Each round begins with a copy of the store in
+PRISTINE, changes bytes of one file, and compares the answers by every index with a scan, before and after a sync. The
+driver prints a line before each round, and one for each difference. It damages only paths that contain ONLY.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ CONDITIONS = {
     "titles": ("text_match(title, 'goat')", "title LIKE '%airy cow 7%'", "text_match(title, '\"cow 77\"')"),
     "grams": ("note LIKE '%cow 77%'", "note LIKE '%zebra%'", "note LIKE '%goat 1%'"),
 }
-# The registry is what all else is compared with; locks have no content.
+# Everything else is checked against the registry; locks have no content.
 LEFT_ALONE = ("registry.db", "/turns/", "LOCK", ".lock")
 
 
 def damaged(path: Path, chance: random.Random) -> str:
-    """Change a few bytes of a file, or many; what was done."""
+    """Change a few bytes of a file, or many; return what was done."""
     data = bytearray(path.read_bytes())
     how = chance.choice(["flip", "flip", "flip", "flips", "zeros", "end", "begin"])
     places = {
@@ -41,7 +41,7 @@ def damaged(path: Path, chance: random.Random) -> str:
     }[how]
     for place in places:
         data[place] = 0 if how == "zeros" else data[place] ^ chance.randrange(1, 256)
-    with path.open("r+b") as file:  # in place, as a disk does it
+    with path.open("r+b") as file:  # in place, as a disk error would
         file.write(data)
     return f"{how} at {[*places][:3]} of {len(data)}"
 

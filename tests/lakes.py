@@ -15,7 +15,7 @@ from needlepoint.tables.staged_file import StagedFile
 
 
 def products(first: int, count: int, *, seed: int = 0) -> pa.Table:
-    """Products with ids first..first+count in no order."""
+    """Products with ids `first` to `first + count`, shuffled."""
     random = np.random.default_rng([seed, first])
     ids = random.permutation(np.arange(first, first + count))
     return pa.table(
@@ -43,7 +43,7 @@ def product_lake(root: Path, *, files: int = 4, rows: int = 2000) -> Path:
 
 
 def staged(staging: Path, tables: dict[str, pa.Table]) -> list[StagedFile]:
-    """Files in a staging directory as a writer leaves them; keys are paths relative to it."""
+    """Write files into a staging directory, as a writer does; keys are paths relative to it."""
     found = []
     for name, table in tables.items():
         path = write(table, staging / name)
@@ -53,7 +53,7 @@ def staged(staging: Path, tables: dict[str, pa.Table]) -> list[StagedFile]:
 
 
 def removals(lake: Lake, table: str) -> list[Callable[[], object]]:
-    """Every way to take files out of a table of products."""
+    """Every way to remove files from a table of products."""
     return [
         lambda: lake.delete(table, "TRUE"),
         lambda: lake.delete_files(table, ["year=2020/p0.parquet"]),
@@ -64,7 +64,7 @@ def removals(lake: Lake, table: str) -> list[Callable[[], object]]:
 
 
 def as_format_5(connection: sqlite3.Connection) -> None:
-    """Take out of a registry what format 5 did not have."""
+    """Turn a registry into one of format 5: remove what that format did not have."""
     for column in ("ctime_ns", "inode", "sample"):
         connection.execute(f"ALTER TABLE files DROP COLUMN {column}")
     connection.execute("DROP TABLE own")

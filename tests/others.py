@@ -1,4 +1,4 @@
-"""What Needlepoint answers on a table of others, compared with the library of the others."""
+"""Answers of Needlepoint over tables in external formats, compared with the libraries of these formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORDS = ("airy", "blue", "cow", "dairy", "east", "farm", "green", "hill")
 
 
 def rows_of(first: int, count: int, *, seed: int = 0) -> pa.Table:
-    """Ids from `first` on, in no order, a group of three, a title of three words."""
+    """Shuffled ids from `first` on, one of three parts, a title of three words."""
     chance = random.Random(f"{seed} {first}")
     ids = list(range(first, first + count))
     chance.shuffle(ids)
@@ -42,7 +42,7 @@ QUESTIONS = (
 
 
 def agree(lake: Lake, name: str, theirs: pa.Table, questions: Sequence[str] = QUESTIONS) -> None:
-    """Every question gets the answer that DuckDB gives on what the others' own library reads."""
+    """Every query answers as DuckDB does over the rows that the format's own library reads."""
     connection = duckdb.connect()
     connection.register("theirs", theirs)
     for question in questions:
@@ -52,7 +52,7 @@ def agree(lake: Lake, name: str, theirs: pa.Table, questions: Sequence[str] = QU
 
 
 def ask_while_it_changes(lake: Lake, overwrite: Callable[[int], object], generations: int) -> None:
-    """Every version of table `t` has 100 ids, all of one generation: an answer out of parts of two has not."""
+    """Every version of table `t` has 100 ids, all of one generation; an answer that mixes two versions has not."""
     stop = threading.Event()
 
     def change() -> None:
@@ -75,7 +75,7 @@ def ask_while_it_changes(lake: Lake, overwrite: Callable[[int], object], generat
 
 
 def in_order(table: pa.Table) -> list[str]:
-    """The rows, as texts that tell values apart and not how engines show zones and zeros."""
+    """The rows as sorted text, the same however engines represent time zones and zeros."""
     return sorted(repr([(name, _shown(row[name])) for name in sorted(row)]) for row in table.to_pylist())
 
 

@@ -1,4 +1,4 @@
-"""A Spark job with s3a in a process of its own: jars are given when a session starts. Run by test_s3a.py."""
+"""A Spark job with s3a, run by test_s3a.py in its own process, since jars can only be given when a session starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def config(jars: Path, endpoint: str) -> dict[str, str]:
         "connection.ssl.enabled": "false",
         "access.key": os.environ["AWS_ACCESS_KEY_ID"],
         "secret.key": os.environ["AWS_SECRET_ACCESS_KEY"],
-        # hadoop-aws 3.3.1 does not read the units in which Hadoop 3.5 writes its defaults.
+        # hadoop-aws 3.3.1 cannot parse the units in the defaults of Hadoop 3.5.
         "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
         "threads.keepalivetime": "60",
         "connection.establish.timeout": "5000",
@@ -47,7 +47,7 @@ def main(root: str, store: str, jars: str) -> None:
         lake.create_index("item", "title", kind="distinct", embed=True, build=False)
         write(1000, "two")  # embeds in the staged objects
         write(1000, "two")
-        write(2000, "three", None)  # by way of a directory, since all is on one machine
+        write(2000, "three", None)  # through a local directory, since everything runs on one machine
         said["problems"] = [each.problem for each in lake.follow_events(once=True)]
         found = lake.sql("SELECT title FROM item WHERE id = 1234")
         said["found"] = [found.rows(), found.report.tables[0].page_read_files]
@@ -56,7 +56,7 @@ def main(root: str, store: str, jars: str) -> None:
         said["sum"] = [whole.count(), whole.selectExpr("sum(id)").first()[0]]
         some = needle_spark.read(session, lake, "item", "half = 1 AND id < 100 OR title = 'title 1500'", ["id"])
         said["some"] = sorted(row.id for row in some.collect())
-        # Another S3 than that of the session, with a bucket of the same name.
+        # An S3 other than the session's, with a bucket of the same name.
         from buckets import s3_server  # beside this script
 
         with s3_server() as other:

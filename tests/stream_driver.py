@@ -1,6 +1,6 @@
 """A driver that streams JSON files into a lake and can be killed at any step: `stream_driver.py ROOT [STEP]`.
 
-The kill takes the whole process group, Spark's JVM too, as when the machine goes.
+The kill ends the whole process group with Spark's JVM, as when the machine fails.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ FILES_A_BATCH = 3  # one of each kind
 
 
 def start(session: Any, lake: needlepoint.Lake, root: Path, **options: Any) -> Any:
-    """The stream that is killed, and that goes on afterwards."""
+    """The stream that is killed, and that continues afterwards."""
     source = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(f"file://{root}/in")
     chosen = {"partition_by": ["kind"], "available_now": True, "index": True, **options}
     return needle_spark.stream(source, lake, "feed", **chosen)
 
 
 def steps(lake: needlepoint.Lake) -> dict[str, tuple[Any, str, int, bool]]:
-    """Where to die: owner and name of a function, at which of its calls, and whether after it."""
+    """Where to die: owner and name of a function, the number of the call, and whether after the call."""
     batches, queue, registry, indexer = lake.registry.batches, lake.queue, lake.registry, lake.indexer
     return {
         "files are staged": (stage, "_listed", 1, False),
@@ -47,7 +47,7 @@ def steps(lake: needlepoint.Lake) -> dict[str, tuple[Any, str, int, bool]]:
 
 
 def die_at(lake: needlepoint.Lake, owner: Any, name: str, call: int, after: bool) -> None:
-    """In a batch that was never begun before: what the driver before this one left is caught up with first."""
+    """Die in a batch that was never begun before: the driver first finishes what the previous one left."""
     original: Callable[..., Any] = getattr(owner, name)
     finished = lake.writer.finished
     calls = 0
@@ -74,7 +74,7 @@ def die_at(lake: needlepoint.Lake, owner: Any, name: str, call: int, after: bool
 
 def main() -> None:
     root = Path(sys.argv[1])
-    java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}  # it does not live long
+    java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}  # for a short-lived JVM
     session = needle_spark.session("stream", cores=2, memory="1g", config=java)
     with needlepoint.open(root / "lake") as lake:
         if len(sys.argv) > 2:

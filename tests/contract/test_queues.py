@@ -114,7 +114,7 @@ def test_a_limit_is_kept(make) -> None:
 
 
 def test_what_another_has_acknowledged_does_no_harm(make) -> None:
-    """A lease ended too early, and the message was handled twice."""
+    """A lease expired too early, and the message was handled twice."""
     queue: Queue = make()
     queue.put("one")
     (first,) = queue.receive(1, lease=0.0)
@@ -134,7 +134,7 @@ def test_bodies_come_as_they_were_put(make, body: str) -> None:
 
 
 def test_messages_come_in_order_and_no_two_receivers_get_one_at_once(make, request: pytest.FixtureRequest) -> None:
-    """SQS says "at least once", and its simulation takes that at its word when several ask at one moment."""
+    """SQS promises delivery at least once; its simulation may deliver a message twice to concurrent receivers."""
     queue: Queue = make()
     for number in range(40):
         queue.put(str(number))

@@ -1,7 +1,7 @@
 """`make fuzz`: whole queries, mutated files and killed writers with new seeds, for some minutes, in two processes.
 
-One process asks whole queries all the time; the other takes the parts in turn. A seed repeats a run; the number of a
-lake, which every finding tells, repeats its queries: `python -m tests.fuzz --lake NUMBER`.
+One process runs whole queries all the time; the other runs the parts in turn. A seed repeats a run. The number of a
+lake, which every finding reports, repeats the queries of that lake: `python -m tests.fuzz --lake NUMBER`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.fuzz.workers import Worker
 
 PARTS = ("whole_queries", "mutated_files", "killed_writers")
 SHARES = {"mutated_files": 0.35, "killed_writers": 0.25, "whole_queries": 0.4}
-"""Of the time of the second process."""
+"""Shares of the time of the last process."""
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1, 10**6) if given.seed is None else given.seed
     print(f"SEED={seed}", flush=True)
     seconds, started = given.minutes * 60, time.monotonic()
-    # Lakes of one process are numbered from here, of the next from another million on.
+    # The last process runs the parts in turn; the others run whole queries.
     jobs = [[(part, share * seconds)] for part, share in (("whole_queries", 1.0),) if part in given.parts]
     jobs *= max(1, given.processes - 1)
     shares = {part: SHARES[part] for part in given.parts}
@@ -48,10 +48,10 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, help="repeat the run with this seed")
-    parser.add_argument("--lake", type=int, help="ask the queries of this lake only")
+    parser.add_argument("--lake", type=int, help="run only the queries of this lake")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS), help=", ".join(PARTS))
-    parser.add_argument("--scripts", type=Path, help="directory for a script of each finding")
+    parser.add_argument("--scripts", type=Path, help="directory for scripts that reproduce the findings")
     return parser.parse_args()
 
 
@@ -66,12 +66,13 @@ def _one_lake(number: int, scripts: Path | None) -> int:
 def _run(
     jobs: list[list[tuple[str, float]]], seed: int, scripts: Path | None
 ) -> tuple[dict[str, list[Tally]], list[str]]:
-    """Each list of jobs in a process of its own; one that dies is told of and started again for what is left."""
+    """Run each list of jobs in its own process. A process that dies is reported, and started again for the rest."""
     tallies: dict[str, list[Tally]] = {}
     died: list[str] = []
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as directory:
         running = []
+        # A process numbers its lakes from its seed; the seeds are a million apart.
         for worker, todo in enumerate(jobs):
             running.append(Worker(context, worker, todo, seed + worker * 1_000_000, scripts, Path(directory)))
         while any(worker.step(tallies, died) for worker in running):
@@ -80,7 +81,7 @@ def _run(
 
 
 def _report(tallies: dict[str, list[Tally]], seconds: float) -> bool:
-    """Print what was done; whether there is any finding."""
+    """Print what was done; return whether there is any finding."""
     failed = False
     for part, found in tallies.items():
         tried = sum(tally.tried for tally in found)

@@ -1,7 +1,7 @@
-"""Writers are killed at any moment: the lake then opens, holds what was acknowledged, and catches up.
+"""Writers are killed at any point: the lake then opens, has everything that was acknowledged, and catches up.
 
-A process changes a lake by a plan that it and its judge make of the same seed, and notes each change before and after
-it. It is killed. The rows must then be those after the changes it had finished, or after the one it was at as well.
+A process changes a lake by a plan, and logs each change before and after it. The test derives the same plan from the
+seed, and kills the process. The rows must then be those after all finished changes, with or without the unfinished one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from needlepoint.errors import NeedlepointError
 
 KILLS_OF_A_LAKE = 12
 MOST_FINDINGS = 20
-LONGEST = 60.0  # seconds until a process that was started works
+LONGEST = 60.0  # seconds until a new process begins its first change
 INDEXES = (
     ("id", "key", False), ("s", "text", True), ("k", "distinct", True), ("k", "bloom", False), ("id", "key", True),
     ("s", "key", False),
@@ -44,7 +44,7 @@ class Step:
 
 
 def plan(seed: int) -> list[Step]:
-    """What a process does, one after the other."""
+    """The changes that a process makes, in order."""
     chance = Random(seed)
     steps, first = [], seed * 100_000
     for number in range(200):
@@ -100,7 +100,7 @@ def change(lake: Lake, step: Step, seed: int) -> None:
 
 
 def write(root: str, seed: int, log: str) -> None:
-    """The process that is killed. What the lake refuses, such as a second index of the name, changes nothing."""
+    """The process that is killed. What the lake refuses, such as a second index with the same name, changes nothing."""
     with needlepoint.open(root, refresh=0, workers=1) as lake, open(log, "ab", buffering=0) as notes:
         for step in plan(seed):
             notes.write(f"begin {step.number}\n".encode())
@@ -115,7 +115,7 @@ def write(root: str, seed: int, log: str) -> None:
 
 
 def run(seed: int, deadline: float, most: int | None = None) -> Tally:
-    """Kills until `deadline`, on the clock of `time.monotonic`, or until there were so many."""
+    """Kill processes until `deadline`, by `time.monotonic`, or `most` times."""
     kills, findings = 0, []
     chance = Random(seed)
     while time.monotonic() < deadline and len(findings) < MOST_FINDINGS and (most is None or kills < most):
@@ -135,7 +135,7 @@ def run(seed: int, deadline: float, most: int | None = None) -> Tally:
 
 
 class _History:
-    """A lake with the rows that it must have."""
+    """A lake, and the rows that it must have."""
 
     def __init__(self, root: Path, chance: Random) -> None:
         self.root = root
@@ -149,7 +149,7 @@ class _History:
             self.rows = after(self.rows, first)
 
     def kill(self) -> str:
-        """Let a process work, kill it, and look; the problem is told, if there is one."""
+        """Start a process, kill it, and check the lake; return the problem, if there is one."""
         seed = self.chance.randrange(1, 1_000_000)
         log = self.root / f"log-{seed}"
         log.touch()
@@ -163,7 +163,7 @@ class _History:
             os.kill(process.pid, signal.SIGKILL)
         process.join()
         if process.exitcode not in (-signal.SIGKILL, 0):
-            return f"the writer with seed {seed} ends by itself with {process.exitcode}"
+            return f"the writer with seed {seed} exits by itself with code {process.exitcode}"
         return self._look(seed, log.read_text().splitlines())
 
     def _look(self, seed: int, lines: list[str]) -> str:
@@ -190,11 +190,11 @@ class _History:
         if sorted(found) not in [sorted(rows) for rows in possible]:
             return f"{at}: {_difference(found, possible)}"
         if len(possible) > 1 and sorted(found) == sorted(possible[1]):
-            possible = possible[1:]  # what was seen stays
+            possible = possible[1:]  # rows that a query has seen must stay
         list(lake.follow_events(once=True))
-        lake.sync("t")  # which finishes a change that was under way
+        lake.sync("t")  # finishes an interrupted change
         if open_step is not None and open_step.what == "publish":
-            change(lake, open_step, seed)  # delivered again: it is there once
+            change(lake, open_step, seed)  # published again: its rows must exist once
             possible = possible[-1:]
         found = _ids(lake)
         if sorted(found) not in [sorted(rows) for rows in possible]:
@@ -226,4 +226,4 @@ def _difference(found: list[int], possible: list[frozenset[int]]) -> str:
     lost, more = sorted(rows - set(found)), sorted(set(found) - rows)
     twice = len(found) - len(set(found))
     wanted = " or ".join(str(len(each)) for each in possible)
-    return f"{len(found)} rows instead of {wanted}: lost {lost[:5]}, more {more[:5]}, {twice} twice"
+    return f"{len(found)} rows instead of {wanted}: missing {lost[:5]}, extra {more[:5]}, {twice} duplicates"

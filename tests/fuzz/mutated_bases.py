@@ -1,6 +1,6 @@
-"""The lake whose files are mutated: a table for each way to lay a file out, with every kind of index.
+"""The lake whose files are mutated: a table for each file layout, with every kind of index.
 
-Each table has a file that stays as it is and a file `bad.parquet` that does not; both hold the same columns.
+Each table has a file that stays as it is, and a file `bad.parquet` that is mutated; both have the same columns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORDS = ["dairy", "cow", "fairy", "tale", "needle", "point", "lake", "page", "in
 
 @dataclass(frozen=True)
 class Base:
-    """How the files of a table are written, and which of its indexes are embedded."""
+    """How the files of a table are written, and whether its indexes are embedded."""
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -93,7 +93,7 @@ def write(base: Base, path: Path, seed: int) -> None:
 
 
 def make(root: Path) -> None:
-    """The lake, with all files as they should be."""
+    """Create the lake, with all files intact."""
     with needlepoint.open(root, history="off") as lake:
         for base in BASES:
             write(base, root / base.name / "good.parquet", 1)

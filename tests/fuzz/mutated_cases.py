@@ -1,7 +1,7 @@
 """One mutated file after the other, in a process with little memory: `python -m tests.fuzz.mutated_cases`.
 
-What is to hold for each: a query gives the rows that the file has, or a NeedlepointError that says what is wrong. An
-index never changes an answer.
+For each of them, a query returns the rows of the file or raises a NeedlepointError that says what is wrong. An index
+never changes an answer.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from needlepoint.parquet.inspect.anatomy import inspect, inspect_pages
 from needlepoint.parquet.write import embed as embedding
 from needlepoint.parquet.write.embedded import read_payload
 
-MORE_MEMORY = 5 << 30  # than a process has that asked all queries of files as they should be
+MORE_MEMORY = 5 << 30  # in addition to what a process has after it ran queries over intact files
 LARGEST_FILE = 1 << 30
-SLOW = 20.0  # seconds of one case
+SLOW = 20.0  # seconds per case
 
 Rows = Counter[str]
 
 
 class Finding(Exception):
-    """What must not happen, happened."""
+    """A wrong answer, a crash, an unclear error or a slow case."""
 
 
 def _counted(table: pa.Table) -> Rows:
@@ -54,13 +54,13 @@ def _counted(table: pa.Table) -> Rows:
 
 
 def _flat(table: pa.Table) -> Rows:
-    """Without nested columns: where keys and values of a damaged map differ in number, arrow-rs pairs others in a scan
-    than in a read of some pages."""
+    """Rows without nested columns: if a damaged map has different numbers of keys and values, arrow-rs pairs them
+    differently in a scan and in a read of some pages."""
     return _counted(table.select([field.name for field in table.schema if not pa.types.is_nested(field.type)]))
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Python values; those that Python has none for, years beyond 9999 and texts that are not UTF-8, as stored."""
+    """Python values; as stored, if Python may not have them: years beyond 9999, text that is not UTF-8."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     elif pa.types.is_date32(column.type):
@@ -71,7 +71,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 class Cases:
-    """A lake in a directory of its own, and what is asked of it."""
+    """A lake in a directory of its own, and the cases that run on it."""
 
     def __init__(self, template: Path, directory: Path, seed: int) -> None:
         self._template, self._root, self._seed = template, directory / "lake", seed
@@ -81,7 +81,7 @@ class Cases:
         self._restore()
 
     def _restore(self) -> None:
-        """The lake as it was; it knows where its tables are by their paths, so these are told anew."""
+        """Copy the lake from its template. The registry has the paths of the tables, so update them."""
         self.close()
         shutil.rmtree(self._root, ignore_errors=True)
         shutil.copytree(self._template, self._root)
@@ -101,14 +101,14 @@ class Cases:
         self._lakes = []
 
     def run(self, number: int) -> str:
-        """Returns what was done; Finding when it went wrong."""
+        """Run a case and return what it did; raise a Finding if it failed."""
         chance = random.Random(f"{self._seed} {number}")
         case = chance.choices((self._file, self._payload, self._store, self._work), (72, 12, 8, 8))[0]
         started = time.monotonic()
         what = ""
         try:
             steps = case(chance)
-            what = next(steps)  # what was done to a file; the rest is what comes of it
+            what = next(steps)  # the description of the damage; the other steps check its effects
             for _ in steps:
                 pass
         except Finding as finding:
@@ -144,7 +144,7 @@ class Cases:
         self._allowed(lambda: inspect_pages(path, "code"))
 
     def _ask(self, base: Base, chance: random.Random, mutated: Mutated) -> None:
-        """Every answer by index against a scan, and against the rows that a scan without a condition gives."""
+        """Compare every answer by index with a scan, and with a filter over all rows of the table."""
         table = base.name
         whole = self._allowed(lambda: self._scanned(f"SELECT * FROM {table}"))
         for query in self._queries(base, chance):
@@ -167,7 +167,7 @@ class Cases:
         return self._lakes[1].engine.sql(query, use_indexes=False).to_arrow()
 
     def _filtered(self, whole: pa.Table | None, table: str, query: str) -> pa.Table | None:
-        """What a query gives over all rows, where nobody can skip some."""
+        """The answer to a query over all rows in memory, where nothing can be skipped."""
         if whole is None:
             return None
         self._plain.register_record_batches(table, [whole.combine_chunks().to_batches()])
@@ -177,7 +177,7 @@ class Cases:
             self._plain.deregister_table(table)
 
     def _pyarrow_agrees(self, base: Base, query: str, found: Rows) -> bool:
-        """Damaged pages may be different rows to different readers."""
+        """Whether pyarrow reads these rows: readers may decode damaged pages differently."""
         try:
             parts = [pq.read_table(path) for path in sorted((self._root / base.name).glob("*.parquet"))]
             whole = pa.concat_tables(parts, promote_options="permissive")
@@ -214,7 +214,7 @@ class Cases:
     # Payloads
 
     def _payload(self, chance: random.Random) -> Iterator[str]:
-        """An index inside a file: damaged, or another one with the right checksums."""
+        """An embedded index: damaged, or forged with correct checksums."""
         base = next(base for base in BASES if base.embed)
         path = self._put(base, self._originals[base.name])
         with open_object(str(path)) as file:
@@ -234,7 +234,7 @@ class Cases:
             self._put(base, bytes(stored))
         yield f"payload {entry.name}: {what}"
         self._allowed(lambda: self._lakes[0].sync(base.name))
-        # What forged payloads hide is not known to anybody.
+        # A forged payload may hide rows, and no reader can detect that.
         self._ask(base, chance, Mutated(b"", what, untrue=forged))
         if chance.random() < 0.2:
             self._inspect(base)
@@ -243,7 +243,7 @@ class Cases:
     # The store
 
     def _store(self, chance: random.Random) -> Iterator[str]:
-        """Cards, zone maps and packs."""
+        """Damage cards, zone maps and packs."""
         base = chance.choice([base for base in BASES if base.indexed and not base.embed])
         self._put(base, self._originals[base.name])
         self._lakes[0].sync(base.name)
@@ -280,7 +280,7 @@ class Cases:
     # Work on files
 
     def _work(self, chance: random.Random) -> Iterator[str]:
-        """What rewrites files or adds to them: never a crash, and what it leaves has the rows that were there."""
+        """Maintenance that rewrites files or adds to them never crashes, and keeps the rows."""
         base = chance.choice(BASES)
         mutated = mutations.mutated(self._originals[base.name], chance)
         self._put(base, mutated.data)
@@ -303,7 +303,7 @@ class Cases:
 
     @staticmethod
     def _allowed(ask: Callable[[], Any]) -> Any:
-        """What it returns, None for an error that says what is wrong."""
+        """The result, or None for an error that says what is wrong."""
         try:
             return ask()
         except NeedlepointError as error:
@@ -325,7 +325,7 @@ def _difference(found: Rows, expected: list[Rows]) -> str:
 
 
 def _limit_memory() -> None:
-    """Address space: threads and databases have reserved theirs by now."""
+    """Limit the address space; threads and databases have already reserved theirs."""
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if sys.platform == "linux" else 0
     if pages:
         most = pages * resource.getpagesize() + MORE_MEMORY
@@ -335,7 +335,7 @@ def _limit_memory() -> None:
 
 
 def main() -> None:
-    """Lines of JSON: the number of a case before it begins, then what came of it."""
+    """Print lines of JSON: the number of a case before it begins, then its outcome."""
     template, directory, seed, first, last = Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:6])
     out = os.fdopen(os.dup(1), "w")
     faulthandler.enable()
@@ -345,7 +345,7 @@ def main() -> None:
         out.flush()
 
     cases = Cases(template, directory, seed)
-    for base in BASES:  # so that what every process needs is there before its memory is limited
+    for base in BASES:  # load what every process needs before its memory is limited
         cases._ask(base, random.Random(0), Mutated(b"", ""))
     _limit_memory()
     with contextlib.redirect_stdout(io.StringIO()):

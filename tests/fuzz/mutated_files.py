@@ -1,4 +1,4 @@
-"""Mutated files, in processes with little memory that may die: which case killed one is known, and the next goes on."""
+"""Mutated files, in processes with little memory. A case that kills its process is reported; the next case runs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.fuzz import mutated_bases
 from tests.fuzz.tally import Tally
 
 CASES_IN_A_PROCESS = 500
-LONGEST = 60.0  # seconds of a case
+LONGEST = 60.0  # seconds per case
 START = 120.0  # seconds until the first case begins
 MOST_FINDINGS = 50
 
 
 def run(seed: int, deadline: float, most: int | None = None) -> Tally:
-    """Cases until `deadline`, on the clock of `time.monotonic`, or until there were so many."""
+    """Run cases until `deadline`, by `time.monotonic`, or until `most` cases ran."""
     tried, findings = 0, []
-    # In memory, where there is such a place: a sync waits for the disk again and again.
+    # In memory, if possible: otherwise every sync waits for the disk.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
         template = Path(directory) / "template"
@@ -41,12 +41,12 @@ def run(seed: int, deadline: float, most: int | None = None) -> Tally:
 def _process(
     template: Path, directory: Path, seed: int, first: int, last: int, deadline: float
 ) -> tuple[int, list[str]]:
-    """The number of the case to go on with, and what was found."""
+    """The number of the next case, and the findings."""
     errors = directory / "stderr"
     root = Path(__file__).parents[2]
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
     arguments = (template, directory, seed, first, last)
-    # Arenas of malloc would reserve address space for every thread.
+    # By default, malloc's arenas reserve address space for every thread.
     environment = {**os.environ, "PYTHONPATH": path, "MALLOC_ARENA_MAX": "2"}
     with errors.open("wb") as stderr:
         process = subprocess.Popen(
@@ -70,7 +70,7 @@ def _watched(
         try:
             line = lines.get(timeout=LONGEST if begun else START)
         except queue.Empty:
-            return current + 1, [*findings, f"seed {seed} case {current}: no end after {LONGEST:.0f} s"]
+            return current + 1, [*findings, f"seed {seed} case {current}: not finished after {LONGEST:.0f} s"]
         if line is None:
             break
         facts = json.loads(line)
@@ -86,7 +86,7 @@ def _watched(
     if code:
         told = errors.read_text(errors="replace").strip()
         if not begun:
-            raise RuntimeError(f"the process that tries files fails: {told[-2000:]}")
+            raise RuntimeError(f"the process failed before its first case: {told[-2000:]}")
         shown = " | ".join(line.strip() for line in told.splitlines()[-40:])
         findings.append(f"seed {seed} case {current}: exit code {code}: {shown[:600]}")
         current += 1
@@ -94,7 +94,7 @@ def _watched(
 
 
 def _lines(stream: IO[bytes] | None) -> queue.Queue[bytes | None]:
-    """Lines as they come; None at the end."""
+    """Lines as they arrive; None at the end."""
     found: queue.Queue[bytes | None] = queue.Queue()
     assert stream is not None
 

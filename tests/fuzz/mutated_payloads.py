@@ -1,4 +1,4 @@
-"""Payloads and cards that are damaged, or forged: with right checksums and other contents."""
+"""Payloads and cards that are damaged, or forged: with other contents, but correct checksums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ZSTD = pa.Codec("zstd")
 
 
 def damaged_payload(kind: str, data: bytes, chance: random.Random) -> tuple[bytes, str]:
-    """A payload that passes for one until it is looked into."""
+    """A damaged payload; if its format has a checksum, the checksum is correct."""
     if kind == "text":
         return _text(data, chance)
     if data[:4] == b"NPFC":
@@ -64,19 +64,19 @@ def _text(data: bytes, chance: random.Random) -> tuple[bytes, str]:
 
 
 def description(payload: bytes) -> bytes:
-    """Of a text index, as JSON."""
+    """The description in the payload of a text index, as JSON."""
     length = _TEXT.unpack_from(payload)[-1]
     return payload[_TEXT.size : _TEXT.size + length]
 
 
 def text_payload(told: bytes, frames: bytes) -> bytes:
-    """With the right checksum."""
+    """A payload of a text index, with the correct checksum."""
     body = struct.pack("<I", len(told)) + told + frames
     return _TEXT.pack(b"NPTX", 1, xxhash.xxh3_64_intdigest(body), len(told)) + body[4:]
 
 
 def _other_content(told: bytes, frames: bytes, chance: random.Random) -> tuple[bytes, bytes, str]:
-    """One of the files has another content, packed as it should be."""
+    """Change the content of one of the files, and compress it correctly."""
     description = json.loads(told)
     chosen = chance.randrange(len(description["files"]))
     out, at = [], 0
@@ -94,7 +94,7 @@ def _other_content(told: bytes, frames: bytes, chance: random.Random) -> tuple[b
 
 
 def _bomb(told: bytes, chance: random.Random) -> tuple[bytes, bytes, str]:
-    """Files of zeros, that are little as long as they are packed."""
+    """Files of zeros, which are small when compressed."""
     description = json.loads(told)
     size = chance.choice((1 << 26, 1 << 31))
     frame = _zeros(size)
@@ -105,7 +105,7 @@ def _bomb(told: bytes, chance: random.Random) -> tuple[bytes, bytes, str]:
 
 @functools.cache
 def _zeros(size: int) -> bytes:
-    """So many zeros, packed: a frame without its size, of blocks of 128 KiB that each repeat one byte."""
+    """Compressed zeros: a zstd frame that does not state its size, of 128 KiB blocks that each repeat one byte."""
     full = 1 << 17
     head = bytes.fromhex("28b52ffd") + bytes([0b0000_0000, 0x38])  # a window of 128 KiB
     blocks = [(full, number == size // full - 1) for number in range(size // full)]

@@ -1,8 +1,8 @@
-"""Parquet files that somebody damaged, or made to do harm.
+"""Damaged and malicious Parquet files.
 
-A mutation is a function of the bytes and a source of chance. Each says in a few words what it did, and whether the
-file's own statements about its values (statistics, page bounds, bloom filters) can be untrue now: then nobody who
-believes them can be right.
+A mutation is a function of the bytes and a random generator. It returns the new bytes, a short description, and whether
+what the file states about its values (statistics, page bounds, bloom filters) may now be untrue: a reader that relies
+on it then cannot answer correctly.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _number(chance: random.Random, now: int) -> int:
 
 
 def _is_statement(path: tuple[int, ...]) -> bool:
-    """Whether a value of a footer is one of statistics, of bloom filters, or of an order."""
+    """Whether a value of the footer belongs to statistics, bloom filters, column indexes or a sort order."""
     return path[:1] == (7,) or (path[:1] == (4,) and path[4:6] in ((3, 12), (3, 14), (3, 15))) or (
         path[:1] == (4,) and len(path) == 5 and path[4] in (6, 7)
     ) or (path[:1] == (4,) and path[2:3] == (4,))  # fmt: skip
@@ -88,7 +88,7 @@ def _unsigned(number: int) -> bytes:
 
 
 def footer_values(data: bytes, chance: random.Random) -> Mutated:
-    """One value of the footer, sometimes two, is another one."""
+    """Replace one value of the footer, sometimes two."""
     at, footer = _footer(data)
     found, _ = places(footer)
     chosen = chance.sample(found, 2 if chance.random() < 0.2 else 1)
@@ -100,7 +100,7 @@ def footer_values(data: bytes, chance: random.Random) -> Mutated:
 
 
 def footer_counts(data: bytes, chance: random.Random) -> Mutated:
-    """Numbers of rows and values that agree with each other, and with nothing else."""
+    """Counts of rows and values that agree with each other, but not with the data."""
     at, footer = _footer(data)
     found, _ = places(footer)
     group, factor = 0, chance.choice((2, 3, 1000, 2**20, 2**31, 2**38))
@@ -119,7 +119,7 @@ def footer_bytes(data: bytes, chance: random.Random) -> Mutated:
 
 
 def tail(data: bytes, chance: random.Random) -> Mutated:
-    """The end of the file, where the length of the footer is."""
+    """Change the end of the file, with the length of the footer."""
     way = chance.randrange(3)
     if way == 0:
         end = chance.randrange(len(data))
@@ -145,7 +145,7 @@ def _damaged(data: bytes, chance: random.Random) -> tuple[bytes, str]:
 
 
 def statements_differ(before: bytes, after: bytes) -> bool:
-    """Whether two footers say different things of values; what cannot be read says nothing."""
+    """Whether two footers state different things about values; an unreadable footer states nothing."""
     try:
         return _statements(parse_footer(before)) != _statements(parse_footer(after))
     except ThriftError:
@@ -166,7 +166,7 @@ def _chunks(data: bytes) -> list[ColumnChunk]:
 
 
 def _headers(data: bytes, chunk: ColumnChunk) -> list[int]:
-    """Where the pages of a chunk begin."""
+    """Positions of the page headers of a chunk."""
     found, at = [], chunk.start
     while at < chunk.end:
         header = parse_header(data, at)
@@ -176,7 +176,7 @@ def _headers(data: bytes, chunk: ColumnChunk) -> list[int]:
 
 
 def page_headers(data: bytes, chance: random.Random) -> Mutated:
-    """One value of a page's header is another one. Where that makes it longer, everything behind it moves."""
+    """Replace one value of a page header. If the header gets longer, everything after it moves."""
     chunk = chance.choice(_chunks(data))
     at = chance.choice(_headers(data, chunk))
     found, _ = places(data, at)
@@ -189,7 +189,7 @@ def page_headers(data: bytes, chance: random.Random) -> Mutated:
 
 
 def _moved(data: bytes, behind: int, by: int, start: int) -> tuple[bytes, bytes]:
-    """Body and footer when `by` bytes come in before `behind`, in the chunk that begins at `start`."""
+    """Body and footer after `by` bytes are inserted before `behind`, in the chunk that begins at `start`."""
     at, footer = _footer(data)
     found, _ = places(footer)
     starts = {}
@@ -210,14 +210,14 @@ def _moved(data: bytes, behind: int, by: int, start: int) -> tuple[bytes, bytes]
 
 
 def page_bytes(data: bytes, chance: random.Random) -> Mutated:
-    """What a page holds: levels, values, or what they were compressed to."""
+    """Change the content of a page: levels, values, or compressed bytes."""
     chunk = chance.choice(_chunks(data))
     at = chance.choice(_headers(data, chunk))
     header = parse_header(data, at)
     start, end = at + header.size, at + header.size + header.compressed_size
     if start == end:
         return page_headers(data, chance)
-    # Levels and the sizes of what follows stand first.
+    # Levels, and the sizes of what follows, come first.
     end = min(end, start + 16) if chance.random() < 0.5 else end
     changed = bytearray(data)
     for _ in range(chance.choice((1, 1, 1, 4))):
@@ -226,7 +226,7 @@ def page_bytes(data: bytes, chance: random.Random) -> Mutated:
 
 
 def index_bytes(data: bytes, chance: random.Random) -> Mutated:
-    """Offset indexes, column indexes and bloom filters."""
+    """Change an offset index, a column index or a bloom filter."""
     spots = []
     for chunk in _chunks(data):
         for offset, length in (
@@ -246,7 +246,7 @@ def index_bytes(data: bytes, chance: random.Random) -> Mutated:
         fitting = [place for place in found if place.kind not in (BINARY, LIST)]
         place = chance.choice(fitting or found)
         size = place.end - place.start
-        # As long as before, so that nothing moves: a varint may have needless bytes.
+        # The length stays the same, so that nothing moves: a varint may have redundant bytes.
         number = chance.getrandbits(7 * size)
         value = bytes([number >> 7 * byte & 127 | (128 if byte < size - 1 else 0) for byte in range(size)])
         changed[offset + place.start : offset + place.end] = value

@@ -1,4 +1,4 @@
-"""Where the values of a Thrift struct (compact protocol) lie, so that one of them can be exchanged."""
+"""Positions of the values in a Thrift struct (compact protocol), so that a test can replace one of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _INTEGERS = (I16, I32, I64)
 
 
 class Place(NamedTuple):
-    """A value at `[start, end)`; the path has the ids of fields and the numbers of elements. A list is its header, a
-    binary its length and its bytes."""
+    """A value at `[start, end)`; the path consists of field ids and element numbers. For a list, the range covers its
+    header; for a binary, its length and its bytes."""
 
     path: tuple[int, ...]
     kind: int
@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 
 def places(data: bytes, start: int = 0) -> tuple[list[Place], int]:
-    """All values of the struct that begins at `start`, and where it ends."""
+    """All values of the struct that begins at `start`, and the end of the struct."""
     found: list[Place] = []
     return found, _struct(data, start, (), found)
 
@@ -87,14 +87,14 @@ def integer(data: bytes, place: Place) -> int:
 
 
 def exchanged(data: bytes, values: Mapping[Place, bytes]) -> bytes:
-    """The bytes with other ones in these places."""
+    """The data with the bytes at these places replaced."""
     for place in sorted(values, key=lambda place: -place.start):
         data = data[: place.start] + values[place] + data[place.end :]
     return data
 
 
 def encoded(number: int) -> bytes:
-    """A signed number of any size, cut to 64 bits."""
+    """A signed number, truncated to 64 bits."""
     return zigzag(struct.unpack("<q", struct.pack("<Q", number & (2**64 - 1)))[0])
 
 

@@ -1,4 +1,4 @@
-"""Whole queries against DuckDB: one lake serves hundreds of them. Lakes are numbered, and a number repeats its lake."""
+"""Whole queries against DuckDB, hundreds per lake. Lakes are numbered, and a number repeats its lake."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.property.whole_shrinking import Finding, script, shrunk
 
 QUERIES = 250
 MOST_SHRUNK = 15
-"""Findings that are made small in one run; of the others only the number is told."""
+"""Findings that are shrunk in one run; the others are only counted."""
 
 
 @dataclass(frozen=True)
 class QueryTally(Tally):
-    """`verdicts` counts all queries; `inherited` has an example of each fault that plain DataFusion has as well, and
-    `refused` of each query that it does not answer."""
+    """`verdicts` counts all queries. `inherited` has an example of each bug that plain DataFusion has too.
+    `refused` has an example of each error with which it refuses a query."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     inherited: list[str] = field(default_factory=list)
@@ -67,13 +67,13 @@ class Run:
     def tally(self) -> QueryTally:
         findings = list(self.findings.values())
         if self.unshrunk:
-            findings.append(f"{self.unshrunk} more findings, not made small")
+            findings.append(f"{self.unshrunk} more findings, not shrunk")
         tried = sum(self.verdicts.values())
         inherited, refused = list(self.inherited.values()), list(self.refused.values())
         return QueryTally(tried, findings, self.verdicts, inherited, refused)
 
     def _remember(self, text: str) -> None:
-        """What was asked last, for when the process does not survive it."""
+        """Record the current query, in case it kills the process."""
         if self._note is not None:
             data = text.encode()
             os.pwrite(self._note, data, 0)

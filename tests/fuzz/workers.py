@@ -1,4 +1,4 @@
-"""A process that does one part of the fuzzer after the other, and is started again where it dies."""
+"""A process that runs one part of the fuzzer after the other. If it dies, it is started again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Worker:
         sending.close()
 
     def step(self, tallies: dict[str, list[Tally]], died: list[str]) -> bool:
-        """Whether there is more to do."""
+        """Collect a result; return whether there is more to do."""
         if not self.todo:
             return False
         part = self.todo[0][0]
@@ -61,7 +61,7 @@ class Worker:
 
 
 def work(part: str, seed: int, until: float, scripts: Path | None, note: Path, sending: Connection) -> None:
-    # Panics of DataFusion are judged, and need not be printed.
+    # Panics of DataFusion are reported as findings, so do not print them.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     run: Callable[..., Tally] = import_module(f"tests.fuzz.{part}").run
     sending.send(run(seed, until, scripts, note) if part == "whole_queries" else run(seed, until))

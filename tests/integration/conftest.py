@@ -1,4 +1,4 @@
-"""A server of S3 and SQS for a module, and a bucket for a test."""
+"""An S3 and SQS server per module, and a bucket per test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries are remembered without their values, and the advice that follows from them keeps its promise."""
+"""The history records queries without their values, and the advice derived from it has the promised effect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILES, ROWS = 8, 20_000
 
 @pytest.fixture
 def lake(tmp_path: Path) -> needlepoint.Lake:
-    """Ids and prices in no order over all files; each brand in few pages, which bounds do not show."""
+    """Ids and prices are shuffled over all files; each brand is in few pages, but bounds do not show that."""
     ids = np.random.default_rng(0).permutation(FILES * ROWS)
     for number in range(FILES):
         part = ids[number * ROWS : (number + 1) * ROWS]
@@ -50,7 +50,7 @@ def brand(file: int, row: int) -> str:
 
 
 def bytes_read(lake: needlepoint.Lake, queries: list[str]) -> float:
-    """A query, on average."""
+    """Bytes per query, on average."""
     return sum(lake.sql(query).report.tables[0].bytes.read for query in queries) / len(queries)
 
 
@@ -151,7 +151,7 @@ def test_a_history_that_cannot_be_kept_never_harms_a_query(
     else:
         path.touch()
         path.chmod(0o444)
-        path.write_bytes(b"")  # root writes all the same; then there is nothing to see
+        path.write_bytes(b"")  # root can write it anyway; then there is no warning
     with caplog.at_level(logging.WARNING, "needlepoint"):
         for _ in range(3):
             assert len(lake.sql(query)) == 1
@@ -234,7 +234,7 @@ def test_columns_asked_by_ranges_are_to_be_sorted(lake: needlepoint.Lake, tmp_pa
     found = first(lake, "sort", "price")
     assert found.command == "needle compact product --sort-by price"
     assert "bounds of price leave 100% of the files" in found.why
-    # What compacting does, done by hand.
+    # Do by hand what compaction does.
     whole = lake.sql("SELECT * FROM product").to_arrow().sort_by("price")
     for number in range(FILES):
         write(whole.slice(number * ROWS, ROWS), tmp_path / "ordered" / f"{number}.parquet", row_group_size=ROWS)
@@ -307,7 +307,7 @@ def test_the_command_says_what_to_do_and_the_commands_it_names_exist(lake: needl
 
 
 def test_commands_can_be_copied_whatever_the_names_are(tmp_path: Path) -> None:
-    """Into a shell, which takes a space, a quote or a semicolon for something else."""
+    """Commands are quoted for a shell, to which a space, a quote or a semicolon has a meaning."""
     key, price = "item's id; true", "list price"
     ids = np.random.default_rng(0).permutation(FILES * ROWS)
     for number in range(FILES):

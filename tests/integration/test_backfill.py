@@ -1,4 +1,4 @@
-"""Indexes of a large lake built in tasks of Spark: what a local build makes, also after a kill, also on a cluster."""
+"""Spark tasks build the same indexes as a local build, also after a kill and on a cluster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ QUESTIONS = (
 
 @pytest.fixture(autouse=True)
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several tasks, each of several files, and several ranges."""
+    """Make several tasks, each with several files, and several ranges."""
     monkeypatch.setattr(plan, "FILES_PER_TASK", 2)
     monkeypatch.setattr(sorted_runs, "ENTRIES_PER_RANGE", 1500)
 
@@ -64,7 +64,7 @@ def declare(lake: Lake, *, embed: bool = False, indexes: Sequence[str] = tuple(I
 
 
 def make_lake(root: Path, *, embed: bool = False, **settings: Any) -> Lake:
-    """A lake with files of an older schema and without a value, too."""
+    """A lake that also has a file with an older schema, and a file with a column of NULLs."""
     product_lake(root, files=FILES, rows=ROWS)
     write(products(FILES * ROWS, 500).drop_columns(["upc"]), root / "product/year=2020/old.parquet")
     empty = products(FILES * ROWS + 500, 10).to_pydict() | {"title": pa.nulls(10, pa.string())}
@@ -82,7 +82,7 @@ def summary(lake: Lake) -> list[tuple[str, int, int]]:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """The same lake, built here."""
+    """The same lake, with indexes of a local build."""
     with make_lake(tmp_path_factory.mktemp("local") / "lake") as lake:
         (report,) = lake.sync()
         assert report.failures == ()
@@ -124,7 +124,7 @@ def leftovers(lake: Lake) -> list[Path]:
 
 
 def levels(lake: Lake, name: str) -> tuple[int, bool]:
-    """Files of a key index in RocksDB's level 0, and whether the lowest one has several."""
+    """Number of files of a key index in RocksDB's level 0, and whether the lowest level has several."""
     store: Any = lake.key_store(lake.registry.indexes.get(name))
     with store._primary() as database:
         lowest = database.property_int_value("rocksdb.num-files-at-level6")
@@ -192,13 +192,13 @@ def test_a_killed_build_of_spark_goes_on_where_it_was(tmp_path: Path, spark, loc
 def assert_it_goes_on(root: Path, local: Lake, way: Any, what: str, enough: int) -> None:
     told: list[tuple[str, int, int]] = []
     with needlepoint.open(root, refresh=0, access="pages", progress=lambda *what: told.append(what)) as lake:
-        for where in QUESTIONS:  # the state in between is a sound one
+        for where in QUESTIONS:  # the intermediate state is consistent
             assert lake.sql(f"SELECT * FROM product WHERE {where}").rows() is not None
         assert lake.sql("SELECT upc FROM product WHERE product_id = 4711").rows() == [{"upc": "U000004711"}]
         pool = Counting(way)
         (report,) = lake.build("product", pool=pool)
         assert report.failures == ()
-        # What was told to be done is not read again.
+        # Files that were reported as done are not read again.
         assert len(pool.files) == (FILES + 2 - enough if what == "indexing" else 0)
         assert told[0] == ("indexing", FILES + 2 - len(pool.files), FILES + 2)
         assert pool.ranges > 0
@@ -243,7 +243,7 @@ def test_what_was_sorted_of_files_that_changed_since_is_not_used(tmp_path: Path)
 def test_files_travel_where_executors_do_not_reach_the_lake(
     tmp_path: Path, spark, local: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a cluster that reads a bucket: tasks find nothing of the driver's disk but the table's files."""
+    """As on a cluster that reads a bucket: of the driver's disk, tasks reach only the table's files."""
     pool = sys.modules["needlepoint.spark.pool"]
     monkeypatch.setattr(pool, "CHUNK", 5000)
     monkeypatch.setattr(pool, "PARTS", 3)
@@ -298,7 +298,7 @@ def test_a_file_that_cannot_be_indexed_fails_alone(tmp_path: Path, spark) -> Non
         data[4:20_000] = bytes(19_996)
         stat = bad.stat()
         bad.write_bytes(data)
-        os.utime(bad, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # not a changed file, but a damaged one
+        os.utime(bad, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # a damaged file, not a changed one
         report = needle_spark.build(spark, lake, "product")
         assert {Path(failure.path).name for failure in report.failures} == {"p1.parquet"}, report.failures
         assert report.indexed == FILES + 1
@@ -332,7 +332,7 @@ def test_tasks_have_several_files_and_there_are_some_for_each_core(monkeypatch: 
     assert set(sizes(1000, 1000, 128 << 20, 2)) == {2}  # bytes
     assert sizes(600, 0, 0, 2) == [256, 256, 88]
     assert sizes(12, 100_000, 1 << 20, 2) == [2] * 6  # three for each core
-    assert sizes(12, 100, 1 << 10, 2) == [12]  # too little to divide
+    assert sizes(12, 100, 1 << 10, 2) == [12]  # too small to split
     assert sizes(0, 0, 0, 2) == []
 
 
@@ -465,8 +465,8 @@ class Cluster:
         raise AssertionError(log.read_text(errors="replace"))
 
     def build(self, root: Path, *, kill: int | None = None, far: bool = False) -> list[str]:
-        """Build in a process of its own, since one process has one Spark. `kill` is the number of a worker whose
-        executor dies meanwhile; with `far` executors are taken not to reach the lake's directory."""
+        """Build in a process of its own, since a process can have only one Spark. `kill` is the number of a worker
+        whose executor dies during the build; with `far`, executors are assumed not to reach the lake's directory."""
         python_path = os.pathsep.join([str(Path(needlepoint.__file__).parent.parent), *sys.path])
         worker = "" if kill is None else str(self.workers[kill].pid)
         program = [sys.executable, "-c", ON_A_CLUSTER, str(root), self.master, worker, "far" * far, python_path]
@@ -511,7 +511,7 @@ def test_on_a_cluster_where_an_executor_dies(tmp_path: Path, cluster: Cluster, l
 
 @pytest.mark.long
 def test_on_a_cluster_over_a_bucket(tmp_path: Path, cluster: Cluster) -> None:
-    """The lake lies on the driver's disk, the files in the bucket: what tasks make comes to the driver."""
+    """The lake is on the driver's disk, the files are in the bucket: results of tasks are sent to the driver."""
     product_lake(tmp_path, files=3, rows=500)
     with aws_server() as server:
         bucket = server.bucket()

@@ -1,4 +1,4 @@
-"""What is embedded in a file is believed if this lake put it there, or is told to trust others."""
+"""A lake uses an index embedded in a file only if it embedded it, or if its settings trust other writers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONDITIONS = {"id": "id = 77", "brand": "brand = 'rare'", "title": "text_match(t
 
 
 def rows(first: int = 0, *, honest: bool = True) -> pa.Table:
-    """With `honest=False` other values in the same types and number: what a forger builds an index of."""
+    """With `honest=False`, as many other values of the same types, of which a forged index is built."""
     ids = range(first, first + 500)
     return pa.table(
         {
@@ -33,7 +33,7 @@ def rows(first: int = 0, *, honest: bool = True) -> pa.Table:
 
 
 def payloads_of(path: Path) -> list[Payload]:
-    """Indexes that are embedded in a file, as they would be put into another."""
+    """The indexes that are embedded in a file, ready to be embedded in another."""
     with open_object(str(path)) as file:
         entries = embedded(file, read_footer(file)).entries
         return [
@@ -43,7 +43,7 @@ def payloads_of(path: Path) -> list[Payload]:
 
 @pytest.fixture
 def forged(tmp_path: Path) -> list[Payload]:
-    """Indexes of rows that the file they are for does not have, made as ours are."""
+    """Valid indexes, but of rows that the file does not have."""
     write(rows(honest=False), tmp_path / "forger/item/f.parquet")
     with needlepoint.open(tmp_path / "forger") as lake:
         lake.create_table("item")
@@ -53,7 +53,7 @@ def forged(tmp_path: Path) -> list[Payload]:
 
 
 def misses(lake: needlepoint.Lake) -> list[str]:
-    """Conditions that lose rows by an index of their own."""
+    """Kinds of indexes with which a query loses rows."""
     found = []
     for index in lake.registry.indexes.all():
         query = f"SELECT id FROM item WHERE {CONDITIONS[index.column]} ORDER BY id"
@@ -72,7 +72,7 @@ def declare(lake: needlepoint.Lake, *, embed: bool) -> None:
 @pytest.mark.parametrize("embed_too", [False, True])
 @pytest.mark.parametrize("when", ["before", "after", "published"])
 def test_forged_indexes_hide_no_rows(tmp_path: Path, forged: list[Payload], embed_too: bool, when: str) -> None:
-    """In a table that is made over such a file, in a file that comes later, and in one that somebody publishes."""
+    """Neither in a table created over such a file, nor in a file that is added later, nor in a published file."""
     first = write(rows(), tmp_path / "lake/item/a.parquet")
     if when == "before":
         embed(str(first), forged)
@@ -96,13 +96,13 @@ def test_forged_indexes_hide_no_rows(tmp_path: Path, forged: list[Payload], embe
 
 
 def test_trusting_all_believes_a_forged_index(tmp_path: Path, forged: list[Payload]) -> None:
-    """What the setting means, and that the other tests would notice."""
+    """This is what the setting means, and shows that the other tests can fail."""
     embed(str(write(rows(), tmp_path / "lake/item/a.parquet")), forged)
     with needlepoint.open(tmp_path / "lake", refresh=0, trust_embedded=True) as lake:
         lake.create_table("item")
         declare(lake, embed=True)
         assert misses(lake) == ["bloom", "distinct", "key", "text"]
-    with needlepoint.open(tmp_path / "lake", refresh=0) as lake:  # in use, until it is built again
+    with needlepoint.open(tmp_path / "lake", refresh=0) as lake:  # used until it is rebuilt
         assert misses(lake) != []
         lake.rebuild("item")
         assert misses(lake) == []
@@ -111,7 +111,7 @@ def test_trusting_all_believes_a_forged_index(tmp_path: Path, forged: list[Paylo
 def test_a_forged_index_is_not_found_when_another_is_embedded_or_taken_out(
     tmp_path: Path, forged: list[Payload]
 ) -> None:
-    """One that cannot be built of a file has no place: what the file brings for it must not get one."""
+    """An index that is not built for a file is not recorded; the forged one in the file must not be recorded either."""
     path = write(rows(), tmp_path / "lake/item/a.parquet")
     embed(str(path), forged)
     with needlepoint.open(tmp_path / "lake", refresh=0) as lake:
@@ -138,7 +138,7 @@ def test_a_file_that_is_replaced_is_not_believed_any_more(tmp_path: Path, forged
 
 @pytest.fixture
 def no_data(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Once called, whoever reads rows of a file fails."""
+    """After a call, every read of rows from a file fails."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("data is read")
@@ -172,7 +172,7 @@ def test_what_this_lake_writes_is_taken_without_reading_data(tmp_path: Path, no_
 
 
 def test_what_others_embedded_is_not_taken(tmp_path: Path, no_data: Callable[[], None]) -> None:
-    """The counterpart of the two above: a store that was lost vouches for nothing."""
+    """The counterpart of the two tests above: without its store, the lake does not know that it embedded the index."""
     write(rows(), tmp_path / "lake/item/a.parquet")
     with needlepoint.open(tmp_path / "lake", refresh=0) as lake:
         lake.create_table("item")
@@ -191,7 +191,7 @@ def test_what_others_embedded_is_not_taken(tmp_path: Path, no_data: Callable[[],
 
 
 def test_lakes_over_the_same_files_do_not_write_them_in_turns(tmp_path: Path) -> None:
-    """Without trusting each other they build what the other has, find the same bytes, and leave the file alone."""
+    """They do not trust each other. Each builds the index, finds the same bytes in the file, and does not write it."""
     path = write(rows(), tmp_path / "first/item/a.parquet")
     with needlepoint.open(tmp_path / "first", refresh=0) as first, needlepoint.open(tmp_path / "second") as second:
         first.create_table("item")
@@ -214,7 +214,7 @@ def test_lakes_over_the_same_files_do_not_write_them_in_turns(tmp_path: Path) ->
 
 
 def test_a_forged_file_as_our_own_writer_writes_it(tmp_path: Path, forged: list[Payload]) -> None:
-    """A forged file that is written by the same class as ours is a file of others all the same."""
+    """A forged file that is written with our own class still counts as a file of another writer."""
     path = tmp_path / "lake/item/a.parquet"
     path.parent.mkdir(parents=True)
     table = rows()

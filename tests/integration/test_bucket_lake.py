@@ -1,4 +1,4 @@
-"""A lake at s3://: written, published, indexed, asked, synced and swept, with its store in a directory."""
+"""A lake at s3://: written, published, indexed, queried, synced and swept, with its store in a directory."""
 
 from __future__ import annotations
 
@@ -248,8 +248,8 @@ def test_a_crash_while_files_are_replaced_leaves_the_old_or_the_new(
 def test_an_upload_that_comes_too_late_is_taken_back(
     lake: needlepoint.Lake, bucket: Bucket, tmp_path: Path, monkeypatch, *, replaced: bool
 ) -> None:
-    """Another process takes the writer for dead, finishes its batch, perhaps replaces it; then the writer goes on.
-    Where there are locks it knows better."""
+    """Another process assumes that the writer is dead and finishes its batch, perhaps replaces it; then the writer
+    continues. This can only happen without locks."""
     monkeypatch.setattr(locks, "fcntl", None)
     publish(lake, "one", 0)
 
@@ -353,7 +353,7 @@ def test_a_killed_writer_leaves_whole_batches(lake: needlepoint.Lake, bucket: Bu
         before = len(ids(lake))
         writer = context.Process(target=_publish_many, args=(str(lake.root), str(lake.store), before // 30))
         writer.start()
-        while len(keys(bucket)) * 10 == before:  # it has begun to upload
+        while len(keys(bucket)) * 10 == before:  # until it begins to upload
             time.sleep(0.005)
         time.sleep(pause)
         assert writer.pid is not None
@@ -382,7 +382,7 @@ def test_files_and_objects_are_moved(bucket: Bucket, server: Server, tmp_path: P
     assert keys(bucket) == ["c/x.parquet"]
     assert bucket.client.get_object(Bucket=bucket.name, Key="c/x.parquet")["Body"].read() == content
     for source in (str(tmp_path / "x"), first):
-        move(source, second)  # was done before
+        move(source, second)  # already done
         with pytest.raises(FileNotFoundError):
             move(source, bucket.url("nowhere"))
     identity = identify(second)
@@ -478,9 +478,9 @@ def test_orphans_in_the_bucket_are_swept_and_live_batches_are_not(
     monkeypatch.undo()
     assert ids(lake) == list(range(30))
     assert publishing.sweep_prefixes(lake.root, lake.registry) == []
-    assert lake.sweep().staging == 0  # which finishes the batch, and leaves what is young
+    assert lake.sweep().staging == 0  # finishes the batch, and keeps what is recent
     assert ids(lake) == list(range(40))
-    assert publishing.sweep_prefixes(lake.root, lake.registry, now=True) == []  # whoever stages them is alive
+    assert publishing.sweep_prefixes(lake.root, lake.registry, now=True) == []  # their writer is alive
     lake.registry.locks.close()  # as when its process ends
     assert lake.sweep().staging == 0
     assert publishing.sweep_prefixes(lake.root, lake.registry, now=True) == [dropped, orphan]
@@ -533,7 +533,7 @@ def test_the_command_line(bucket: Bucket, server: Server, tmp_path: Path, monkey
     table = needle("status")
     assert f"lake {bucket.url('lake')}\nstore " in table
     needle("inspect", bucket.url("lake/product/year=2020/x.parquet"))
-    # With another store it is another registry over the same files.
+    # Another store has another registry over the same files.
     other = str(tmp_path / "other")
     needle("create-table", "product", "--store", other)
     assert other in needle("--store", other, "status").replace("\n", "")

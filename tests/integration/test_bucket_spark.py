@@ -31,7 +31,7 @@ ROWS = 4000
 
 @pytest.fixture(scope="module")
 def server(spark: SparkSession) -> Iterator[Server]:
-    """Workers of a session have the variables that its JVM was started with, and these."""
+    """Workers of a session get the variables with which its JVM was started, and the ones set here."""
     with aws_server() as server:
         environment = spark.sparkContext.environment
         before = dict(environment)
@@ -57,7 +57,7 @@ def write_products(lake: needlepoint.Lake, spark: SparkSession, batches: int = 2
 
 
 def copied(bucket: Bucket, directory: Path) -> duckdb.DuckDBPyConnection:
-    """The bucket's table on disk, and another opinion on it."""
+    """Copy the bucket's table to disk, and open it with DuckDB to compare."""
     for key in keys(bucket, "lake/product/"):
         path = directory / key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def test_uploads_in_tasks(lake: needlepoint.Lake, bucket: Bucket, spark: SparkSe
         pairs.append((str(tmp_path / f"{number}"), bucket.url(f"x/{number}.parquet")))
     move_all = mover(spark)
     move_all(pairs)
-    move_all(pairs)  # a task that is run again
+    move_all(pairs)  # as when a task runs again
     assert len(keys(bucket, "x/")) == 9
     assert [identify(target).size for _, target in pairs] == [1] * 9
     with pytest.raises(needlepoint.NeedlepointError, match="moving files failed"):

@@ -49,7 +49,7 @@ def write_items(path: Path, start: int, count: int) -> None:
 
 
 def needle(*arguments: str, lake: Path | None = None, stdin: str | None = None) -> Result:
-    """The entry point in this process; stdout and stderr apart."""
+    """Run the entry point in this process, with separate stdout and stderr."""
     before = ["--lake", str(lake)] if lake is not None else []
     return CliRunner(env={"NEEDLE_LAKE": None}).invoke(main, [*before, *arguments], input=stdin)
 
@@ -65,7 +65,7 @@ def refused(result: Result, *words: str) -> None:
 
 
 def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
-    """A process of its own."""
+    """Run the command in a process of its own."""
     return subprocess.run([*console_script(), *arguments], capture_output=True, timeout=60, check=False, **options)
 
 
@@ -235,7 +235,7 @@ def test_csv(lake: Path) -> None:
     assert (row["i"], row["s"]) == ("1", 'say "hé", x')
     assert (row["d"], row["h"], row["day"], row["b"]) == ("1.50", "00ff", "2024-02-29", "true")
     assert json.loads(row["st"]) == {"x": 1, "day": "2024-01-01"}
-    assert ',,"",true,' in shown  # NULL is nothing, an empty text is ""
+    assert ',,"",true,' in shown  # NULL is empty, an empty text is ""
 
 
 def test_arrow_and_parquet_on_stdout(lake: Path) -> None:
@@ -459,7 +459,7 @@ def test_a_closed_pipe_is_quiet(lake: Path, format: str) -> None:
 
 
 def test_ctrl_c_is_quiet(lake: Path) -> None:
-    # A query that waits for ever: its text comes from a pipe that nobody writes to.
+    # A query that waits forever: its text comes from a pipe to which nothing is written.
     command = [*console_script(), "--lake", str(lake), "sql", "-"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         time.sleep(1.0)

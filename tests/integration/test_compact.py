@@ -1,4 +1,4 @@
-"""Compaction: other files with the same rows, swapped while queries run."""
+"""Compaction: new files with the same rows replace the old ones while queries run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def files(lake) -> list[Path]:
 
 
 def everything(root: Path) -> Counter:
-    """All rows as DuckDB reads them, from all files there are."""
+    """All rows of all files, as DuckDB reads them."""
     found = duckdb.sql(
         f"SELECT * FROM read_parquet('{root}/**/*.parquet', hive_partitioning = true, union_by_name = true)"
     )
@@ -79,7 +79,7 @@ def test_spark_merges_sorts_and_embeds(lake, spark) -> None:
 
 @pytest.mark.spark
 def test_spark_reads_what_was_planned_or_fails(lake, spark) -> None:
-    """With files kept it reads the old ones; without it fails, and never with fewer rows."""
+    """If old files are kept, Spark reads them. If not, it fails. It never returns fewer rows."""
     planned = needle_spark.read(spark, lake, "product", where="price >= 0")
     native = needle_spark.read(spark, lake, "product")
     lake.compact("product", keep=3600)
@@ -103,7 +103,7 @@ def test_small_files_are_packed_and_large_ones_stay(lake) -> None:
     assert large.stat().st_mtime_ns == kept
     assert everything(lake.root / "product") == before
     assert lake.compact("product", target_size=target) == module.Compaction()
-    # A single small file is let be.
+    # A single small file is left alone.
     write(products(200_000, 10), lake.root / "product/year=2030/small.parquet")
     assert lake.compact("product", target_size=target).files == 0
 
@@ -117,7 +117,7 @@ def test_sorted_files_have_ranges_of_their_own_and_are_left_alone_then(lake) -> 
     for year in (2020, 2021):
         assert all(one[1] < next[0] for one, next in itertools.pairwise(_ranges_of(lake, year)))
     assert lake.compact("product", sort_by=["product_id"], target_size=size // 8).files == 0
-    # Another order, or new files, is a reason to do it again, there.
+    # A partition is compacted again for another order or for new files.
     write(products(10_000, 10), lake.root / "product/year=2020/new.parquet")
     done = lake.compact("product", sort_by=["product_id"], target_size=size)
     assert (done.new_files, done.rows) == (1, 2010)
@@ -195,7 +195,7 @@ def test_files_that_change_meanwhile_are_left_for_the_next_time(lake, monkeypatc
 
 
 def test_files_of_other_schemas_stay_apart(tmp_path: Path) -> None:
-    """Nothing is cast: an integer that became wider, another unit and another column have files of their own."""
+    """Nothing is cast: a wider integer, another unit and another set of columns each get files of their own."""
     tables = [
         pa.table({"id": pa.array([1, 2], pa.int32()), "t": pa.array([1, 2], pa.timestamp("us"))}),
         pa.table({"id": pa.array([3, None], pa.int64()), "t": pa.array([1, 2], pa.timestamp("ns"))}),
@@ -281,7 +281,7 @@ def test_parts_of_a_read_fail_when_their_files_are_gone(lake) -> None:
 
 
 def test_many_partitions_are_listed_by_datafusion_and_never_twice(tmp_path: Path) -> None:
-    """More partitions than a query names one by one: DataFusion lists the directory, as it is while that happens."""
+    """With more partitions than a query names one by one, DataFusion lists the directory while files are swapped."""
     for number in range(40):
         for half in "ab":
             write(
@@ -375,7 +375,7 @@ def test_lookups_are_exact_while_indexes_are_swept(lake) -> None:
 
 
 def test_the_command(lake, monkeypatch) -> None:
-    monkeypatch.setattr("needlepoint.spark.session", None)  # so little is done here
+    monkeypatch.setattr("needlepoint.spark.session", None)  # small compactions do not start Spark
 
     def run(*arguments: str) -> str:
         result = CliRunner().invoke(main, ["--lake", str(lake.root), *arguments])

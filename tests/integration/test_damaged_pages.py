@@ -1,4 +1,4 @@
-"""A page that is damaged is told with its file, however it is read."""
+"""The error for a damaged page names the file, however the page is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from needlepoint.errors import NotParquet
 
 
 def three_files(tmp_path: Path) -> Path:
-    """The path of the second."""
+    """Write three files; return the path of the second."""
     for number in range(3):
         rows = range(number * 1000, number * 1000 + 1000)
         table = pa.table({"id": rows, "title": [f"title {row * 7919 % 1000}" for row in rows]})
@@ -67,7 +67,7 @@ def test_a_damaged_page_is_told_with_its_file(tmp_path: Path, way: str, how: str
         with pytest.raises(NotParquet) as caught:
             WAYS[way](lake)
         assert str(path) in str(caught.value)
-        # Columns and files that are not damaged answer as ever.
+        # Other columns and files still answer.
         assert lake.sql("SELECT count(*) AS n, max(id) AS m FROM item").rows() == [{"n": 3000, "m": 2999}]
         assert lake.sql("SELECT title FROM item WHERE id = 5").rows() == [{"title": f"title {5 * 7919 % 1000}"}]
 

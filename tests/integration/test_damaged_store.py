@@ -1,4 +1,4 @@
-"""Bytes that change in a lake's store, other than in its registry, change no answer and end no process."""
+"""Changed bytes in a lake's store, except in its registry, change no answer and crash no process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DRIVER = Path(__file__).parents[1] / "damage_driver.py"
 
 @pytest.fixture(scope="module")
 def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake with an index of every kind, all of them asked, and an event waiting; its store is kept in `pristine`."""
+    """A lake with an index of every kind, all of them used, and a waiting event; `pristine` has a copy of its store."""
     root = tmp_path_factory.mktemp("damaged") / "lake"
 
     def add(number: int) -> None:
@@ -47,20 +47,20 @@ def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lake.create_index("item", "title", kind="text", name="titles", embed=True)
         lake.create_index("item", "note", kind="text", name="grams", tokenizer="trigram")
         add(1)
-        lake.sync()  # each has two runs, or packs
+        lake.sync()  # each index has two runs or packs
         for name, conditions in CONDITIONS.items():
             for condition in conditions:
                 assert (
                     lake.engine.sql(f"SELECT id FROM item WHERE {condition}", use_indexes=name).to_arrow() is not None
                 )
-        assert lake.sql("SELECT id FROM item WHERE id = 77").rows()  # noted in the history
+        assert lake.sql("SELECT id FROM item WHERE id = 77").rows()  # recorded in the history
         lake.queue.put(json.dumps({"version": 1, "table": "item", "batch": "b", "added": [], "removed": []}))
     shutil.copytree(root / ".needlepoint", root.parent / "pristine")
     return root
 
 
 def damage(root: Path, seed: int, times: int, only: str = "") -> list[str]:
-    """The lines of the driver, which must come to its end."""
+    """The lines that the driver prints; it must not crash."""
     command = [sys.executable, str(DRIVER), str(root), str(root.parent / "pristine"), str(seed), str(times), only]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ}, timeout=600)
     lines = done.stdout.splitlines()
@@ -70,7 +70,7 @@ def damage(root: Path, seed: int, times: int, only: str = "") -> list[str]:
 
 
 def wrong(lines: list[str]) -> list[str]:
-    """What was wrong, each with what was damaged."""
+    """Each difference, with the damage that caused it."""
     found, last = [], ""
     for line in lines:
         if line.startswith("WRONG"):

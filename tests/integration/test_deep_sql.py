@@ -1,4 +1,4 @@
-"""Deep and odd SQL texts: an answer or a clear error, and never the end of the process."""
+"""Deep and odd SQL texts give an answer or a clear error, and never crash the process."""
 
 from __future__ import annotations
 

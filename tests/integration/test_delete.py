@@ -1,4 +1,4 @@
-"""Deleting rows, files and partitions, and that nothing of them is left."""
+"""Deleting rows, files and partitions leaves nothing of them behind."""
 
 from __future__ import annotations
 
@@ -370,11 +370,11 @@ def test_nothing_of_what_was_deleted_is_left(tmp_path: Path) -> None:
         lake.create_index("product", "title", kind="bloom", embed=True)
         assert len(lake.sql("SELECT upc FROM product WHERE text_match(title, 'Zq7GeheimXw')").rows()) == 1
         assert _holding(tmp_path, secret)
-        lake.compact("product", page_rows=50, keep=3600)  # the old files lie there still
+        lake.compact("product", page_rows=50, keep=3600)  # the old files still exist
         assert lake.delete("product", f"upc = '{secret}'").rows == 1
         assert _holding(tmp_path, secret)
         with needlepoint.open(tmp_path) as other:
-            for _ in range(2):  # where payloads lie changes under its hands
+            for _ in range(2):  # the sweep moves payloads while it is open
                 result = other.sql("SELECT product_id FROM product WHERE text_match(title, 'nothing')")
                 assert result.rows() == []
                 assert [index.used for index in result.report.tables[0].indexes if index.kind == "text"] == [True]
@@ -411,14 +411,14 @@ def test_nothing_is_left_of_what_killed_writers_had_in_their_hands(tmp_path: Pat
             path.write_text(secret)
         with open_to_replace(str(place)):
             lake.sweep(now=True)
-            assert left["embedding"].exists()  # somebody may be at it
+            assert left["embedding"].exists()  # may be in use
         lake.sweep(now=True)
         assert [name for name, path in left.items() if path.exists()] == []
         assert sorted(_holding(tmp_path, secret)) == sorted(str(each.relative_to(tmp_path)) for each in (mine, others))
 
 
 def _holding(root: Path, secret: str) -> list[str]:
-    """Files with the value, or with what a key index or a list of words keeps of it."""
+    """Files that contain the value, or what a key index or a word list stores of it."""
     found = []
     for path in root.rglob("*"):
         if path.is_file():

@@ -1,4 +1,4 @@
-"""Delta tables: the log decides, whatever lies in the directory, and what would be read wrong is refused."""
+"""Delta tables: the log decides, whatever is in the directory, and what would be read wrongly is refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read(place: str) -> pa.Table:
 
 
 def commit(place: str, *actions: dict[str, Any]) -> None:
-    """A version that deltalake does not write."""
+    """Commit a version that deltalake does not write."""
     version = DeltaTable(place).version() + 1
     text = "\n".join(json.dumps(action) for action in actions)
     (Path(place) / "_delta_log" / f"{version:020}.json").write_text(text)
@@ -80,7 +80,7 @@ def test_is_found_indexed_and_followed(lake: Lake, orders: str) -> None:
 
     DeltaTable(orders).delete("id < 30")
     write_deltalake(orders, rows_of(2000, 50), mode="append")
-    agree(lake, "orders", read(orders))  # removed files still lie there; new ones are not indexed
+    agree(lake, "orders", read(orders))  # removed files still exist; new ones are not indexed
     status = lake.status().tables[0]
     assert (status.format, status.version, status.unknown) == ("delta", "3", 6)
 
@@ -135,7 +135,7 @@ PARTITIONS = {
 def test_partition_values_come_from_the_log(lake: Lake, tmp_path: Path, column: str) -> None:
     place = str(tmp_path / "t")
     write_deltalake(place, pa.table({"id": range(6), column: PARTITIONS[column]}), partition_by=[column])
-    # Paths say nothing: Delta makes no promise of them.
+    # Paths have no meaning: Delta does not define them.
     elsewhere = str(tmp_path / "elsewhere")
     write_deltalake(elsewhere, pa.table({"id": range(6), column: PARTITIONS[column]}), partition_by=[column])
     adds = actions(elsewhere, 0, "add")
@@ -181,7 +181,7 @@ def test_columns_come_go_and_get_wider(lake: Lake, tmp_path: Path) -> None:
     for _ in range(2):
         agree(lake, "t", read(place), questions)
         lake.sync()
-    # Another table altogether, with the same name for a column of another type, and without another.
+    # An entirely different table: a column has the same name but another type, and the others are missing.
     write_deltalake(place, pa.table({"id": ["1", "2"]}), mode="overwrite", schema_mode="overwrite")
     for _ in range(2):
         assert lake.sql("SELECT * FROM t WHERE id = '2'").rows() == [{"id": "2"}]
@@ -256,7 +256,7 @@ def test_narrow_files_of_a_wider_column(lake: Lake, tmp_path: Path) -> None:
 
 
 def typed(place: str, column: str, type: Any, version: int = 0) -> dict[str, Any]:
-    """What gives a column another type and leaves the files as they are."""
+    """An action that changes the type of a column and keeps the files."""
     (metadata,) = actions(place, version, "metaData")
     schema = json.loads(metadata["schemaString"])
     next(field for field in schema["fields"] if field["name"] == column)["type"] = type
@@ -264,7 +264,7 @@ def typed(place: str, column: str, type: Any, version: int = 0) -> dict[str, Any
 
 
 DAY = datetime.date(2020, 1, 1)
-# What Delta may widen, by the types before and after: https://github.com/delta-io/delta, PROTOCOL.md, Type Widening.
+# Types that Delta may widen, before and after: https://github.com/delta-io/delta, PROTOCOL.md, Type Widening.
 SAME_FAMILY = [
     (pa.int8(), "short", [5, 6, None]),
     (pa.int16(), "integer", [5, 6, None]),
@@ -310,7 +310,7 @@ def test_a_type_gets_wider(lake: Lake, tmp_path: Path, before: pa.DataType, afte
 def test_a_type_of_another_family_is_refused(
     lake: Lake, tmp_path: Path, before: pa.DataType, after: str, values: list[Any], asked: str
 ) -> None:
-    """Bounds, filters and keys of files that are known are in numbers of another scale."""
+    """Bounds, filters and keys of known files are on another scale."""
     place = str(tmp_path / "t")
     old = pa.table({"id": [0, 1], "x": pa.array(values, before)})
     write_deltalake(place, old)
@@ -329,7 +329,7 @@ def test_a_type_of_another_family_is_refused(
             with pytest.raises(SchemaConflict, match=rf"'x' is .* in the log but .* in {add['path']}"):
                 ask()
         commit(place, {"commitInfo": {}})
-    # The files are rewritten: all are of the type.
+    # After the files are rewritten, all have the new type.
     type = pa.schema(DeltaTable(place).schema().to_arrow()).field("x").type
     pq.write_table(old.set_column(1, "x", old["x"].cast(type)), Path(place) / "new.parquet")
     new = {**add, "path": "new.parquet", "stats": None, "size": (Path(place) / "new.parquet").stat().st_size}
@@ -349,7 +349,7 @@ NESTED = {
 
 
 def turned(type: Any) -> Any:
-    """The fields of structs in the other order, and a new one between them."""
+    """The fields of structs in reverse order, with a new one between them."""
     if not isinstance(type, dict):
         return type
     if type["type"] == "array":
@@ -360,7 +360,7 @@ def turned(type: Any) -> Any:
 
 @pytest.mark.parametrize("shape", NESTED)
 def test_fields_in_another_order(lake: Lake, tmp_path: Path, shape: str) -> None:
-    """By page and natively fields are found by name, also those of the same type."""
+    """Page reads and native scans find fields by name, even if several have the same type."""
     place = str(tmp_path / "t")
     write_deltalake(place, pa.table({"id": range(2000), "s": pa.array(NESTED[shape] * 1000)}))
     lake.create_table("t", place)
@@ -460,7 +460,7 @@ def test_deletion_vectors_are_refused(lake: Lake, orders: str, vector: dict[str,
     lake.create_index("orders", "id")
     assert len(lake.table("orders").get(id=7).rows()) == 1
     expected = read(orders)
-    commit(orders, reader_features("deletionVectors"))  # that there may be some is fine
+    commit(orders, reader_features("deletionVectors"))  # the feature alone is fine
     agree(lake, "orders", expected)
     add = actions(orders, 0, "add")[0]
     removed = {"path": add["path"], "dataChange": True}
@@ -494,7 +494,7 @@ def test_what_readers_must_know_is_refused(lake: Lake, orders: str, feature: str
 
 
 def test_column_mapping(lake: Lake, orders: str) -> None:
-    """Until a column is renamed, files have the names of the table."""
+    """Until a column is renamed, files have the column names of the table."""
     lake.create_table("orders", orders)
     (metadata,) = actions(orders, 0, "metaData")
     schema = json.loads(metadata["schemaString"])
@@ -543,7 +543,7 @@ def test_nothing_is_written(lake: Lake, orders: str, tmp_path: Path) -> None:
     lake.sweep()
     lake.drop_table("orders")
     assert before == {path: path.stat().st_mtime_ns for path in Path(orders).rglob("*") if path.is_file()}
-    # A first batch would make a table of its own in the lake's directory of that name.
+    # A first batch would create a plain table in the lake's directory of that name.
     write_deltalake(str(lake.root / "mine"), rows_of(0, 10))
     staging = lake.writer.staging("mine")
     with pytest.raises(UsageError, match="is a Delta table, which Needlepoint does not write"):
@@ -664,7 +664,7 @@ def test_any_sequence_of_changes(tmp_path: Path, seed: int) -> None:
             case "optimize":
                 DeltaTable(place).optimize.compact()
             case "restore":
-                with contextlib.suppress(DeltaError):  # the newest version is not restored
+                with contextlib.suppress(DeltaError):  # the newest version cannot be restored
                     DeltaTable(place).restore(chance.randrange(0, DeltaTable(place).version() + 1))
             case "sync":
                 lake.sync("t")
@@ -687,7 +687,7 @@ def test_on_the_command_line(orders: str, tmp_path: Path) -> None:
 
 
 def test_without_the_extra(orders: str, tmp_path: Path) -> None:
-    """A directory of Delta is no plain table because deltalake is not installed."""
+    """A Delta directory is not treated as a plain table if deltalake is not installed."""
     script = f"""
 import sys
 sys.modules["deltalake"] = None
@@ -717,7 +717,7 @@ def test_in_a_bucket(tmp_path: Path, orders: str) -> None:
         lake.sync()
         agree(lake, "orders", read(orders))
         assert lake.status().tables[0].version == "3"
-        # A notification of the log is followed; those of data files say nothing.
+        # A notification about the log is followed; those about data files are ignored.
         write_deltalake(orders, rows_of(3000, 50), mode="append")
         bucket.put_directory(Path(orders), "lake/orders")
         for key in ("part%3Dp1/new.parquet", f"_delta_log/{4:020}.json"):

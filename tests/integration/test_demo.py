@@ -55,7 +55,7 @@ def test_it_runs_reuses_refuses_and_starts_anew(tmp_path: Path, spark: SparkSess
 
 @pytest.mark.long
 def test_an_interrupted_run_goes_on(tmp_path: Path, spark: SparkSession) -> None:
-    """What a run leaves that dies after its first batch: the mark, the batch, an event, no index."""
+    """A run that dies after its first batch leaves the mark, the batch and an event, but no index."""
     from needlepoint.spark import write
     from needlepoint.spark.products import products
 

@@ -1,4 +1,4 @@
-"""Files with embedded indexes are read by everyone as the files without them are."""
+"""Every reader reads files with embedded indexes like the files without them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAYLOADS = (
     Payload("distinct", ("text",), 1, b"a\nb\nc\n" * 1000),
     Payload("key", ("id",), 1, os.urandom(5000)),
     Payload("text", ("text",), 1, b"", {"words": ["PAR1"]}),
-    Payload("odd", (), 1, b"PAR1" * 10),  # what looks like the end of a file
+    Payload("odd", (), 1, b"PAR1" * 10),  # looks like the end of a file
 )
 
 
@@ -64,7 +64,7 @@ def nested() -> pa.Table:
     )
 
 
-# What is written, and how.
+# Tables and write options by name.
 FILES: dict[str, tuple[Callable[[], pa.Table], dict[str, Any]]] = {
     "version 1": (flat, {"data_page_version": "1.0", "use_dictionary": False, "compression": "snappy"}),
     "version 2": (flat, {"data_page_version": "2.0", "use_dictionary": False, "compression": "zstd"}),
@@ -173,7 +173,7 @@ def test_everyone_reads_the_same(
 
 @pytest.mark.spark
 def test_spark_reads_the_same(plain: Callable[[str], Path], tmp_path: Path, spark: SparkSession) -> None:
-    """All files of a kind in one job; those that Spark wrote are a kind, too."""
+    """One job reads all files of a kind; files that Spark wrote are a kind too."""
     spark.createDataFrame(flat().to_pandas()).coalesce(1).write.parquet(str(tmp_path / "spark"))
     (own,) = (tmp_path / "spark").glob("*.parquet")
     for kind in [*FILES, "spark"]:
@@ -200,7 +200,7 @@ def test_spark_reads_the_same(plain: Callable[[str], Path], tmp_path: Path, spar
 
 @pytest.mark.spark
 def test_a_file_that_spark_wrote_and_sums_up_is_read_by_spark(tmp_path: Path, spark: SparkSession) -> None:
-    """Spark keeps a checksum beside each file, which is of the old bytes."""
+    """Spark keeps a checksum file beside each file, which then belongs to the old bytes."""
     place = tmp_path / "table"
     spark.range(1000).coalesce(1).write.parquet(str(place))
     (path,) = place.glob("*.parquet")
@@ -220,7 +220,7 @@ def stored(bucket: Bucket, key: str) -> bytes:
 
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "LARGEST_PUT", 0)
-    monkeypatch.setattr(remote, "PUT_PART", 5 << 20)  # the least that S3 takes
+    monkeypatch.setattr(remote, "PUT_PART", 5 << 20)  # the smallest part that S3 accepts
 
 
 @pytest.mark.parametrize("parts", [False, True], ids=["whole", "in parts"])
@@ -252,7 +252,7 @@ def test_objects(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def put_file(bucket: Bucket) -> str:
-    """Larger than a part."""
+    """Put a file that is larger than a part."""
     bucket.put_table("file.parquet", pa.table({"id": range(800_000)}), compression="none")
     return bucket.url("file.parquet")
 

@@ -1,4 +1,4 @@
-"""What a new user tries, and what is said when it is not the way."""
+"""What a new user tries, and the messages for what does not work."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_sql_that_is_not_for_here_says_what_is(lake: Path, query: str, words: li
     refused(needle("explain", query, lake=lake), *words)
 
 
-# A file or a pattern where a directory is meant
+# A file or a pattern instead of a directory
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_directory_named_like_a_file_is_a_directory(tmp_path: Path) -> None:
     assert needle("create-table", "item", str(tmp_path / "item.parquet"), lake=tmp_path / "lake").exit_code == 0
 
 
-# Questions before something is deleted
+# Confirmation before something is deleted
 
 
 def rows(root: Path) -> int:
@@ -194,7 +194,7 @@ def test_rebuild_says_how_much_it_built(lake: Path, option: tuple[str, ...]) -> 
 
 
 def test_verify_says_once_what_one_index_lacks(lake: Path) -> None:
-    """Two indexes that pretend to know all files and have no entry of them."""
+    """The registry says that two indexes cover all files, but they have no entries."""
     assert needle("create-index", "item", "title", "--no-build", lake=lake).exit_code == 0
     assert needle("drop-index", "item_id_key", lake=lake).exit_code == 0
     assert needle("create-index", "item", "id", "--name", "other", "--no-build", lake=lake).exit_code == 0
@@ -220,7 +220,7 @@ def test_verify_says_once_what_one_index_lacks(lake: Path) -> None:
 
 @pytest.mark.parametrize("format", ["csv", *long("json", "arrow", "parquet")])
 def test_output_that_does_not_fit_leaves_nothing(lake: Path, tmp_path: Path, format: str) -> None:
-    """A limit on the size of files stands for a full disk."""
+    """A limit on the file size simulates a full disk."""
     directory = tmp_path / "out"
     directory.mkdir()
     target = directory / f"x.{format}"
@@ -261,7 +261,7 @@ def test_output_into_a_device_or_through_a_link(lake: Path, tmp_path: Path) -> N
 def test_an_interrupted_create_index_says_what_it_leaves(lake: Path) -> None:
     command = [*console_script(), "--lake", str(lake), "create-index", "item", "title", "--kind", "distinct", "--embed"]
     with needlepoint.open(lake) as opened:
-        # Embedding waits for whoever takes files out of the table.
+        # Embedding waits for the lock of a process that removes files from the table.
         with opened.registry.locks.exclusive(opened.registry.tables.get("item")):
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             while len(opened.registry.indexes.all()) < 2 and process.poll() is None:
@@ -328,7 +328,7 @@ def test_too_little_memory_is_an_error_and_no_accident(capsys: pytest.CaptureFix
 
 
 def test_a_naive_datetime_is_in_the_zone_of_its_column(tmp_path: Path) -> None:
-    stamps = [datetime.datetime(2024, 3, 30, hour) for hour in (17, 18)]  # of UTC
+    stamps = [datetime.datetime(2024, 3, 30, hour) for hour in (17, 18)]  # in UTC
     (tmp_path / "z").mkdir()
     pq.write_table(
         pa.table({"id": [1, 2], "ts": pa.array(stamps, pa.timestamp("us", "Europe/Berlin"))}), tmp_path / "z/a.parquet"
@@ -352,7 +352,7 @@ def test_datetimes_that_a_column_cannot_have(tmp_path: Path) -> None:
         table = lake.table("z")
         assert table.get(ts=pd.Timestamp("1970-01-01 01:00:00.000000001"), columns=["id"]).rows() == [{"id": 1}]
         assert table.get(ts=pd.NaT).rows() == []
-        for value in (datetime.datetime.min, datetime.datetime(2024, 10, 27, 2, 30)):  # that clock time comes twice
+        for value in (datetime.datetime.min, datetime.datetime(2024, 10, 27, 2, 30)):  # this local time occurs twice
             with pytest.raises(UsageError, match="is not a value of column 'ts'"):
                 table.get(ts=value)
 

@@ -1,4 +1,4 @@
-"""A child that is forked beside an open lake gets a clear error, and leaves the lake to its parent."""
+"""A child that is forked while a lake is open gets a clear error, and does not disturb its parent's lake."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 def run(root: Path, code: str) -> str:
-    """What a script prints; it ends with status 0 within the time limit."""
+    """What a script prints; it must exit with status 0 within the time limit."""
     script = root / "script.py"
     script.write_text(START + textwrap.dedent(code))
     command = [sys.executable, str(script), str(root)]
@@ -114,7 +114,7 @@ def test_every_use_in_a_child_is_refused(root: Path) -> None:
     "end", ["lake.close()", *long("pass", "lake.__exit__(None, None, None)", "del globals()['lake']")]
 )
 def test_a_child_that_only_ends_changes_nothing(root: Path, end: str) -> None:
-    """It ends with its own status, though RocksDB's threads are missing, and removes and writes no file."""
+    """It exits with its own status, though RocksDB's threads are missing, and removes and writes no file."""
     run(
         root,
         f"""
@@ -142,7 +142,7 @@ def test_a_child_that_only_ends_changes_nothing(root: Path, end: str) -> None:
 
 
 def test_an_index_that_is_open_for_writing(root: Path) -> None:
-    """RocksDB would wait in the child for threads, and write to the files of the parent."""
+    """In the child, RocksDB would wait for threads that do not exist, and write to the parent's files."""
     run(
         root,
         """
@@ -204,7 +204,7 @@ def test_multiprocessing(root: Path) -> None:
 
 
 def test_locks_end_with_the_process_that_took_them(root: Path) -> None:
-    """A child has the files of its parent's locks open, and would keep them locked for as long as it lives."""
+    """A child inherits the open lock files of its parent, and would hold the locks until it exits."""
     code = """
         lake = needlepoint.open(root)
         lake.registry.locks.claim("mine")
@@ -226,7 +226,7 @@ def test_locks_end_with_the_process_that_took_them(root: Path) -> None:
             assert turns.is_claimed("mine")
             parent.kill()
             parent.wait()
-            os.kill(child, 0)  # it lives
+            os.kill(child, 0)  # it is alive
             deadline = time.monotonic() + 30
             while turns.is_claimed("mine") and time.monotonic() < deadline:
                 time.sleep(0.05)

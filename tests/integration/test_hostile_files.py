@@ -1,4 +1,4 @@
-"""Files that were made to do harm, through the whole of a lake."""
+"""Malicious files, read through a lake."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def change_footer(path: Path, field: tuple[int, ...], value: int) -> None:
 
 @pytest.mark.parametrize("synced", [True, False])
 def test_one_changed_count_in_a_footer(root: Path, synced: bool) -> None:
-    """DataFusion would ask for 274 GB and end the process."""
+    """DataFusion would allocate 274 GB and abort the process."""
     with needlepoint.open(root, refresh=0) as lake:
         lake.create_table("t", root / "t")
         if synced:
@@ -77,7 +77,7 @@ def test_compaction_of_a_file_with_an_unknown_codec(root: Path) -> None:
 
 
 def test_a_panic_is_an_error_like_others(root: Path) -> None:
-    """A page of less than no bytes makes Rust code panic, which is no Exception."""
+    """A page with a negative size makes Rust code panic, and a panic is not an Exception."""
     path = root / "t" / "bad.parquet"
     data = path.read_bytes()
     chunk = mutations._chunks(data)[0]
@@ -95,7 +95,7 @@ def test_a_panic_is_an_error_like_others(root: Path) -> None:
 
 
 def test_a_text_index_that_claims_large_sizes(root: Path) -> None:
-    """Little as long as it is packed: it is refused before anything is unpacked, and the answer is right."""
+    """It is small while it is compressed. It is refused before anything is unpacked, and the answer is correct."""
     path = root / "t" / "bad.parquet"
     with needlepoint.open(root, refresh=0, access="pages") as lake:
         lake.create_table("t", root / "t")

@@ -1,4 +1,4 @@
-"""Iceberg tables: the metadata decides, whatever lies in the directory, and what would be read wrong is refused."""
+"""Iceberg tables: the metadata decides, whatever is in the directory, and what would be read wrongly is refused."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read(table: Table) -> pa.Table:
 
 
 def edited(table: Table, **changes: Any) -> None:
-    """A version of the metadata that pyiceberg does not write."""
+    """Write a version of the metadata that pyiceberg does not write."""
     path = Path(table.refresh().metadata_location.removeprefix("file://"))
     number = int(path.name.partition("-")[0]) + 1
     path.with_name(f"{number:05}-edited.metadata.json").write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -73,7 +73,7 @@ def test_is_found_indexed_and_followed(lake: Lake, orders: Table) -> None:
 
     orders.delete("id < 30")
     orders.append(rows_of(2000, 50))
-    agree(lake, "orders", read(orders))  # removed files still lie there; new ones are not indexed
+    agree(lake, "orders", read(orders))  # removed files still exist; new ones are not indexed
     status = lake.status().tables[0]
     assert (status.format, status.version, status.unknown) == ("iceberg", "4", 2)
     (synced,) = lake.sync("orders")
@@ -205,7 +205,7 @@ def test_deleted_rows_are_refused(lake: Lake, orders: Table, content: int, kind:
 
 
 def add_delete_file(table: Table, content: int) -> None:
-    """A snapshot with a delete file, which pyiceberg reads and does not write."""
+    """Add a snapshot with a delete file, which pyiceberg can read but not write."""
     from pyiceberg.manifest import (
         DataFile,
         DataFileContent,
@@ -253,7 +253,7 @@ def add_delete_file(table: Table, content: int) -> None:
 
 
 def test_files_that_were_added_as_they_were(lake: Lake, catalog: SqlCatalog, tmp_path: Path) -> None:
-    """Without field ids, and with the partition column in the path only."""
+    """They have no field ids, and the partition column is only in the path."""
     table = catalog.create_table("shop.t", pa.schema({"id": pa.int64(), "p": pa.string()}))
     outside = Path(place(table)) / "data" / "plain.parquet"
     outside.parent.mkdir(parents=True, exist_ok=True)
@@ -303,14 +303,14 @@ def test_which_version_is_current(lake: Lake, orders: Table) -> None:
     (metadata / "version-hint.text").unlink()
     orders.append(rows_of(2000, 50))  # the next commit settles it
     assert lake.sql(count).rows() == [{"n": 1250}]
-    # A table that was made anew in the place of another counts from the beginning.
+    # A table that is recreated in the same place numbers its versions from the beginning.
     shutil.copy(named, named.with_name("00000-anew.metadata.json"))
     with pytest.raises(Unsupported, match="00000-anew"):
         lake.sql(count)
 
 
 def test_without_a_catalog(lake: Lake, orders: Table) -> None:
-    """Hadoop's tables number their versions themselves."""
+    """Hadoop tables number their versions themselves."""
     metadata = Path(place(orders)) / "metadata"
     old = sorted(metadata.glob("*.metadata.json"))
     for number, path in enumerate(old[:2], 1):
@@ -369,7 +369,7 @@ def test_compressed_metadata_without_a_catalog(lake: Lake, orders: Table) -> Non
 
 
 def test_made_anew_under_the_same_name(lake: Lake, catalog: SqlCatalog, tmp_path: Path) -> None:
-    """As Hadoop's tables are by DROP and CREATE: each begins with version 1."""
+    """As with DROP and CREATE of Hadoop tables: each begins with version 1."""
     where = tmp_path / "place"
 
     def make(name: str, ids: list[int]) -> None:
@@ -586,5 +586,5 @@ def test_in_a_bucket(tmp_path: Path) -> None:
 
 
 def test_reads_what_pyiceberg_reads_by_itself(orders: Table) -> None:
-    """The other opinion is of the same version."""
+    """The expected rows come from the same version."""
     assert in_order(StaticTable.from_metadata(orders.metadata_location).scan().to_arrow()) == in_order(read(orders))

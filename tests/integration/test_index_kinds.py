@@ -1,4 +1,4 @@
-"""Indexes of single files, external and embedded: declared, built, asked, carried, lost, verified and rebuilt."""
+"""Indexes of single files, external and embedded: declared, built, used, copied, lost, verified and rebuilt."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BRANDS = ["acme", "Globex", "umbrella, inc", "hooli\nlabs", "", "initech"]
 
 
 def brand_lake(root: Path, files: int = FILES) -> Path:
-    """`root/item`: brands in runs of 100 rows, so that values have pages; file 3 alone has 'rare'."""
+    """`root/item`: brands in runs of 100 rows, so that each value is in few pages; only file 3 has 'rare'."""
     for number in range(files):
         random = np.random.default_rng(number)
         brands: list[str | None] = [BRANDS[(row // 100 + number) % len(BRANDS)] for row in range(ROWS)]
@@ -71,7 +71,7 @@ def use(report: object, kind: str) -> object:
 
 
 def same(lake: needlepoint.Lake, condition: str) -> int:
-    """The rows of a condition, which are the same without indexes."""
+    """The number of rows that match a condition; the rows must be the same without indexes."""
     query = f"SELECT id, brand, code, title FROM item WHERE {condition} ORDER BY id"
     indexed = lake.sql(query).to_arrow()
     assert indexed.equals(lake.engine.sql(query, use_indexes=False).to_arrow()), condition
@@ -119,7 +119,7 @@ def test_other_readers_read_files_with_embedded_indexes(tmp_path: Path) -> None:
 
 
 def test_embedding_keeps_what_is_indexed(tmp_path: Path) -> None:
-    """Files get another size and time; their key entries and places of other embedded indexes stay right."""
+    """Files get another size and time; their key entries and the places of other embedded indexes stay valid."""
     with opened(tmp_path) as lake:
         lake.create_index("item", "id")
         lake.create_index("item", "brand", kind="distinct", embed=True)
@@ -153,7 +153,7 @@ def test_files_bring_their_indexes_into_another_lake(tmp_path: Path) -> None:
 
 
 def spoil_data(directory: Path, columns: list[str]) -> None:
-    """The data pages of these columns become unreadable: whoever reads one fails."""
+    """Make the data pages of these columns unreadable: reading one fails."""
     for path in directory.glob("*.parquet"):
         metadata = pq.read_metadata(path)
         data = bytearray(path.read_bytes())
@@ -210,7 +210,7 @@ def test_a_damaged_payload_costs_time_only(tmp_path: Path, embed: bool) -> None:
         assert same(lake, "brand = 'rare'") == 1
         report = lake.explain("SELECT id FROM item WHERE brand = 'rare'")
         assert not use(report, "distinct").used
-        # A file that holds it is another file by now, whatever its modification time says.
+        # A file with the embedded index counts as changed, although its modification time is the same.
         reason = "up-to-date index" if embed else "cannot be read"
         assert reason in use(report, "distinct").why
         assert lake.verify("item", samples=5).differences == ()
@@ -225,7 +225,7 @@ def test_verify_names_an_index_that_lies(tmp_path: Path) -> None:
         report = lake.verify("item", samples=10, seed=1)
         assert report.differences == ()
         assert {check.index for check in report.checks} == {"item_brand_distinct", "item_id_key"}
-        # The payload of one file is taken for that of another, which has other brands.
+        # Use the payload of one file for another file, which has other brands.
         index = lake.registry.indexes.get("item_brand_distinct")
         places = lake.registry.payloads.places(index)
         last, first = max(places), min(places)

@@ -166,7 +166,7 @@ def test_a_file_that_is_not_parquet_is_named(tmp_path: Path, kind: str) -> None:
         make(bad)
         (report,) = lake.sync()
         assert [Path(failure.path).name for failure in report.failures] == ["bad.parquet"]
-        # Its rows may be anything: a query that would need them says so, one that cannot does not.
+        # Its rows are unknown: a query that may need them fails, and one that cannot need them answers.
         with pytest.raises(needlepoint.NeedlepointError, match=r"bad\.parquet"):
             lake.sql("SELECT count(upc) AS c FROM product")
         assert lake.sql("SELECT upc FROM product WHERE product_id = 3001 AND year = 2021").rows() == [
@@ -222,7 +222,7 @@ ITS_ROW = [{"upc": "U000004321"}]
 
 
 def begin_anew(root: Path) -> None:
-    """What `needle rebuild` begins with, in another process."""
+    """Replace all indexes with new generations, as `needle rebuild` does first, from another lake."""
     with needlepoint.open(root) as other:
         for index in other.registry.indexes.all():
             other.index_stores.replace_index(index)
@@ -259,7 +259,7 @@ def test_a_query_begun_before_an_index_began_anew_scans(tmp_path: Path, monkeypa
 def test_a_build_leaves_nothing_in_an_index_that_began_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: LocalPool | None, when: str
 ) -> None:
-    """Whichever moment it is, files count as indexed only where their entries are."""
+    """Whenever the index is replaced, files count as indexed only in the index that has their entries."""
     product_lake(tmp_path)
     with needlepoint.open(tmp_path, refresh=0) as lake:
         lake.create_table("product")
@@ -281,7 +281,7 @@ def test_a_build_leaves_nothing_in_an_index_that_began_anew(
         lake.build("product", pool=pool)
         after = {index.id for index in lake.registry.indexes.all()}
         assert not before & after
-        assert is_found_by_page(lake)  # built once more
+        assert is_found_by_page(lake)  # built again
         assert lake.verify("product").differences == ()
         assert {path.name for path in (lake.store / "indexes").glob("*")} == {str(id) for id in after}
 
@@ -309,7 +309,7 @@ def test_an_index_that_always_begins_anew_is_left_to_the_next_sync(tmp_path: Pat
 
 
 def test_what_is_lost_while_files_are_read_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was made for the damaged index is not taken for all of the new one."""
+    """The entries built for the damaged index do not count as the whole new one."""
     product_lake(tmp_path)
     with needlepoint.open(tmp_path, refresh=0) as lake:
         lake.create_table("product")
@@ -341,14 +341,14 @@ def test_a_damaged_index_is_begun_anew_once(tmp_path: Path) -> None:
         other.index_stores.replace_index(damaged)
         other.sync()
         found = lake.registry.indexes.get(name)
-        lake.index_stores.replace_index(damaged)  # the same thing found a little later
+        lake.index_stores.replace_index(damaged)  # this lake finds the same damage a little later
         assert lake.registry.indexes.get(name) == found
         assert is_found_by_page(lake)
-        assert list(lake.index_stores._open) == [found.id]  # and holds nothing of the old one
+        assert list(lake.index_stores._open) == [found.id]  # the old one is closed
 
 
 def test_a_card_is_never_older_than_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody embeds an index while a key index is built of the same files, which takes longer."""
+    """Another process embeds an index while a key index of the same files is being built, which takes longer."""
     product_lake(tmp_path)
     with needlepoint.open(tmp_path, refresh=0) as lake:
         lake.create_table("product")

@@ -1,4 +1,4 @@
-"""INT96 is read as microseconds, whichever way: Spark's year 9999 is beyond what nanoseconds hold."""
+"""Every access path reads INT96 as microseconds: Spark's year 9999 does not fit in nanoseconds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def lake(request: pytest.FixtureRequest, root: Path) -> Iterator[Lake]:
 
 
 def literal(stamp: object) -> str:
-    """DataFusion takes a bare text for nanoseconds."""
+    """With a cast: DataFusion reads a bare text as nanoseconds."""
     return f"arrow_cast('{stamp}', 'Timestamp(Microsecond, None)')"
 
 
@@ -166,7 +166,7 @@ def test_rewriting_keeps_every_digit_or_refuses(tmp_path: Path) -> None:
 
 
 def overflowing(path: Path) -> None:
-    """As Spark writes the year 290000: days below zero, and as many nanoseconds more than 64 bits have."""
+    """A file as Spark writes the year 290000: days and nanoseconds overflow, and wrap around."""
     write(path.parent.parent, use_dictionary=False, compression="none")
     data = path.read_bytes()
     eighth = struct.pack("<qi", 86_399_999_999_000, 5_373_484)
@@ -182,7 +182,7 @@ def test_the_year_290000(tmp_path: Path, kind: str) -> None:
             if way == WAYS[0]:
                 lake.create_table("t")
                 if kind != "none":
-                    lake.create_index("t", "a", kind=kind)  # which cannot be made of the file: it is scanned
+                    lake.create_index("t", "a", kind=kind)  # cannot be built for the file, which is scanned
             found = lake.sql(f"SELECT id, a FROM t WHERE a > {literal('9000-01-01')}").to_arrow()
             assert found["id"].to_pylist() == [7]
             assert found["a"].cast(pa.int64()).to_pylist() == [9_089_380_393_200_000_000]
@@ -190,7 +190,7 @@ def test_the_year_290000(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["none", "key"])
 def test_a_table_that_took_it_for_nanoseconds(tmp_path: Path, kind: str) -> None:
-    """As registries up to format 5 have it: what fits is found, and the rest is refused."""
+    """As in registries up to format 5: values that fit are found, and the rest is refused."""
     (tmp_path / "t").mkdir()
     stamps = [datetime.datetime(2024, 1, 1) + row * MICROSECOND for row in range(100)]
     path = tmp_path / "t" / "a.parquet"

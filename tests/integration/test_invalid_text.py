@@ -1,4 +1,4 @@
-"""String columns whose bytes are not UTF-8: a clear error with file and column, whichever way they are read."""
+"""String columns whose bytes are not UTF-8: every access path raises a clear error with file and column."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def test_every_way_refuses_it(root: Path, access: str) -> None:
         refused(lake, f"SELECT upper(s) FROM t WHERE id = {WRONG}")
         refused(lake, "SELECT CAST(s AS INT) FROM t WHERE n < 8")
         refused(lake, "SELECT id FROM t WHERE s LIKE '%and%'")
-        if access == "pages":  # a scan looks at other rows too, such as all of a dictionary
+        if access == "pages":  # a scan also reads other rows, such as a whole dictionary
             assert lake.sql("SELECT s FROM t WHERE id = 5").rows() == [{"s": "text 5"}]
         assert len(lake.sql("SELECT id FROM t")) == ROWS
 
 
 def test_rows_named_by_an_index(lake: Lake) -> None:
     lake.create_index("t", "id")
-    for _ in range(3):  # the second time dictionaries are kept
+    for _ in range(3):  # from the second time on, dictionaries are cached
         refused(lake, f"SELECT s FROM t WHERE id = {WRONG}")
         refused(lake, f"SELECT s, id FROM t WHERE id IN ({', '.join(map(str, range(200, 300)))})")
         with pytest.raises(NotParquet, match="column 's'"):
@@ -85,7 +85,7 @@ def test_indexes_of_the_column_itself(lake: Lake, kind: str) -> None:
     for where in ("s = 'text 7'", "s LIKE 'text 7'"):
         if kind in ("key", "distinct"):
             assert len(lake.sql(f"SELECT id FROM t WHERE {where}")) == 2
-        else:  # of row groups, and of rows that the words do not tell of, more are read
+        else:  # these indexes find row groups or candidates, so the wrong row is read too
             refused(lake, f"SELECT id FROM t WHERE {where}")
     refused(lake, f"SELECT lower(s) FROM t WHERE id = {WRONG}")
 

@@ -1,4 +1,4 @@
-"""Promise 5: a kill at any moment leaves a lake that opens, answers right and catches up. `make fuzz` kills more."""
+"""Promise 5: after a kill at any point, the lake opens, answers correctly and catches up. `make fuzz` kills more."""
 
 from __future__ import annotations
 

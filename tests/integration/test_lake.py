@@ -1,4 +1,4 @@
-"""The public surface on a small lake of plain files."""
+"""The public API on a small lake of plain files."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_parameters_are_values_not_text(lake) -> None:
 
 
 def test_predicates_reach_every_scan(lake) -> None:
-    """Both sides of joins, CTEs, subqueries, UNION arms and views are narrowed, and answer as DuckDB does."""
+    """Both sides of joins, CTEs, subqueries, UNION arms and views are pruned, and answer as DuckDB does."""
     lake.sql("CREATE VIEW recent AS SELECT * FROM product WHERE year = 2021")
     lake.sql("CREATE VIEW two AS SELECT upc, product_id FROM recent WHERE product_id IN (2001, 2002)")
     files = str(lake.root / "product/*/*.parquet")
@@ -193,7 +193,7 @@ def test_an_index_that_is_gone_or_broken_costs_time_only(lake) -> None:
 
 
 def test_nan_rows_are_found_with_and_without_an_index(tmp_path: Path) -> None:
-    """DataFusion alone prunes them away by statistics that leave NaN out."""
+    """DataFusion alone prunes them away, by statistics that exclude NaN."""
     directory = tmp_path / "lake/t"
     write(pa.table({"id": range(10), "f": [0.5] * 9 + [math.nan]}), directory / "a.parquet")
     write(pa.table({"id": range(10, 20), "f": [float(n) for n in range(10)]}), directory / "b.parquet")

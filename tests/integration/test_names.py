@@ -1,4 +1,4 @@
-"""Files and objects with paths that not every reader has a name for."""
+"""Files and objects whose paths not every reader can represent."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_a_long_listing_goes_on_behind_keys_without_names(server: Server) -> Non
     assert all(identity.etag and identity.size == 1 for _, identity in found)
     assert set(passed_over) == bad
     heads = [each for each in server.asked[before:] if each.method == "HEAD"]
-    assert len(heads) < 2300  # a page that all have names for is listed as ever
+    assert len(heads) < 2300  # a page without such keys is listed as usual
     listing = list_files(bucket.url("t"))
     assert (len(listing.files), listing.complete) == (2300, False)
     assert set(listing.unnamed) == {"00500//x.parquet", "00500//y.parquet"}
 
 
 def test_a_key_of_slashes_costs_a_page_of_questions(server: Server) -> None:
-    """As tools leave it that put names together carelessly."""
+    """Tools that join names carelessly leave such keys."""
     bucket = server.bucket()
     bucket.put_quickly([f"t/{number:05d}.parquet" for number in range(2100)] + ["t//"], b"x")
     before = len(server.asked)

@@ -1,4 +1,4 @@
-"""Tables whose files lie in an object store answer as the same files on disk do."""
+"""Tables in an object store answer as the same files on disk do."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def key_of(lake: needlepoint.Lake, number: int) -> str:
 
 
 def test_reads_in_parts(lake: needlepoint.Lake, bucket: Bucket) -> None:
-    """Planned here, done by whoever has the variables of the store."""
+    """Planned here; run by any process that has the variables of the object store."""
     for where in ("product_id IN (5, 4321)", "price < 20", "year IS NULL OR product_id = 77"):
         plan = lake.plan_read("product", where)
         sent = [pickle.loads(pickle.dumps(part)) for part in plan.parts]
@@ -164,7 +164,7 @@ def test_a_listing_of_many_pages(bucket: Bucket, server: Server) -> None:
     assert len(server.asked) - start == 3
     path = wanted[5]
     assert listing.files[path] == identify(bucket.url(f"many/{path}"))
-    assert not listing.complete  # another reader may take the private one too
+    assert not listing.complete  # another reader may read the private one too
 
 
 @pytest.mark.parametrize(("most", "listings"), [(3, 1), (2, 2)])
@@ -219,7 +219,7 @@ def test_an_object_replaced_since_the_listing_is_never_read_by_its_old_card(
     lake: needlepoint.Lake, bucket: Bucket
 ) -> None:
     query = "SELECT product_id, upc FROM product WHERE product_id = 1234"
-    assert len(lake.sql(query)) == 1  # planned, and the listing held for a minute
+    assert len(lake.sql(query)) == 1  # planned, and the listing is cached for a minute
     moved = products(0, ROWS, seed=5).set_column(1, "upc", pa.array(["moved"] * ROWS))
     bucket.put_table(key_of(lake, 1234), moved)
     assert lake.sql(query).rows() == [{"product_id": 1234, "upc": "moved"}]
@@ -249,7 +249,7 @@ def test_an_object_replaced_between_plan_and_read(lake: needlepoint.Lake, bucket
 def test_an_object_replaced_during_a_native_scan(
     lake: needlepoint.Lake, bucket: Bucket, server: Server, nth: int
 ) -> None:
-    """Old rows or new ones, never a mixture: here the new ones, since the scan is done again."""
+    """A query returns old rows or new ones, never both: here the new ones, since the scan is repeated."""
     seen = []
 
     def replace(asked: Asked) -> None:
@@ -264,7 +264,7 @@ def test_an_object_replaced_during_a_native_scan(
 
 
 def test_an_object_replaced_at_once_by_one_of_the_same_size(tmp_path: Path, bucket: Bucket) -> None:
-    """DataFusion would know it by path, size and second, and read it through the footer it remembers."""
+    """DataFusion would identify it by path, size and time in seconds, and use the footer in its cache."""
 
     def content(first: int) -> bytes:
         return parquet(pa.table({"k": list(range(first, first + 500))}), compression="none")
@@ -296,7 +296,7 @@ def test_an_object_added_is_seen_after_a_while_or_a_sync(lake: needlepoint.Lake,
     query = "SELECT product_id FROM product WHERE product_id = 50000"
     assert lake.sql(query).rows() == []
     bucket.put_table("lake/product/year=2021/late.parquet", products(50_000, 100))
-    assert lake.sql(query).rows() == []  # the listing still serves
+    assert lake.sql(query).rows() == []  # the listing is still in use
     with needlepoint.open(lake.root, object_refresh=0) as other:
         assert other.sql(query).rows() == [{"product_id": 50_000}]
         other.sync("product")
@@ -331,9 +331,9 @@ def test_a_point_lookup_asks_for_what_it_reports(still_lake: needlepoint.Lake, s
     assert {each.method for each in asked} == {"GET"}  # nothing but the bytes of pages
     planned = lake.explain(query).tables[0]
     assert one(result).bytes.read == sum(each.bytes for each in asked) == planned.bytes.read
-    assert len(asked) == 1  # the pages lie within 128 KiB
+    assert len(asked) == 1  # the pages are within 128 KiB
     again = lake.sql(query)
-    (checked,) = server.asked[start + 1 :]  # the smallest page, to know that the object is still the same
+    (checked,) = server.asked[start + 1 :]  # the smallest page, to check that the object has not changed
     assert one(again).bytes.read == checked.bytes < planned.bytes.read / 2
     assert one(again).bytes.read + one(again).cached_bytes <= planned.bytes.read
     assert again.rows() == result.rows()
@@ -360,7 +360,7 @@ def test_ranges_are_coalesced_and_counted(bucket: Bucket, server: Server) -> Non
         assert file.read(len(content), 0) == b""
         assert file.requests == 2
         tail = file.read(len(content) - 1000, 1000)
-        assert file.read(len(content) - 500, 300) == content[-500:-200]  # held
+        assert file.read(len(content) - 500, 300) == content[-500:-200]  # cached
         assert (tail, file.requests) == (content[-1000:], 3)
     assert [each.method for each in server.asked[start:]] == ["HEAD", "GET", "GET", "GET"]
     assert sum(each.bytes for each in server.gets(start)) == 2010

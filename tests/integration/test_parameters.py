@@ -1,4 +1,4 @@
-"""Values that are given beside the SQL: what is taken, and what is said of the rest."""
+"""Query parameters: accepted values, and errors for the rest."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_signs_that_look_like_parameters_are_none(lake: Lake) -> None:
 
 
 def test_bins_of_a_zoned_column_with_an_origin_in_a_zone(lake: Lake) -> None:
-    """DataFusion writes the zone of such a literal as +00, which Python does not know."""
+    """DataFusion writes the zone of such a literal as +00, which Python does not accept."""
     bins = "date_bin(interval '15 minutes', at, timestamp '1970-01-01T00:00:00Z')"
     until = "arrow_cast('1970-01-01T00:15:00Z', 'Timestamp(Microsecond, Some(\"Europe/Berlin\"))')"
     query = f"SELECT id FROM item WHERE {bins} < {until}"

@@ -1,5 +1,5 @@
 """Every file of apache/parquet-testing that pyarrow reads, row by row and in random subsets, and as a table of a lake:
-page reads, indexes, scans and pyarrow agree. Files that are meant to be bad give a clear error, or rows, and no crash.
+page reads, indexes, scans and pyarrow agree. Files that are bad on purpose give a clear error or rows, and no crash.
 
 git clone --depth 1 https://github.com/apache/parquet-testing
 NEEDLE_PARQUET_TESTING=parquet-testing make test
@@ -38,7 +38,7 @@ EVERY = (
 )
 FILES = [name for name in EVERY if "bad_data/" not in name]
 BAD = [name for name in EVERY if "bad_data/" in name]
-# One by one up to this many rows; of longer files, every so many-th.
+# Up to this many rows are read one by one; of longer files, only every nth row.
 MOST_ROWS = 60
 # Files that pyarrow cannot read, with its reason.
 UNREADABLE = {
@@ -50,9 +50,9 @@ UNSCANNABLE = {
     "dict-page-offset-zero.parquet": "Expected list element type of I64 but got I16",
     "nation.dict-malformed.parquet": "Invalid page header",
 }
-# pyarrow reads the year 290000 of Spark wrong (int96_from_spark.md has the right number).
+# pyarrow reads Spark's year 290000 incorrectly (int96_from_spark.md has the correct number).
 CORRECTED = {"int96_from_spark.parquet": {-7188624036226874385: 9089380393200000000}}
-# Files that are refused here, with our reason: libraries disagree about their rows.
+# Files that we refuse, with our reason: libraries disagree about their rows.
 REFUSED = {"repeated_no_annotation.parquet": "it counts 0 rows, and its row groups have 6"}
 
 
@@ -85,7 +85,7 @@ def test_same_rows_as_pyarrow(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def read(path: str, name: str = "") -> pa.Table:
-    """As pyarrow reads it, with INT96 as we do. Skips the test of a file that it cannot read, or that we refuse."""
+    """Read with pyarrow, but INT96 as we read it. Skip the test if pyarrow cannot read the file, or if we refuse it."""
     name = name or Path(path).name
     if name in REFUSED:
         with pytest.raises(NotParquet, match=REFUSED[name]):
@@ -100,7 +100,7 @@ def read(path: str, name: str = "") -> pa.Table:
 
 
 def same(found: pa.Table, expected: pa.Table) -> bool:
-    # NaN is not equal to NaN, and here it is the same answer.
+    # NaN does not equal NaN, but is the same answer.
     return found.equals(expected) or repr(found.to_pylist()) == repr(expected.to_pylist())
 
 
@@ -118,7 +118,7 @@ def test_same_rows_after_indexes_were_added(name: str, tmp_path: Path) -> None:
     assert same(found, before.take(pa.array(rows, pa.int64())))
 
 
-MOST_COLUMNS = 5  # of a file, of which conditions are asked
+MOST_COLUMNS = 5  # columns of a file with conditions and indexes
 WAYS = {"pages": ("pages", None), "scan": ("scan", None), "key": ("pages", "key"), "distinct": ("pages", "distinct")}
 
 
@@ -155,7 +155,7 @@ def corrected(table: pa.Table, known: dict[int, int]) -> pa.Table:
 
 
 def indexed(lake: Lake, kind: str | None) -> None:
-    """Only indexes of this kind, of all columns that can have one."""
+    """Replace all indexes with indexes of this kind, on the first columns that can have one."""
     table = lake.registry.tables.get("t")
     for index in lake.registry.indexes.of(table):
         lake.drop_index(index.name)
@@ -167,7 +167,7 @@ def indexed(lake: Lake, kind: str | None) -> None:
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """As a table of a lake has it."""
+    """The rows in the types that a table of a lake has."""
     arrays = [
         column.combine_chunks().storage if isinstance(column.type, pa.BaseExtensionType) else column
         for column in table.columns
@@ -176,12 +176,12 @@ def plain(table: pa.Table) -> pa.Table:
 
 
 def rows(table: pa.Table) -> list[str]:
-    """In an order of their own."""
+    """The rows as sorted text."""
     return sorted(map(repr, zip(*map(values, table.columns), strict=True)))
 
 
 def values(column: pa.ChunkedArray) -> list[object]:
-    """Python has no datetimes of the year 290000."""
+    """Python values; text where Python has none, such as a datetime in the year 290000."""
     try:
         return column.cast(pa.int64()).to_pylist() if pa.types.is_timestamp(column.type) else column.to_pylist()
     except OverflowError:
@@ -206,7 +206,7 @@ def conditions(table: pa.Table) -> Iterator[tuple[str, str]]:
 
 
 def literal(value: pa.Scalar) -> str | None:
-    """None for types that SQL has no literal of."""
+    """The value as a SQL literal; None for types without literals."""
     type = value.type
     if pa.types.is_boolean(type) or pa.types.is_integer(type):
         return str(value.as_py())

@@ -1,4 +1,4 @@
-"""Partition columns whose values come and go."""
+"""Partition columns whose values appear and disappear."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads that are planned in one process and done in others."""
+"""Reads that are planned in one process and run in others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 
 def read(plan: ReadPlan) -> pa.Table:
-    """As other processes do it: nothing but the pickled parts."""
+    """Read as another process does: from nothing but the pickled parts."""
     sent = [pickle.loads(pickle.dumps(part)) for part in plan.parts]
     return pa.Table.from_batches([batch for part in sent for batch in part.batches()], plan.schema)
 
@@ -44,7 +44,7 @@ def test_parts_are_of_a_size(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Non
     by_page = lake.plan_read("product", pages)
     assert [len(part.scan.paged) for part in by_page.parts] == [3, 1]
     assert sorted(read(by_page)["product_id"].to_pylist()) == [1, 2001, 4001, 6001]
-    # Neighbours share their directory, and so an arm of the scan.
+    # Neighbouring files share a directory, and so an arm of the scan.
     assert {file.path.split("/")[0] for file in by_page.parts[0].scan.paged} == {"year=2020", "year=2021"}
 
 

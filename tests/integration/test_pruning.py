@@ -1,4 +1,4 @@
-"""Files, then row groups, then pages, then rows: what is read is counted in bytes, and is no more than it must be."""
+"""Pruning of files, row groups, pages and rows: bytes are counted, and no more are read than necessary."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_one_row_of_a_sorted_column_reads_one_page_of_each_column(root: Path, la
 def test_a_range_reads_exactly_its_pages(root: Path, lake: Lake) -> None:
     found, report = ask(lake, "SELECT sorted, price FROM t WHERE sorted >= 21100 AND sorted < 22400")
     assert found.num_rows == 1300
-    # Of `price` too: rows 1100 to 2400 of the file lie in the pages that begin at 1000, 1500 and 2000.
+    # In both columns, rows 1100 to 2400 of the file are in the pages that begin at 1000, 1500 and 2000.
     assert report.pages.read == 2 * 3
     assert report.bytes.read == page_bytes(root, 1, ["sorted", "price"], 1100, 2400)
 
@@ -98,7 +98,7 @@ def test_a_range_over_row_groups_and_files(root: Path, lake: Lake) -> None:
 
 
 def test_of_the_other_columns_only_pages_with_matching_rows_are_read(root: Path, lake: Lake) -> None:
-    """No bound helps on `price`; among its rows few match, and only for them the title is fetched."""
+    """Bounds of `price` rule out nothing, but few of its rows match. The title is read only for these."""
     found, report = ask(lake, "SELECT title FROM t WHERE price = 77 AND sorted < 20000")
     expected = np.flatnonzero(rows_of(0).column("price").to_numpy() == 77)
     assert found.num_rows == len(expected) > 0
@@ -205,7 +205,7 @@ def test_explain_tells_rows_read_by_page_from_rows_that_a_scan_hands_on(root: Pa
         _, report = ask(lake, query)
         assert (report.rows.read, report.scanned_rows, report.scan_counted) == (201, 201, True)
         assert re.search(r"rows +201 of 80,000, 201 by native scan, its filters applied\n", str(lake.sql(query).report))
-        # Not run, or not counted for this table alone: all rows of the files.
+        # If the scan did not run, or was not counted for this table alone, all rows of the files are reported.
         (planned,) = lake.explain(query).tables
         assert (planned.scanned_rows, planned.scan_counted) == (ROWS, False)
         assert re.search(r"rows +20,000 of 80,000, 20,000 in files that are scanned\n", str(lake.explain(query)))
@@ -260,7 +260,7 @@ def test_bloom_filters_of_the_files_rule_out_row_groups(tmp_path: Path) -> None:
     )  # fmt: skip
     with needlepoint.open(tmp_path) as lake:
         lake.create_table("t")
-        found, report = ask(lake, "SELECT x FROM t WHERE id = 30001")  # odd: not there, but between the bounds
+        found, report = ask(lake, "SELECT x FROM t WHERE id = 30001")  # odd: does not exist, but is within the bounds
         assert (found.num_rows, report.files.read) == (0, 0)
         assert report.bytes.read == report.filter_bytes < 1_000
         again = lake.sql("SELECT x FROM t WHERE id = 30001").report

@@ -1,4 +1,4 @@
-"""Promise 5: a batch is in the table entirely or not at all, once, whatever happens to the publisher."""
+"""Promise 5: a batch is in the table entirely, once, or not at all, whatever happens to the publisher."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_first_batch_makes_the_table(lake) -> None:
 
 def test_the_same_batch_twice_is_one(lake) -> None:
     publish(lake, "one", 0)
-    publish(lake, "one", 1000)  # delivered again, whatever it holds
+    publish(lake, "one", 1000)  # delivered again, with any content
     publish(lake, "two", 30)
     assert ids(lake) == list(range(60))
     assert lake.status().waiting_events == 2
@@ -103,7 +103,7 @@ def test_what_may_pass_is_tried_again(lake, monkeypatch) -> None:
         def fails(*_: object, error: int | None = error) -> None:
             if error is not None:
                 raise OSError(error, os.strerror(error))
-            write(products(5000, 20), changed)  # meanwhile, in its place
+            write(products(5000, 20), changed)  # replaced in the meantime
             raise FileChanged(str(changed), "changed while it was read")
 
         with monkeypatch.context() as patch:
@@ -160,7 +160,7 @@ def test_a_conflicting_schema_is_refused_and_leaves_nothing(lake) -> None:
 
 
 def test_a_batch_on_its_way_is_not_seen_by_half(lake, monkeypatch) -> None:
-    """A query that runs while files are moved sees none of them; after the commit it sees all."""
+    """A query that runs while files are moved sees none of them; a query after the commit sees all."""
     publish(lake, "one", 0)
     seen = []
     original = publishing.move
@@ -231,9 +231,9 @@ def test_orphans_in_staging_are_swept_and_live_batches_are_not(lake, monkeypatch
         publish(lake, "two", 30)
     monkeypatch.undo()
     with needlepoint.open(lake.root, refresh=0) as other:
-        assert publishing.sweep_staging(lake.store, other.registry, now=True) == []  # whoever stages it is alive
+        assert publishing.sweep_staging(lake.store, other.registry, now=True) == []  # its writer is alive
         lake.registry.locks.close()  # as when its process ends
-        assert publishing.sweep_staging(lake.store, other.registry) == []  # it is young
+        assert publishing.sweep_staging(lake.store, other.registry) == []  # it is recent
         assert publishing.sweep_staging(lake.store, other.registry, now=True) == [orphan]
         assert publishing.sweep_staging(lake.store, other.registry, now=True) == []
     lake.sync()
@@ -320,14 +320,14 @@ def test_threads_publish_side_by_side(lake) -> None:
 
 
 def test_publishing_again_from_the_same_staging_finishes_the_batch(lake, monkeypatch) -> None:
-    """What the error of a failed move asks for."""
+    """As the error of a failed move advises."""
     publish(lake, "one", 0)
     staging = lake.writer.staging("product")
     files = staged(staging, {"year=2020/x.parquet": products(30, 10)})
     monkeypatch.setattr(publishing, "identify", lambda path: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(needlepoint.StoreError, match="publish the batch again"):
         lake.publish("product", files, staging, "two")
-    lake.sync()  # another batch's trouble does not stop it
+    lake.sync()  # the failed batch does not stop a sync
     monkeypatch.undo()
     lake.publish("product", files, staging, "two")
     assert ids(lake) == list(range(40))
@@ -369,7 +369,7 @@ def test_columns_that_two_writers_add_at_once_both_stay(lake) -> None:
 
 
 def swap(lake, batch: str | None = None, *, first: int = 500, keep: float = 0.0, old=None) -> object:
-    """Ten new rows in the place of all files there are."""
+    """Replace all files with ten new rows."""
     table = lake.registry.tables.get("product")
     removed = lake.registry.files.of(table) if old is None else old
     staging = lake.writer.staging("product")
@@ -449,7 +449,7 @@ def test_replaced_files_are_kept_for_as_long_as_is_asked(lake) -> None:
     old = sorted(path for path in (lake.root / "product").rglob("*.parquet"))
     with lake.registry.database.change() as connection:
         connection.execute("UPDATE batches SET keep_until = 1")
-    # Whoever writes another file in the place of one keeps it.
+    # A new file that another writer puts in the place of an old one is not removed.
     kept = next(path for path in old if "year=2021" in str(path))
     write(products(700, 10), kept)
     lake.sweep()
@@ -464,7 +464,7 @@ def test_what_changes_meanwhile_is_not_replaced(lake) -> None:
     with pytest.raises(needlepoint.TableChanged, match="Retry"):
         swap(lake, "three", first=900, old=old)
     assert ids(lake) == list(range(500, 510))
-    # A file that another writer replaced, and no sync has seen.
+    # A file that another writer has replaced since the last sync.
     (path,) = (lake.root / "product").rglob("*.parquet")
     write(products(600, 20), path)
     with pytest.raises(needlepoint.TableChanged, match="Sync, then retry"):
@@ -490,8 +490,8 @@ def test_two_batches_do_not_replace_the_same_file(lake, monkeypatch) -> None:
 
 
 def test_what_another_process_finished_is_not_taken_for_changed(lake, monkeypatch) -> None:
-    """Both find the old files in the registry; one is quicker, and deletes them before the other looks. Where there are
-    locks, they take turns."""
+    """Both find the old files in the registry, and one deletes them before the other checks them. This can only happen
+    without locks."""
     publish(lake, "one", 0)
     monkeypatch.setattr(locks, "fcntl", None)
     original = publishing.identify_all
@@ -509,7 +509,7 @@ def test_what_another_process_finished_is_not_taken_for_changed(lake, monkeypatc
 
 
 def test_a_batch_is_left_to_its_publisher_while_he_lives(lake, tmp_path: Path) -> None:
-    """Were it finished by another process, and replaced, a slow publisher would bring its files once more."""
+    """If another process finished the batch and replaced it, a slow publisher would add its files again."""
     publish(lake, "one", 0)
     again: list[object] = []
 
@@ -522,7 +522,7 @@ def test_a_batch_is_left_to_its_publisher_while_he_lives(lake, tmp_path: Path) -
         waiting = threading.Thread(target=lambda: again.append(lake.writer.finished("product", "two")))
         waiting.start()
         waiting.join(0.2)
-        assert again == []  # who asks for this batch waits
+        assert again == []  # the lookup of this batch waits
         threads.append(waiting)
         for source, target in pairs:
             move(source, target)
@@ -536,18 +536,18 @@ def test_a_batch_is_left_to_its_publisher_while_he_lives(lake, tmp_path: Path) -
     assert ids(lake) == [*range(30, 50), *range(500, 510)]
     lake.sync()
     assert ids(lake) == [*range(30, 50), *range(500, 510)]
-    assert sorted(path.name for path in (lake.store / "turns").iterdir()) == ["1"]  # no turn of a batch
+    assert sorted(path.name for path in (lake.store / "turns").iterdir()) == ["1"]  # no lock file of a batch is left
 
 
 def test_who_finds_his_batch_abandoned_is_told(lake, monkeypatch) -> None:
     publish(lake, "one", 0)
-    monkeypatch.setattr(locks, "fcntl", None)  # where there are locks, nobody abandons it
+    monkeypatch.setattr(locks, "fcntl", None)  # with locks, no process abandons it
     (kept,) = (lake.root / "product").glob("year=2021/*.parquet")
     original = publishing.move
 
     def late(source: str, target: str) -> None:
         monkeypatch.undo()
-        os.utime(kept)  # what another process finds changed, and this one has looked at before
+        os.utime(kept)  # this process has checked the file before; another one finds it changed
         with needlepoint.open(lake.root, refresh=0) as other:
             other.sync()
             assert ids(other) == list(range(30))
@@ -568,7 +568,7 @@ def test_a_crash_while_a_batch_is_abandoned_leaves_the_old_files(lake, monkeypat
 
     def touched(source: str, target: str) -> None:
         original(source, target)
-        with lake.registry.database.change() as connection:  # as a sync does that finds another version
+        with lake.registry.database.change() as connection:  # as a sync that finds a new version
             connection.execute("UPDATE files SET id = id + 1000 WHERE path LIKE 'year=2021%'")
 
     def crash(*_):
@@ -598,8 +598,8 @@ def test_a_file_that_no_sync_has_seen_is_not_replaced(lake) -> None:
 
 @pytest.mark.parametrize("keep", [0, 3600])
 def test_what_is_embedded_in_a_file_that_is_replaced_does_not_bring_it_back(lake, monkeypatch, keep: float) -> None:
-    """An index is declared while new files are made of the old ones; it is being put into an old one when they are to
-    be exchanged."""
+    """An index is declared while new files are built from the old ones. It is being embedded in an old file when the
+    swap begins."""
     publish(lake, "one", 0)
     lake.create_index("product", "title", kind="text", embed=True, build=False)
     monkeypatch.setattr(locks, "LONGEST_WAIT", 0.2)
@@ -630,7 +630,7 @@ def test_a_file_that_is_kept_for_others_is_not_taken_in_by_a_slow_sync(lake) -> 
     table = lake.registry.tables.get("product")
     found = lake.registry.files.of(table)
     swap(lake, "two", keep=3600)
-    lake.registry.files.replace(table, found, [])  # which another process found before
+    lake.registry.files.replace(table, found, [])  # as a sync that listed the files earlier
     assert ids(lake) == list(range(500, 510))
     assert [file.rows for file in lake.registry.files.of(table)] == [10]
 
@@ -669,7 +669,7 @@ def test_a_table_whose_batches_cannot_be_finished_is_not_dropped(lake, monkeypat
         with pytest.raises(needlepoint.StoreError, match=r"'product' is not dropped: .*batch 'two'.*drop it again"):
             lake.drop_table("product")
     with pytest.raises(needlepoint.TableChanged, match=r"batch 'two' .* not finished"):
-        lake.registry.tables.drop("product")  # which another process began since
+        lake.registry.tables.drop("product")  # checks too: another process may have begun a batch
     assert ids(lake) == list(range(500, 510))
     lake.drop_table("product")
     assert lake.tables() == []
@@ -688,7 +688,7 @@ def test_a_table_is_not_dropped_while_indexes_are_put_into_its_files(lake, monke
 
 @pytest.mark.parametrize("inner", ["", "year=2020"])
 def test_files_that_are_another_tables_too_are_not_replaced(lake, inner: str) -> None:
-    """Each table would see the other's files come and go one by one, and those that are kept."""
+    """Each table would see the other's files appear and disappear one by one, and also the old files that are kept."""
     publish(lake, "one", 0)
     lake.create_table("again", lake.root / "product" / inner)
     lake.create_table("elsewhere", write(products(0, 5), lake.root / "product2/a.parquet").parent)
@@ -704,7 +704,7 @@ def test_files_that_are_another_tables_too_are_not_replaced(lake, inner: str) ->
             attempt()
     for table in ("elsewhere", "private"):
         assert lake.delete(table, "product_id = 1").rows == 1
-    # What takes nothing out goes on.
+    # Changes that remove no files still work.
     publish(lake, "three", 100)
     lake.create_index("again", "upc", kind="bloom", embed=True)
     lake.create_index("product", "title", kind="text", embed=True)

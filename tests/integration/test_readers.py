@@ -1,4 +1,4 @@
-"""Queries go on while the files they read are replaced."""
+"""Queries continue while the files they read are replaced."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def running(code: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def being_replaced(lake: needlepoint.Lake) -> Iterator[None]:
-    """One file of the table after the other gets another version, in another process, all the time."""
+    """Another process replaces one file of the table after the other, all the time."""
     paths = sorted(map(str, Path(lake.root, "t").rglob("*.parquet")))
     first = Path(paths[0]).stat().st_ino
     with running(REPLACE, *paths):
@@ -125,7 +125,7 @@ def ask_all(lake: needlepoint.Lake) -> None:
 def test_queries_answer_while_files_are_replaced_all_the_time(lake: needlepoint.Lake) -> None:
     with being_replaced(lake):
         ask_all(lake)
-        lake.engine._retries._restless_until = float("-inf")  # once more from the beginning
+        lake.engine._retries._restless_until = float("-inf")  # start from the beginning again
         ask_all(lake)
 
 
@@ -168,7 +168,7 @@ def test_queries_answer_while_indexes_are_embedded_and_files_retrofitted(
         assert job.returncode == 0
     assert rounds > 0
     ask_all(lake)
-    # Nobody changes anything any more: files are read by path, and found by the index.
+    # Nothing changes any more: files are read by path, and the index finds the rows.
     lake.engine._retries._restless_until = float("-inf")
     assert lake.sql("SELECT id, s FROM t WHERE id = 4242").report.tables[0].scanned_files == 0
 
@@ -183,7 +183,7 @@ def test_a_system_that_opens_no_descriptor_again_gets_copies(
 
 
 def test_no_room_for_copies(lake: needlepoint.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then files are read by path, and checked afterwards."""
+    """Without copies, files are read by path and checked afterwards."""
     monkeypatch.setattr(held, "DESCRIPTORS", "/dev/fd")
     monkeypatch.setattr(held_files, "MOST_COPIED", 1)
     retries = QueryRetries(lambda: None, str(lake.store), lake.registry.locks)
@@ -272,7 +272,7 @@ def test_a_file_changed_in_place_is_noticed(small: needlepoint.Lake, tmp_path: P
 
 
 def test_a_card_that_the_registry_has_no_more_is_made_of_what_is_held(small: needlepoint.Lake, tmp_path: Path) -> None:
-    """Another process embeds an index after this query chose its pages and before it reads them."""
+    """Another process embeds an index after this query chooses its pages and before it reads them."""
     from needlepoint.query.scan.page_reader import read_pages
 
     state = small.engine.state("t")
@@ -289,7 +289,7 @@ def test_a_card_that_the_registry_has_no_more_is_made_of_what_is_held(small: nee
 
 
 def test_one_descriptor_is_two_files_of_the_same_size_and_time(tmp_path: Path) -> None:
-    """What DataFusion remembers of a path is not of the file that has the descriptor next."""
+    """What DataFusion caches for a path must not be used for the next file with the same descriptor."""
     paths = [tmp_path / "one.parquet", tmp_path / "other.parquet"]
     for path, first in zip(paths, (0, 1000), strict=True):
         numbers = pa.array(range(first, first + 100), pa.int64())
@@ -333,7 +333,7 @@ def test_more_files_than_a_process_may_open(tmp_path: Path, soft: int, hard: int
 
 @pytest.mark.parametrize("access", ["scan", "pages"])
 def test_objects_that_are_replaced_all_the_time(tmp_path: Path, bucket: Bucket, server: Server, access: str) -> None:
-    """With every request for one object, the next one gets another version."""
+    """Every request for an object replaces the next one."""
     objects = 6
     versions = itertools.count(1)
 

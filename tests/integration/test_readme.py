@@ -1,4 +1,4 @@
-"""The README and the tutorial are true: sessions print what they show, Python runs, and links lead somewhere."""
+"""The README and the tutorial are correct: sessions print what they show, Python snippets run, and links work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 
 
 def steady(text: str) -> str:
-    """Times and sizes differ from run to run; trailing blanks do not matter."""
+    """Mask times and sizes, which differ from run to run, and strip trailing blanks."""
     text = re.sub(r"\b[\d.,]+ (ms|s)\b", "TIME", text)
     text = re.sub(r"(bytes +)[\d,]+ of [\d,]+", r"\1SIZE", text)
     text = re.sub(r"part-\d+-\w+\.parquet", "FILE", text)
@@ -33,7 +33,7 @@ def steady(text: str) -> str:
 def run(document: Path) -> None:
     """Run the sessions and snippets of a page from top to bottom, and compare what they print.
 
-    A comment behind a `print` that begins with a bracket or a digit is what it prints."""
+    A comment after a `print` that begins with a bracket or a digit is its expected output."""
     names: dict[str, object] = {}
     for language, block in BLOCK.findall(document.read_text()):
         if language == "console":

@@ -1,5 +1,5 @@
-"""A file that is replaced by one of the same size, with its modification time kept, is another file; one whose owner,
-mode or place on the disk changed is not."""
+"""A file that is replaced by one of the same size and modification time counts as changed; a file whose owner, mode or
+place on the disk changes does not."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ def test_a_replaced_file_is_noticed_while_a_listing_serves(root: Path, how: Call
     with needlepoint.open(root / "lake", refresh=3600) as lake:
         assert ids(lake, "id IN (155, 905)") == [155, 905]
         replace(root, how)
-        assert ids(lake, "id IN (155, 555)") == [555]  # its page would be read: not the one that was planned for
+        assert ids(lake, "id IN (155, 555)") == [555]  # planned again: the planned page is of the old file
 
 
 def test_a_footer_is_not_remembered_for_another_file_of_the_same_second(tmp_path: Path) -> None:
-    """Rows lie at other places in the second file, which has the same size."""
+    """The second file has the same size, but its rows are at other places."""
     one = write(tmp_path / "t/a.parquet", range(100), row_group_size=50)
     other = write(tmp_path / "other.parquet", range(1000, 1100), row_group_size=90)
     short, long = sorted((one, other), key=lambda path: path.stat().st_size)
@@ -137,7 +137,7 @@ def test_a_footer_is_not_remembered_for_another_file_of_the_same_second(tmp_path
 
 
 def test_statistics_are_not_remembered_for_another_file(tmp_path: Path) -> None:
-    """Of a file that is replaced again and again, and of which only bounds and counts are asked."""
+    """A file is replaced again and again, and queries only need its bounds and counts."""
     path = write(tmp_path / "t/a.parquet", range(100, 200))
     with needlepoint.open(tmp_path, refresh=0, access="scan") as lake:
         lake.create_table("t", str(tmp_path / "t"))
@@ -149,7 +149,7 @@ def test_statistics_are_not_remembered_for_another_file(tmp_path: Path) -> None:
 
 
 def _padded(path: Path, size: int) -> None:
-    """The file with bytes between its data and its footer, which nothing refers to."""
+    """Pad a file with unused bytes between its data and its footer."""
     data = path.read_bytes()
     footer = int.from_bytes(data[-8:-4], "little") + 8
     path.write_bytes(data[:-footer] + bytes(size - len(data)) + data[-footer:])
@@ -189,7 +189,7 @@ def test_what_leaves_the_content_alone_costs_no_index(root: Path, touch: Callabl
         after = {file.path: file for file in lake.registry.files.of(lake.registry.tables.get("t"))}
         assert {path: file.id for path, file in after.items()} == {path: file.id for path, file in before.items()}
         now = (root / "lake/t/a.parquet").stat()
-        assert after["a.parquet"].identity.ctime_ns == now.st_ctime_ns  # so the next process does not look again
+        assert after["a.parquet"].identity.ctime_ns == now.st_ctime_ns  # so the next process does not check it again
 
 
 def test_what_leaves_the_content_alone_is_no_matter_to_a_running_process(root: Path) -> None:
@@ -200,7 +200,7 @@ def test_what_leaves_the_content_alone_is_no_matter_to_a_running_process(root: P
 
 
 def test_a_file_that_nothing_indexed_yet_can_be_touched(root: Path) -> None:
-    """Between its publishing and its indexing somebody sets its mode."""
+    """Its mode is changed after it is published and before it is indexed."""
     with needlepoint.open(root / "lake") as lake:
         staging = lake.writer.staging("p")
         lake.publish("p", staged(staging, {"x.parquet": products(0, 10)}), staging)
@@ -264,7 +264,7 @@ def test_a_look_at_single_files_tells_touched_from_replaced(root: Path) -> None:
 
 @pytest.mark.parametrize("most", [64 << 20, 1 << 20])
 def test_one_value_in_a_file_that_was_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """By rename, which may give it the inode that a file had before, and with and without a checksum."""
+    """Replaced by a rename, which may reuse an inode; files are below and above the size limit for checksums."""
     for module in (local, changed_files):
         monkeypatch.setattr(module, "MOST_SUMMED", most)
     (tmp_path / "t").mkdir()

@@ -1,4 +1,4 @@
-"""What is added to files later is used by every engine that prunes, and changes no answer."""
+"""Every engine that prunes uses what a retrofit adds to files, and no answer changes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def write(path: Path, data: pa.Table | None = None) -> None:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The same file without and with what is added."""
+    """The same file before and after a retrofit."""
     directory = tmp_path_factory.mktemp("retrofit")
     before, after = directory / "before.parquet", directory / "after.parquet"
     write(before)
@@ -73,7 +73,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def datafusion_metrics(path: Path, predicate: str) -> tuple[list[str], dict[str, tuple[int, int]]]:
-    """The answer, and of the metrics that say `total → matched` the sums."""
+    """The answer, and the sums of the metrics of the form `total → matched`."""
     context = SessionContext()
     context.register_parquet("file", str(path))
     frame = context.sql(f"SELECT title FROM file WHERE {predicate}")
@@ -115,7 +115,7 @@ def duckdb_metrics(path: Path, predicate: str, profile: Path) -> tuple[list[Any]
 
 
 def test_duckdb_skips_row_groups_by_bloom_filters(files: tuple[Path, Path], tmp_path: Path) -> None:
-    """DuckDB 2.0 asks bloom filters; it does not look at page indexes."""
+    """DuckDB 2.0 uses bloom filters, but not page indexes."""
     for predicate, answer in ((PRESENT, [("title 31234",)]), (ABSENT, [])):
         without, with_filter = (duckdb_metrics(path, predicate, tmp_path / "profile.json") for path in files)
         assert without[0] == with_filter[0] == answer
@@ -142,7 +142,7 @@ def test_everyone_reads_the_same(files: tuple[Path, Path], spark: SparkSession) 
 
 
 def counts(path: Path, column: str, type: pa.DataType, values: list[Any]) -> list[list[int]]:
-    """How many rows DataFusion finds by each comparison with each value."""
+    """The number of rows that DataFusion finds for each comparison with each value."""
     context = SessionContext(SessionConfig().set("datafusion.execution.parquet.pushdown_filters", "true"))
     context.register_parquet("file", str(path))
     found = []
@@ -182,7 +182,7 @@ def test_datafusion_counts_the_same_for_every_type(tmp_path: Path, column: str) 
 
 
 def test_datafusion_finds_the_same_beside_nan(tmp_path: Path) -> None:
-    """A row group with a NaN has no bounds of pages, its neighbours have."""
+    """A row group with a NaN has no page bounds, but its neighbours do."""
     before, after = tmp_path / "before.parquet", tmp_path / "after.parquet"
     values = [math.nan if number in (5, 950) else number / 10 for number in range(3000)]
     pq.write_table(pa.table({"f": values}), before, row_group_size=1000, write_batch_size=50, max_rows_per_page=100)
@@ -193,7 +193,7 @@ def test_datafusion_finds_the_same_beside_nan(tmp_path: Path) -> None:
 
 
 def hide_dictionaries(path: Path) -> None:
-    """The footer as parquet-mr 1.8 to 1.10 write it: the first page is the data page, be it a dictionary."""
+    """Change the footer to that of parquet-mr 1.8 to 1.10, where the data page offset points to the dictionary page."""
     data = path.read_bytes()
     length = int.from_bytes(data[-8:-4], "little")
     raw = data[-8 - length : -8]

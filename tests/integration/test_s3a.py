@@ -46,5 +46,5 @@ def test_batches_are_staged_in_the_bucket_and_copied_there(tmp_path: Path) -> No
         assert "is empty" in said["elsewhere"]
         found = bucket.client.list_objects_v2(Bucket=bucket.name)["Contents"]
         left = {"/".join(each["Key"].split("/")[:4]) for each in found if "/_stage/" in each["Key"]}
-        assert len(left) == 1  # of the batch that went elsewhere; a sweep removes it
+        assert len(left) == 1  # left by the batch that went elsewhere; a sweep removes it
         assert len(found) == status.files + 5

@@ -44,7 +44,7 @@ def test_spark_writes_an_event_is_indexed_and_sql_finds_the_row(lake, spark) -> 
         (table,) = result.report.tables
         assert (table.page_read_files, table.scanned_files, table.rows.read) == (1, 0, 1)
     assert lake.sql(f"SELECT 1 FROM product WHERE product_id = {product_id_of(6000)}").rows() == []
-    # The lake stays plain Parquet, and Spark reads it: no stale checksum beside a file.
+    # The lake stays plain Parquet that Spark can read: no stale checksum files are left.
     assert spark.read.parquet(str(lake.root / "product")).count() == 6000
     assert list((lake.root / "product").rglob("*.crc")) == []
     path = next((lake.root / "product").rglob("*.parquet"))

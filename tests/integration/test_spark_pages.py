@@ -1,4 +1,4 @@
-"""Single rows out of files of parquet-mr, as Spark has it write them."""
+"""Single rows from files that Spark writes with parquet-mr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark reads through the index: the rows that `lake.sql` gives, from the files that matter."""
+"""Spark reads through the index: the rows that `lake.sql` returns, from only the files that can match."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from needlepoint import spark as needle_spark
 from needlepoint.errors import FileChanged
 from needlepoint.lake import Lake
 
-lookup_join = sys.modules["needlepoint.spark.lookup_join"]  # the function of that name hides it
+lookup_join = sys.modules["needlepoint.spark.lookup_join"]  # a function of the same name hides the module
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +31,7 @@ NOON = datetime.datetime(2024, 5, 1, 12)
 
 
 def rows(first: int, **more: Any) -> pa.Table:
-    """Rows first..first+ROWS of all kinds of types."""
+    """Rows `first` to `first + ROWS`, with columns of many types."""
     ids = np.random.default_rng(first).permutation(np.arange(first, first + ROWS))
     price = np.where(ids % 100 == 7, np.nan, ids % 50 / 2)
     moments = [NOON + datetime.timedelta(minutes=int(id)) for id in ids]
@@ -52,12 +52,12 @@ def rows(first: int, **more: Any) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """Partitions with a NULL and with a value that is escaped; an index; a file that no sync has seen."""
+    """Partitions, one of NULL and one with an escaped value; an index; and a file that no sync has seen."""
     root = tmp_path_factory.mktemp("lake")
     places = ["partner=ABC", "partner=a%2Fb c", "partner=__HIVE_DEFAULT_PARTITION__", "partner=ABC"]
     for number, place in enumerate(places):
         write(rows(number * ROWS), root / "product" / place / f"{number}.parquet")
-    # By page wherever it can be, so that both ways meet in one read.
+    # By page wherever possible, so that one read combines page reads and scans.
     with needlepoint.open(root, refresh=0, access="pages") as lake:
         lake.create_table("product")
         lake.create_index("product", "id")
@@ -66,7 +66,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 
 
 def as_rows(table: pa.Table) -> Counter[tuple[Any, ...]]:
-    """Comparable whatever the time zone is shown in, and NaN equal to NaN."""
+    """Rows that compare independently of time zones, with NaN equal to NaN."""
     columns = [
         column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.combine_chunks()
     ]
@@ -103,7 +103,7 @@ def test_times_are_the_same_in_every_zone(lake: Lake, spark) -> None:
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
-        for where in ("id IN (3001, 4711) AND partner = 'a/b c'", "id IN (3001, 4711)", None):  # each way
+        for where in ("id IN (3001, 4711) AND partner = 'a/b c'", "id IN (3001, 4711)", None):  # each access path
             frame = needle_spark.read(spark, lake, "product", where, ["at", "local", "day"])
             assert_same(frame, lake, f"SELECT at, local, day FROM product WHERE {where or 'TRUE'}")
     finally:
@@ -115,7 +115,7 @@ def test_everything(lake: Lake, spark, tmp_path: Path) -> None:
     frame = needle_spark.read(spark, lake, "product", columns=["partner", "id"])
     assert frame.columns == ["partner", "id"]
     assert_same(frame, lake, "SELECT partner, id FROM product")
-    # Where directories say nothing out of the ordinary, Spark lists them by itself.
+    # If directories have nothing unusual, Spark lists them itself.
     for year in (2023, 2024):
         write(rows(year), tmp_path / f"lake/plain/year={year}/a.parquet")
     with needlepoint.open(tmp_path / "lake") as other:
@@ -127,7 +127,7 @@ def test_everything(lake: Lake, spark, tmp_path: Path) -> None:
 
 
 PLACES = {
-    # Escaped: as Spark writes it, and as others do.
+    # Escaped values: as Spark writes them, and as other writers do.
     "text": (True, ["p=a%20b%2Fc", "p=d e", "p=%3a", "p=é", "p=a=b", "p=a#b", "p=a+b", "p=a,b", "p= a "]),
     "utf8": (False, ["p=%C3%A9", "p=plain"]),
     "latin": (False, ["p=%E9"]),
@@ -136,18 +136,18 @@ PLACES = {
     "utf8_names": (False, ["%C3%A9=1", "%C3%A9=2"]),
     "escaped_number": (False, ["p=%35", "p=6"]),
     "escaped_date": (False, ["p=2024%2D05%2D01"]),
-    # Directories that are no partitions.
+    # Directories that are not partitions.
     "between": (False, ["p=1/sub/q=2", "p=3/sub/q=4"]),
     "above": (False, ["x/p=1", "y/p=2"]),
     "below": (False, ["p=1/x", "p=2/y"]),
     "none": (True, ["2024/05", "2024/06"]),
     "no_name": (False, ["=x"]),
-    # NULL, and what looks like it.
+    # NULL, and values that look like it.
     "null": (True, ["p=__HIVE_DEFAULT_PARTITION__", "p=1"]),
     "only_null": (True, ["p=__HIVE_DEFAULT_PARTITION__"]),
     "null_text": (True, ["p=null", "p=NULL", "p=NaN"]),
     "empty": (False, ["p=", "p=1"]),
-    # What Spark would take for another type, were it asked to guess.
+    # Values for which Spark would infer another type.
     "zeros": (True, ["p=007", "p=-0", "p=+5"]),
     "zeros_text": (True, ["p=007", "p=x"]),
     "large": (True, ["p=9223372036854775808", "p=1"]),
@@ -164,7 +164,7 @@ def test_partitions_are_those_of_sql(spark, tmp_path: Path) -> None:
     with needlepoint.open(tmp_path / "lake") as lake:
         for name, (native, places) in PLACES.items():
             for number, place in enumerate(places):
-                # The column is in the file, too.
+                # The column is in the file too.
                 write(pa.table({"id": [number], "p": ["file"]}), tmp_path / "lake" / name / place / "a.parquet")
             lake.create_table(name)
             frame = needle_spark.read(spark, lake, name)
@@ -204,7 +204,7 @@ def test_only_what_can_match_is_touched(lake: Lake) -> None:
 
 
 def test_two_conditions_on_one_table_stay_apart(lake: Lake, spark) -> None:
-    """What a data source with `pushFilters` gets wrong (see below)."""
+    """A data source with `pushFilters` gets this wrong (see below)."""
     for count in (1, 1500):  # read at once, and in tasks
         one, two = (
             needle_spark.read(spark, lake, "product", f"id >= {first} AND id < {first + count}", ["id"])
@@ -220,8 +220,8 @@ def test_two_conditions_on_one_table_stay_apart(lake: Lake, spark) -> None:
 def test_why_there_is_no_push_filters(spark) -> None:
     """PySpark 4.3 keeps the partitions of a `load()`: the filter that is pushed last replaces the others.
 
-    When this fails, the defect is gone, and LakeReader may implement `pushFilters`: every filter that it can write as
-    DataFusion's SQL narrows the plan, and all of them are returned, so that Spark evaluates them again.
+    When this test fails, the defect is fixed, and LakeReader may implement `pushFilters`: every filter that it can
+    write as DataFusion's SQL narrows the plan, and all of them are returned, so that Spark evaluates them again.
     """
     from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, InputPartition
 
@@ -308,7 +308,7 @@ def test_files_that_change_are_noticed(spark, tmp_path: Path) -> None:
         lake.create_table("product")
         lake.create_index("product", "id")
         frame = needle_spark.read(spark, lake, "product", "price > 20", ["id"])
-        before = frame.count()  # the parts are cut here, once for the DataFrame
+        before = frame.count()  # the parts are planned here, once per DataFrame
         point, scan = lake.plan_read("product", "id = 1"), lake.plan_read("product", "price > 20")
         path = write(rows(0), tmp_path / "product/0.parquet")
         os.utime(path, ns=(1, 1))
@@ -389,7 +389,7 @@ def test_a_join_by_key_gives_what_a_join_gives(lake: Lake, spark) -> None:
         found = needle_spark.lookup_join(orders, lake, "product", on="id", columns=["title", "partner"], how=how)
         assert found.columns == ["id", "number", "title", "partner"]
         assert as_rows(found.toArrow()) == as_rows(orders.join(whole, "id", how).toArrow())
-    # By other types, and by a key that many rows have and no index.
+    # Keys of another type, and a key that many rows have and no index covers.
     dates = spark.createDataFrame([(datetime.date(2024, 5, 2), 1), (datetime.date(1999, 1, 1), 2)], "day date, n int")
     found = needle_spark.lookup_join(dates, lake, "product", on="day", columns=["id"])
     assert found.count() == lake.sql("SELECT count(*) AS c FROM product WHERE day = DATE '2024-05-02'").rows()[0]["c"]

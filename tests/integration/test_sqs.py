@@ -1,4 +1,4 @@
-"""A bucket that others write to is indexed by its notifications, which come by SQS late, twice and in any order."""
+"""Notifications drive the indexing of a bucket with other writers; SQS delivers them late, twice and in any order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def queue(server: Server, bucket: Bucket) -> str:
 
 @pytest.fixture
 def lake(tmp_path: Path, bucket: Bucket, queue: str) -> Iterator[needlepoint.Lake]:
-    """`product` with one file, indexed, and a queue that holds nothing yet."""
+    """`product` with one indexed file, and an empty queue."""
     bucket.put_table("lake/product/year=2020/p0.parquet", products(0, ROWS))
     with needlepoint.open(tmp_path / "lake", queue=queue) as lake:
         lake.create_table("product", bucket.url("lake/product"))
@@ -42,7 +42,7 @@ def lake(tmp_path: Path, bucket: Bucket, queue: str) -> Iterator[needlepoint.Lak
 
 
 def notify(bucket: Bucket, queue: str, prefix: str = "") -> None:
-    """Let the bucket send notifications, as its owner would; the first is a test event."""
+    """Turn on notifications of the bucket, as its owner would; the first is a test event."""
     arn = f"arn:aws:sqs:us-east-1:123456789012:{queue.removeprefix('sqs://').partition('?')[0]}"
     rule = {"QueueArn": arn, "Events": ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]}
     bucket.client.put_bucket_notification_configuration(
@@ -71,7 +71,7 @@ def follow(lake: needlepoint.Lake) -> list[EventResult]:
 
 
 def found(lake: needlepoint.Lake, number: int) -> tuple[list[str], int, int]:
-    """The product's codes, and how many files were read by page and how many whole."""
+    """The product's codes, and the numbers of files that were read by page and scanned."""
     result = lake.sql(f"SELECT upc FROM product WHERE product_id = {number}")
     (report,) = result.report.tables
     return [row["upc"] for row in result.rows()], report.page_read_files, report.scanned_files
@@ -140,10 +140,10 @@ def test_other_ways_to_send_them(lake, bucket: Bucket, sent: str) -> None:
 
 
 def test_late_repeated_and_misordered_notifications_change_nothing(lake, bucket: Bucket, server: Server) -> None:
-    """Only what is there now counts."""
+    """Only the current state counts."""
     key = "lake/product/year=2021/p1.parquet"
     bucket.put_table(key, products(1000, ROWS))
-    lake.queue.put(removed(bucket, key))  # of an object that was here before
+    lake.queue.put(removed(bucket, key))  # about an earlier object with this key
     for _ in range(3):
         lake.queue.put(created(bucket, key))
     assert sum(each.indexed for each in follow(lake)) == 1
@@ -255,7 +255,7 @@ def test_an_object_that_is_refused_waits_and_holds_up_no_other(lake, bucket: Buc
     assert "access is refused" in first.problem and second.problem == ""
     assert (lake.queue.waiting(), lake.queue.aside_count()) == (1, 0)
     server.before = None
-    assert found(lake, 2007) == (["U000002007"], 1, 1)  # what was refused is scanned
+    assert found(lake, 2007) == (["U000002007"], 1, 1)  # the refused object is scanned
 
 
 # Our own events
@@ -287,7 +287,7 @@ def test_a_batch_of_very_many_files_is_announced_in_parts(lake) -> None:
 
 
 def test_a_killed_indexer_loses_nothing(lake, bucket: Bucket, server: Server, monkeypatch) -> None:
-    """It dies with its leases; when they end, another one does the work."""
+    """It dies while it holds leases; when they expire, another indexer does the work."""
     monkeypatch.setattr("needlepoint.indexer.event_consumer.LEASE", 1.0)
     for number in range(1, 4):
         bucket.put_table(f"lake/product/year=2021/p{number}.parquet", products(1000 * number, ROWS))
@@ -308,7 +308,7 @@ def test_a_killed_indexer_loses_nothing(lake, bucket: Bucket, server: Server, mo
 
 
 def _stuck(root: str, queue: str, begun) -> None:
-    """Receives the messages, begins to index, and gets no further."""
+    """Receive the messages, begin to index, and hang."""
     from needlepoint.indexer import event_consumer, indexer
 
     def catch_up(*_: object, **__: object) -> None:

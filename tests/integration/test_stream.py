@@ -25,7 +25,7 @@ from needlepoint.tables import publishing
 
 pytestmark = pytest.mark.spark
 
-ROWS = 30  # of a file of the source, and so of a batch
+ROWS = 30  # in a file of the source, and so in a batch
 DEFAULT_STEPS = ("between moves",)
 
 
@@ -36,7 +36,7 @@ def lake(tmp_path: Path):
 
 
 def feed(root: Path, number: int, **more: Any) -> None:
-    """File `number` of the source: ids number*ROWS … in three kinds."""
+    """Write file `number` of the source: ids from number * ROWS on, in three kinds."""
     source = root / "in"
     source.mkdir(exist_ok=True)
     rows = [
@@ -53,7 +53,7 @@ def ids(lake: needlepoint.Lake) -> list[int]:
 
 
 def ids_in_files(lake: needlepoint.Lake) -> list[int]:
-    """What any reader of Parquet finds in the directory."""
+    """The ids that any Parquet reader finds in the directory."""
     found = duckdb.sql(f"SELECT id FROM read_parquet('{lake.root}/feed/**/*.parquet') ORDER BY id").fetchall()
     return [id for (id,) in found]
 
@@ -81,7 +81,7 @@ def kill_at_each(spark: Any, lake: needlepoint.Lake, root: Path, steps: Sequence
         feed(root, number)
         killed(root, step)
         found = ids(lake)
-        # Whole batches, in their order, each once.
+        # Whole batches, in order, each once.
         assert found == list(range(len(found))), step
         assert seen <= len(found) <= (number + 1) * ROWS, step
         assert len(found) % ROWS == 0, step
@@ -100,7 +100,7 @@ def kill_at_each(spark: Any, lake: needlepoint.Lake, root: Path, steps: Sequence
         assert found.rows() == [{"title": f"title {id}"}]
         assert (found.report.tables[0].page_read_files, found.report.tables[0].scanned_files) == (1, 0)
     assert lake.queue.aside_count() == 0
-    # What a killed driver had staged is all that is left, and is swept.
+    # Only the staged files of killed drivers are left, and a sweep removes them.
     publishing.sweep_staging(lake.store, lake.registry, now=True)
     assert list((lake.store / "stage" / "feed").iterdir()) == []
     lake.sync()
@@ -138,7 +138,7 @@ def test_a_batch_that_spark_delivers_again_is_written_once(lake, spark, tmp_path
         feed(tmp_path, number)
     run(spark, lake, tmp_path, checkpoint=checkpoint, index=False)
     assert lake.status().waiting_events == 2
-    # As when the driver died after publishing and before Spark noted that batch 1 is done.
+    # As when the driver dies after publishing, before Spark records that batch 1 is done.
     for name in ("1", ".1.crc"):
         (checkpoint / "commits" / name).unlink()
     feed(tmp_path, 2)
@@ -150,7 +150,7 @@ def test_a_batch_that_spark_delivers_again_is_written_once(lake, spark, tmp_path
 
 
 def test_a_new_checkpoint_under_the_same_name_loses_no_rows(lake, spark, tmp_path: Path) -> None:
-    """Its batches are numbered from 0 again, and are not those of the stream before."""
+    """Its batches are numbered from 0 again, but differ from those of the earlier stream."""
     feed(tmp_path, 0)
     run(spark, lake, tmp_path)
     shutil.rmtree(lake.store / "streams/feed/feed")
@@ -161,7 +161,7 @@ def test_a_new_checkpoint_under_the_same_name_loses_no_rows(lake, spark, tmp_pat
 
 
 def test_a_batch_that_died_after_its_commit_is_announced_when_it_comes_again(lake, spark, monkeypatch) -> None:
-    """An indexer that runs all the time hears of it then."""
+    """An indexer that runs all the time then receives the event."""
     needle_spark.write(spark.range(5), lake, "numbers", batch="one")
     monkeypatch.setattr(lake.queue, "put", lambda body: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
@@ -209,7 +209,7 @@ def test_columns_can_come_and_a_type_that_does_not_fit_stops_the_stream(lake, sp
         query.awaitTermination()
     assert "column 'title' is string in the table but int64" in reason(failure.value)
     assert ids(lake) == list(range(2 * ROWS))
-    typed(SCHEMA).awaitTermination()  # the same batch, mended
+    typed(SCHEMA).awaitTermination()  # the same batch with the correct schema
     assert ids(lake) == ids_in_files(lake) == list(range(3 * ROWS))
 
 
@@ -272,5 +272,5 @@ def test_an_index_that_cannot_be_built_does_not_stop_the_stream(
     assert ids(lake) == list(range(2 * ROWS))
     monkeypatch.undo()
     feed(tmp_path, 2)
-    run(spark, lake, tmp_path)  # makes up for it
+    run(spark, lake, tmp_path)  # catches up
     assert lake.status().tables[0].indexes[0].entries == 3 * ROWS

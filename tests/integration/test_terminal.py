@@ -1,4 +1,4 @@
-"""Nothing that a file, a name or an error holds can steer the terminal."""
+"""Nothing in a file, a name or an error can control the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.lakes import write
 
 from needlepoint.printable import json_safe, printable
 
-# C0, C1, DEL, separators of lines, marks of direction.
+# C0, C1, DEL, line separators, direction marks.
 HOSTILE = "\x1b[31m\x07\x9b2J\x7f\x85\u2028\u2029\u202e\u2066\u200f\u061c"
 UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 COLUMN = f"c{HOSTILE}"

@@ -1,4 +1,4 @@
-"""`text_match` and `score` in SQL, on tables without an index: BM25 is over all files, whatever a query reads."""
+"""`text_match` and `score` in SQL, on tables without an index: BM25 covers all files, whatever a query reads."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_text_match_is_what_evaluation_says(lake: Lake, everything: pa.Table, qu
     some = lake.sql(f"SELECT id FROM t WHERE text_match(title, '{query}') AND price < 20 AND id > 300 ORDER BY id")
     prices = dict(zip(everything["id"].to_pylist(), everything["price"].to_pylist(), strict=True))
     assert [row["id"] for row in some.rows()] == [id for id in expected if id > 300 and prices[id] < 20]
-    # NULL is neither.
+    # NULL neither matches nor fails to match.
     others = lake.sql(f"SELECT count(*) AS n FROM t WHERE NOT text_match(title, '{query}')").rows()
     assert others == [{"n": everything["title"].drop_null().length() - len(expected)}]
 

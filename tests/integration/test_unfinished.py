@@ -1,4 +1,4 @@
-"""Files that somebody is still writing."""
+"""Files that another process is still writing."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_what_is_no_parquet_is_not_left_out(tmp_path: Path) -> None:
 
 
 def test_queries_beside_a_plain_writer(tmp_path: Path) -> None:
-    """Every answer has whole files, and the writer's last one is seen."""
+    """Every answer consists of whole files, and the last one includes the writer's last file."""
     location = tmp_path / "lake/product"
     first = products(0, 1000)
     write(first, location / "0.parquet")
@@ -148,7 +148,7 @@ def test_queries_beside_a_plain_writer(tmp_path: Path) -> None:
 
 
 def test_a_column_that_only_an_unfinished_file_would_bring(tmp_path: Path) -> None:
-    """And a partition that only it has: neither is there yet."""
+    """The same for a partition that only it has: neither exists yet."""
     location = tmp_path / "lake/t"
     write(pa.table({"id": [1]}), location / "p=1/a.parquet")
     with needlepoint.open(tmp_path / "lake", refresh=0) as lake:

@@ -1,4 +1,4 @@
-"""Files of one table may keep a column in different units: the finest is the table's, and every way finds the same."""
+"""Files of one table may have a column in different units: the table has the finest, and all access paths agree."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TIMES = (pa.time32("ms"), pa.time64("us"), pa.time64("ns"))
 
 
 def ticks(number: int, unit: str) -> list[int]:
-    """Every file has times of all the same two days; those in finer units lie between the coarser ones."""
+    """Every file has times on the same two days; those in finer units fall between the coarser ones."""
     first = {"ms": 0, "us": 1, "ns": 1}[unit]
     return [START * PER_SECOND[unit] + row * 432 * PER_SECOND[unit] + first * (row % 3) for row in range(ROWS)]
 
@@ -70,7 +70,7 @@ def literal(nanoseconds: int) -> str:
 
 
 def check(lake: Lake, kinds: list[str]) -> None:
-    """Every kind of question, compared with the rows themselves."""
+    """Compare every kind of query with the rows themselves."""
     rows = everything(kinds)
     finest = max((UNITS[kind] for kind in kinds), key=PER_SECOND.__getitem__)
     assert lake.sql("SELECT t FROM t LIMIT 1").to_arrow().schema.field("t").type == pa.timestamp(finest)
@@ -180,7 +180,7 @@ def test_units_of_published_batches(root: Path, lake: Lake) -> None:
 
 
 def test_another_process_sees_the_change(root: Path) -> None:
-    """What a process holds of the coarser unit, bounds, zone maps and an open index, does not outlive it."""
+    """A process drops what it cached in the coarser unit: bounds, zone maps and an open index."""
     write(root / "t/0.parquet", "us", 0)
     with needlepoint.open(root, refresh=0) as held, needlepoint.open(root, refresh=0) as other:
         held.create_table("t")
@@ -268,7 +268,7 @@ def test_an_index_in_the_coarser_unit_is_not_asked(root: Path) -> None:
 @pytest.mark.parametrize("zones", [("UTC", ZONE), (ZONE, "UTC")], ids="-".join)
 @pytest.mark.parametrize("kinds", [("us", "us"), ("us", "ns"), ("ns", "us")], ids="-".join)
 def test_zones(root: Path, access: str, zones: tuple[str, str], kinds: tuple[str, str]) -> None:
-    """The same instants, shown in the zone that the table had first."""
+    """The instants stay the same, in the first time zone of the table."""
     write(root / "t/0.parquet", kinds[0], 0, zones[0])
     with needlepoint.open(root, refresh=0, access=access) as lake:
         lake.create_table("t")
@@ -326,7 +326,7 @@ def test_times(root: Path, access: str, types: tuple[pa.DataType, ...]) -> None:
                 lake.sync("t")
 
 
-# Values that the finer unit has no room for
+# Values that do not fit in the finer unit
 
 
 def write_sentinel(path: Path) -> None:
@@ -360,7 +360,7 @@ def test_values_beyond_the_finer_unit_are_an_error(root: Path, access: str, sync
             lake.table("t").get(i=1100)
         assert lake.sql("SELECT i FROM t").to_arrow().num_rows == ROWS + 101
         if synced and access == "pages":
-            # Bounds are exact beyond 64 bits: pages without the value are read all the same.
+            # Bounds are exact beyond 64 bits, so pages without the value can still be read.
             day = datetime.datetime(2024, 3, 1)
             assert {*lake.sql("SELECT i FROM t WHERE t = TIMESTAMP '2024-03-01'").to_arrow()["i"].to_pylist()} == {1060}
             assert lake.table("t").get(t=day).to_arrow()["i"].to_pylist() == [1060]

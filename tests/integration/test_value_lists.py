@@ -1,4 +1,4 @@
-"""Files with a list of values, as DataFusion's example writes them: right and wrong lists, and lists of our own."""
+"""Files with a list of values, as DataFusion's example writes them: correct and wrong lists, and our own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILES = {"a": ["foo", "bar", "foo"], "b": ["baz", "qux"], "c": ["foo", "quux", "
 
 @pytest.mark.parametrize("embed", [False, True], ids=["external", "embedded"])
 def test_files_of_the_example(tmp_path: Path, embed: bool) -> None:
-    """What the example prunes is pruned here; a list that lies, or is of another column, changes no answer."""
+    """What the example prunes is pruned here; a wrong list, or one of another column, changes no answer."""
     (tmp_path / "t").mkdir()
     for name, values in FILES.items():
         lie = ["nothing"] if name == "c" else values
@@ -41,7 +41,7 @@ def test_lists_of_our_own_are_read_by_the_example(tmp_path: Path) -> None:
     with needlepoint.open(tmp_path, refresh=0) as lake:
         lake.create_table("t")
         lake.create_index("t", "category", kind="distinct", embed=True, compat="datafusion")
-        # A value of two lines cannot be in such a list, so this file gets none.
+        # A value with two lines cannot be in such a list, so this file gets none.
         pq.write_table(two_lines, tmp_path / "t" / "d.parquet")
         assert "holds 'two\\nlines'" in lake.sync("t")[0].failures[0].reason
         assert len(lake.sql("SELECT * FROM t WHERE category = 'two\nlines'").rows()) == 1

@@ -1,4 +1,4 @@
-"""Views over tables and over each other, made and dropped in any order."""
+"""Views over tables and over each other, created and dropped in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole queries that DataFusion 55 answers wrong unless it is kept from some of what it does."""
+"""Whole queries that DataFusion 55 answers incorrectly without our workarounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ints(values: list[int | None]) -> pa.Array:
 
 
 class World:
-    """A lake, and a DuckDB that holds copies of its rows."""
+    """A lake, and a DuckDB with copies of its rows."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -35,7 +35,7 @@ class World:
         self.duck = duckdb.connect()
 
     def table(self, name: str, files: Mapping[str, pa.Table], **options: Any) -> None:
-        """Files by their path below the table's directory; `p=1/a.parquet` is of partition 1."""
+        """Create a table from files by their path in its directory; `p=1/a.parquet` belongs to partition 1."""
         copies = []
         for path, rows in files.items():
             target = self.root / name / path
@@ -88,7 +88,7 @@ def partitioned(world: World) -> World:
     ],
 )
 def test_order_of_partition_columns(partitioned: World, query: str) -> None:
-    for _ in range(20):  # wrong rows came in most runs, not in all
+    for _ in range(20):  # most runs returned wrong rows, but not all
         partitioned.check(query, ordered=True)
 
 
@@ -101,7 +101,7 @@ def test_order_of_constants_in_a_union(partitioned: World) -> None:
 
 
 def test_names_shared_inside_a_projection(world: World) -> None:
-    """Of the LEFT JOIN DataFusion makes NULL AS id, and filtered that by the keys of the EXISTS."""
+    """DataFusion turned the LEFT JOIN into NULL AS id, and filtered that by the keys of the EXISTS."""
     world.table("a", {"p=x/0.parquet": pa.table({"id": ints([1, 2]), "n": ints([4, 1])})})
     exists = "EXISTS (SELECT 1 FROM a AS t3 WHERE t3.n = t0.id)"
     world.check(f"SELECT min(t0.p) AS c FROM a AS t0 LEFT JOIN a AS t1 ON 1 = 2 WHERE {exists} GROUP BY t1.id")
@@ -110,7 +110,7 @@ def test_names_shared_inside_a_projection(world: World) -> None:
 
 @pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN"])
 def test_a_partition_column_that_equals_another(world: World, join: str) -> None:
-    """Of an arm's `p = id AND id = 4`, with p = 4, DataFusion made FALSE."""
+    """DataFusion turned an arm's `p = id AND id = 4`, with p = 4, into FALSE."""
     world.table("a", {f"p={p}/0.parquet": pa.table({"id": ints([p, 4])}) for p in (3, 4, 5)})
     rows = f"a AS x {join} a AS y ON x.id = y.id WHERE y.id = y.p AND x.id = 4"
     world.check(f"SELECT count(*) AS n FROM {rows.replace('y.p', 'CAST(y.p AS BIGINT)')}")
@@ -181,10 +181,10 @@ def joined(world: World) -> World:
         "SELECT y.i, x.j FROM u x RIGHT JOIN v y ON x.i = y.i WHERE coalesce(x.j, 1) > 1 AND y.s IS NULL",
         "SELECT y.s, y.j FROM u x FULL JOIN v y ON x.j = y.i AND x.j >= 1 WHERE x.j IS NULL AND x.i IS NULL",
         "SELECT x.i FROM u x RIGHT JOIN v y ON x.i = y.j RIGHT JOIN u z ON y.j = z.j WHERE y.j < z.i OR x.i IS NULL",
-        # A filter below another one took it over.
+        # A lower filter absorbed the one above it.
         """SELECT w.i, q.i, w.s FROM v w RIGHT JOIN (SELECT x.i, y.s FROM u x LEFT JOIN v y ON x.j = y.j
            WHERE y.s IS NULL OR x.i > 0) q ON q.i = w.i WHERE q.s <> 'y' OR w.s IS NULL""",
-        # What ORDER BY with LIMIT has seen becomes a filter, too: of the wrong side of a semi join.
+        # ORDER BY with LIMIT also makes a filter of the rows so far: on the wrong side of a semi join.
         "SELECT x.i FROM u x WHERE EXISTS (SELECT 1 FROM v y WHERE y.j = x.i AND y.i <> x.j) ORDER BY x.i LIMIT 1",
         "SELECT x.i FROM u x WHERE x.i NOT IN (SELECT y.i FROM v y WHERE y.i IS NOT NULL) ORDER BY x.i LIMIT 2",
         """SELECT x.s, y.s, count(*) AS n FROM u x JOIN v y ON x.i = y.i GROUP BY x.s, y.s
@@ -193,7 +193,7 @@ def joined(world: World) -> World:
         "SELECT x.i, y.p FROM u x LEFT JOIN v y USING (i) WHERE y.p IS NULL OR y.p = 'a'",
         """SELECT c2 FROM u t0 FULL JOIN (SELECT t2.i AS c0, count(*) AS c1, count(DISTINCT t2.s) AS c2 FROM u t2
            GROUP BY t2.i) t1 ON t0.i = t1.c1 AND t1.c0 >= t1.c2 FULL JOIN v t4 ON TRUE""",
-        # A table of which nothing is left must let no filter in either.
+        # A table that is pruned entirely must not accept a filter either.
         """SELECT t0.c1 FROM (SELECT count(*) AS c1, CAST(sum(i) AS BIGINT) AS c2 FROM u) t0 LEFT JOIN (SELECT s AS c2
            FROM u) t2 ON TRUE RIGHT JOIN (SELECT i AS c2 FROM v WHERE p = 'c') t4 ON t0.c2 = t4.c2 WHERE t2.c2 = 'x'""",
         "SELECT rank() OVER (ORDER BY y.s, y.p) AS r FROM (SELECT min(i) AS m FROM u) x JOIN v y ON x.m = y.i",
@@ -269,7 +269,7 @@ def test_literals_with_a_decimal_point(money: World, condition: str) -> None:
         """SELECT t.id FROM t JOIN (SELECT f, count(DISTINCT f) AS n FROM t GROUP BY f ORDER BY f, n LIMIT 0) AS w
            ON t.f IN (CAST('inf' AS DOUBLE), 3.0) FULL JOIN t AS x ON TRUE WHERE x.d IN (0.57)""",
         "SELECT coalesce(t.d, 4.11) AS c FROM t WHERE nullif(t.f, 1.0) >= CAST('4.0' AS DOUBLE)",
-        # Results of a CASE are decided together, and by what they meet.
+        # The types of the results of a CASE are chosen together, and by what they are combined with.
         "SELECT CASE WHEN d > 1.05 THEN 2.5 ELSE 8.64 END AS c FROM t UNION ALL SELECT d FROM t",
         """SELECT CASE WHEN d > 1.05 THEN 2.5 WHEN d > 0.5 THEN -0.57 ELSE 8.64 END + d AS c FROM t
            WHERE CASE WHEN f > 0.5 THEN 2.5 ELSE 0.25 END > CAST('1.0' AS DOUBLE)""",
@@ -305,7 +305,7 @@ def test_decimal_literals_of_views_reads_and_deletes(money: World) -> None:
 
 @pytest.fixture
 def unordered(world: World) -> World:
-    """NaN in the second last of several row groups, zeros of both signs, and bloom filters."""
+    """NaN in the second to last of several row groups, zeros of both signs, and bloom filters."""
     floats = [float(number) for number in range(1000)] + [NAN] + [0.5] * 99
     world.table("t", {"f.parquet": pa.table({"id": ints(list(range(1100))), "f": floats})}, row_group_size=100)
     zeros = pa.table({"id": ints(list(range(200))), "f": [-0.0] * 100 + [0.0] * 100})
@@ -375,7 +375,7 @@ def test_literals_in_the_condition_of_an_aggregate(money: World) -> None:
 
 
 def test_two_aggregates(world: World) -> None:
-    """DataFusion made the filter `k > NULL OR m > 7` of a file that has no k."""
+    """DataFusion made the filter `k > NULL OR m > 7` for a file that has no k."""
     first, second = pa.table({"k": ints([None]), "m": ints([7])}), pa.table({"k": ints([1, 2]), "m": ints([7, 7])})
     world.table("a", {"0.parquet": first, "1.parquet": second})
     for _ in range(20):
@@ -416,7 +416,7 @@ def test_types_of_a_union(world: World, query: str) -> None:
     ],
 )
 def test_statistics_that_datafusion_cannot_estimate_by(world: World, query: str) -> None:
-    """It said "Selectivity is out of limit"."""
+    """It raised "Selectivity is out of limit"."""
     first = datetime.datetime(2024, 1, 1)
     stamps = pa.array([first + datetime.timedelta(hours=7 * row) for row in range(200)], pa.timestamp("us"))
     world.table("t", {"f.parquet": pa.table({"id": ints(list(range(200))), "ts": stamps})}, row_group_size=50)
@@ -458,7 +458,7 @@ def test_order_of_what_is_constant_or_null(nullable: World, query: str) -> None:
 
 
 def test_a_window_over_columns_that_are_equal(world: World) -> None:
-    """DataFusion made a plan that it refused: SanityCheckPlan."""
+    """DataFusion made a plan that its SanityCheckPlan rejected."""
     rows = pa.table({"id": ints([11, 12, 11]), "g": pa.array([0.5, 1.5, -1.0])})
     world.table("b", {"p=11/0.parquet": rows, "p=12/0.parquet": rows})
     window = "lead(p) OVER (ORDER BY g NULLS LAST, p NULLS FIRST, id)"
@@ -466,7 +466,7 @@ def test_a_window_over_columns_that_are_equal(world: World) -> None:
 
 
 def test_not_in_over_stacked_filters_is_refused(world: World) -> None:
-    """The nested loops that stacked filters need would take NULL for a value that is not in the list."""
+    """The nested loops that stacked filters need would treat NULL as a value that is not in the list."""
     world.table("a", {"f.parquet": pa.table({"id": ints([0]), "u": ints([5])})})
     world.table("b", {"f.parquet": pa.table({"id": ints([0])})})
     world.table("c", {"f.parquet": pa.table({"k": ints([]), "u": ints([])})})
@@ -481,7 +481,7 @@ def test_not_in_over_stacked_filters_is_refused(world: World) -> None:
 
 
 def test_an_aggregate_of_an_aggregate_without_rows(world: World) -> None:
-    """DataFusion took the exact count of no rows for the result, and failed by its name."""
+    """DataFusion used the exact count of no rows as the result, and failed because its name differed."""
     world.table("a", {"f.parquet": pa.table({"id": ints([2]), "n": ints([2])})})
     world.check("SELECT count(*) FILTER (WHERE c >= 4) AS n FROM (SELECT count(*) AS c FROM a WHERE n IS NULL) AS t")
 
@@ -499,7 +499,7 @@ def test_an_aggregate_of_an_aggregate_without_rows(world: World) -> None:
     ],
 )
 def test_fields_of_structs(world: World, table: str, query: str) -> None:
-    """With partitions, DataFusion made a projection with one name twice."""
+    """With partitions, DataFusion made a projection with a duplicate name."""
     rows = pa.table({"id": ints([1, 2]), "f": [0.5, 1.5], "addr": [{"city": "x", "zip": 3}, {"city": None, "zip": 4}]})
     world.table("t", {"p=1/a.parquet": rows, "p=2/a.parquet": rows})
     world.table("u", {"a.parquet": rows})

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from tests.property.kinds import BY_NAME, KINDS, Kind
 
-# Names that need their quotes, in SQL, in paths of a schema and in DataFusion's expressions.
+# Names that need quotes in SQL, in schema paths and in DataFusion's expressions.
 NAMES = ("a", "b c", "Größe", "select", "A.b", 'q"q', "P", "x")
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 MOST_ROWS = 80
@@ -29,7 +29,7 @@ MIXES = (("pyarrow",), ("pyarrow", "duckdb"), ("pyarrow", "duckdb", "polars"), (
 
 @dataclass(frozen=True)
 class Column:
-    """`pool` are the values that files pick from; None among them is NULL."""
+    """Files pick their values from `pool`; None is NULL."""
 
     name: str
     kind: Kind
@@ -48,7 +48,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class FileSpec:
-    """A file to write: rows are picked with `seed`, in the order of column `sorted_by` where that is not empty."""
+    """A file to write: `seed` picks its rows; they are sorted by column `sorted_by` unless that is empty."""
 
     directory: str
     rows: int
@@ -79,7 +79,7 @@ def tables(draw: DrawFn, mixes: Sequence[tuple[str, ...]] = MIXES, most_files: i
     columns = [Column("id", BY_NAME["int64"], ()), *(draw(_columns(name, possible)) for name in names)]
     partition = draw(st.none() | _partitions())
     spec = TableSpec(tuple(columns), partition, (), programs)
-    # The first file has every column in its full type: the table then has them.
+    # The first file has every column in its full type, so the table has them too.
     first = replace(draw(files(spec)), without=frozenset(), narrow=())
     others = draw(st.lists(files(spec), max_size=most_files - 1))
     return replace(spec, files=(first, *others))
@@ -95,7 +95,7 @@ def _columns(draw: DrawFn, name: str, kinds: Sequence[Kind]) -> Column:
 
 @st.composite
 def _partitions(draw: DrawFn) -> Column:
-    """Hive values are integers, dates or strings; one that looks like another type would make the column that."""
+    """Hive values are integers, dates or strings; no string may look like another type, which the column would get."""
     name = draw(st.sampled_from(["part", "Teil"]))
     values = {
         "int64": st.integers(-3, 2025),
@@ -196,7 +196,7 @@ def rows_of(spec: TableSpec, file: FileSpec, first_id: int) -> pa.Table:
             continue
         type = narrow.get(column.name)
         pool = [v for v in column.pool if type is None or column.kind.fits(v, type)] or [None]
-        # Some files see only part of the pool: their bounds then exclude the rest.
+        # Some files use only a part of the pool, so their bounds exclude the rest.
         pool = pool[: chance.randint(1, len(pool))] if chance.random() < 0.5 else pool
         picked[column.name] = [chance.choice(pool) for _ in range(file.rows)]
     if file.sorted_by:
@@ -208,14 +208,14 @@ def rows_of(spec: TableSpec, file: FileSpec, first_id: int) -> pa.Table:
 
 
 spark_sessions: list[Any] = []
-"""The session that writes Spark's files, put here by the test that has one."""
+"""The session that writes Spark's files; the test that has a session appends it."""
 
 _writing = duckdb.connect()
 _writing.execute("SET TimeZone = 'UTC'")
 
 
 def _fits_int96(rows: pa.Table) -> bool:
-    """INT96, as Spark and Impala used to write it, has nanoseconds, no bounds and no zone. DuckDB cuts it to
+    """INT96, as Spark and Impala used to write it, has nanoseconds, no bounds and no zone. DuckDB truncates it to
     microseconds."""
     times = [column for column in rows.columns if pa.types.is_timestamp(column.type)]
     if any(column.type != pa.timestamp("ns") for column in times):
@@ -229,7 +229,7 @@ def write(rows: pa.Table, path: Path, writer: Writer) -> None:
     match writer.program:
         case "pyarrow":
             wanted = options.pop("bloom_filters", False)
-            # pyarrow has filters for flat columns, and not for booleans and half floats.
+            # pyarrow writes bloom filters only for flat columns, and not for booleans.
             flat = [
                 f.name for f in rows.schema if not (pa.types.is_nested(f.type) or f.type in (pa.bool_(), pa.null()))
             ]

@@ -1,4 +1,4 @@
-"""Kinds of columns: their Arrow type, their values, and a value as a literal in both dialects of SQL.
+"""Kinds of columns: their Arrow type, their values, and literals in both SQL dialects.
 
 Values are plain: timestamps and times are integers in the column's unit, uuids are bytes.
 """
@@ -24,7 +24,7 @@ _PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 class Sql(NamedTuple):
-    """The same words for DataFusion and for DuckDB."""
+    """The same SQL for DataFusion and for DuckDB."""
 
     lake: str
     duck: str
@@ -36,7 +36,7 @@ class Sql(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """`writers` make the same Parquet type of it; `narrower` types, or coarser ones, hold some of its values in some
+    """All `writers` write it as the same Parquet type. `narrower` types, or coarser ones, hold its values in some
     files."""
 
     name: str
@@ -182,7 +182,7 @@ def _sixteen_bytes() -> SearchStrategy[bytes]:
     return st.binary(min_size=16, max_size=16) | st.integers(0, 9).map(lambda n: b"\x80" * 15 + bytes([n]))
 
 
-# Dates and times. DataFusion coerces to nanoseconds, whose years are 1678 to 2261: no timestamps beyond.
+# Dates and times. DataFusion coerces to nanoseconds, which reach from 1678 to 2261: no timestamps beyond that.
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _FIRST, _LAST = (int((datetime.datetime(year, 1, 1) - _EPOCH).total_seconds()) * 10**6 for year in (1700, 2250))
@@ -276,7 +276,7 @@ KINDS = (
         narrower=(pa.timestamp("ms", "UTC"), pa.timestamp("us", "Europe/Berlin")),
     ),
     Kind(
-        # DuckDB keeps zoned timestamps in microseconds: no finer values, and it cannot write the type.
+        # DuckDB keeps zoned timestamps in microseconds: values are no finer than that, and it cannot write the type.
         "timestamp ns UTC", pa.timestamp("ns", "UTC"), "TIMESTAMPTZ", _microseconds().map(lambda us: us * 1000),
         _zoned_literal("Nanosecond", 10**9), frozenset({"pyarrow", "polars"}),
         narrower=(pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC"), pa.timestamp("ns", "Europe/Berlin")),

@@ -44,7 +44,7 @@ def _leaf(draw: DrawFn, spec: TableSpec, column: Column, prefix: str) -> Sql:
     literal = values(column).map(kind.literal)
     if not kind.indexed:
         return draw(_nested(name, kind.name))
-    # In lists of four and more DataFusion 55 tells -0.0 from 0.0, which are equal everywhere else.
+    # In lists of four and more values, DataFusion 55 distinguishes -0.0 from 0.0; elsewhere they are equal.
     members = _members(name, literal, 3 if kind.float else 10)
     forms = [_compare(name, literal), _compare(name, literal), members, _nulls(name)]
     if kind.name == "bool":
@@ -69,10 +69,10 @@ def _leaf(draw: DrawFn, spec: TableSpec, column: Column, prefix: str) -> Sql:
 def _compare(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql]) -> Sql:
     operator = draw(st.sampled_from((*OPERATORS, "IS DISTINCT FROM", "IS NOT DISTINCT FROM")))
     sides = [name, draw(literal)]
-    # DataFusion takes `DATE '…' = d AND d = DATE '…'` for a contradiction (docs/reliability.md), so casts stand second.
+    # DataFusion takes `DATE '…' = d AND d = DATE '…'` for a contradiction (docs/reliability.md): casts come second.
     if draw(st.integers(0, 4)) == 0 and sides[1].lake[:1] in "-0123456789'":
         sides.reverse()
-    # DataFusion's IS DISTINCT FROM binds its right side as far as an AND reaches.
+    # Parentheses, since the right side of DataFusion's IS DISTINCT FROM includes a following AND.
     return Sql.of(f"({{}} {operator} {{}})", *sides)
 
 
@@ -80,7 +80,7 @@ def _compare(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql]) -> Sql:
 def _members(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql], most: int) -> Sql:
     items = draw(st.lists(literal, min_size=1, max_size=most))
     word = draw(st.sampled_from(["IN", "IN", "NOT IN"]))
-    # Not in a NOT IN: DataFusion 55 makes x IN (1, 2) AND x NOT IN (2, NULL) into x IN (1), which is never TRUE.
+    # Not in NOT IN: DataFusion 55 turns x IN (1, 2) AND x NOT IN (2, NULL), which is never TRUE, into x IN (1).
     if word == "IN" and draw(st.integers(0, 4)) == 0:
         items.append(same("NULL"))
     marks = ", ".join(["{}"] * len(items))
@@ -101,7 +101,7 @@ def _like(draw: DrawFn, column: Column, name: Sql) -> Sql:
     known = draw(values(column))[:80]
     start = draw(st.integers(0, max(len(known) - 1, 0)))
     end = draw(st.integers(start, len(known)))
-    # DataFusion escapes with a backslash where nothing else is said, DuckDB does not. NUL ends a literal in DuckDB.
+    # By default, DataFusion escapes with a backslash and DuckDB does not. NUL ends a literal in DuckDB.
     words = [part.replace("\\", "").replace("\0", "") for part in (known[:end], known[start:end])]
     form = draw(st.sampled_from(["{0}%", "{0}%", "%{1}%", "%{1}", "{0}_%", "_{1}%", "{0}", "{0}%{1}%"]))
     pattern = form.format(*words).replace("'", "''")
@@ -136,7 +136,7 @@ def _of_integers(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql], wide: bo
         "NOT ({0} IS NOT DISTINCT FROM {1})",
         "CASE WHEN {0} = {1} THEN true ELSE false END",
     ]
-    # Sums and casts of 64-bit numbers overflow, each engine in its way.
+    # Sums and casts of 64-bit numbers overflow differently in each engine.
     forms += (
         [] if wide else ["CAST({0} AS BIGINT) + 1 > {1}", "CAST({0} AS BIGINT) = {1}", "CAST({0} AS BIGINT) <= {1}"]
     )
@@ -156,13 +156,13 @@ def _of_timestamps(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql], nanose
 
 
 def _microseconds(moment: Sql) -> Sql:
-    """DuckDB 2.0 rounds nanoseconds before it truncates them (23:59:59.9999996 is the next day): they are cut off."""
+    """Cut to microseconds: DuckDB 2.0 rounds nanoseconds before it truncates (23:59:59.9999996 is the next day)."""
     ns = f"epoch_ns({moment.duck})"
     return Sql(moment.lake, f"make_timestamp(({ns} - (({ns} % 1000) + 1000) % 1000) // 1000)")
 
 
 def _as_timestamp(name: Sql, value: int) -> Sql:
-    # DataFusion's TIMESTAMP is in nanoseconds, which the years of a date exceed: it casts to them and fails.
+    # DataFusion casts the date to nanoseconds, which fails for years that these cannot hold.
     return Sql.of("{} BETWEEN DATE '1700-01-01' AND DATE '2200-01-01' AND {} >= CAST({} AS DATE)", name, name,
                   BY_NAME["timestamp us"].literal(value))  # fmt: skip
 

@@ -22,7 +22,7 @@ class Query:
 
 @st.composite
 def queries(draw: DrawFn, spec: TableSpec) -> Query:
-    """Half are plain selections, where the ways through the engine differ most."""
+    """Half are plain selections, for which the engine has the most access paths."""
     forms = [_selection, _selection, _selection, _everything, _aggregates, _ordered, _distinct, _grouped,
              _union, _self_join, _cte, _in_subquery, _scalar_subquery, _exists, _view]  # fmt: skip
     return draw(draw(st.sampled_from(forms))(spec))
@@ -46,10 +46,10 @@ def _aggregates(draw: DrawFn, spec: TableSpec) -> Query:
     for column in spec.columns:
         found.append(f"count({column.sql})")
         if column.kind.text or column.kind.number or column.kind.name in ("date", "timestamp us"):
-            # Not floats: each engine has its own place for NaN in min and max.
+            # Not floats: engines order NaN differently in min and max.
             found += [f"min({column.sql})", f"max({column.sql})"]
         if column.kind.number and column.kind.type.bit_width < 64:
-            # Sums of 64-bit numbers overflow, each engine in its way; so does the type of a sum.
+            # Sums of 64-bit numbers overflow differently in each engine; the type of a sum differs too.
             found.append(f"CAST(sum(CAST({column.sql} AS BIGINT)) AS BIGINT)")
     chosen = draw(st.lists(st.sampled_from(found), min_size=1, max_size=4))
     named = ", ".join(f"{each} AS c{number}" for number, each in enumerate(chosen))

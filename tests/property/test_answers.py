@@ -1,4 +1,4 @@
-"""An index changes the speed of an answer, never the answer: one table, many questions."""
+"""An index changes the speed of an answer, never the answer: one table, many queries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACCESS = st.sampled_from([{}, {"access": "pages"}, {"access": "pages", "costs": 
 
 
 def index_kinds(column: Column) -> SearchStrategy[list[str]]:
-    """Mostly one, of a kind that the column can have."""
+    """Index kinds that the column supports, at most two."""
     kinds = ["key", "distinct", "bloom"] if column.kind.indexed else []
     kinds += ["text", "text"] if column.kind.text else []
     return st.lists(st.sampled_from(kinds), max_size=2, unique=True) if kinds else st.just([])
@@ -27,7 +27,7 @@ def index_kinds(column: Column) -> SearchStrategy[list[str]]:
 
 def make_indexes(lake: World, data: DataObject) -> None:
     if data.draw(st.integers(0, 2), label="indexes") == 0:
-        return  # bounds and filters have to do
+        return  # only bounds and bloom filters prune
     for number, column in enumerate(lake.spec.columns):
         for kind in data.draw(index_kinds(column), label=f"index {column.name}"):
             lake.create_index(column, kind, data.draw(st.booleans(), label="embed"), f"ix{number}_{kind}")
@@ -45,7 +45,7 @@ def test_selections(spec: TableSpec, data: DataObject) -> None:
 @settings(max_examples=cases(1000, 8))
 @given(tables(), st.data())
 def test_queries(spec: TableSpec, data: DataObject) -> None:
-    # A low limit makes the planner give up on ranges, which is a way of its own.
+    # With a low limit, the planner gives up on ranges, which is another code path.
     with world(spec, range_limit=data.draw(st.sampled_from([0, 5, 20_000])), **data.draw(ACCESS)) as made:
         make_indexes(made, data)
         for _ in range(QUESTIONS):

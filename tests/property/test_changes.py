@@ -27,7 +27,8 @@ from needlepoint.errors import StoreError
 
 
 class Changes(RuleBasedStateMachine):
-    """Files come, go and change, with and without sync; indexes are made, dropped, half built and broken."""
+    """Files are added, removed and changed, with and without sync; indexes are created, dropped, partly built and
+    damaged."""
 
     made: World | None = None
 
@@ -52,7 +53,7 @@ class Changes(RuleBasedStateMachine):
 
     @contextmanager
     def refusing_damage(self) -> Iterator[None]:
-        """An index that is broken may be refused for writing, in clear words; questions are answered all the same."""
+        """Writing to a damaged index may raise a StoreError. Queries are answered all the same."""
         try:
             yield
         except StoreError:
@@ -156,7 +157,7 @@ class Changes(RuleBasedStateMachine):
     @precondition(lambda self: self.made and self.indexes)
     @rule(seed=st.integers(0, 2**16), foreign=st.booleans())
     def lose_index(self, seed: int, foreign: bool) -> None:
-        """A whole directory goes, or another index's takes its place."""
+        """Remove the directory of an index, or replace it with that of another index."""
         chance = random.Random(seed)
         self.it.lake.close()
         directories = sorted((self.it.root / ".needlepoint" / "indexes").glob("*"))
@@ -183,7 +184,7 @@ class Changes(RuleBasedStateMachine):
         if reopen:
             self.it.reopen()
 
-    # Questions
+    # Queries
 
     @rule(data=st.data())
     def ask(self, data: DataObject) -> None:
@@ -192,7 +193,7 @@ class Changes(RuleBasedStateMachine):
 
     @invariant()
     def still_answers(self) -> None:
-        """After every change: a point, a range, all; by SQL and without."""
+        """After every change: a point lookup, a range and all rows by SQL, and a `get`."""
         if self.made is None:
             return
         number = random.Random(self.it._next_id + self.count).randrange(self.it._next_id + 1)

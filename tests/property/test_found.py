@@ -1,4 +1,4 @@
-"""What the properties found, each as small as it gets. A line here stays after the fix, without its mark."""
+"""Bugs that the property tests found, each as a minimal case. A case stays here after the fix."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_files_whose_types_differ_are_looked_at_together(root: Path, types: tupl
         assert result.report.tables[0].sifted_files == 2
 
 
-# The shortcut for lookups
+# Point lookups
 
 
 def test_words_that_are_not_columns(root: Path, lake: Lake) -> None:
@@ -181,7 +181,7 @@ def test_get_takes_what_holds_values(root: Path, lake: Lake) -> None:
         lake.table("t").get(i=1, columns=["i", "i"])
 
 
-# NaN, which bounds leave out
+# NaN, which bounds exclude
 
 
 def test_numbers_between_two_are_found_by_bounds_nan_or_not(root: Path) -> None:
@@ -209,7 +209,7 @@ def test_nan_is_found_like_any_value(root: Path, lake: Lake, type: pa.DataType) 
     assert count(lake, "x > 5") == 1
 
 
-# Index directories that are damaged, foreign or gone
+# Index directories that are damaged, missing or of another index
 
 
 def test_a_lost_index_that_sync_makes_again(root: Path) -> None:
@@ -298,7 +298,7 @@ def test_an_index_over_files_whose_names_do_not_ascend(root: Path, lake: Lake) -
     assert count(lake, "i = 1") == 2
 
 
-# More partitions than MOST_ARMS: the native listing of the whole directory
+# More partitions than MOST_ARMS: the native scan lists the whole directory
 
 
 def partitioned(root: Path, lake: Lake, values: list[str | None]) -> None:
@@ -344,7 +344,7 @@ def test_a_wider_file_before_sync(root: Path, lake: Lake) -> None:
     write(root, "0.parquet", i=pa.array([1, 2], pa.int32()))
     lake.create_table("t")
     write(root, "1.parquet", i=pa.array([2**40, 2], pa.int64()))
-    # An error that says "sync" would do as well; a number that is not the greatest does not.
+    # An error that says "sync" would be right too; a number that is not the greatest would be wrong.
     assert lake.sql("SELECT max(i) AS n FROM t").rows() == [{"n": 2**40}]
 
 

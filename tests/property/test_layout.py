@@ -1,4 +1,4 @@
-"""Rewriting files changes no row, and deleting rows no other row: whatever their types, writers and partitions."""
+"""Rewriting files changes no row, and deleting rows changes no other row, for all types, writers and partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lakes that stay open while another process changes everything answer as one that was just opened, and right."""
+"""A lake that stays open while another one changes everything answers correctly, as a newly opened lake does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class World:
         self.synced = True
         self.next = 0
         self.log: list[str] = []
-        self.pending: list[tuple[pa.Table, int]] = []  # of batches that will be finished by somebody
+        self.pending: list[tuple[pa.Table, int]] = []  # of batches that a later change finishes
         self.publish()
 
     def table(self, count: int) -> pa.Table:
@@ -62,7 +62,7 @@ class World:
         for row in table.to_pylist():
             self.rows[row["id"]] = {"id": row["id"], "word": row["word"], "kind": row["kind"], "year": year}
 
-    # What happens
+    # Changes
 
     def publish(self) -> None:
         table, year = self.table(self.random.randint(1, 300)), self.random.choice([2020, 2021])
@@ -71,7 +71,7 @@ class World:
         self.note(table, year)
 
     def begin(self) -> None:
-        """A publisher dies before, or after, the commit."""
+        """A publisher dies before or after the commit."""
         table, year = self.table(20), self.random.choice([2020, 2021])
         staging = self.lake.writer.staging("t")
         owner, name = self.random.choice(
@@ -114,7 +114,7 @@ class World:
         self.rows = {id: row for id, row in self.rows.items() if not holds(row)}
 
     def finish(self) -> None:
-        """Batches that were begun are finished now."""
+        """The change finished all pending batches."""
         for table, year in self.pending:
             self.note(table, year)
         self.pending.clear()
@@ -207,7 +207,7 @@ def _die(*_: object) -> None:
 
 
 def answers(world: World, lake: needlepoint.Lake) -> Iterator[tuple[str, object, object]]:
-    """Questions with what is answered and what is right."""
+    """Queries, each with the answer of the lake and the correct one."""
     rows = world.rows
     few = world.random.sample(range(world.next), 3)
     low = world.random.randrange(world.next)

@@ -1,4 +1,4 @@
-"""A fixed, small part of what `make fuzz` does with files that somebody damaged."""
+"""A small, fixed part of what `make fuzz` does with damaged files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST = cases(120, 40)
 
 
 def test_mutated_files() -> None:
-    """An answer that a scan of the same file gives, or an error that says what is wrong; never the end of a process."""
+    """A query answers as a scan of the same file does, or raises an error that says what is wrong. It never crashes."""
     tally = mutated_files.run(seed=1, deadline=time.monotonic() + 540, most=MOST)
     assert tally.tried == MOST
     assert tally.findings == []

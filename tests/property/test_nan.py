@@ -1,7 +1,7 @@
-"""Floats compared with NaN of either sign, zeros and infinities: what narrows a query must not change its answer.
+"""Floats compared with NaN of either sign, zeros and infinities: pruning must not change the answer.
 
-Here the order is DataFusion's: -NaN, -inf, ..., inf, NaN. The expected rows come from DataFusion itself, over the same
-values in memory, where nothing can be skipped.
+The order is DataFusion's: -NaN, -inf, ..., inf, NaN. The expected rows come from DataFusion itself, over the same
+values in memory, where it cannot skip anything.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def parts() -> list[pa.Table]:
-    """Numbers with NaN at either end, numbers alone, and some of everything."""
+    """Numbers and a NaN, numbers only, and some of everything."""
     lists = [[1.0, 2.0, float("nan")], [float(each) for each in range(30)], VALUES]
     starts = np.cumsum([0, *map(len, lists)]).tolist()
     return [

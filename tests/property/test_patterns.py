@@ -1,4 +1,4 @@
-"""Wherever DataFusion says that a text matches, the text holds the pieces that were read out of the pattern."""
+"""If DataFusion says that a text matches a pattern, the text contains the pieces extracted from the pattern."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from needlepoint.predicate import (
 )
 from needlepoint.query.sql.predicate_extraction import requests
 
-# Letters whose other case is odd: ſ is an s, the sign of Kelvin a k, İ and ı are for each engine to say.
+# Letters with unusual case mappings: ſ is an s, the Kelvin sign a k; for İ and ı, engines differ.
 LETTERS = "abk\u212asſAıİßẞσςΣµ\u01c6\u01c5ι\u1fbe1é\n .*(_%\\-"
 texts = st.lists(st.text(LETTERS, max_size=8), min_size=1, max_size=12)
 like_patterns = st.lists(st.sampled_from([*LETTERS, "%", "%", "_", "\\%", "\\_", "\\\\"]), max_size=7).map("".join)
@@ -59,7 +59,7 @@ def possible(text: str, predicate: Predicate) -> bool:
 
 
 def holds(text: str, leaf: Leaf) -> bool:
-    """Each piece as early as it can be, the last as late."""
+    """Match each piece at its first possible position, and a last piece that ends the text at the end."""
     match leaf:
         case Compare(_, "=", value):
             return text.encode() == value
@@ -87,7 +87,7 @@ def holds(text: str, leaf: Leaf) -> bool:
 
 
 def check(where: str, pattern: str, found: list[str]) -> None:
-    """As planned, since DataFusion's optimizer takes `0\\\\b` for LIKE '%0\\b%', which is another thing."""
+    """With the optimized plan: DataFusion's optimizer turns `0\\\\b` into LIKE '%0\\b%', which has another meaning."""
     CONTEXT.deregister_table("filled")
     CONTEXT.register_record_batches("filled", [pa.table({"s": found}).to_batches()])
     try:

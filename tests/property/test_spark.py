@@ -1,4 +1,4 @@
-"""The same promise over files that Spark wrote."""
+"""The same property over files that Spark wrote."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_files_of_spark(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_reads_by_spark(spark: SparkSession) -> None:
-    """Through the index and through Spark's own reader, over files of all writers and in all types."""
+    """Through the indexes and through Spark's own reader, over files of all writers and types."""
 
     @settings(max_examples=cases(200, 3))
     @given(tables(), st.data())

@@ -1,4 +1,4 @@
-"""The properties mean little if every query scans: here is what the tests before this one made the engine do."""
+"""The properties prove little if every query scans: this test checks which access paths the earlier tests took."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def test_every_way_was_taken() -> None:
     assert TAKEN["page reads"] > TAKEN["queries"] / 20
     assert TAKEN["native scans"] > TAKEN["queries"] / 10
     assert TAKEN["files skipped"] > TAKEN["queries"] / 5
-    # How often the others come varies: what Hypothesis makes depends on which modules are loaded, too.
+    # The counts of the others vary: what Hypothesis generates also depends on which modules are loaded.
     rare = ("both ways", "row groups left out", "pages left out", "predicate first", "bloom filters")
     assert all(TAKEN[way] for way in rare)

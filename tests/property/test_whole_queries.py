@@ -1,4 +1,4 @@
-"""Whole queries over several tables are answered as DuckDB answers them over copies of the rows."""
+"""Whole queries over several tables have the answers that DuckDB gives over copies of the rows."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def test_whole_queries(number: int) -> None:
     run.lake(number, queries=QUERIES)
     tally = run.tally()
     assert not tally.findings, "\n\n".join(tally.findings)
-    # A generator whose queries nobody answers shows nothing.
+    # A generator whose queries no engine answers would prove nothing.
     assert run.verdicts["right"] > QUERIES * 0.8, run.verdicts
 
 
-# Not shrunk by Hypothesis, which knows nothing of SQL: it would write the lake again for each query it tries.
+# Hypothesis does not shrink here: it knows no SQL, and would write the lake again for each query it tries.
 @pytest.mark.long
 @settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(st.randoms(use_true_random=False))
@@ -59,7 +59,7 @@ def test_a_tree_gets_smaller() -> None:
 
 
 def test_a_wrong_answer_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lake that loses the rows of a file is noticed, with few rows left and a script that compiles."""
+    """A lake that loses a row of a join is found; the finding is shrunk, and its script compiles."""
     ask = Judge.ask
 
     def forgetful(self: Judge, sql: str, parameters: dict[str, object]) -> object:

@@ -1,7 +1,7 @@
-"""SQL as a tree: a whole query is generated, written in each dialect, and made smaller, all in one form.
+"""SQL as a tree: the one form in which a whole query is generated, written in each dialect, and shrunk.
 
-A node is a template with a place for each of its parts. Its kind says what may stand in its place: a condition inside a
-condition can replace the whole one, an item can leave its list, a clause can go.
+A node is a template with a placeholder for each of its parts. Its kind says what may replace it: a condition inside a
+condition can replace the outer one, an item can be removed from its list, a clause can be removed.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 LAKE, DUCK, PLAIN = range(3)
-"""Dialects: of the lake, of DuckDB, and of plain DataFusion, where a literal for a float says that it is one."""
+"""Dialects: of the lake, of DuckDB, and of plain DataFusion, where a float literal needs a cast."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """`text` is the template in each dialect. A `list` has its separator as text and any number of parts; `keys` is a
-    list that stays whole, since an order by less is another question. Parameters that the node names are in
-    `bound`."""
+    list that is never shrunk, since ORDER BY with fewer keys is another query. `bound` holds the parameters that the
+    node names."""
 
     kind: str
     text: tuple[str, str, str]
@@ -61,7 +61,7 @@ TRUE = word("TRUE", "bool")
 
 
 def smaller(tree: Node) -> Iterator[Node]:
-    """Trees that are this one with something left out; the largest omissions first."""
+    """This tree with one part removed, the largest parts first."""
     yield from _at(tree)
     ordered = sorted(range(len(tree.parts)), key=lambda at: -tree.parts[at].size())
     for at in ordered:

@@ -18,12 +18,12 @@ from tests.property.whole_lakes import DAY, POOLS
 
 COMPARED = ("=", "=", "=", "<>", "<", "<=", ">", ">=")
 SORTED = ("int", "text", "dec", "real", "time", "date", "bool")
-"""Families whose equal values are the same value: they can be ordered, grouped and joined by."""
+"""Families in which equal values are identical, so that queries can order, group and join by them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Col:
-    """A column in scope, as it is written there."""
+    """A column in scope; `sql` is how the query refers to it."""
 
     sql: str
     family: str
@@ -37,7 +37,7 @@ class Col:
 
 @dataclass(slots=True)
 class Maker:
-    """What one query is made with. `subquery` makes a condition that holds a subquery."""
+    """Makes the expressions of one query. `subquery` makes a condition with a subquery."""
 
     chance: Random
     numbers: itertools.count[int] = field(default_factory=itertools.count)
@@ -97,7 +97,7 @@ class Maker:
             return word(str(int(value)), family)
         if self.often(0.3):
             return word(f"{value:e}", family)
-        # As it is usually written: DataFusion has to see that it is compared with a float.
+        # The usual form: the lake has to recognise that it is compared with a float.
         return Node(family, (f"{value:f}", f"{value:f}", exact))
 
     def _time(self, value: int) -> Node:
@@ -113,7 +113,7 @@ class Maker:
     # Values
 
     def of(self, columns: Sequence[Col], family: str) -> Node | None:
-        """A column of a family, or something made of one."""
+        """A column of a family, or an expression over one."""
         found = [column for column in columns if column.family == family]
         if not found:
             return None
@@ -148,7 +148,7 @@ class Maker:
         form = self.pick("({} + 0.5)", "(0.25 * {})", "({} - 1.0)", "coalesce({}, 0.5)", "nullif({}, 1.0)",
                          "CASE WHEN {} > 0.5 THEN 2.5 ELSE 0.25 END")  # fmt: skip
         plain = re.sub(r"\d+\.\d+", lambda found: f"CAST('{found[0]}' AS DOUBLE)", form)
-        cast = "CAST(" + form + " AS DOUBLE)" if "CASE" in form else form  # of decimals, where nobody asks for floats
+        cast = "CAST(" + form + " AS DOUBLE)" if "CASE" in form else form  # both branches are decimals
         return Node(family, (cast, cast, plain), (value,))
 
     # Conditions
@@ -185,7 +185,7 @@ class Maker:
         pair = [value, self.literal(family)]
         if self.often(0.15):
             pair.reverse()
-        # DataFusion's IS DISTINCT FROM binds its right side as far as an AND reaches.
+        # Parentheses, since the right side of DataFusion's IS DISTINCT FROM includes a following AND.
         return node("bool", f"({{}} {operator} {{}})", *pair)
 
     def _member(self, family: str, value: Node) -> Node:

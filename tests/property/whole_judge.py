@@ -1,9 +1,9 @@
-"""A lake that was written, a DuckDB with copies of its rows, and a plain DataFusion: who is right about a query.
+"""A lake, a DuckDB with copies of its rows, and a plain DataFusion: which of them answers a query correctly.
 
 right       the lake and DuckDB agree
-wrong       they do not, and plain DataFusion, which has all rows in memory, agrees with DuckDB
-fails       the lake refuses what DuckDB and plain DataFusion answer
-inherited   plain DataFusion differs from DuckDB, too
+wrong       they differ, and plain DataFusion, which has all rows in memory, agrees with DuckDB
+fails       the lake raises an error where DuckDB and plain DataFusion agree
+inherited   plain DataFusion differs from DuckDB too
 refused     neither the lake nor plain DataFusion answers
 unasked     DuckDB does not answer, or differs from itself without its optimizer
 """
@@ -30,8 +30,8 @@ import needlepoint
 
 FINDINGS = ("wrong", "fails")
 _DECIMAL_LITERALS = "datafusion.sql_parser.parse_float_as_decimal"
-# DataFusion's hash joins have faults that its merge joins have not, and the other way round. What one of them answers
-# right can be answered right.
+# DataFusion's hash joins have bugs that its merge joins do not have, and the other way round. If one of them answers
+# correctly, the lake has to.
 _VARIANTS: tuple[dict[str, str], ...] = ({}, {"datafusion.optimizer.prefer_hash_join": "false"})
 
 
@@ -68,10 +68,10 @@ class Judge:
         except BaseException:
             shutil.rmtree(self.root, ignore_errors=True)
             raise
-        self.names: list[str] = []  # of the columns of the latest answer
+        self.names: list[str] = []  # columns of the latest answer
 
     def _make_views(self) -> None:
-        """Views that plain DataFusion refuses are left out."""
+        """Leave out views that plain DataFusion or DuckDB refuses."""
         views, self.spec = self.spec.views, replace(self.spec, views=())
         plain, kept = self.plain(0), []
         for view in views:
@@ -86,7 +86,7 @@ class Judge:
                 self.lake.sql(f"CREATE VIEW {view.name} AS {view.query.sql(LAKE)}")
                 made.append(view)
             except needlepoint.NeedlepointError as error:
-                # docs/reliability.md says what is refused; views over such a view are not made, either.
+                # docs/reliability.md says what is refused; views over such a view cannot be created either.
                 if len(made) == kept.index(view) and not str(error).startswith("NOT IN"):
                     raise
         self.spec = replace(self.spec, views=tuple(made))
@@ -113,7 +113,7 @@ class Judge:
         if isinstance(found, list) and self._agree(query, expected, found):
             return Verdict("right")
         if isinstance(found, str) and found.startswith("SqlError: NOT IN"):
-            return Verdict("refused", expected, found)  # and not answered wrong, as docs/reliability.md says
+            return Verdict("refused", expected, found)  # as docs/reliability.md says, instead of a wrong answer
         answers = [self.ask_plain(query.tree.sql(PLAIN), parameters, at) for at in range(len(_VARIANTS))]
         if any(isinstance(plain, list) and self._agree(query, expected, plain) for plain in answers):
             return Verdict("fails" if isinstance(found, str) else "wrong", expected, found)
@@ -138,12 +138,12 @@ class Judge:
                 self.duck.execute("PRAGMA enable_optimizer")
 
     def ask(self, sql: str, parameters: dict[str, Any]) -> list[Any] | str:
-        """The rows, or why there are none."""
+        """The rows, or the error."""
         try:
             return _rows(self.lake.sql(sql, parameters or None).to_arrow())
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # a panic is no Exception
+        except BaseException as error:  # a panic is not an Exception
             return f"{type(error).__name__}: {str(error)[:300]}"
 
     def ask_plain(self, sql: str, parameters: dict[str, Any], variant: int = 0) -> list[Any] | str:
@@ -166,7 +166,7 @@ class Judge:
         if len(keys) >= len(self.names):
             return False
         if any(key not in self.names for key in keys):
-            return False  # and ordered by all columns after it
+            return False  # such a key is not in the answer, but all columns of the answer are keys too
         places = [self.names.index(key) for key in keys]
         if [[row[at] for at in places] for row in expected] != [[row[at] for at in places] for row in found]:
             return False
@@ -176,7 +176,7 @@ class Judge:
         return not Counter(found) - Counter(_plain_rows(unlimited))
 
     def plain(self, variant: int) -> datafusion.SessionContext:
-        """DataFusion with the rows in memory and without anything of ours."""
+        """DataFusion with the rows in memory, without any of our code."""
         if variant not in self._plain:
             config = datafusion.SessionConfig({_DECIMAL_LITERALS: "true", **_VARIANTS[variant]})
             self._plain[variant] = context = datafusion.SessionContext(config)
@@ -216,7 +216,7 @@ def _rows(table: pa.Table) -> list[Any]:
 
 
 def _as_decimals(found: list[Any], expected: list[Any]) -> list[Any]:
-    """Floats as decimals where DuckDB has decimals: a literal such as 8.64 is a float where it meets no decimal."""
+    """Floats as decimals where DuckDB has decimals: without a decimal beside it, a literal such as 8.64 is a float."""
     places = {at for row in expected for at, value in enumerate(row) if isinstance(value, Decimal)}
     if not any(isinstance(row[at], float) for row in found for at in places):
         return found

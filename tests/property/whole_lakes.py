@@ -1,7 +1,7 @@
-"""Random lakes of several tables for whole queries, as plain values: each can be written, indexed, made smaller.
+"""Random lakes of several tables for whole queries, as plain values: a lake can be written, indexed and shrunk.
 
-Tables share values, so that joins find partners, and often the names of columns. Every table has a column of unique
-numbers. `zero` columns hold -0.0, which DataFusion sorts and groups apart from 0.0; they are only compared.
+Tables share values, so that joins find matches, and often column names. Every table has a column of unique numbers.
+`zero` columns hold -0.0, which DataFusion sorts and groups apart from 0.0; queries only compare them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DAY = 86_400 * 10**6
 _FIRST = 1_700_000_000 * 10**6 // DAY * DAY
 ALL_NULL = 0.05
 
-# Families of values: what may be compared with what.
+# Families of values: values of one family may be compared.
 POOLS: dict[str, tuple[Any, ...]] = {
     "int": (0, 1, 2, 3, 4, 5, 7, 2**40),
     "text": ("", "a", "ab", "yes", "no", "Rome", "it's", "Zoë", "common prefix 12", "common prefix 13", "b"),
@@ -85,7 +85,7 @@ class Field:
 
 @dataclass(frozen=True)
 class DataFile:
-    """`columns` are values by name, in order; those of partition columns are in `partition`."""
+    """`columns` holds the values by column name, in order; `partition` holds the values of partition columns."""
 
     partition: tuple[Any, ...]
     columns: dict[str, tuple[Any, ...]]
@@ -192,7 +192,7 @@ def _partitions(chance: Random, suffix: str) -> list[Field]:
 
 
 def _partition_values(chance: Random, partitions: tuple[Field, ...]) -> list[tuple[Any, ...]]:
-    """The first has a value in each column: its type is known by it."""
+    """The first has a value in each column, from which the type is inferred."""
     if not partitions:
         return [()]
     most = chance.choice((1, 2, 3, 4, 8, 16)) if len(partitions) == 1 else 3
@@ -218,7 +218,7 @@ def _file(
             columns[each.name] = tuple(itertools.islice(numbers, rows))
             continue
         if not first and chance.random() < 0.06:
-            continue  # a file from before the column was there
+            continue  # the file is older than the column
         pool = tuple(
             value for value in _some(chance, pools[each.family], 1, 6) if each.kind != "int32" or value < 2**31
         )

@@ -1,8 +1,8 @@
 """Random whole queries over a lake of several tables: joins, subqueries, groups, windows, set operations, orders.
 
-An answer must be unique for two engines to agree on it. What stands before a LIMIT is ordered by every column of the
-answer; where it is ordered by fewer, only these are compared, and the rows must be among those without the LIMIT.
-Functions that depend on the order of equal rows are given unique numbers to order by.
+Two engines can only agree on an answer that is unique. A query with a LIMIT is ordered by every column of the answer.
+If it is ordered by fewer, only these columns are compared, and the rows must be among those without the LIMIT.
+Functions that depend on the order of equal rows order by unique numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.property.whole_lakes import DataView, Field, LakeSpec
 
 @dataclass(frozen=True)
 class WholeQuery:
-    """The tree is what is selected and a tail: nothing, or ORDER BY columns of the answer with a LIMIT or without."""
+    """The tree is a selection and a tail: nothing, or ORDER BY columns of the answer, with or without a LIMIT."""
 
     tree: Node
 
@@ -38,7 +38,7 @@ class WholeQuery:
 
     @property
     def unlimited(self) -> str:
-        """Without the tail, for DuckDB: every row that may be in the answer."""
+        """The query without the tail, for DuckDB: every row that may be in the answer."""
         return replace(self.tree, parts=(*self.tree.parts[:-1], NOTHING)).sql(DUCK)
 
 
@@ -81,7 +81,7 @@ class Queries:
             relation = self._from()
             where = self._where(relation.columns)
             if " USING " in str(relation.source) or " NATURAL " in str(relation.source):
-                # The merged columns of an outer join are those of one side to DataFusion.
+                # For DataFusion, the merged columns of an outer join are those of one side.
                 return self._finished(common, self._selected(self._items(relation.columns), relation, where))
             return _query(common, node("rows", "SELECT * FROM {}{}", relation.source, where), NOTHING)
         if form < 0.12:
@@ -95,7 +95,7 @@ class Queries:
         return self._finished(common, selected)
 
     def view(self, name: str) -> DataView:
-        """Rows of a join or of a table under names of their own."""
+        """A view of the rows of a table or join, or of groups, with column names of its own."""
         self.make = Maker(self.chance, parameters=False)
         self.make.subquery = self._subquery
         self.named = []
@@ -157,7 +157,7 @@ class Queries:
         return _Relation(source, both)
 
     def _crossed(self, left: _Relation, right: _Relation, unique: Col) -> _Relation:
-        """With one row of the other side: there are many rows otherwise."""
+        """With one row of the other side; otherwise there would be too many rows."""
         alias = self._alias()
         source = node("source", f"{{}} CROSS JOIN (SELECT * FROM {{}} WHERE {{}} = {{}}) AS {alias}", left.source,
                       right.source, unique.node, self.make.literal("int"))  # fmt: skip
@@ -165,7 +165,7 @@ class Queries:
         return _Relation(source, (*left.columns, *_under(alias, inner)))
 
     def _shared(self, left: _Relation, right: _Relation) -> list[str]:
-        """Names that each side has once, of one family."""
+        """Column names that both sides have, in the same family."""
         names = [column.name for column in left.columns]
         return [
             mine.sql.partition(".")[2]
@@ -175,7 +175,7 @@ class Queries:
         ]
 
     def _on(self, left: _Relation, right: _Relation) -> Node:
-        """Mostly an equality, and then often more: of one side, of the other, of both."""
+        """Mostly an equality, often with more conditions on one side, the other or both."""
         pairs = [
             (mine, other)
             for mine in left.columns
@@ -220,7 +220,7 @@ class Queries:
         form = self.make.pick("IN", "IN", "NOT IN", "EXISTS", "EXISTS", "NOT EXISTS", "scalar", "scalar")
         if not pairs:
             return self.make.leaf(outer)
-        # DataFusion refuses most of the others, or has its own answer to them: NOT IN with a NULL on the left.
+        # Correlated forms: DataFusion refuses most others, or answers differently (NOT IN with a NULL on the left).
         share = {"IN": 0.1, "NOT IN": 0.0, "scalar": 0.6}.get(form, 0.93)
         if self.make.often(share):
             mine, other = self.chance.choice(pairs)
@@ -296,12 +296,12 @@ class Queries:
         shown = (
             items if distinct == NOTHING else [(node("item", "{}{}", distinct, items[0][0]), items[0][1]), *items[1:]]
         )
-        # Columns that the rows can be ordered by, besides those of the answer.
+        # Columns for ORDER BY besides those of the answer.
         scope = relation.columns if distinct == NOTHING and not grouped else ()
         return _Selected(tuple(shown), node("from", "{}{}", relation.source, tail), columns, scope)
 
     def _aggregate(self, columns: Sequence[Col], family: str) -> Node | None:
-        """An aggregate whose value is of a family."""
+        """An aggregate whose value has this family."""
         if family == "int" and self.make.often(0.5):
             column = self.chance.choice([each for each in columns if each.family in SORTED] or list(columns))
             if column.family not in SORTED:
@@ -309,7 +309,7 @@ class Queries:
             return node("int", self.make.pick("count(*)", "count({})", "count(DISTINCT {})"), column.node)
         value = self.make.of(columns, family)
         if value is None or family in ("real", "zero", "bool"):
-            return None  # each engine has its own place for NaN in min and max
+            return None  # engines order NaN differently in min and max
         forms = ["min({})", "max({})"]
         forms += ["CAST(sum({}) AS BIGINT)", "CAST(sum(DISTINCT {}) AS BIGINT)"] if family == "int" else []
         forms += ["sum({})"] if family == "dec" else []
@@ -348,7 +348,7 @@ class Queries:
         sortable = [column for column in relation.columns if column.family in SORTED]
         unique = [column for column in relation.columns if column.unique]
         items = self._items(relation.columns, 1, 2)
-        # Every table in the FROM has its number in scope, or equal rows have no order.
+        # Without the unique number of every table in the FROM, equal rows have no order.
         tables = str(relation.source).count(" AS t")
         whole = len(unique) == tables and "SELECT" not in str(relation.source) and "JOIN" not in str(relation.source)
         for _ in range(self.chance.choice((1, 1, 2))):
@@ -389,7 +389,7 @@ class Queries:
         return node("key", f"{{}} {self.make.pick('ASC', 'DESC')} NULLS {self.make.pick('FIRST', 'LAST')}", value)
 
     def _limit(self, selected: _Selected) -> Node:
-        """The first rows in the order of all columns, others before them."""
+        """The first rows, ordered by all columns of the answer and sometimes by one that is not in it."""
         if not _sortable(selected.items):
             return NOTHING
         keys = [self._key(column.node) for column in self.chance.sample(selected.columns, len(selected.columns))]
@@ -418,7 +418,7 @@ class Queries:
         return _query(common, rows, node("clause", " ORDER BY {}{}", keys, self._rows_wanted()))
 
     def _set_operation(self, common: Node) -> WholeQuery:
-        """Of two selections with the same families."""
+        """A set operation over two selections with the same families."""
         first = self._from(1)
         second = self._from(1)
         families = [column.family for column in first.columns if column.family in SORTED]

@@ -1,4 +1,4 @@
-"""A finding made small: first its SQL, then the lake, then the SQL again; and written as a script that repeats it."""
+"""Shrink a finding: first its SQL, then the lake, then the SQL again; and write a script that reproduces it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.property.whole_queries import WholeQuery
 
 _PLAIN = Writer("pyarrow", ())
 REPEATS = 3
-"""How often a query is asked before its answer counts as right: threads can hide a fault."""
+"""How often a query runs before its answer counts as right: threads can hide a bug."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Finding:
 
     @property
     def signature(self) -> str:
-        """The same for findings that are probably of one cause."""
+        """Equal for findings that probably have the same cause."""
         text = re.sub(r"'[^']*'|\b\d+(\.\d+)?(e[+-]?\d+)?\b|\$p\d+", "?", self.query.lake)
         text = re.sub(r"\b[tc]\d+\b", "x", text)
         text = re.sub(r"\b(id|k|n|s|u|d|e|g|r|f|ts|dt|ok|p|q)(_[abc])?\b", "col", text)
@@ -49,7 +49,7 @@ def shrunk(spec: LakeSpec, query: WholeQuery, verdict: Verdict, seconds: float =
 
 
 def _without_views(finding: Finding) -> Finding:
-    """Where it does not need the view, the query says itself what the view is made of."""
+    """Inline the views, if the finding stays the same without them."""
     query = finding.query
     for view in reversed(finding.spec.views):
         query = WholeQuery(_inlined(query.tree, view))

@@ -1,8 +1,8 @@
-"""A lake of one generated table with DuckDB beside it: every answer is compared.
+"""A lake of one generated table, and DuckDB to compare every answer with.
 
 indexed     lake.sql
 plain       lake.engine.sql(use_indexes=False)     must always agree with it
-DuckDB      the same files, the same question
+DuckDB      the same query over the same files
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class World:
         for file in spec.files:
             self.add(file)
         if "costs" in settings:
-            # Another visit to a file costs nothing: the columns of the predicate are always read first.
+            # A second read of a file costs nothing, so the columns of the predicate are always read first.
             (root / "costs.json").write_text('{"local": {"file": 0, "request": 0}}')
             settings["costs"] = str(root / "costs.json")
         self.lake: Lake = needlepoint.open(root, refresh=0, **settings)
@@ -71,7 +71,7 @@ class World:
     # Files
 
     def add(self, file: FileSpec, path: str | None = None) -> str:
-        """Write a file, over another one where `path` names it."""
+        """Write a file; if `path` is given, over the file there."""
         path = path or f"{file.directory}/{next(self._names)}.parquet".lstrip("/")
         self._write(file, self.location / path)
         self.files[path] = file
@@ -100,12 +100,12 @@ class World:
     # Indexes
 
     def create_index(self, column: Column, kind: str, embed: bool, name: str, build: bool = True) -> None:
-        """Of a kind that suits the column; values are so few that any number of them is let through."""
+        """The kind must suit the column. A distinct index accepts any number of values, since there are few."""
         options = {"most_values": 1_000_000} if kind == "distinct" else {}
         self.lake.create_index("t", column.name, kind, embed=embed, name=name, build=build, **options)
         TAKEN[f"{kind} indexes"] += 1
 
-    # Questions
+    # Queries
 
     def check(self, query: Query) -> None:
         if not self._same_partition():
@@ -128,13 +128,13 @@ class World:
         assert answers[0] == expected, self._differ("DuckDB", query, expected, answers[0], indexed)
 
     def rows(self, where: str = "TRUE") -> Any:
-        """All rows for which DuckDB finds a condition true."""
+        """All rows that match a condition, according to DuckDB."""
         self._reference()
         return normalised(_duck.sql(f"SELECT * FROM t WHERE {where}").to_arrow_table(), False)
 
     def keyed(self) -> list[Column]:
         """The columns that `get` takes."""
-        # A partition column whose only value is NULL has no type to infer: it is a string, and no key for numbers.
+        # A partition column with only NULL has no type to infer: it is a string, which takes no numbers as keys.
         schema, partition = self.lake.table("t").schema, self.spec.partition
         return [
             column
@@ -143,8 +143,8 @@ class World:
         ]
 
     def check_get(self, keys: dict[str, list[Any]], columns: list[str] | None = None) -> None:
-        """A lookup is the SELECT with the same values. Those of a column are numbers of its own unit, which is coarser
-        than that of its kind where all files are."""
+        """A lookup answers as the SELECT with the same values. Keys are in the unit of the column's kind; columns that
+        have a coarser unit, because all files do, are skipped."""
         schema = self.lake.table("t").schema
         by_name = {column.name: column for column in self.spec.all_columns}
         coarser = [name for name in keys if unit_of(schema.field(name).type) != unit_of(by_name[name].kind.type)]
@@ -167,7 +167,7 @@ class World:
         assert found == expected, f"get({keys!r})\n{_difference(expected, found)}\n{result.report}"
 
     def check_read(self, where: str, columns: list[str] | None = None) -> None:
-        """A read in parts that others do is the SELECT with the same condition."""
+        """A read in parts, each pickled as for another process, answers as the SELECT with the same condition."""
         if not self._same_partition():
             return
         plan = self.lake.plan_read("t", where, columns)
@@ -179,16 +179,16 @@ class World:
         assert answers[0] == answers[1], f"{where}\n{_difference(*answers)}\n{plan}\n{result.report}"
 
     def _same_partition(self) -> bool:
-        """Whether the partition column has the type of its kind: without a value in the beginning it is a string, and
-        stays one."""
+        """Whether the partition column has the type of its kind: if it has no value at first, it is a string, and stays
+        one."""
         partition = self.spec.partition
         return partition is None or self.lake.table("t").schema.field(partition.name).type == partition.kind.type
 
     def _reference(self) -> None:
         """The table as DuckDB sees it: these files, in the types of the lake's schema.
 
-        Copied into a table of its own: over Parquet files DuckDB skips row groups by bounds that leave NaN out, and
-        loses the rows of `x = NaN` (2.0).
+        Copied into a table: over Parquet files, DuckDB 2.0 skips row groups by bounds that exclude NaN, and loses the
+        rows of `x = NaN`.
         """
         global _copied
         paths = sorted(str(path) for path in self.location.rglob("*.parquet"))
@@ -211,7 +211,7 @@ class World:
             options += ", hive_partitioning = false"
         source = f"read_parquet([{listed}], {options})"
         there = set(_duck.sql(f"SELECT * FROM {source} LIMIT 0").columns)
-        # Files come and go, and with them the widest type and the last file with a column.
+        # When files are added or removed, the widest type changes, and a column may be in no file.
         chosen = [(columns[name], columns[name].sql if name in there else "NULL") for name in names]
         wanted = ", ".join(f"CAST({value} AS {column.kind.duck_type}) AS {column.sql}" for column, value in chosen)
         _duck.execute(f"CREATE OR REPLACE TEMP TABLE t AS SELECT {wanted} FROM {source}")
@@ -274,7 +274,7 @@ def _plain_column(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Hashable, and equal where SQL's values are."""
+    """A hashable value; equal if the SQL values are equal."""
     if isinstance(value, float):
         return "NaN" if value != value else value + 0.0
     if isinstance(value, dict):
@@ -282,7 +282,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_plain(each) for each in value)
     if isinstance(value, str) and len(value) == 36 and value.count("-") == 4:
-        return uuid.UUID(value).bytes  # DuckDB hands uuids out as text
+        return uuid.UUID(value).bytes  # DuckDB returns uuids as text
     return value
 
 

@@ -36,7 +36,7 @@ def test_rows_counted_through_come_apart_again(files: list[list[int]]) -> None:
 def test_narrowing_keeps_what_both_let_through(
     wanted: list[tuple[bool, list[int] | None]], data: st.DataObject
 ) -> None:
-    """Rows outside of what a step covers stay; inside, only what it names stays."""
+    """A step keeps all rows of files that it does not cover, and only the rows it names in the others."""
     plan = AccessPlan.scan_all(len(wanted))
     expected = [set(range(50))] * len(wanted)
     for _ in range(data.draw(st.integers(1, 3))):

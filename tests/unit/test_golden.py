@@ -1,6 +1,6 @@
-"""Bytes that earlier versions stored are read for ever: the golden files are never made again.
+"""Every version reads the bytes that earlier versions stored: the golden files are never regenerated.
 
-A version that cannot read them has a new format number, and says so instead of reading something else.
+A version that cannot read them has a new format number, and raises an error instead of reading them incorrectly.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_registry_with_changes(tmp_path: Path) -> None:
     (table,) = registry.tables.all()
     assert [file.path for file in registry.files.of(table)] == ["a.parquet", "c.parquet"]
     assert (registry.sequence(), registry.files.changed(table, 5)) == (6, [2, 3])
-    assert registry.payloads.embedded([2, 3]) == {}  # nothing is known of who embedded what
+    assert registry.payloads.embedded([2, 3]) == {}  # the registry has no record of embedded indexes
     files = registry.files.of(table)
     assert [(file.identity.ctime_ns, file.identity.inode) for file in files] == [(0, 0), (0, 0)]
     assert registry.files.samples([file.id for file in files if file.id is not None]) == {}

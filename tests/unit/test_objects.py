@@ -36,7 +36,7 @@ def test_identity(path: str) -> None:
 
 
 def test_an_etag_decides_where_there_is_one() -> None:
-    assert Identity(1, 2, "a") == Identity(1, 9, "a")  # a listing has finer times than the object
+    assert Identity(1, 2, "a") == Identity(1, 9, "a")  # a listing has finer times than an object
     assert hash(Identity(1, 2, "a")) == hash(Identity(1, 9, "a"))
     assert Identity(1, 2, "a") != Identity(1, 2, "b")
     assert Identity(1, 2, "a") != Identity(3, 2, "a")
@@ -88,7 +88,7 @@ def test_changes_are_noticed(tmp_path: Path) -> None:
         with pytest.raises(FileChanged) as caught:
             file.check_unchanged(file.identity)
     assert caught.value.hint
-    file.close()  # again, without harm
+    file.close()  # a second time, without an error
 
 
 def test_a_file_cut_short_while_open(tmp_path: Path) -> None:
@@ -158,11 +158,11 @@ def test_a_replaced_file_is_another_though_its_time_is_the_same(tmp_path: Path) 
     os.utime(other, ns=(0, before.mtime_ns))
     with LocalFile(path) as file:
         other.replace(path)
-        file.check_unchanged(before)  # what it reads is the old file
+        file.check_unchanged(before)  # it still reads the old file
     now = identify(path)
     assert now != before
     assert now.seems(before)
-    noted = Identity(before.size, before.mtime_ns)  # by an older version
+    noted = Identity(before.size, before.mtime_ns)  # recorded by an older version
     assert noted == before
     assert noted == now
 

@@ -1,4 +1,4 @@
-"""`match` against rows: it may say MAYBE too often, never NEVER or ALWAYS wrongly."""
+"""`match` compared with rows: it may return MAYBE too often, but never a wrong NEVER or ALWAYS."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_not_moves_down_to_the_leaves(predicate: Predicate, sets: list[list[dict
     for row in (row for rows in sets for row in rows):
         for unknown in (True, False, None):
             if truth(predicate, row, unknown) is True:
-                # Unknown may be anything, each time it is asked.
+                # Each evaluation of Unknown may have another result.
                 assert any(truth(moved, row, either) is True for either in (True, False, None)) or _mixes(predicate)
 
 

@@ -1,4 +1,4 @@
-"""The arithmetic of docs/scale.md runs, and the document has what it computes."""
+"""The calculations for docs/scale.md run, and the document has their results."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def test_more_data_takes_more_of_everything_and_larger_pages_less_registry(paper
     small, large = paper.Lake(1e12), paper.Lake(1e15)
     for what in ("files", "rows", "pages", "key_index", "registry", "snapshot_memory", "list_dollars", "shards"):
         assert getattr(small, what) < getattr(large, what)
-    assert small.lookup_dollars == large.lookup_dollars  # a lookup does not see how large the lake is
+    assert small.lookup_dollars == large.lookup_dollars  # the cost of a lookup does not depend on the size of the lake
     assert paper.Lake(1e15, page_rows=1000).registry < large.registry / 3

@@ -1,4 +1,4 @@
-"""Processes that work for another one do not outlive it, and keep its turn for as long as they do."""
+"""Worker processes exit with their caller, and hold its lock until they do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_it_ends_with_its_caller_and_keeps_the_turn_until_then(tmp_path: Path, m
         while not (children := psutil.Process(caller.pid).children()):
             time.sleep(0.02)
         (worker,) = children
-        time.sleep(0.5)  # it waits for the end of its caller
+        time.sleep(0.5)  # it now watches for the exit of its caller
         os.kill(worker.pid, signal.SIGSTOP)
         caller.kill()
         caller.wait()

@@ -1,4 +1,4 @@
-"""Runs that overlap, merged into runs that do not."""
+"""Merging overlapping runs into runs that do not overlap."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plain_runs(directory: Path, runs: list[list[tuple[int, int]]], width: int = 
 def merged(
     directory: Path, paths: list[tuple[str, int]], most: int, width: int = 8
 ) -> tuple[RocksKeyStore, list[str], list[int]]:
-    """A store with the runs, their names, and how many entries each has."""
+    """A store with the merged runs, their names and their numbers of entries."""
     store = RocksKeyStore(directory / uuid.uuid4().hex, width)
     made = [found for each in choose_ranges(paths, width, most) if (found := merge(each, directory)) is not None]
     store.ingest([directory / each.file for each in made])
@@ -53,7 +53,7 @@ def test_every_entry_is_found_and_ranges_are_small(tmp_path: Path, width: int, r
     store, _, sizes = merged(tmp_path, plain_runs(tmp_path, runs, width), most, width)
     wanted = {entry for run in runs for entry in run}
     assert sum(sizes) == len(wanted)
-    # With fewer entries allowed than there are runs, a range has some of each all the same.
+    # Even if fewer entries are allowed than there are runs, a range has entries of each run.
     assert all(size <= max(most, 2 * len(runs)) + len(runs) for size in sizes)
     for key in {key for key, _ in wanted} | {3, 7}:
         expected = sorted(location for other, location in wanted if other == key)
@@ -74,7 +74,7 @@ def test_ranges_lie_side_by_side_in_the_lowest_level(tmp_path: Path) -> None:
         assert database.property_int_value("rocksdb.num-files-at-level0") == 0
         assert database.property_int_value("rocksdb.num-files-at-level6") == len(sizes)
         database.compact_range(None, None)
-    store.refresh(names)  # the names are kept by a compaction
+    store.refresh(names)  # a compaction keeps the names
     assert len(store.find_range((0).to_bytes(8, "big"), (99).to_bytes(8, "big"), 1000)) == 100
 
 
@@ -114,7 +114,7 @@ def test_merging_takes_the_memory_that_ranges_are_sized_by(tmp_path: Path) -> No
     numbers = np.random.default_rng(0).permutation(200_000)
     runs = [[(int(number), int(number)) for number in part] for part in np.array_split(numbers, 4)]
     (everything,) = choose_ranges(plain_runs(tmp_path, runs), 8, 1_000_000)
-    merge(everything, tmp_path)  # what is loaded once is no part of it
+    merge(everything, tmp_path)  # do not measure what is loaded only once
     tracemalloc.start()
     merge(everything, tmp_path)
     _, peak = tracemalloc.get_traced_memory()

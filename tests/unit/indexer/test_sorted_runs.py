@@ -1,4 +1,4 @@
-"""What a killed build left is gone on with only if it is what was written."""
+"""A build continues with the runs that a killed build left only if they are unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEYS = frozenset({1, 2})
 
 
 def noted(place: Path) -> SortedRuns:
-    """Runs of two indexes, and the note of them."""
+    """Write runs of two indexes, and the note that lists them."""
     place.mkdir()
     runs = []
     for index_id in sorted(KEYS):

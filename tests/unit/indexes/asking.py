@@ -1,4 +1,4 @@
-"""Small indexes in memory, and conditions with what DataFusion says of them."""
+"""Small indexes in memory, and conditions with the rows that DataFusion finds for them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Held:
         return self.data
 
     def directory(self, unpack: Callable[[bytes, Path], None]) -> Path:
-        raise AssertionError("values are asked in memory")
+        raise AssertionError("a payload in memory is not unpacked")
 
 
 def source_of(
@@ -58,7 +58,7 @@ def source_of(
     batch_rows: int = 7,
     memory: int = 1 << 30,
 ) -> ColumnSource:
-    """Columns as an indexer would give them; `pages` and `groups` are edges."""
+    """Columns as an indexer provides them; `pages` and `groups` are edges."""
     batch = pa.record_batch(dict(columns))
     groups = [0, batch.num_rows] if groups is None else groups
     edges = np.array(groups if pages is None else pages, np.int64)
@@ -99,7 +99,7 @@ def _context(_thread: int) -> datafusion.SessionContext:
 
 
 def true_rows(columns: Mapping[str, pa.Array], where: str) -> set[int]:
-    """The rows for which DataFusion finds the condition TRUE."""
+    """The rows for which the condition is TRUE in DataFusion."""
     plain = {name: plain_array(column) for name, column in columns.items()}
     count = len(next(iter(plain.values())))
     context = _context(threading.get_ident())
@@ -112,7 +112,7 @@ def true_rows(columns: Mapping[str, pa.Array], where: str) -> set[int]:
 
 @dataclass(frozen=True)
 class Asked:
-    """The same question for an index and for DataFusion."""
+    """The same condition for an index and for DataFusion."""
 
     condition: Condition
     sql: str
@@ -120,14 +120,14 @@ class Asked:
 
 @st.composite
 def edges(draw: DrawFn, rows: int) -> list[int]:
-    """Where pages or row groups begin, and how many rows there are."""
+    """First rows of pages or row groups, then the number of rows."""
     inner = draw(st.sets(st.integers(1, rows - 1), max_size=8)) if rows > 1 else set()
     return [0, *sorted(inner), rows] if rows else [0]
 
 
 @st.composite
 def columns_of(draw: DrawFn, kind: Kind, rows: int) -> list[Any]:
-    """Values of a column: few different ones, many times, and NULLs."""
+    """Values of a column: few distinct ones, repeated, and NULLs."""
     few = draw(st.lists(kind.values, min_size=1, max_size=8))
     if kind.float:
         few += [0.0, -0.0]
@@ -136,7 +136,7 @@ def columns_of(draw: DrawFn, kind: Kind, rows: int) -> list[Any]:
 
 @st.composite
 def questions(draw: DrawFn, kind: Kind, values: Sequence[Any], name: str = "c") -> Asked:
-    """About a column of this kind; mostly with values that are there."""
+    """Conditions on a column of this kind, mostly with values that it has."""
     there = [value for value in values if value is not None]
     one = st.sampled_from(there) | kind.values if there else kind.values
 
@@ -159,7 +159,7 @@ def questions(draw: DrawFn, kind: Kind, values: Sequence[Any], name: str = "c") 
     elif shape == "between":
         (low, low_text), (high, high_text) = (literal(draw(one)) for _ in range(2))
         asked = Asked(Between(name, low, high), f"{name} BETWEEN {low_text} AND {high_text}")
-        if kind.float:  # what planning makes of it says less, and is what can stand below NOT
+        if kind.float:  # not under NOT: planning only puts a weaker condition there
             return asked
     else:
         several = [
@@ -174,7 +174,7 @@ def questions(draw: DrawFn, kind: Kind, values: Sequence[Any], name: str = "c") 
 
 @st.composite
 def _texts(draw: DrawFn, name: str, there: Sequence[str]) -> Asked:
-    """LIKE and its kin; parts of values that are there, and others."""
+    """LIKE, ILIKE and prefixes, with parts of existing values and others."""
     whole = draw(st.sampled_from(there)) if there else "abc"
     cuts = sorted(draw(st.lists(st.integers(0, len(whole)), min_size=2, max_size=6)))
     pieces = [whole[first:last] for first, last in zip(cuts[::2], cuts[1::2], strict=False) if last > first]
@@ -196,7 +196,7 @@ def any_kind() -> SearchStrategy[Kind]:
 
 
 def distorted(payload: bytes, data: DataObject) -> bytes:
-    """A payload with other numbers in it and a checksum that is right: what an enemy could write."""
+    """A payload with changed contents and a correct checksum, as an attacker could write it."""
     header, arrays, blobs = array_container.unpack(payload)
     changed = [array.copy() for array in arrays]
     filled = [array for array in changed if len(array)]
@@ -223,7 +223,7 @@ def distorted(payload: bytes, data: DataObject) -> bytes:
 def check_damaged_payloads(
     tested: PayloadKind, source: ColumnSource, kind: Kind, values: list[Any], data: DataObject
 ) -> None:
-    """A changed payload is refused or answers with no row too few; a hostile one does no harm."""
+    """A changed payload is refused or misses no row; a malicious one does no harm."""
     payload = tested.build(source).payload
     place = data.draw(st.integers(0, len(payload) - 1))
     other = bytes([payload[place] ^ data.draw(st.integers(1, 255))])

@@ -28,7 +28,7 @@ def text_source(
 
 
 class StoredBytes:
-    """A payload as the cache of the lake hands it out, unpacked once for each content."""
+    """A payload as the lake's cache returns it, unpacked once per content."""
 
     def __init__(self, payload: bytes, cache: Path) -> None:
         self.payload, self.cache, self.unpacked = payload, cache, 0

@@ -1,4 +1,4 @@
-"""The kind of docs/custom-index.md, announced as an installed package would: built, asked, damaged, and in a lake."""
+"""The kind of docs/custom-index.md, registered like an installed package: built, used, damaged, and in a lake."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FLOAT = BY_NAME["float64"]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexKind]:
-    """What an installer leaves: the module on the path, and its entry points in a dist-info."""
+    """Set up what an installer leaves: the module on the path, and its entry points in a dist-info."""
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
     site = tmp_path_factory.mktemp("site")
     information = site / "needlepoint_geogrid-1.0.dist-info"
@@ -49,7 +49,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexKind]:
     with pytest.MonkeyPatch.context() as patch:
         for place in (site, PACKAGE / "src"):
             patch.syspath_prepend(place)
-        # Indexes are built in processes of their own.
+        # Indexes are built in other processes.
         paths = [str(site), str(PACKAGE / "src"), os.environ.get("PYTHONPATH", "")]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
         kinds.kind.cache_clear()
@@ -78,7 +78,7 @@ def test_every_row_that_matches_is_found(installed: IndexKind, data: DataObject)
 
 
 def test_a_box_is_found_that_bounds_do_not_see(installed: IndexKind) -> None:
-    """Each page holds Lisbon and Vienna; Paris lies between them, and in the last page alone."""
+    """Every page but the last has Lisbon and Vienna. Paris is between them, and only in the last page."""
     latitude, longitude = [38.72, 48.21] * 50 + [48.86], [-9.14, 16.37] * 50 + [2.35]
     columns = {"latitude": pa.array(latitude), "longitude": pa.array(longitude)}
     index = built(installed, source_of(columns, [*range(0, 101, 10), 101]))

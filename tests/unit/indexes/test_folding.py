@@ -10,7 +10,7 @@ from needlepoint.indexes.text.words import folded, folds_alike, lettered, words
 
 
 def test_letters_that_are_the_same_to_datafusion_are_folded_to_the_same() -> None:
-    """Of those that `folds_alike` answers for; also of letters that Python does not know yet."""
+    """For all letters that `folds_alike` accepts, even if Python does not know them yet."""
     letters = [chr(code) for code in range(1, 0x20000) if unicodedata.category(chr(code)) != "Cs"]
     context = datafusion.SessionContext()
     context.register_record_batches("all", [pa.table({"s": letters}).to_batches()])
@@ -25,7 +25,7 @@ def test_letters_that_are_the_same_to_datafusion_are_folded_to_the_same() -> Non
 @pytest.mark.parametrize("accent", ["", "É"])
 @pytest.mark.parametrize("start", [0, 7, 1000])
 def test_slices_of_every_string_type(start: int, accent: str) -> None:
-    """Wherever in memory the first text lies: a slice that was cast begins in the middle of the data."""
+    """Wherever the first text begins in memory: a slice that was cast begins in the middle of the data."""
     texts = [None if row % 97 == 0 else f"Row{row} of-{accent}" for row in range(3000)]
     wanted = [text and text.lower() for text in texts[start : start + 500]]
     base = pa.array(texts)

@@ -1,6 +1,5 @@
-"""Payloads lie in lakes and in files for ever: those that earlier versions wrote are read, and are never made again.
-
-The columns they were made of are written down here.
+"""Payloads stay in lakes and in files: every version reads those of earlier versions. The golden files are never
+regenerated; the columns they were built from are defined here.
 """
 
 from __future__ import annotations

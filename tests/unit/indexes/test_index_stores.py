@@ -1,4 +1,4 @@
-"""One place opens, creates, replaces and destroys what indexes keep, whatever their kind."""
+"""One class opens, creates, replaces and destroys the storage of indexes of every kind."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ ready = Working()
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """A package on the path as an installer leaves it: a module, and a dist-info with the entry point."""
+    """Put a package on the path as an installer does: a module, and a dist-info with the entry point."""
     monkeypatch.syspath_prepend(tmp_path)
     modules: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Whatever wrote the filters: a row that is there is never ruled out."""
+"""An existing row is never ruled out, whatever program wrote the filters."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _by_duckdb(path: str) -> None:
     connection = duckdb.connect()
     connection.register("source", TABLE.drop_columns(["float16", "string_view", "uuid"]))
     copies = f"SELECT * FROM source ORDER BY int64 LIMIT {ROWS}"
-    # Each value ten times: DuckDB writes filters for columns with a dictionary only.
+    # Each value ten times: DuckDB writes filters only for columns with a dictionary.
     repeated = f"SELECT a.* FROM ({copies}) a, range(10) ORDER BY int64"
     connection.execute(f"COPY ({repeated}) TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 2048)")
 
@@ -163,7 +163,7 @@ def test_a_value_that_is_not_there_is_ruled_out(tmp_path: Path) -> None:
     _by_pyarrow(path)
     said = {name: [ask(path, Compare(name, "=", value)) for value in values] for name, values in SAYS_NO.items()}
     wrong = [name for name, answers in said.items() if any(any(each) for each in answers)]
-    assert len(wrong) <= 2, wrong  # of filters that are wrong once in a hundred times
+    assert len(wrong) <= 2, wrong  # a filter has one false positive in a hundred
 
 
 @pytest.mark.parametrize("name", TABLE.column_names)
@@ -219,7 +219,7 @@ def test_the_tree(tmp_path: Path) -> None:
         assert may_match(file, card, Or((second, third)), [2, 0]).tolist() == [True, False]
         before = file.requests
         assert not may_match(file, card, And((nowhere, text)), [0, 1]).any()
-        assert file.requests == before + 1  # b is not asked: nothing was left
+        assert file.requests == before + 1  # b is not read: nothing was left
 
 
 def test_zeros_and_nan(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_filters_by_spark(tmp_path: Path, spark: Any) -> None:
     table = pq.read_table(path)
     for name in table.column_names:
         values = ordinals(table.column(name))
-        # Spark's timestamps are INT96 unless told otherwise, and those have no filters.
+        # By default, Spark's timestamps are INT96, which has no filters.
         assert values or name == "t"
         assert all(ask(path, Compare(name, "=", value)) == [True] for value in values[::100])
     assert ask(path, Compare("id", "=", 3001)) == [False]

@@ -1,4 +1,4 @@
-"""Unpacked payloads are the bytes that were unpacked, whatever happened to them since."""
+"""The cache returns unpacked payloads as they were unpacked, whatever has happened to the files since."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_is_half_unpacked_is_made_again(tmp_path: Path, how: str) -> None:
 
 
 def test_a_sweep_leaves_what_another_process_is_making(tmp_path: Path) -> None:
-    """With a limit of no bytes and nothing wanted, all that is complete goes; a copy in the making stays."""
+    """With a limit of zero bytes and nothing in use, a sweep removes complete copies, but not an unfinished one."""
 
     def fill_while_swept(directory: Path) -> None:
         (directory / "words").write_bytes(CONTENT["words"])
@@ -93,7 +93,7 @@ def test_a_sweep_leaves_what_another_process_is_making(tmp_path: Path) -> None:
 
 
 def test_several_unpack_and_mend_at_once(tmp_path: Path) -> None:
-    """Each has its own cache, as processes do; copies are damaged, moved away and swept under their hands."""
+    """Each thread has its own cache, as processes do; copies are damaged, moved and swept at the same time."""
     problems: list[str] = []
 
     def ask(number: int) -> None:
@@ -122,7 +122,7 @@ def test_several_unpack_and_mend_at_once(tmp_path: Path) -> None:
 
 
 def test_a_text_index_that_is_opened_again_is_checked_again(tmp_path: Path) -> None:
-    """In a process that had it open before, too: what is mapped of the damaged files is not used any more."""
+    """Even in a process that had it open before: its memory map of the damaged files is no longer used."""
     texts = pa.array([f"{'goat' if row % 50 == 7 else 'cow'} {row}" for row in range(500)])
     kind = TextKind()
     built = kind.build(text_source(texts, tmp_path / "scratch"))

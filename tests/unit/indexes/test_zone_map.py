@@ -1,4 +1,4 @@
-"""Zone maps are decoded safely: what the format does not define surely is not known."""
+"""Zone maps are decoded safely: what the format does not clearly define counts as unknown."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_bounds_of_an_order_that_is_not_known_are_forgotten(tmp_path: Path, monk
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"c": [1, 2], "f": [1.5, 2.5]}), path, write_page_index=True)
     assert zone_maps(describe(str(path)))["c"].groups.known.all()
-    monkeypatch.setattr(describe_module, "TYPE_ORDER", b"\x2c\x00\x00")  # then the file's order is another one
+    monkeypatch.setattr(describe_module, "TYPE_ORDER", b"\x2c\x00\x00")  # so the file has another order
     found = zone_maps(describe(str(path)))
     assert not found["c"].groups.known.any() and not found["c"].pages.known.any()
     assert found["c"].groups.no_null.all()
@@ -139,7 +139,7 @@ def test_zones_of_nothing() -> None:
 
 
 def tampered(path: Path, **changes: object) -> ZoneMap:
-    """The zone map of column c after its column index was changed, in place."""
+    """Change the column index of column c in place, and return the zone map."""
     data = bytearray(path.read_bytes())
     with open_object(str(path)) as file:
         (group,) = read_footer(file).row_groups
@@ -147,7 +147,7 @@ def tampered(path: Path, **changes: object) -> ZoneMap:
     assert chunk.column_index_offset is not None and chunk.column_index_length is not None
     place = slice(chunk.column_index_offset, chunk.column_index_offset + chunk.column_index_length)
     index = encode_column_index(dataclasses.replace(decode_column_index(bytes(data[place])), **changes))  # type: ignore[arg-type]
-    data[place] = index.ljust(chunk.column_index_length, b"\0")  # pyarrow writes histograms of levels, too
+    data[place] = index.ljust(chunk.column_index_length, b"\0")  # pyarrow also writes level histograms
     path.write_bytes(data)
     return zone_maps(describe(str(path)))["c"]
 
@@ -156,7 +156,7 @@ def tampered(path: Path, **changes: object) -> ZoneMap:
     ("null_pages", "null_counts"),
     [
         ([True, True, True], [-1, -1, -1]),  # as older writers do for pages without statistics
-        ([True, True, True], [10, 10, 10]),  # the chunk counts none
+        ([True, True, True], [10, 10, 10]),  # the chunk has no NULLs
         ([False, True, False], [0, 0, 0]),
         ([False, True, False], [0, 10, 0]),
         ([False, False, False], [0, 10, 0]),

@@ -1,4 +1,4 @@
-"""Files of many writers, types and layouts, each written once for the whole run."""
+"""Files of many writers, types and layouts, each written once per run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def flat_table(rows: int = ROWS) -> pa.Table:
 
 
 def nested_table(rows: int = ROWS) -> pa.Table:
-    """Lists, structs and maps in each other, with nulls and empty ones on every level."""
+    """Nested lists, structs and maps, with nulls and empty ones on every level."""
 
     def rotate(value: Callable[[int], Any]) -> list[Any]:
         return [None if n % 11 == 4 else value(n) for n in range(rows)]
@@ -97,7 +97,7 @@ def nested_table(rows: int = ROWS) -> pa.Table:
 
 
 def _layouts() -> dict[str, dict[str, Any]]:
-    """Options of pyarrow's writer by the name of the file."""
+    """Options of pyarrow's writer by file name."""
     small = {"write_page_index": True, "write_batch_size": 10}
     layouts: dict[str, dict[str, Any]] = {
         "default": {},
@@ -126,7 +126,7 @@ FLAT = [f"flat/{name}" for name in LAYOUTS]
 NESTED = [f"nested/{name}" for name in LAYOUTS]
 OTHERS = ["duckdb", "duckdb_nested", "polars", "polars_nested", "delta", "split", "empty", "no_rows"]
 NAMES = FLAT + NESTED + OTHERS
-# Every codec and version of pages is in a file that is not among them, flat or nested.
+# The files that are not in LONG still cover every codec and page version, flat or nested.
 _CODECS = FLAT[-12:] + NESTED[-12:]
 LONG = sorted({*_CODECS} - {*covering(_CODECS, "/_")})
 
@@ -165,7 +165,7 @@ def _write(name: str, path: str) -> None:
                              "float64": "BYTE_STREAM_SPLIT", "bool": "RLE"},
         )  # fmt: skip
     elif kind == "split":
-        # Row groups without rows between others.
+        # Empty row groups between others.
         table = flat_table()
         with pq.ParquetWriter(path, table.schema, write_page_index=True) as writer:
             for part in (table[:0], table[:10], table[10:10], table[10:], table[:0]):
@@ -178,7 +178,7 @@ def _write(name: str, path: str) -> None:
 
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The path of the named file, written at the first call."""
+    """The path of the named file, which is written at the first call."""
     directory: Path = tmp_path_factory.mktemp("files")
 
     def path_of(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Rows of a file read by page, compared with those of a scan."""
+"""Compare the rows of a file read by page with those of a scan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def whole(path: str) -> pa.Table:
 
 @cache
 def card_of(path: str) -> FileCard:
-    # As queries have it: from the store.
+    # From its stored form, as queries get it.
     return FileCard.from_bytes(build_card(path).to_bytes())
 
 
@@ -31,7 +31,7 @@ def numbers(*rows: int) -> np.ndarray:
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """Dictionaries decoded: how values are numbered is not part of the answer. Views cannot be taken from."""
+    """Decode dictionaries, since the numbering of values is not part of the answer. `take` does not support views."""
     columns = []
     for column in table.columns:
         if pa.types.is_dictionary(column.type):
@@ -46,7 +46,7 @@ def same(found: pa.Table, table: pa.Table, rows: np.ndarray) -> bool:
     assert found.schema.equals(table.schema, check_metadata=True)
     found.validate(full=True)
     left, right = plain(found), plain(table).take(pa.array(rows, pa.int64()))
-    # NaN is not equal to NaN, and here it is the same answer.
+    # NaN does not equal NaN, but is the same answer.
     return left.equals(right) or repr(left.to_pylist()) == repr(right.to_pylist())
 
 
@@ -61,12 +61,12 @@ def check(
     columns = table.column_names if columns is None else columns
     found, stats = read_rows(path, card or card_of(path), columns, rows, caches)
     assert same(found, table.select(columns), rows)
-    # No pages: they were not understood, and whole row groups read in their place.
+    # Zero pages would mean that whole row groups were read, because the pages were not understood.
     assert (stats.pages > 0) == (len(rows) > 0 and len(columns) > 0)
 
 
 def check_subsets(path: str, card: FileCard | None = None, caches: Caches | None = None) -> None:
-    """Every kind of choice: no row, one, the first, the last, a few, a range, every other, all."""
+    """Every kind of subset: no row, one, the first, the last, a few, a range, every other row, all."""
     count = whole(path).num_rows
     check(path, numbers(), card=card, caches=caches)
     check(path, np.arange(count), card=card, caches=caches)

@@ -1,4 +1,4 @@
-"""Files that are unusual and valid: wide, narrow, oddly named, mixed."""
+"""Unusual but valid files: wide, narrow, oddly named, mixed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_ten_thousand_columns(tmp_path: Path, index: bool) -> None:
     pq.write_table(table, path, write_page_index=index)
     started = time.process_time()
     card = build_card(path)
-    # About a second of work; more would be work that grows with the square of the columns.
+    # It takes about a second; much more would mean work that is quadratic in the number of columns.
     assert time.process_time() - started < 6
     found, _ = read_rows(path, card, ["column 9999", "column 5000"], numbers(1))
     assert found.to_pylist() == [{"column 9999": 10_000, "column 5000": 5001}]
@@ -59,14 +59,14 @@ def test_names_twice(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1, 2]), pa.array(["x", "y"]), pa.array([3.5, 4.5])], names=["a", "a", "b"])
     pq.write_table(table, path)
     card = FileCard.from_bytes(build_card(path).to_bytes())
-    # The first of the name, as `select` of most engines has it; the others are read as ever.
+    # The first column of the name, as `select` in most engines; the others are read as usual.
     found, _ = read_rows(path, card, ["b", "a"], numbers(1))
     assert found.to_pylist() == [{"b": 4.5, "a": 2}]
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_encodings_that_change_within_a_column(tmp_path: Path, version: str) -> None:
-    """A dictionary that is given up in the middle of a chunk, and row groups that differ."""
+    """The writer abandons a dictionary in the middle of a chunk, and row groups differ."""
     path = str(tmp_path / "mixed.parquet")
     random = np.random.default_rng(6)
     texts = [f"common {n % 3}" if n < 800 else random.bytes(6).hex() for n in range(3000)]
@@ -105,7 +105,7 @@ def test_what_is_not_understood_by_page_is_read_whole(tmp_path: Path, monkeypatc
         found, stats = read_rows(path, card, columns, rows)
         assert same(found, pq.read_table(path, columns=columns), rows)
         assert stats.row_groups >= 1 and stats.bytes_read > 0
-    # What pyarrow cannot read either is refused, with the reason that came first.
+    # A file that pyarrow cannot read either is refused, with the first reason.
     data = bytearray(Path(path).read_bytes())
     data[4:200] = bytes(196)
     Path(path).write_bytes(data)

@@ -1,4 +1,4 @@
-"""Single rows out of files of every common writer, with their page index and without it."""
+"""Single rows from files of every common writer, with and without the page index."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 
 def without_index(path: str, monkeypatch: pytest.MonkeyPatch) -> FileCard:
-    """The card as it would be if the file had no page index."""
+    """The card that the file would have without a page index."""
 
     def refuse(_: bytes) -> OffsetIndex:
         raise ThriftError("there is none")
@@ -57,7 +57,7 @@ def test_same_rows_as_a_scan(name: str, written: Callable[[str], str], monkeypat
     card = build_card(path)
     check_subsets(path, card)
     walked = without_index(path, monkeypatch)
-    # The headers say what the index says: the same pages, with the same rows.
+    # The headers give the same pages and rows as the index.
     for chunk in range(len(card.page_starts) - 1):
         mine, theirs = (slice(*each.page_starts[chunk : chunk + 2]) for each in (walked, card))
         if _is_hidden(walked, chunk):
@@ -82,13 +82,13 @@ def _is_hidden(card: FileCard, chunk: int) -> bool:
 
 @pytest.mark.parametrize("name", matrix())
 def test_same_rows_with_caches(name: str, written: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every dictionary kept, whatever its size, and every value looked up; first on a miss, then on a hit."""
+    """Cache every dictionary, whatever its size, and look up every value; first on a miss, then on a hit."""
     monkeypatch.setattr(dictionaries, "SMALLEST_KEPT", 1)
     monkeypatch.setattr(dictionaries, "FEW_ROWS", 50)
     path = written(name)
     caches = Caches.of(1 << 20, 1 << 20)
     for _ in range(2):
-        # Nothing that goes wrong with a cache may hide behind the way without.
+        # Fail if an error in a cached read is hidden by a retry without caches.
         with monkeypatch.context() as patch:
             patch.setattr(page_reader, "_total", only_one)
             check_subsets(path, build_card(path), caches)
@@ -96,7 +96,7 @@ def test_same_rows_with_caches(name: str, written: Callable[[str], str], monkeyp
     encodings = str(pq.read_metadata(path).row_group(0).column(0).encodings)
     if "DICTIONARY" in encodings and card_of(path).chunks.codec[0] != HADOOP_LZ4:
         assert caches.dictionaries.hits > 0
-    # Caches too small for anything change nothing.
+    # Caches without room for anything change nothing.
     check_subsets(path, build_card(path), Caches.of(0, 0))
 
 
@@ -137,14 +137,14 @@ def test_bounds_of_pages_without_an_index(written: Callable[[str], str], tmp_pat
 
 @pytest.mark.parametrize("name", matrix())
 def test_same_rows_after_indexes_were_added(name: str, written: Callable[[str], str], tmp_path: Path) -> None:
-    """Pages are then found by the offset indexes that were added; embedded payloads come and go."""
+    """Pages are then found by the added offset indexes; embedded payloads are added and removed."""
     path = tmp_path / "file.parquet"
     shutil.copy(written(name), path)
     before = pq.read_table(path)
     embed(str(path), [Payload("key", ("id",), 1, b"payload")])
     done = retrofit(str(path), bloom=["id"] if "id" in before.column_names else [])
     assert not [why for _, why in done.skipped if "cannot be read" in why]
-    assert pq.read_table(path).equals(before) or "float64" in before.column_names  # which has NaNs
+    assert pq.read_table(path).equals(before) or "float64" in before.column_names  # has NaNs
     check_subsets(str(path), build_card(str(path)))
     assert not retrofit(str(path)).changed
     without = shutil.copy(path, tmp_path / "without.parquet")

@@ -1,4 +1,4 @@
-"""Files of the common writers of Parquet, by names such as `arro3/nested/parquet_2_0/snappy`."""
+"""Files of the common Parquet writers, by names such as `arro3/nested/parquet_2_0/snappy`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from tests.cases import covering, long
 from tests.unit.parquet.conftest import flat_table, nested_table
 
-# Types that Rust's writers lack, or turn into others.
+# Types that the Rust writers lack or change.
 _ODD = ["float16", "null", "uuid", "string_view", "duration", "decimal32", "large_string", "dictionary"]
 ROWS = 450
 PYARROW = [f"pyarrow/{kind}/{page}/{codec}" for kind in ("flat", "nested") for page in ("1.0", "2.0")
@@ -38,7 +38,7 @@ FASTPARQUET = [f"fastparquet/{page}/{codec}/{times}" for page in (1, 2) for code
                for times in ("int64", "int96")]  # fmt: skip
 INT96 = ["int96/1.0", "int96/2.0"]
 NAMES = PYARROW + ENCODINGS + ARRO3 + DATAFUSION + POLARS + DUCKDB + FASTPARQUET + INT96
-# Of each writer every kind, version of pages, encoding and codec; `make test-all` has all combinations.
+# For each writer, every kind, page version, encoding and codec; `make test-all` runs all combinations.
 _MATRICES = (PYARROW, ENCODINGS, ARRO3, DATAFUSION, POLARS, DUCKDB, FASTPARQUET, INT96)
 SHORT = {name for names in _MATRICES for name in covering(names)}
 
@@ -90,7 +90,7 @@ def _encodings(path: str, encoding: str, page: str) -> None:
 
 
 def _arro3(path: str, kind: str, page: str, codec: str) -> None:
-    # Its nested types come without the fixed lists, which the Rust writer refuses.
+    # Without fixed-size lists in nested columns, which the Rust writer refuses.
     table = _flat(*_ODD) if kind == "flat" else _long_nested().drop_columns(["fixed_list"])
     arro3.io.write_parquet(
         table, path, compression=codec, writer_version=page, data_page_size_limit=300, write_batch_size=16,

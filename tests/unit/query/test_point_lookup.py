@@ -117,7 +117,7 @@ def test_the_answer_is_the_same_either_way(tmp_path: Path, monkeypatch: pytest.M
             try:
                 expected = lake.sql(query, PARAMETERS).to_arrow()
                 assert answer.schema.types == expected.schema.types, query
-                # No order was asked for.
+                # The query has no order.
                 assert sorted(map(str, answer.to_pylist())) == sorted(map(str, expected.to_pylist())), query
             except needlepoint.SqlError as error:
                 assert answer == str(error)

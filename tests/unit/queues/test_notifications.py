@@ -90,7 +90,7 @@ def test_keys_of_event_bridge_are_not_encoded() -> None:
         '{"Type": "Notification", "Message": 1}',
         '{"Type": "SubscriptionConfirmation"}',
         '{"table": 1, "batch": "b"}',
-        # Half of a surrogate pair is no text: no database takes it, and no file system.
+        # Half of a surrogate pair is not text: no database and no file system accepts it.
         r'{"table": "\ud800", "batch": "b"}',
         r'{"table": "t", "batch": "\udc00b"}',
         r'{"table": "t", "batch": "b", "added": ["\ud800.parquet"]}',

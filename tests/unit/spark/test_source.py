@@ -83,7 +83,7 @@ def test_json(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_json_of_several_kinds_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Of files that are read as one document each, Spark takes the first value and says nothing of the rest."""
+    """If each file is read as one document, Spark takes its first value and silently ignores the rest."""
     array, lines, (source, more) = '[\n {"a": 1},\n {"a": 2}\n]\n', '{"a": 3}\n', (tmp_path / "in", tmp_path / "more")
     for directory in (source, more):
         directory.mkdir()
@@ -91,7 +91,7 @@ def test_json_of_several_kinds_is_refused(spark: SparkSession, tmp_path: Path) -
     (source / "2.json").write_text(lines)
     with pytest.raises(UsageError, match=r"1\.json is an array .*2\.json has one record a line"):
         read_source(spark, str(source))
-    (source / "1.json").rename(source / "3.json")  # whichever comes first
+    (source / "1.json").rename(source / "3.json")  # in either order
     with pytest.raises(UsageError, match=r"3\.json is an array .*2\.json has one record a line"):
         read_source(spark, str(source))
     (more / "2.json").write_text(array.replace("1", "3").replace("2", "4"))
@@ -114,7 +114,7 @@ def test_json_of_several_kinds_is_refused(spark: SparkSession, tmp_path: Path) -
 def test_what_follows_a_document_is_not_passed_over(tmp_path: Path, monkeypatch, text: str, fits: bool) -> None:
     file = tmp_path / "a.json"
     file.write_text(text)
-    for portion in (7, 1000, 1 << 20):  # bytes that are looked at, at a time
+    for portion in (7, 1000, 1 << 20):  # bytes to check at a time
         monkeypatch.setattr(source_module, "_LONGEST_LINE", portion)
         if fits:
             assert source_module._are_json_documents([file])

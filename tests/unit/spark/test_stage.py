@@ -25,7 +25,7 @@ class Chunk:
 
 
 def chunks(spark: SparkSession, path: str) -> dict[str, Chunk]:
-    """The pages of each column, from the offset index; Java reads it, pyarrow does not show it."""
+    """The pages of each column, from the offset index, read with Java since pyarrow does not expose it."""
     jvm: Any = spark._jvm
     source = jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(
         jvm.org.apache.hadoop.fs.Path(path), jvm.org.apache.hadoop.conf.Configuration()
@@ -61,7 +61,7 @@ def test_pages_are_small_and_columns_compressed(spark: SparkSession, frame: Data
     found = chunks(spark, file.path)
     assert found["id"].page_rows == [250] * 40
     assert found["code"].page_rows == [250] * 40
-    # 1,800 bytes a row: here the limit is the size of the page.
+    # At 1,800 bytes a row, the page size is the limit.
     assert max(found["wide"].page_rows) < 60
     assert max(found["wide"].page_bytes) < 66_000
     assert {column.compression for column in metadata(file.path).values()} == {"ZSTD"}
@@ -138,7 +138,7 @@ def test_partition_values_with_special_characters(spark: SparkSession, tmp_path:
         "partner=%3F/year=2024",
         "partner=__HIVE_DEFAULT_PARTITION__/year=2024",
     } <= relatives
-    # Spark writes '' as NULL: they share a directory.
+    # Spark writes '' as NULL, so they share a directory.
     assert len(relatives) == len(values) - 1
     assert sum(file.rows for file in files) == len(values)
     for file in files:
@@ -171,7 +171,7 @@ def test_rows_go_where_their_values_say_in_whatever_order_they_come(spark: Spark
     columns = ["id", "id % 2 AS p", "cast(id AS string) AS s", "map(id, 1) AS m", "array(id) AS a", "NULL AS n",
                "parse_json(cast(id AS string)) AS v", "make_dt_interval(id) AS i"]  # fmt: skip
     placed = []
-    spark.conf.set("spark.sql.adaptive.enabled", "false")  # which puts small partitions together
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # it would merge small partitions
     for frame in (spark.range(0, 200, 1, 3), spark.range(0, 200, 1, 1).orderBy("id", ascending=False)):
         rows = _gathered(frame.selectExpr(*columns), ["p"], 4).selectExpr("id", "spark_partition_id() AS place")
         placed.append({row.id: row.place for row in rows.collect()})

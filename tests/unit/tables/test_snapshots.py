@@ -1,4 +1,4 @@
-"""What a look at a table sees while its files come and go: always one state, and never by more than two listings."""
+"""A snapshot of a table while its files change: always one state, and never more than two listings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lake(tmp_path: Path):
 
 
 def publish(lake, first: int, *, replacing: bool = False, keep: float = 0.0) -> None:
-    """Twenty rows in two files, perhaps in the place of all there are."""
+    """Publish twenty rows in two files, which may replace all existing files."""
     staging = lake.writer.staging("product")
     tables = {f"year={2020 + number}/x.parquet": products(first + number * 10, 10) for number in range(2)}
     removed = lake.registry.files.of(lake.registry.tables.get("product")) if replacing else []
@@ -33,7 +33,7 @@ def publish(lake, first: int, *, replacing: bool = False, keep: float = 0.0) -> 
 
 @pytest.fixture
 def listing(lake, monkeypatch: pytest.MonkeyPatch):
-    """Has something done before and after the directory is listed, and counts the listings."""
+    """Calls functions before and after the directory is listed, and counts the listings."""
     original, listed = snapshots.list_files, []
 
     def during(*, before: Callable[[], object] = int, after: Callable[[], object] = int) -> list[str]:
@@ -51,7 +51,7 @@ def listing(lake, monkeypatch: pytest.MonkeyPatch):
 
 
 def seen(lake) -> tuple[int, int, int]:
-    """Files, rows in all, and files that the registry does not know."""
+    """Numbers of files, of rows, and of files that the registry does not know."""
     files = Snapshots(lake.registry, 0).look("product").files
     return len(files), sum(file.rows or 0 for file in files), sum(file.id is None for file in files)
 
@@ -148,7 +148,7 @@ def test_queries_go_on_while_files_are_published_and_swapped(lake, monkeypatch: 
     original, listed, stop = snapshots.list_files, [], threading.Event()
 
     def slow(location: str) -> Listing:
-        """One partition after the other, as a bucket with very many objects is listed."""
+        """List one partition after the other, as in a bucket with very many objects."""
         listed.append(location)
         found = {}
         for year in ("year=2020/", "year=2021/"):
@@ -206,12 +206,12 @@ def test_a_table_that_is_being_listed_keeps_no_other_waiting(lake, monkeypatch: 
         assert begun.wait(20)
         other = watched.current("other")
         assert len(other.files) == 1
-        watched.forget()  # waits for nobody either
+        watched.forget()  # does not wait either
         assert watched.current("other") is other  # the same files
     finally:
         end.set()
         lister.join()
-    # What was forgotten while it was listed is listed again, once.
+    # A table that was forgotten while it was listed is listed again, once.
     watched.current("product")
     watched.current("product")
     assert len(listed) == 2
@@ -221,7 +221,7 @@ def test_a_table_that_is_being_listed_keeps_no_other_waiting(lake, monkeypatch: 
 def test_a_swap_while_files_are_recognised_shows_the_new_files(
     lake, monkeypatch: pytest.MonkeyPatch, keep: float
 ) -> None:
-    """Their mode was changed, which makes the look compare their content; meanwhile others take their place."""
+    """Their mode was changed, so the snapshot compares their content; in the meantime they are replaced."""
     lake.indexer.catch_up(lake.registry.tables.get("product"))
     for path in Path(lake.registry.tables.get("product").location).rglob("*.parquet"):
         path.chmod(0o600)

@@ -1,4 +1,4 @@
-"""A row that is there is never ruled out, whichever columns are asked for."""
+"""An existing row is never ruled out, whatever columns the conditions use."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_row_that_matches_is_found(kind: Kind, data: DataObject) -> None:
 
 
 def test_columns_alone_and_together() -> None:
-    """Row groups of a thousand rows; a and b are together in one row group only."""
+    """Row groups of a thousand rows; only one row group has both a and b."""
     a = np.repeat(np.arange(4), 1000) * 1000 + np.tile(np.arange(1000), 4)
     b = [f"b{n}" for n in a[::-1]]
     index = built(KIND, source_of({"a": pa.array(a), "b": pa.array(b)}, groups=[0, 1000, 2000, 3000, 4000]))
@@ -82,7 +82,7 @@ def test_filters_are_as_wrong_as_they_may_be(wrong: float) -> None:
     assert isinstance(index, BloomIndex)
     absent = hash_integers(np.arange(100_000, 120_000))
     found = index._probe(index.counts[0], index.firsts[0], absent).mean(axis=1)
-    assert 0.6 * wrong < found[0] < 1.5 * wrong  # the file's
+    assert 0.6 * wrong < found[0] < 1.5 * wrong  # the filter of the file
     assert 0.8 * wrong < found[1:].mean() < 1.25 * wrong
 
 

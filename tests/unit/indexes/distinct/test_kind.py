@@ -1,4 +1,4 @@
-"""Whatever the column: rows for which the conditions are TRUE are on the pages found."""
+"""For every column type, the pages found contain all rows for which the conditions are TRUE."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_nan_and_zeros() -> None:
     assert found(Compare("c", "<", -5.0)) == {3}
     assert found(Compare("c", "<>", 1.0)) == {0, 1, 3}
     assert found(Between("c", -1.0, 0.5)) == {0, 1}
-    assert found(Not(In("c", (0.0, 1.0)))) == {0, 1, 3}  # NOT IN of DataFusion takes zeros apart
+    assert found(Not(In("c", (0.0, 1.0)))) == {0, 1, 3}  # DataFusion's NOT IN distinguishes the zeros
     assert found(Compare("c", "<", 0.0)) == {0, 1, 3}
     assert found(Compare("c", "=", math.nan)) == {0, 1, 2, 3, 4}
     assert found(Compare("c", "=", 2**60 + 1)) == {0, 1, 2, 3, 4}

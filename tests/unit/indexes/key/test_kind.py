@@ -108,7 +108,7 @@ def test_types_without_keys_are_refused(type: pa.DataType) -> None:
 
 
 def test_keys_are_what_they_were_in_the_first_version() -> None:
-    """The file is never made again: stores hold these keys."""
+    """The golden file is never regenerated: existing stores have these keys."""
     arrays = {
         "int64": pa.array([-(2**63), -1, 0, 384209819, 2**63 - 1]),
         "uint64": pa.array([0, 2**64 - 1], pa.uint64()),
@@ -128,7 +128,7 @@ def test_keys_are_what_they_were_in_the_first_version() -> None:
 def test_a_range_that_begins_or_ends_with_nan_holds_what_lies_in_it(
     numbers: list[float], low: float, high: float
 ) -> None:
-    """In the total order of IEEE 754, which is DataFusion's."""
+    """In the total order of IEEE 754, which DataFusion uses."""
     ranges = range_of(low, high, pa.float64())
     for number, key in zip(numbers, as_bytes(encode(pa.array(numbers))), strict=True):
         if total(low) <= total(number) <= total(high):
@@ -136,7 +136,7 @@ def test_a_range_that_begins_or_ends_with_nan_holds_what_lies_in_it(
 
 
 def total(number: float) -> tuple[int, float]:
-    """-NaN, numbers, NaN; zeros of both signs are alike."""
+    """-NaN, numbers, NaN; zeros of both signs are equal."""
     return (int(math.copysign(1, number)), 0.0) if math.isnan(number) else (0, number)
 
 

@@ -109,7 +109,7 @@ def test_anything_is_a_query_or_refused(text: str) -> None:
         assert "text query" in str(error)
 
 
-# A reference by letters and loops.
+# A simple reference implementation with loops.
 
 
 @functools.cache
@@ -139,7 +139,7 @@ def fits(word: str, term: Term) -> bool:
 
 def has_phrase(found: Sequence[str], phrase: Sequence[str], slop: int) -> bool:
     def nearest(start: int, left: Sequence[str]) -> list[int]:
-        """Where the last word can be."""
+        """Possible positions of the last word."""
         if not left:
             return [start]
         following = [at for at in range(start + 1, len(found)) if found[at] == left[0]]
@@ -241,7 +241,7 @@ def opened(texts: list[str | None], place: Path) -> TextIndex:
 @settings(max_examples=cases(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(some_queries, some_texts, st.booleans())
 def test_an_index_never_finds_too_few(tmp_path: Path, query: Query, texts: list[str | None], odd: bool) -> None:
-    texts = [*texts, "x" * 70_000 + " dairy"] if odd else texts  # a word that no index describes
+    texts = [*texts, "x" * 70_000 + " dairy"] if odd else texts  # a word that no index contains
     index = opened(texts, tmp_path)
     sought = index._planner.matching(query)
     matching = {row for row, text in enumerate(texts) if text is not None and matches(query, taken_apart(text))}

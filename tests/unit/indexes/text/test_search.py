@@ -51,7 +51,7 @@ def found(index: TextIndex, *conditions: Condition, seconds: float = 1e9) -> lis
 
 
 def test_a_build_that_fails_leaves_nobody_writing(tmp_path: Path) -> None:
-    """A file that is deleted while it is read ends the build with that error, and its directory can be removed."""
+    """If a file is deleted while it is read, the build raises that error, and its directory can be removed."""
     texts = pa.array([f"word{number} and{number % 13}" for number in range(2000)])
 
     def cut(source: ColumnSource) -> Iterator[pa.RecordBatch]:
@@ -100,7 +100,7 @@ def test_what_has_no_word_is_not_asked(tmp_path: Path, tokenizer: str) -> None:
         assert found(index, Like("t", ("-",))) is None
 
 
-# -- every answer holds what SQL finds --
+# -- every answer contains the rows that SQL finds --
 
 ALPHABETS = [
     "ab ", "aAbB c-,.", "sſSßẞ ", "iIİı j", "σςΣοΟ ", "kK\u212a éÉe\u0301 ", "中文字牛乳を 飲", "🙂🙃a b", 'a_%\\"\'b ',
@@ -119,7 +119,7 @@ def corpora(draw: st.DrawFn) -> list[str | None]:
 
 
 def cut(texts: Sequence[str | None], random: random.Random) -> str:
-    """A part of one of the texts, now and then with another case or another letter in it."""
+    """A part of one of the texts, sometimes with another case or another letter."""
     text = random.choice([text for text in texts if text] or ["cow"])
     first = random.randrange(len(text))
     part = text[first : first + random.choice([1, 2, 3, 5, 9, len(text)])]
@@ -164,7 +164,7 @@ def conditions(texts: Sequence[str | None], random: random.Random) -> tuple[Cond
 
 
 class Engines:
-    """What either of two engines finds: where they differ, the rows of both must be among the candidates."""
+    """Rows that either of two engines finds: if they differ, the candidates must include the rows of both."""
 
     def __init__(self, texts: Sequence[str | None]) -> None:
         rows = pa.table({"n": pa.array(range(len(texts)), pa.int64()), "t": pa.array(texts, pa.string())})
@@ -175,7 +175,7 @@ class Engines:
 
     def rows(self, condition: str) -> set[int]:
         found = self.datafusion.sql(f"SELECT n FROM x WHERE {condition}").to_arrow_table()["n"].to_pylist()
-        if "\0" in condition:  # which ends a statement for DuckDB
+        if "\0" in condition:  # ends a statement in DuckDB
             return set(found)
         escape = r" ESCAPE '\'" if "LIKE" in condition else ""
         return {
@@ -276,7 +276,7 @@ def test_the_index_has_the_words_of_words(tmp_path: Path, texts: list[str | None
             assert phrase is not None and phrase.tolist() == rows
 
 
-# -- what is odd --
+# -- odd texts --
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
@@ -386,7 +386,7 @@ def test_several_threads_ask_at_once(tmp_path: Path) -> None:
     assert not wrong
 
 
-# -- bytes that are no payload --
+# -- bytes that are not a payload --
 
 
 def payload(tmp_path: Path) -> bytes:
@@ -432,7 +432,7 @@ def test_unpacked_files_that_were_damaged(tmp_path: Path) -> None:
 
 
 def test_golden_payload(tmp_path: Path) -> None:
-    """Payloads of earlier versions can be read, whatever tantivy is installed."""
+    """Payloads of earlier versions can be read with any installed version of tantivy."""
     expected = json.loads((GOLDEN / "text.json").read_text())
     for name in ("word", "trigram"):
         index = KIND.open(StoredBytes((GOLDEN / f"text-{name}.nptx").read_bytes(), tmp_path / name), [], {})

@@ -94,7 +94,7 @@ def test_corrupt_cards_are_refused(lake: Lake, data: st.DataObject) -> None:
     position = data.draw(st.integers(0, len(good) - 1))
     bad = bytearray(good)
     bad[position] ^= data.draw(st.integers(1, 255))
-    # The stored length is not part of the checksum: a longer one is caught when the payload is cut up.
+    # The checksum does not cover the stored length: a longer one is found when the payload is split.
     with pytest.raises(CardCorrupt):
         FileCard.from_bytes(bytes(bad))
     with pytest.raises(CardCorrupt):
@@ -141,7 +141,7 @@ def test_an_offset_index_that_cannot_be_right_is_ignored(lake: Lake, tmp_path: P
         data[place] = replacement * chunk.offset_index_length
         path.write_bytes(data)
         card = build_card(str(path))
-        # The page headers tell the same.
+        # The page headers give the same pages.
         assert card.page_starts[1] == 20
         found, _ = read_rows(str(path), card, ["id", "string"], np.array([123]))
         assert found.equals(pq.read_table(path, columns=["id", "string"]).take([123]))

@@ -105,7 +105,7 @@ def test_one_value_reads_a_few_bytes_of_each_filter(path: str) -> None:
         assert file.bytes_requested <= 4 * (32 + 32) + 3 * 4096  # neighbours within 4 KiB are read together
         before = file.bytes_requested
         probe(file, card, 0, [2], numbers([5]), known)
-        assert file.bytes_requested - before == 32  # the header is known by now
+        assert file.bytes_requested - before == 32  # the header is already known
     with LocalFile(path) as file:
         probe(file, without_lengths(card), 0, [2], numbers([5]))
         assert file.bytes_requested == HEADER_WINDOW + 32
@@ -149,7 +149,7 @@ def test_a_filter_that_cannot_be_asked_says_maybe(path: str, tmp_path: Path) -> 
             with LocalFile(str(file_path)) as file:
                 answers = probe(file, described, 0, [0, 1], numbers([3, 5, 7, 9]))
             assert not answers[0].all()
-            # Without a length another size cannot be told from the truth.
+            # Without a length, a wrong size cannot be detected.
             assert answers[1].all() or (decode_header(bad) and described.chunks.bloom_filter_length[1] == ABSENT)
 
 

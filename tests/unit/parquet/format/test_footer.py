@@ -209,7 +209,7 @@ def test_the_footer_alone_is_enough(lake: Lake) -> None:
 
 
 def test_a_footer_that_counts_other_rows_than_its_row_groups_is_refused(tmp_path: Path) -> None:
-    """An early parquet-rs wrote 0; some readers find the rows then, and some none."""
+    """An early parquet-rs wrote 0; some readers then find the rows, and some find none."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": range(6)}), path)
     data = path.read_bytes()

@@ -41,7 +41,7 @@ def encode(runs: list[tuple[int, int] | list[list[int]]], highest: int) -> tuple
 @given(RUNS, st.integers(1, 5), st.integers(0, 7))
 def test_counts(runs: list[tuple[int, int] | list[list[int]]], highest: int, cut: int) -> None:
     data, values = encode(runs, highest)
-    # The last group may be padded: fewer values count than are there.
+    # The last group may be padded: it has more values than count.
     values = values[: max(1, len(values) - cut)]
     assert count_records(data, highest, len(values)) == (values.count(0), values[0] == 0)
     assert begins_record(data[:8], highest) == (values[0] == 0)

@@ -1,4 +1,4 @@
-"""Pages found by their headers: what is read for it, and what hostile headers can do."""
+"""Finding pages by their headers: how much is read, and what malicious headers can do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def page(
     values: int, body: bytes = b"", *, kind: int = DATA_PAGE, rows: int | None = None, size: int | None = None,
     bounds: tuple[bytes, bytes] | None = None, nulls: int | None = None, repetition: int = 3, levels: int = 0,
 ) -> bytes:  # fmt: skip
-    """A page with a header that says so."""
+    """A page with these values in its header."""
     writer = Writer()
     writer.integer32(1, kind)
     writer.integer32(2, len(body) if size is None else size)
@@ -71,7 +71,7 @@ def page(
 
 
 def levels(*values: int) -> bytes:
-    """The body of a version 1 page: the length of the repetition levels, and each as a run of its own."""
+    """The body of a version 1 page: the length of the repetition levels, then each level as its own run."""
     runs = b"".join(varint(1 << 1) + bytes([value]) for value in values)
     return len(runs).to_bytes(4, "little") + runs
 
@@ -144,7 +144,7 @@ def test_version_2(walked: Walker) -> None:
     one = page(4, body, kind=DATA_PAGE_V2, rows=1, levels=4)
     found = walked(one, one, rows=2, values=8, repetition=1)
     assert found is not None and found.pages.first_row_index.tolist() == [0, 1]
-    # A page of version 2 must begin with a record; one that does not is joined, whatever it says.
+    # A version 2 page must begin with a record; one that does not is joined to the previous page, whatever it says.
     inside = page(4, b"\x08\x01values", kind=DATA_PAGE_V2, rows=1, levels=2)
     found = walked(one, inside, rows=2, values=8, repetition=1)
     assert found is not None and found.pages.first_row_index.tolist() == [0]
@@ -238,7 +238,7 @@ def test_small_pages_are_read_together(lake: Lake) -> None:
 
 @pytest.mark.parametrize("name", ["nested/no_index", *long("flat/no_index", "duckdb_nested")])
 def test_flipped_bytes_in_the_pages(lake: Lake, tmp_path: Path, name: str) -> None:
-    """Whatever the headers say: a description, and rows or a refusal."""
+    """Whatever the headers say, the file is described, and its rows are read or refused."""
     good = Path(lake(name)).read_bytes()
     card = build_card(lake(name))
     path = tmp_path / "file.parquet"
@@ -258,7 +258,7 @@ def test_flipped_bytes_in_the_pages(lake: Lake, tmp_path: Path, name: str) -> No
 
 
 def test_the_dictionary_where_the_data_should_be(tmp_path: Path) -> None:
-    """Some writers give the dictionary page's place as that of the first data page."""
+    """Some writers give the offset of the dictionary page as that of the first data page."""
     source = tmp_path / "source.parquet"
     table = pa.table({"a": [f"value {n % 9}" for n in range(5000)]})
     pq.write_table(table, source, data_page_size=100, write_batch_size=100, compression="none", write_statistics=False)

@@ -105,7 +105,7 @@ def encoded_locations(locations: list[tuple[int, int, int]], more: bool) -> byte
 
 
 def slowly(data: bytes) -> list[list[int]] | str:
-    """The offset index as a general reader of Thrift reads it."""
+    """The offset index as a general Thrift reader decodes it."""
     try:
         pages = thrift.parse(data).structs(1)
         return [[page.integer(field) for page in pages] for field in (1, 2, 3)]

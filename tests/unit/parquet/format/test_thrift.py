@@ -134,7 +134,7 @@ def test_getters_check_types() -> None:
     for getter in (found.binary, found.struct, found.structs):
         with pytest.raises(ThriftError, match="field 1"):
             getter(1)
-    # An optional field of another type is one that is not there.
+    # An optional field of another type counts as missing.
     for optional in (found.optional_binary, found.optional_struct, found.optional_boolean, found.optional_double):
         assert optional(1) is None
     with pytest.raises(ThriftError, match="UTF-8"):
@@ -170,7 +170,7 @@ fields = st.lists(
 
 
 def written(some: list[tuple[int, str, bytes]]) -> bytes:
-    """The fields in the order given, which need not be ascending."""
+    """Write the fields in the given order, which need not be ascending."""
     writer = thrift.Writer()
     for field, kind, value in some:
         if kind == "integer64":

@@ -1,4 +1,4 @@
-"""What other readers would take for true, and must not see."""
+"""Files that other readers would trust, and that must not reach them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_values_of_fixed_length(tmp_path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize("factor", [2**20, 2**38])
 def test_counts_that_agree_with_each_other(tmp_path: Path, data: bytes, factor: int) -> None:
-    """All rows and values of a file with one row group, as many times as many: only the pages tell."""
+    """All counts of a file with one row group are multiplied: only the pages show that they are wrong."""
     changed = with_values(
         data,
         lambda place: place.path in ((3,), (4, 0, 3)) or place.path[4:] == (3, NUM_VALUES),
@@ -100,7 +100,7 @@ def test_counts_that_agree_with_each_other(tmp_path: Path, data: bytes, factor: 
 
 
 def test_the_dictionary_of_a_chunk(tmp_path: Path, data: bytes) -> None:
-    """Its header says how many values there are, for which readers make room."""
+    """Readers allocate memory for the number of values in its header."""
     chunk = mutations._chunks(data)[LEAVES["word"]]
     found, _ = places(data, chunk.start)
     count = next(place for place in found if place.path == (7, 1))
@@ -111,7 +111,7 @@ def test_the_dictionary_of_a_chunk(tmp_path: Path, data: bytes) -> None:
 
 
 def test_millions_of_equal_values(tmp_path: Path) -> None:
-    """They take a few bytes, and that is not held against them: the pages have as many."""
+    """They take few bytes, and still pass: the page headers have the same number of values."""
     path = tmp_path / "equal.parquet"
     rows = 8_000_000
     equal = pa.table({"x": pa.nulls(rows, pa.int64())})
@@ -138,7 +138,7 @@ def test_a_refusal_is_remembered_until_the_file_is_another(tmp_path: Path, data:
 
 
 def test_most_damage_is_found_or_harmless(tmp_path: Path, data: bytes) -> None:
-    """No other error than NotParquet, whatever a footer says."""
+    """No error but NotParquet, whatever the footer says."""
     path = tmp_path / "bad.parquet"
     chance = random.Random(4)
     for _ in range(300):

@@ -44,13 +44,13 @@ def test_every_byte_is_accounted_for(lake: Lake, any_file: str) -> None:
     assert all(one.end == next.start for one, next in zip(anatomy.segments, anatomy.segments[1:], strict=False))
     assert sum(anatomy.bytes_by_kind().values()) == anatomy.size - 4
     kinds = {each.kind for each in anatomy.segments if each.kind in WASTE}
-    # Polars copies the metadata of a chunk behind it; the others leave nothing.
+    # Polars copies the metadata of a chunk after it; the other writers add nothing.
     assert kinds == ({"metadata copy"} if any_file.startswith("polars") else set())
 
 
 def test_pages_by_index_and_by_headers_are_the_same(lake: Lake) -> None:
     def without_bounds(path: str, column: str) -> list[tuple[object, ...]]:
-        # Not the bytes: with a page index pyarrow leaves the bounds out of the headers.
+        # Not the bytes: with a page index, pyarrow omits the bounds from the headers.
         pages = inspect_pages(path, column)
         return [(page.row_group, page.kind, page.first_row, page.rows, page.values) for page in pages]
 
@@ -71,7 +71,7 @@ def test_pages_hold_all_rows_and_their_bounds(lake: Lake, any_file: str) -> None
     for column in anatomy.columns[:12]:
         data = [page for page in inspect_pages(path, column.name) if page.kind == "data"]
         assert sum(page.values for page in data) == column.values
-        # A card joins a page that begins inside a record with the one before.
+        # A card joins a page that begins inside a record to the previous page.
         assert len(data) >= (column.pages.count if column.pages else 0)
         if all(page.rows is not None for page in data):
             assert sum(page.rows or 0 for page in data) == anatomy.rows
@@ -98,7 +98,7 @@ def test_pages_hold_all_rows_and_their_bounds(lake: Lake, any_file: str) -> None
 )
 def test_bounds_are_readable(lake: Lake, column: str, low: object, high: object) -> None:
     pages = inspect_pages(lake("flat/tiny_plain"), column)
-    if column == "float32":  # a third is not a nice number
+    if column == "float32":  # a third is not exact
         assert max(page.max for page in pages if isinstance(page.max, float)) == pytest.approx(high)
         return
     lows, highs = [page.min for page in pages if page.min is not None], [page.max for page in pages]
@@ -212,7 +212,7 @@ def test_advice(tmp_path: Path) -> None:
     assert problems(write(path, row_group_size=2000)) == ["tiny row groups"]
     assert problems(write(path, compression="none")) == ["not compressed"]
     assert problems(write(path, max_rows_per_page=50)) == ["tiny pages"]
-    assert len(RULES) == 8  # each has a case here, or above
+    assert len(RULES) == 8  # each has a case here or above
 
 
 @pytest.mark.parametrize(

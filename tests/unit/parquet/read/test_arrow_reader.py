@@ -1,4 +1,4 @@
-"""The border to pyarrow's private reader: what is used exists, and nothing else uses private modules of pyarrow."""
+"""The boundary to pyarrow's private reader: what we use exists, and no other module uses private modules of pyarrow."""
 
 from __future__ import annotations
 

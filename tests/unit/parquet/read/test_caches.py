@@ -1,4 +1,4 @@
-"""Caches: the same rows, with fewer bytes read."""
+"""With caches, reads return the same rows and read fewer bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def table() -> pa.Table:
     random = np.random.default_rng(9)
     words = [random.bytes(14).hex() for _ in range(6000)]
     chosen = random.integers(0, 6000, ROWS)
-    # The dictionary of `mixed` is full in the middle of a chunk, and plain pages follow.
+    # The dictionary of `mixed` fills up in the middle of a chunk, and plain pages follow.
     mixed = [words[n % 3000] if n % 30_000 < 15_000 else f"{n * 7919} unlike any other" for n in range(ROWS)]
     return pa.table(
         {
@@ -74,7 +74,7 @@ def test_a_second_lookup_reads_nothing(path: str, table: pa.Table, caches: Cache
         again, more = read_rows(path, card, [column], numbers(4321), caches)
         assert first.equals(again) and same(again, table.select([column]), numbers(4321))
         assert cost.bytes_read > 0 and cost.cached_bytes == 0
-        if column == "coded":  # not looked up, so the dictionary page is wanted again
+        if column == "coded":  # not looked up, so the dictionary page is read again
             continue
         assert (more.bytes_read, more.requests) == (0, 0) and more.cached_bytes > 0
         assert more.pages == cost.pages == 1
@@ -113,7 +113,7 @@ def test_plain_and_indexed_pages_of_one_chunk(path: str, table: pa.Table, caches
     for _ in range(2):
         found, _ = read_rows(path, card, ["mixed", "plain"], rows, caches)
         assert same(found, table.select(["mixed", "plain"]), rows)
-    # Rows of plain pages only: no dictionary is decoded for them.
+    # For rows in plain pages only, no dictionary is decoded.
     fresh = Caches.of(1 << 20, 1 << 20)
     read_rows(path, card, ["mixed"], numbers(29_999), fresh)
     assert fresh.dictionaries.bytes == 0
@@ -137,7 +137,7 @@ def test_many_files(path: str, table: pa.Table, tmp_path: Path, caches: Caches) 
 
 def test_threads(path: str, table: pa.Table) -> None:
     card = build_card(path)
-    caches = Caches.of(700_000, 100_000)  # too small for all: entries come and go
+    caches = Caches.of(700_000, 100_000)  # too small for everything, so entries are evicted
 
     def one(row: int) -> bool:
         found, _ = read_rows(path, card, ["text", "number", "sparse"], numbers(row), caches)
@@ -163,7 +163,7 @@ def test_a_changed_file_is_not_answered_from_a_cache(table: pa.Table, tmp_path: 
 
 
 def test_corrupt_pages(path: str, table: pa.Table, tmp_path: Path) -> None:
-    """Rows, perhaps wrong ones, or a refusal: as without caches."""
+    """Rows, perhaps wrong ones, or a refusal, as without caches."""
     target = tmp_path / "copy.parquet"
     good = Path(path).read_bytes()
     target.write_bytes(good)
@@ -177,7 +177,7 @@ def test_corrupt_pages(path: str, table: pa.Table, tmp_path: Path) -> None:
         for start in random.choice(card.chunks.start, 2):
             data[int(start) + int(random.integers(0, 60))] ^= int(random.integers(1, 256))
         target.write_bytes(data)
-        damaged = replace(card, identity=identify(str(target)))  # as if it had always been so
+        damaged = replace(card, identity=identify(str(target)))  # as if the file had always been like this
         try:
             caches = Caches.of(1 << 20, 1 << 20)
             read_rows(str(target), damaged, columns, np.sort(random.choice(ROWS, 9, replace=False)), caches)
@@ -250,7 +250,7 @@ def test_any_bytes_end(data: bytes, positions: list[int]) -> None:
 
 
 def test_pages_of_other_rows_than_the_card_says(path: str, table: pa.Table, caches: Caches) -> None:
-    """A card that lies is not believed: the value is not looked up, and pyarrow refuses or reads it whole."""
+    """A wrong card is detected: the value is not looked up, and pyarrow refuses the page or reads it whole."""
     card = build_card(path)
     read_rows(path, card, ["text"], numbers(1), caches)
     blocks = list(caches.pages._entries.values())[-1][:1]

@@ -134,7 +134,7 @@ def test_corrupt_pages_are_refused_or_wrong_values_but_never_another_error(
         for position in random.integers(4, end, 30):
             data[position] ^= int(random.integers(1, 256))
         path.write_bytes(data)
-        damaged = replace(card, identity=identify(str(path)))  # as if it had always been so
+        damaged = replace(card, identity=identify(str(path)))  # as if the file had always been like this
         try:
             read_rows(str(path), damaged, whole(lake(name)).column_names, np.arange(0, 500, 50))
         except NotParquet as error:

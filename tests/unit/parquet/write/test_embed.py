@@ -1,4 +1,4 @@
-"""Indexes go into a Parquet file and out of it; its data and the rest of its footer stay as they are."""
+"""Indexes are embedded in a Parquet file and removed again; its data and the rest of its footer do not change."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def expected(*payloads: Payload) -> dict[tuple[str, tuple[str, ...]], bytes]:
 
 
 def with_key(path: Path, value: bytes) -> None:
-    """The file with another value of the footer key."""
+    """Replace the value of the footer key."""
     data = path.read_bytes()
     length = int.from_bytes(data[-8:-4], "little")
     raw = footer_edit.with_key(data[-8 - length : -8], INDEXES, value)
@@ -103,7 +103,7 @@ def test_removing_all_gives_the_file_as_it_was(path: Path) -> None:
     assert contents(path) == expected(TEXT, NOISE)
     identity = remove(str(path), lambda entry: True)
     assert path.read_bytes() == before
-    assert remove(str(path), lambda entry: True) == identity  # nothing to do, nothing done
+    assert remove(str(path), lambda entry: True) == identity  # nothing to do
 
 
 @pytest.mark.parametrize("page_index", [False, True])
@@ -192,12 +192,12 @@ def test_keys_copied_into_a_rewritten_file_are_ignored_and_reported(path: Path) 
         ("key of id", True),
         ("text of title", True),
     ]
-    embed(str(path), [NOISE])  # which cleans up
+    embed(str(path), [NOISE])  # cleans up
     assert contents(path) == expected(NOISE)
 
 
 def test_a_file_of_the_same_fingerprint_lacks_the_bytes(tmp_path: Path) -> None:
-    """Nothing compressed, other values of the same size inside the same bounds: only the checksum tells."""
+    """Uncompressed values of the same size within the same bounds: only the checksum shows the difference."""
     path = tmp_path / "file.parquet"
     options: dict[str, object] = {"compression": "none", "use_dictionary": False}
     pq.write_table(pa.table({"id": [0, 1, 2, 3, 9]}), path, **options)
@@ -243,7 +243,7 @@ def test_hostile_entries_are_ignored(path: Path, change: dict[str, object]) -> N
 
 
 def test_an_entry_that_points_at_the_data_destroys_nothing(path: Path) -> None:
-    """With the right checksum and fingerprint even: what the footer refers to stays."""
+    """Even with a correct checksum and fingerprint, everything that the footer refers to is kept."""
     with open_object(str(path)) as file:
         metadata = read_footer(file)
         end = file.size - 8 - len(metadata.raw)
@@ -280,7 +280,7 @@ def contents_of(path: Path, kind: str) -> bytes:
 
 
 def forge(path: Path, stored: bytes, **change: object) -> None:
-    """The first payload of the file is another, with its checksum."""
+    """Replace the only payload of the file, with a correct checksum."""
     entry, *others = entries_of(path)
     assert not others
     data = path.read_bytes()
@@ -332,7 +332,7 @@ def test_a_small_payload_that_claims_much_is_refused_unread(path: Path) -> None:
 
 
 def test_what_packs_too_well_is_stored_as_it_is(path: Path) -> None:
-    """So that no payload is refused which was embedded here."""
+    """So no payload that we embed is refused when it is read."""
     zeros = Payload("key", ("id",), 1, bytes(4 << 20))
     embed(str(path), [zeros])
     assert listed(path).entries[0].codec == "none"
@@ -340,7 +340,7 @@ def test_what_packs_too_well_is_stored_as_it_is(path: Path) -> None:
 
 
 def test_unknown_fields_of_the_footer_are_kept(path: Path) -> None:
-    """Of the file, of a row group and of a chunk: as a later version of the format may have."""
+    """Fields of the file, of a row group and of a chunk, as a later version of the format may have."""
     data = path.read_bytes()
     length = int.from_bytes(data[-8:-4], "little")
     raw = data[-8 - length : -8]
@@ -378,7 +378,7 @@ def test_the_fingerprint_is_of_the_data(tmp_path: Path) -> None:
     others = {
         found(table(), compression="zstd"),
         found(table(), row_group_size=100),
-        found(table(), write_page_index=True),  # its pages have no bounds of their own
+        found(table(), write_page_index=True),  # page headers then have no bounds
         found(table(1001)),
         found(table().rename_columns(["a", "title"])),
         found(table().set_column(0, "id", pa.array(range(1, 1001), pa.int64()))),
@@ -390,7 +390,7 @@ def test_encrypted_and_broken_files_are_refused(tmp_path: Path, path: Path) -> N
     whole = path.read_bytes()
     path.unlink()
     length = int.from_bytes(whole[-8:-4], "little")
-    # FileMetaData.encryption_algorithm, in a footer that itself is not encrypted
+    # FileMetaData.encryption_algorithm, in a footer that is not encrypted itself
     signed = thrift.rewrite(whole[-8 - length : -8], 0, {8: (thrift.STRUCT, b"\0")})
     for name, content, problem in (
         ("columns", whole[: -8 - length] + footer_edit.tail(signed), "the file is encrypted"),
@@ -433,7 +433,7 @@ def test_the_old_file_is_intact_until_the_last_step(
     before = path.read_bytes()
     if dead:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 dislikes it beside threads
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of fork with threads
             child = os.fork()
         if child == 0:
             _break(monkeypatch, step, lambda *_, **__: os._exit(9))
@@ -447,7 +447,7 @@ def test_the_old_file_is_intact_until_the_last_step(
                 embed(str(path), [KEY])
         assert [*tmp_path.iterdir()] == [path]
     assert path.read_bytes() == before
-    embed(str(path), [KEY])  # what lies beside it is no obstacle, and goes
+    embed(str(path), [KEY])  # leftover files do not matter, and are removed
     assert [*tmp_path.iterdir()] == [path]
     assert contents(path) == expected(KEY)
 
@@ -516,7 +516,7 @@ def test_files_are_copied_where_the_kernel_does_not(path: Path, monkeypatch: pyt
 kinds = st.sampled_from(["key", "text", "distinct"])
 columns = st.lists(st.sampled_from(["id", "title", 'a"b\n', "é\U0001f600"]), max_size=2).map(tuple)
 json_values = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.booleans(), max_size=2)
-# One that begins with a list of values changes another key of the footer, too.
+# A payload that begins with a list of values also changes another key of the footer.
 data = st.binary(max_size=2000).filter(lambda data: not data.startswith(value_list.MAGIC))
 payloads = st.builds(Payload, kinds, columns, st.integers(0, 2**40), data, json_values)
 steps = st.lists(st.lists(payloads, max_size=3, unique_by=lambda p: (p.kind, p.columns)) | kinds, max_size=6)
@@ -554,7 +554,7 @@ def test_any_sequence_keeps_data_and_footer(
 
 
 def test_the_golden_file_is_read() -> None:
-    """Written by the version that began the format; never written again."""
+    """The first version of the format wrote the file; it is never regenerated."""
     path = GOLDEN / "embedded.parquet"
     assert contents(path) == {
         ("key", ("id",)): b"golden key " * 100,

@@ -1,4 +1,4 @@
-"""Page indexes and bloom filters that are added later say what is true, and leave the rest of the file alone."""
+"""A retrofit adds correct page indexes and bloom filters, and does not change the rest of the file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def footer(path: Path) -> FileMetadata:
 
 
 def bounds(description: FileDescription, name: str) -> list[tuple[Any, ...]]:
-    """Nullness, least and greatest of each page, NULLs and order of each chunk."""
+    """Whether it is all NULL, minimum and maximum of each page; null counts and order of each chunk."""
     card = description.card
     leaf = card.find(name).first_leaf
     found: list[tuple[Any, ...]] = []
@@ -99,7 +99,7 @@ def test_the_page_index_is_the_one_that_pyarrow_writes(tmp_path: Path, version: 
 
     added, written = describe(str(path)), describe(str(other))
     for name in flat().column_names:
-        if name in ("half", "long"):  # pyarrow orders halves as bytes, and does not cut
+        if name in ("half", "long"):  # pyarrow orders halves as bytes, and does not truncate
             continue
         assert bounds(added, name) == bounds(written, name), name
     assert pages(added)["first_row"] == pages(written)["first_row"]
@@ -167,7 +167,7 @@ def test_nan_and_types_without_order_get_no_bounds(tmp_path: Path) -> None:
     pq.write_table(table, path, **PAGES, use_deprecated_int96_timestamps=True)
     done = retrofit(str(path))
     assert done.offset_indexes == 9
-    assert done.column_indexes == 2  # of the row groups of `some` that have no NaN
+    assert done.column_indexes == 2  # for the row groups of `some` without NaN
     assert {(name, why.split(": ")[1]) for name, why in done.skipped} == {
         ("legacy", "the order of its type is not defined"),
         ("all", "it has NaNs"),
@@ -193,7 +193,7 @@ def test_nested_columns_get_places_and_no_bounds(tmp_path: Path, version: str) -
 def test_a_page_that_begins_inside_a_record_gets_no_offset_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No writer at hand does that any more; what the walk tells of it is tested with the walk."""
+    """No current writer does that, so the result of the walk is patched; the walk has its own tests."""
     path = tmp_path / "file.parquet"
     pq.write_table(nested(), path)
     walk = page_headers.walk
@@ -388,7 +388,7 @@ def test_hashes_are_xxh64(eight: list[int], four: list[int]) -> None:
         assert hash_array(pa.array(numbers, type)).tolist() == expected
 
 
-# Bounds that are cut
+# Truncated bounds
 
 letters = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\U0010ffff\ud7ff\ue000é"), max_size=120)
 

@@ -1,4 +1,4 @@
-"""Files made of the rows of others, whatever their types."""
+"""Files built from the rows of other files, for all types."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_files_are_merged_in_order_of_any_type_that_has_one(tmp_path: Path, colu
 
 
 def test_two_attempts_at_one_merge_do_not_meet(tmp_path: Path, monkeypatch) -> None:
-    """Spark starts a task again that it takes for lost, or slow, while the first one goes on."""
+    """Spark restarts a task that it assumes to be lost or slow, while the first attempt still runs."""
     table = pa.table({"n": list(range(10))})
     pq.write_table(table, tmp_path / "0.parquet")
     path = str(tmp_path / "0.parquet")

@@ -28,7 +28,7 @@ KIND = DistinctKind()
 
 
 def as_the_example_reads(data: bytes) -> set[str]:
-    """`DistinctIndex::new_from_reader` of parquet_embedded_index.rs: `lines()` of what is announced."""
+    """`DistinctIndex::new_from_reader` of parquet_embedded_index.rs: `lines()` of the stated length."""
     assert data[:4] == b"IDX1"
     text = data[12 : 12 + int.from_bytes(data[4:12], "little")].decode()
     lines = text.split("\n")
@@ -39,13 +39,13 @@ def as_the_example_reads(data: bytes) -> set[str]:
 
 
 def as_the_example_writes(values: list[str]) -> bytes:
-    """`DistinctIndex::serialize`, whose set has any order."""
+    """`DistinctIndex::serialize`, whose set has no order."""
     data = "\n".join(values).encode()
     return b"IDX1" + len(data).to_bytes(8, "little") + data
 
 
 def write_example_file(path: Path, columns: dict[str, list[Any]], listed: list[str], key: str | None = None) -> int:
-    """A file as the example writes it: the list after the data, its offset in the footer."""
+    """Write a file as the example does: the list after the data, its offset in the footer."""
     table = pa.table(columns)
     with open(path, "wb") as sink:
         writer = pq.ParquetWriter(sink, table.schema)
@@ -83,7 +83,7 @@ def test_values_that_need_two_lines_are_refused(value: str) -> None:
 
 
 def test_a_payload_for_both() -> None:
-    """DataFusion reads the list in front; here the pages behind it are known too."""
+    """DataFusion reads the list at the beginning; we also read the pages after it."""
     column = pa.array(["foo", None, "bar", "", "foo", "foo"])
     source = source_of({"c": column}, [0, 2, 4, 6], options={"compat": "datafusion"})
     payload = KIND.build(source).payload
@@ -111,7 +111,7 @@ def test_offsets_to_nowhere(tmp_path: Path, key: str) -> None:
 
 
 def test_a_list_inside_of_data_is_none(tmp_path: Path) -> None:
-    """A value can look like a list, and a key that was copied can point at it."""
+    """A value can look like a list, and a copied key can point to it."""
     path = tmp_path / "a.parquet"
     fake = as_the_example_writes(["nothing"])
     table = pa.table({"b": pa.array([fake])})
@@ -130,7 +130,7 @@ def test_a_file_without_a_list(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"category": ["foo"]}), path)
     assert read(path) is None
-    # Arrow copies keys of the footer into files that it writes anew.
+    # Arrow copies footer keys into new files.
     write_example_file(path, {"category": ["foo"] * 1000}, ["foo"])
     pq.write_table(pq.read_table(path).slice(0, 5), tmp_path / "b.parquet")
     assert read(tmp_path / "b.parquet") is None
@@ -150,7 +150,7 @@ def key_of(path: Path) -> str | None:
 
 
 def listed(path: Path) -> set[str]:
-    """What the example reads out of a file."""
+    """The values that the example reads from a file."""
     return as_the_example_reads(path.read_bytes()[int(key_of(path) or "-1") :])
 
 
@@ -192,7 +192,7 @@ def test_a_list_that_another_writer_left_stays(tmp_path: Path) -> None:
     assert (key_of(path), listed(path)) == (str(offset), {"foo", "bar"})
     remove(str(path), lambda entry: True)
     assert (key_of(path), listed(path)) == (str(offset), {"foo", "bar"})
-    # A key that was copied leads to nowhere.
+    # A copied key points nowhere.
     table = pq.read_table(path)
     pq.write_table(table.replace_schema_metadata({"distinct_index_offset": "7"}), path)
     embed(str(path), [payload_of(["x", "y"])])

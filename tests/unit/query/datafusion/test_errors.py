@@ -9,7 +9,7 @@ from needlepoint.query.datafusion.errors import EngineFault, clear_error, transl
 
 
 def test_an_object_store_that_fails_is_named_without_what_it_said() -> None:
-    """The text is DataFusion's, as it comes from a scan."""
+    """The text is DataFusion's error of a scan."""
     text = (
         "DataFusion error: Object Store error: Generic S3 error: Error performing GET https://s3/bucket/a.parquet?x=1 "
         "in 3ms - Server returned non-2xx status code: 403 Forbidden: <Code>InvalidAccessKeyId</Code>"
@@ -29,7 +29,7 @@ def test_too_many_parentheses_are_said_to_be_so() -> None:
 
 def test_a_panic_is_a_fault_of_the_engine() -> None:
     class PanicException(BaseException):
-        """As pyo3 names it; its own cannot be imported."""
+        """Has the name of pyo3's exception, which cannot be imported."""
 
     with pytest.raises(EngineFault, match="index out of bounds"), clear_error("SELECT 1", list):
         raise PanicException("index out of bounds: the len is 1")

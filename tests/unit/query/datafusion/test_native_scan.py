@@ -1,4 +1,4 @@
-"""The bytes of a listing plan as DataFusion writes them; a new version that changes them fails here first."""
+"""The bytes of a listing plan as DataFusion writes them; if a new version changes them, these tests fail first."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_exactly_the_named_files_are_scanned(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_needs_no_suffix_to_be_scanned(tmp_path: Path) -> None:
-    """Of a list of files DataFusion would pass over this one in silence."""
+    """In a list of files, DataFusion would silently skip this one."""
     pq.write_table(pa.table({"id": [5]}), tmp_path / "17")
     frame = NativeScans().scan(datafusion.SessionContext(), SCHEMA, [str(tmp_path / "17")])
     assert pa.table(frame.to_arrow_table())["id"].to_pylist() == [5]

@@ -1,4 +1,4 @@
-"""Plain DataFusion, to see whether each fault that is worked around is still there."""
+"""Plain DataFusion, to check that each bug with a workaround still exists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PUSHDOWN = {"datafusion.execution.parquet.pushdown_filters": "true"}
 
 
 class Plain:
-    """DataFusion without any of our switches, over files in a directory."""
+    """DataFusion without any of our settings, over files in a directory."""
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
         self._directory = directory
@@ -66,7 +66,7 @@ def sorted_parts(path: Path) -> bool:
         plain.files(f"t{part}", pa.table({"id": [*range(part * 10, part * 10 + 10)]}))
     union = " UNION ALL ".join(f"SELECT {part} AS p, id FROM t{part}" for part in range(3))
     query = f"SELECT id FROM ({union}) ORDER BY p DESC, id LIMIT 3"
-    # Which part is first is chance.
+    # The order of the parts is random.
     return all([row["id"] for row in plain.rows(query)] == [20, 21, 22] for _ in range(20))
 
 
@@ -98,7 +98,7 @@ def aggregate_filters(path: Path) -> bool:
     plain.write("t", pa.table({"k": pa.array([None, 5], pa.int64()), "m": [7, 7]}), row_group_size=1)
     later = pa.table({"k": pa.array([9, None], pa.int64()), "m": [7, 3]})
     plain.files("t", later, file="b.parquet", row_group_size=1)
-    # Which file comes first is chance.
+    # The order of the files is random.
     return all(plain.rows("SELECT max(k) AS k, max(m) AS m FROM t WHERE m > 0")[0]["k"] == 9 for _ in range(20))
 
 
@@ -159,4 +159,4 @@ def test_every_workaround_is_tested() -> None:
 
 @pytest.mark.parametrize("name", ANSWERS_RIGHT)
 def test_datafusion_still_needs_it(name: str, tmp_path: Path) -> None:
-    assert not ANSWERS_RIGHT[name](tmp_path), f"DataFusion answers right now: the cure of {name} can go"
+    assert not ANSWERS_RIGHT[name](tmp_path), f"DataFusion now answers correctly: the workaround {name} can be removed"

@@ -1,4 +1,4 @@
-"""Texts that users write may be long: whatever looks at them takes time in proportion to their length."""
+"""Users may write long texts: all code that parses them takes linear time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from needlepoint.query.sql.patterns import LONGEST_PIECE, MOST_PIECES, of_like, 
 from needlepoint.query.sql.statements import parse
 
 LENGTH = 1_000_000
-# What is linear takes well below a second; what is quadratic takes minutes, or hours.
+# Linear code takes well below a second; quadratic code takes minutes or hours.
 ENOUGH = 10.0
 
 

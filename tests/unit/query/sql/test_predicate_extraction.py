@@ -170,7 +170,7 @@ def test_a_table_scanned_twice_is_asked_for_either(context) -> None:
     ],
 )
 def test_a_scan_inside_an_expression_is_never_missed(context, query: str) -> None:
-    """DataFusion 55 gives no way to the plan of a scalar subquery: then all of its table is read."""
+    """DataFusion 55 does not expose the plan of a scalar subquery, so its whole table is read."""
     request = ask(context, query)["t"]
     assert request.predicate == Constant(True)
     assert request.columns == set(SCHEMA.names)
@@ -198,7 +198,7 @@ def test_many_alternatives_ask_for_their_values(context) -> None:
     (values,) = (set(leaf.values) for leaf in leaves(asked) if isinstance(leaf, In) and leaf.column == "id")
     assert values == set(range(300))
     assert not any(isinstance(leaf, Compare) and leaf.column == "id" for leaf in leaves(asked))
-    # One alternative that asks for no id at all: nothing can be said.
+    # One alternative has no condition on id, so nothing is known.
     pairs = " OR ".join(f"(id = {number} AND s = 'a{number}')" for number in range(300))
     assert not [*leaves(ask(context, f"SELECT id FROM t WHERE {pairs} OR f > 1")["t"].predicate)]
 

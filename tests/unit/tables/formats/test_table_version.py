@@ -1,4 +1,4 @@
-"""What a table of others takes of a file, and what it refuses."""
+"""What a table in an external format accepts in a file, and what it refuses."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_takes_the_columns_of_the_log() -> None:
 
 
 def test_only_units_are_remembered() -> None:
-    """Other types are those of the log, whatever they were."""
+    """All other types come from the log, whatever they were before."""
     before = pa.schema({"t": pa.timestamp("ns", "UTC"), "n": pa.int64(), "gone": pa.string()})
     log = logged(pa.schema({"t": pa.timestamp("us", "UTC"), "n": pa.int32()}))
     found = log.discover({}, Table(1, "t", "/t", before, (), frozenset({"t", "gone"})))

@@ -1,4 +1,4 @@
-"""Files that did not change are not read again, and whatever changes is seen all the same."""
+"""`KnownFiles` does not read the rows of unchanged files again, and still sees every change."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_random_changes_by_two_processes(registry: Registry, tmp_path: Path, mon
     other.close()
 
 
-# What queries make of it
+# Queries
 
 
 def test_what_is_prepared_of_other_files_stays_and_answers_are_right(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_change_elsewhere_lists_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         lake.create_table("product")
         lake.create_table("again", tmp_path / "product")
         before = lake.engine.snapshots.current("product")
-        monkeypatch.setattr(snapshots, "list_files", None)  # whoever lists fails
+        monkeypatch.setattr(snapshots, "list_files", None)  # every listing fails
         lake.sql("CREATE VIEW v AS SELECT 1 AS one")
         again = lake.registry.tables.get("again")
         lake.registry.files.replace(again, [], [lake.registry.files.of(again)[0].id or 0])

@@ -1,4 +1,4 @@
-"""What is committed of a file is what the file is, whoever else changed it meanwhile."""
+"""The registry describes the current file, even if another process changes it before a commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def a_place(pack: str) -> Place:
 
 
 def test_positions_in_a_file_are_of_the_version_that_is_there(tmp_path: Path) -> None:
-    """One build reads a file, another embeds something in it and commits first."""
+    """One build reads a file; another one embeds an index in it and commits first."""
     registry = Registry(tmp_path, tmp_path)
     table = registry.tables.create("t", "/t", pa.schema([("id", pa.int64()), ("x", pa.int64())]), ())
     registry.files.replace(table, [File("a.parquet", WAS)], [])
@@ -47,7 +47,7 @@ def test_positions_in_a_file_are_of_the_version_that_is_there(tmp_path: Path) ->
     registry.commit_artifacts([slow], [(key.id, "run")])
     (file,) = registry.files.of(table)
     assert (file.identity, registry.files.card(file_id)) == (NOW, b"after")
-    # Rows and pages are as they were. Where something else lies in the file, the next sync finds out.
+    # Rows and pages are the same. The next sync finds the new places of other contents of the file.
     assert file.indexed == {key.id, packed.id, embedded.id}
     assert registry.payloads.places(packed) == {file_id: a_place("a.pack")}
     assert registry.payloads.places(carried) == {}
