@@ -372,6 +372,19 @@ def test_greatest_number_of_files_of_different_widths(world: World, types: tuple
 
 def test_literals_in_the_condition_of_an_aggregate(money: World) -> None:
     money.check("SELECT count(*) FILTER (WHERE d = 0.57) AS n, count(*) FILTER (WHERE f > 0.57) AS m FROM t")
+    renamed = "SELECT {} FROM (SELECT f AS x, d AS y FROM t) AS r WHERE EXISTS (SELECT 1 FROM t WHERE d <= 0.57)"
+    money.check(renamed.format("count(*) FILTER (WHERE r.x IN (-1.25, 0.25)) AS n"))
+    money.check(renamed.format("count(*) FILTER (WHERE r.x > 0.57 AND r.y > 0.57) AS n"))
+    money.check("SELECT count(*) FILTER (WHERE d > 0.57) AS n FROM (SELECT f AS d, d AS f FROM t) AS r WHERE f > 0.29")
+    money.check(renamed.format("sum(CASE WHEN r.x = 0.25 THEN 1 ELSE 0 END) OVER (ORDER BY r.y) AS n"))
+
+
+def test_a_sum_beside_a_distinct_count(money: World) -> None:
+    """DataFusion compares a wider decimal than it planned, and fails."""
+    grouped = "SELECT id % 3 AS g, count(DISTINCT id) AS n FROM t GROUP BY id % 3 HAVING sum(d) > 0.5"
+    money.check(grouped)
+    money.check(f"SELECT x.n FROM ({grouped}) AS x JOIN t ON x.g = t.id WHERE t.d < 0.29")
+    money.check("SELECT count(DISTINCT f) AS n, sum(d) AS s FROM t HAVING sum(d) < 8.64")
 
 
 def test_two_aggregates(world: World) -> None:

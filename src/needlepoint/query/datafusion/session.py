@@ -71,6 +71,7 @@ class SessionOptions:
     pushdown      not with files that it can only read whole, and not with filters on nested columns
     moves         not after an internal failure: sorted parts of a union may lose an order that a condition implies;
                   always with joins: what the logical plan does not move, the physical one moves by name
+    regrouping    not after an internal failure: a sum beside count(DISTINCT) becomes a sum of sums, of a wider decimal
     own_filters   not where the inputs of a join share a name: it applies a filter to the wrong column
                   (plan_facts.py); tables are then behind a barrier (table_provider.py)
     equijoins     not where filters are stacked over such joins: no filter passes a join without keys
@@ -87,6 +88,7 @@ class SessionOptions:
     top_groups: bool = True
     pushdown: bool = True
     moves: bool = True
+    regrouping: bool = True
     own_filters: bool = True
     equijoins: bool = True
     sorted_parts: bool = True
@@ -132,6 +134,7 @@ def make_context(
     removed = [*without_rules]
     removed += [] if options.equijoins else ["extract_equijoin_predicate"]
     removed += [] if options.moves else ["push_down_filter"]
+    removed += [] if options.regrouping else ["single_distinct_aggregation_to_group_by"]
     for rule in removed:
         if not context.remove_optimizer_rule(rule):
             raise RuntimeError(f"DataFusion has no rule '{rule}', which this version of Needlepoint removes.")

@@ -83,6 +83,11 @@ WORKAROUNDS = (
         "sql/literals.py",
     ),
     Workaround(
+        "sum_beside_distinct",
+        "A sum beside count(DISTINCT) becomes a sum of sums, whose decimal is wider than the plan says.",
+        "SessionOptions.regrouping, in the attempt after an internal failure",
+    ),
+    Workaround(
         "listing_cache",
         "A directory is listed once, and new files are never seen.",
         "list_files_cache_limit is 0 in datafusion/session.py",

@@ -225,8 +225,14 @@ def _count_mixed_casts(context: datafusion.SessionContext, frame: datafusion.Dat
                 found += any(_is_cast_from(operand, each, context, target) for each in (*below, plan))
             text = expression.canonical_name()
             if any(sign in text for sign in _HIDING):
-                found += _count_mixed_casts_in_text(text, types)
+                found += _count_mixed_casts_in_text(text, {**types, **_types_of(below, context)})
     return found
+
+
+def _types_of(plans: Iterable[Any], context: datafusion.SessionContext) -> Types:
+    """The types of the columns of these plans, by name: a subquery may have renamed those of the tables."""
+    frames = [context.create_dataframe_from_logical_plan(plan) for plan in plans]
+    return {field.name: field.type for frame in frames for field in frame.schema()}
 
 
 def _count_mixed_casts_in_text(text: str, types: Types) -> int:

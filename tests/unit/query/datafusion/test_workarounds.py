@@ -137,6 +137,15 @@ def listing_cache(path: Path) -> bool:
     return len(plain.rows("SELECT i FROM t")) == 2
 
 
+def sum_beside_distinct(path: Path) -> bool:
+    plain = Plain(path, {"datafusion.sql_parser.parse_float_as_decimal": "true"})
+    plain.memory("t", {"k": [1, 1], "d": pa.array([Decimal("0.29"), Decimal("1.00")], pa.decimal128(12, 2))})
+    try:
+        return plain.rows("SELECT count(DISTINCT k) AS n FROM t GROUP BY k HAVING sum(d) > 0.5") == [{"n": 1}]
+    except Exception:
+        return False
+
+
 def distinct_from(path: Path) -> bool:
     plain = Plain(path)
     plain.memory("t", {"ok": [False, False, True], "k": [1, 2, 1]})
@@ -147,8 +156,8 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
     check.__name__: check
     for check in (
         shared_names, nan_statistics, coarse_units, sorted_parts, constant_groups, outer_constants, literal_first,
-        aggregate_filters, anti_joins_without_keys, zero_lists, zero_blooms, decimal_literals, listing_cache,
-        distinct_from,
+        aggregate_filters, anti_joins_without_keys, zero_lists, zero_blooms, decimal_literals, sum_beside_distinct,
+        listing_cache, distinct_from,
     )
 }  # fmt: skip
 
