@@ -44,7 +44,7 @@ def timed(lake: needlepoint.Lake, kinds: list[tuple[str, str]], build: Callable[
 def lookups(lake: needlepoint.Lake, rows: int) -> list[str]:
     """Files of the index, and microseconds to look up one id in RocksDB: the first time, and again from its cache."""
     (index,) = [i for i in lake.registry.indexes.all() if i.column == "product_id"]
-    store = lake.key_store(index)
+    store = lake.index_stores.entries(index)
     store.refresh(lake.registry.indexes.runs(index))
     ids = [product_id_of(number * 7919 % rows) for number in range(LOOKUPS)]
     keys = [bytes(key) for key in encode(pa.array(ids, pa.int64()))]

@@ -124,7 +124,7 @@ def key_cost(root: Path) -> float:
     with needlepoint.open(root, refresh=1000) as lake:
         name = lake.create_index("t", "id")
         index = lake.registry.indexes.get(name)
-        store = lake.key_store(index)
+        store = lake.index_stores.entries(index)
         from needlepoint.query.pruning.key_step import _key_list
 
         chance = np.random.default_rng(2)

@@ -109,7 +109,7 @@ def make_keys(root: Path, files: int, keys: int) -> None:
     started = time.perf_counter()
     with needlepoint.open(root, history="off") as lake:
         index = lake.registry.indexes.of(lake.registry.tables.get("t"))[0]
-        store = lake.key_store(index)
+        store = lake.index_stores.entries(index)
         ids = np.array([file.id for file in lake.registry.files.of(lake.registry.tables.get("t"))], np.uint64)
         for start in range(done, keys, KEYS_OF_A_RUN):
             numbers = np.arange(start, min(keys, start + KEYS_OF_A_RUN), dtype=np.int64)
@@ -207,7 +207,7 @@ def measure_keys(root: Path, keys: int) -> dict[str, float]:
     chance = np.random.default_rng(2)
     with needlepoint.open(root, history="off") as lake:
         index = lake.registry.indexes.of(lake.registry.tables.get("t"))[0]
-        store = lake.key_store(index)
+        store = lake.index_stores.entries(index)
         runs = lake.registry.indexes.runs(index)
         before = memory()
         figures = {"open the key index ms": timed(lambda: store.refresh(runs))}
@@ -241,7 +241,7 @@ def sizes(root: Path, files: int, keys: int) -> dict[str, float]:
         registry = (lake.store / "registry.db").stat().st_size
         cards = ask("SELECT sum(length(card)) FROM cards")[0][0]
         zones = ask("SELECT sum(length(zones)) FROM zones")[0][0]
-        key_index = lake.key_store(index).size()
+        key_index = lake.index_stores.entries(index).size()
     return {
         "registry MB": registry / 1e6,
         "of it cards MB": cards / 1e6,

@@ -125,7 +125,7 @@ def leftovers(lake: Lake) -> list[Path]:
 
 def levels(lake: Lake, name: str) -> tuple[int, bool]:
     """Number of files of a key index in RocksDB's level 0, and whether the lowest level has several."""
-    store: Any = lake.key_store(lake.registry.indexes.get(name))
+    store: Any = lake.index_stores.entries(lake.registry.indexes.get(name))
     with store._primary() as database:
         lowest = database.property_int_value("rocksdb.num-files-at-level6")
         return database.property_int_value("rocksdb.num-files-at-level0"), lowest > 1

@@ -21,6 +21,7 @@ from tests.lakes import products, staged, write
 
 import needlepoint
 from needlepoint.cli.needle import main
+from needlepoint.lake import lake_opener
 from needlepoint.objects import identify, move, remote, remove, remove_directory
 from needlepoint.tables import locks, publishing
 from needlepoint.tables.staged_file import StagedFile
@@ -102,7 +103,7 @@ def test_a_lake_that_is_not_there(bucket: Bucket, tmp_path: Path) -> None:
 
 def test_the_same_lake_is_opened_elsewhere(lake: needlepoint.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(lake, "one", 0)
-    opener = pickle.loads(pickle.dumps(lake.opener()))
+    opener = pickle.loads(pickle.dumps(lake_opener(lake)))
     monkeypatch.setenv("XDG_DATA_HOME", "/nonexistent")
     monkeypatch.setenv("NEEDLE_STORE", "/nonexistent")
     with opener() as other:

@@ -14,6 +14,7 @@ from tests.lakes import product_lake, products, removals, write
 
 import needlepoint
 from needlepoint.indexer import sweep
+from needlepoint.lake import maintenance_context
 from needlepoint.objects import open_to_replace
 from needlepoint.parquet.card.describe import describe
 from needlepoint.parquet.write.rewrite import form_of
@@ -286,9 +287,9 @@ def test_a_large_delete_is_several_swaps_and_goes_on_after_a_crash(lake, monkeyp
 
     monkeypatch.setattr(delete, "swap", dies)
     with pytest.raises(KeyboardInterrupt):
-        delete.delete(lake.maintenance, "product", "product_id % 10 = 0", swap_bytes=1)
+        delete.delete(maintenance_context(lake), "product", "product_id % 10 = 0", swap_bytes=1)
     assert len(ids(lake)) == 8000 - 400
-    assert delete.delete(lake.maintenance, "product", "product_id % 10 = 0", swap_bytes=1).rows == 400
+    assert delete.delete(maintenance_context(lake), "product", "product_id % 10 = 0", swap_bytes=1).rows == 400
     assert ids(lake) == [number for number in range(8000) if number % 10]
     assert list((lake.store / "stage" / "product").iterdir()) == []
 

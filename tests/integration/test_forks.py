@@ -27,6 +27,7 @@ START = """
 import multiprocessing, os, sys, threading, time
 import needlepoint
 from needlepoint.errors import UsageError
+from needlepoint.lake import lake_opener
 
 root = sys.argv[1]
 
@@ -100,7 +101,7 @@ def test_every_use_in_a_child_is_refused(root: Path) -> None:
                 lambda: lake.sql("SELECT count(*) FROM t"), lambda: lake.sql("SHOW INDEXES"), lambda: table.get(id=7),
                 lambda: table.schema, lambda: lake.explain("SELECT 1"), lake.tables, lake.sync, lake.status,
                 lambda: lake.writer.staging("t"), lambda: lake.create_index("t", "s"), lambda: lake.plan_read("t"),
-                lambda: lake.registry.sequence(), lambda: needlepoint.open(root), lambda: lake.opener()(), lake.sweep,
+                lambda: lake.registry.sequence(), lambda: needlepoint.open(root), lambda: lake_opener(lake)(), lake.sweep,
             ):
                 refused(use)
         assert in_child(work) == 7
@@ -148,7 +149,7 @@ def test_an_index_that_is_open_for_writing(root: Path) -> None:
         """
         lake = needlepoint.open(root)
         (index,) = [each for each in lake.registry.indexes.all() if each.kind == "key"]
-        with lake.key_store(index)._primary() as database:
+        with lake.index_stores.entries(index)._primary() as database:
             database[b"x" * 30] = b""
             assert in_child(lambda: None) == 7
         is_whole(lake)

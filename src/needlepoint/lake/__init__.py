@@ -10,6 +10,6 @@ status              what there is
 """
 
 from needlepoint.lake.batch_writer import BatchWriter
-from needlepoint.lake.lake import Lake, LakeTable
+from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
 
-__all__ = ["BatchWriter", "Lake", "LakeTable"]
+__all__ = ["BatchWriter", "Lake", "LakeTable", "lake_opener", "maintenance_context"]

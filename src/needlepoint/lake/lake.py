@@ -51,10 +51,9 @@ from needlepoint.query.sql.views import check_view
 from needlepoint.query.verify import VerifyReport, verify
 from needlepoint.queues.queue import LocalQueue, Queue
 from needlepoint.settings import Settings
-from needlepoint.stores.base import KeyStore
 from needlepoint.stores.place import claim, store_directory
 from needlepoint.tables import publishing
-from needlepoint.tables.model import Batch, File, Index
+from needlepoint.tables.model import Batch, File
 from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.staged_file import StagedFile
 
@@ -253,9 +252,6 @@ class Lake:
         staging. With `now` also what is so new that another process may be about to refer to it."""
         return sweep(self, now=now)
 
-    def key_store(self, index: Index) -> KeyStore:
-        return self.index_stores.entries(index)
-
     # Writing
 
     def sync(self, table: str | None = None) -> list[SyncReport]:
@@ -271,15 +267,7 @@ class Lake:
         """Add Parquet's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
         and sync it. A file that lacks one of the columns gets no filter of it."""
         self.writer.refuse_foreign(table, "Its own tools can write them: see docs/tables-of-others.md.")
-        return retrofit_table(self.maintenance, table, page_index, bloom)
-
-    @property
-    def maintenance(self) -> MaintenanceContext:
-        """The parts of this lake that compaction and deletion use."""
-        sweep_entries = functools.partial(sweep_table_entries, self)
-        return MaintenanceContext(
-            self.registry, self.engine, self.indexer, self.writer, self.sync, sweep_entries, self.progress
-        )
+        return retrofit_table(maintenance_context(self), table, page_index, bloom)
 
     def publish(
         self,
@@ -322,27 +310,29 @@ class Lake:
         spec = compaction_spec(
             sort_by=sort_by, zorder=zorder, target_size=target_size, page_rows=page_rows, partition=partition
         )
-        return compact(self.maintenance, table, spec, keep=keep, index=index, swap_bytes=swap_bytes, runner=runner)
+        return compact(
+            maintenance_context(self), table, spec, keep=keep, index=index, swap_bytes=swap_bytes, runner=runner
+        )
 
     def delete(self, table: str, where: str, *, dry_run: bool = False) -> Deletion:
         """Delete the rows for which a condition is true, as `lake.sql` understands it after WHERE; rows for which it is
         NULL stay. With `dry_run` nothing is deleted, and the result says what would be."""
-        return delete.delete(self.maintenance, table, where, dry_run=dry_run)
+        return delete.delete(maintenance_context(self), table, where, dry_run=dry_run)
 
     def delete_files(self, table: str, paths: Sequence[str], *, dry_run: bool = False) -> Deletion:
         """Delete whole files of a table, by their paths."""
-        return delete.delete_files(self.maintenance, table, paths, dry_run=dry_run)
+        return delete.delete_files(maintenance_context(self), table, paths, dry_run=dry_run)
 
     def drop_partition(
         self, table: str, partition: Mapping[str, Any] | None = None, /, *, dry_run: bool = False, **named: Any
     ) -> Deletion:
         """Delete all files of a partition, or of all partitions with these values: `drop_partition("t", year=2023)`."""
-        return delete.drop_partition(self.maintenance, table, {**(partition or {}), **named}, dry_run=dry_run)
+        return delete.drop_partition(maintenance_context(self), table, {**(partition or {}), **named}, dry_run=dry_run)
 
     def expire(self, table: str, column: str, before: Any, *, dry_run: bool = False) -> Deletion:
         """Delete the rows whose column is less than a value: for a partition column whole files, without reading
         them."""
-        return delete.expire(self.maintenance, table, column, before, dry_run=dry_run)
+        return delete.expire(maintenance_context(self), table, column, before, dry_run=dry_run)
 
     def follow_events(self, *, once: bool = False) -> Iterator[EventResult]:
         """Index what the events on the queue name, as they come, or with `once` until there are none."""
@@ -404,10 +394,6 @@ class Lake:
         bounds, some rows of the queried columns, and the history of queries."""
         return advise_table(self, table)
 
-    def opener(self) -> Callable[[], Lake]:
-        """A function that opens this lake in another process that reaches its store, once per process; picklable."""
-        return functools.partial(_opened, str(self.root), self.settings)
-
     def _show_indexes(self, table: str | None) -> Result:
         tables = self.status().tables if table is None else [table_status(self, self.registry.tables.get(table))]
         rows = [index for found in tables for index in found.indexes]
@@ -438,6 +424,19 @@ def _queue(url: str, store: Path) -> Queue:
     from needlepoint.queues.sqs import SqsQueue
 
     return SqsQueue(url)
+
+
+def maintenance_context(lake: Lake) -> MaintenanceContext:
+    """The parts of a lake that compaction and deletion use."""
+    sweep_entries = functools.partial(sweep_table_entries, lake)
+    return MaintenanceContext(
+        lake.registry, lake.engine, lake.indexer, lake.writer, lake.sync, sweep_entries, lake.progress
+    )
+
+
+def lake_opener(lake: Lake) -> Callable[[], Lake]:
+    """A function that opens a lake in another process that reaches its store, once per process; picklable."""
+    return functools.partial(_opened, str(lake.root), lake.settings)
 
 
 @functools.cache

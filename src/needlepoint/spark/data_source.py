@@ -35,9 +35,11 @@ def register(spark: SparkSession, lake: Lake, name: str = NAME) -> None:
     `where` is a condition as in `lake.sql`; `columns` are names with commas between them, or a JSON list. Each lake
     needs a name of its own.
     """
+    from needlepoint.lake import lake_opener
+
     known = _registered.setdefault(spark, set())
     if name == NAME or name not in known:
-        spark.dataSource.register(_source(name, lake.opener()))
+        spark.dataSource.register(_source(name, lake_opener(lake)))
         known.add(name)
 
 

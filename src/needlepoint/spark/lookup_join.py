@@ -38,6 +38,8 @@ def lookup_join(
     """
     from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
+    from needlepoint.lake import lake_opener
+
     if how not in ("inner", "left"):
         raise UsageError(f"how='{how}' is not possible here.", hint="It is 'inner' or 'left'.")
     if on not in df.columns:
@@ -53,7 +55,7 @@ def lookup_join(
     _check_types(df.schema[on].dataType, key_type, on, table)
     # A value that does not fit the table's type is in none of its rows.
     keys = df.select(key.try_cast(key_type).alias(_KEY)).where(F.col(_KEY).isNotNull()).distinct()
-    fetch = _Fetch(lake.opener(), table, on, tuple(wanted), arrow_schema(schema))
+    fetch = _Fetch(lake_opener(lake), table, on, tuple(wanted), arrow_schema(schema))
     rows = keys.mapInArrow(fetch, schema)
     return df.join(rows, df[_quoted(on)] == rows[_KEY], how).drop(rows[_KEY])
 

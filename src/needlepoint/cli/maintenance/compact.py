@@ -90,13 +90,14 @@ def command(
       needle compact product --sort-by product_id --target-size 256MB
       needle compact product --zorder price,weight --partition year=2024 --dry-run
     """
+    from needlepoint.lake import maintenance_context
     from needlepoint.maintenance.compact import compaction_spec, plan_compaction
     from needlepoint.spark import compact as spark_compact
 
     chosen = {"sort_by": columns(sort_by), "zorder": columns(zorder), "target_size": target_size}
     more = {"page_rows": page_rows, "partition": partition_values(partition)}
     with open_lake() as lake:
-        plan = plan_compaction(lake.maintenance, table, compaction_spec(**chosen, **more))  # type: ignore[arg-type]
+        plan = plan_compaction(maintenance_context(lake), table, compaction_spec(**chosen, **more))  # type: ignore[arg-type]
         if dry_run or not plan.groups:
             _show_plan(table, plan)
             return
