@@ -101,7 +101,8 @@ def test_every_use_in_a_child_is_refused(root: Path) -> None:
                 lambda: lake.sql("SELECT count(*) FROM t"), lambda: lake.sql("SHOW INDEXES"), lambda: table.get(id=7),
                 lambda: table.schema, lambda: lake.explain("SELECT 1"), lake.tables, lake.sync, lake.status,
                 lambda: lake.writer.staging("t"), lambda: lake.create_index("t", "s"), lambda: lake.plan_read("t"),
-                lambda: lake.registry.sequence(), lambda: needlepoint.open(root), lambda: lake_opener(lake)(), lake.sweep,
+                lambda: lake.registry.sequence(), lambda: needlepoint.open(root), lambda: lake_opener(lake)(),
+                lake.sweep,
             ):
                 refused(use)
         assert in_child(work) == 7
