@@ -33,11 +33,10 @@ def main() -> int:
     print(f"SEED={seed}", flush=True)
     seconds, started = given.minutes * 60, time.monotonic()
     # The last process runs the parts in turn; the others run whole queries.
-    jobs = [[(part, share * seconds)] for part, share in (("whole_queries", 1.0),) if part in given.parts]
-    jobs *= max(1, given.processes - 1)
+    jobs = [[("whole_queries", seconds)]] * (given.processes - 1 if "whole_queries" in given.parts else 0)
     shares = {part: SHARES[part] for part in given.parts}
     jobs.append([(part, share * seconds / sum(shares.values())) for part, share in shares.items()])
-    tallies, died = _run(jobs[: given.processes], seed, given.scripts)
+    tallies, died = _run(jobs, seed, given.scripts)
     failed = _report(tallies, time.monotonic() - started) or bool(died)
     for text in died:
         print(f"- {text}")

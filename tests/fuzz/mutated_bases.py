@@ -40,7 +40,7 @@ BASES = (
     Base("plain", {**_PAGES, "use_dictionary": False, "compression": "none"}),
     Base("snappy", {**_PAGES, "bloom_filter_options": {"id": True, "code": True}}),
     Base("bare", {"compression": "zstd", "data_page_version": "2.0", "row_group_size": 120, "max_rows_per_page": 40}),
-    Base("delta", {"compression": "gzip", "use_dictionary": False, "nested": False, "row_group_size": 240,
+    Base("delta", {"compression": "gzip", "use_dictionary": False, "row_group_size": 240,
                    "column_encoding": {"id": "DELTA_BINARY_PACKED", "code": "DELTA_BYTE_ARRAY",
                                        "title": "DELTA_LENGTH_BYTE_ARRAY", "price": "BYTE_STREAM_SPLIT"}},
          nested=False),
@@ -88,8 +88,7 @@ def write(base: Base, path: Path, seed: int) -> None:
             database.register("rows", table)
             database.execute(f"COPY rows TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 120)")
         return
-    options = {name: value for name, value in base.options.items() if name != "nested"}
-    pq.write_table(table, path, **options)
+    pq.write_table(table, path, **base.options)
 
 
 def make(root: Path) -> None:

@@ -269,6 +269,7 @@ class Cases:
     @staticmethod
     def _change_card(path: Path, chance: random.Random, forged: bool) -> str:
         name, column = chance.choice((("cards", "card"), ("cards", "card"), ("zones", "zones")))
+        what = "nothing to change"
         with contextlib.closing(sqlite3.connect(path)) as registry, registry:
             newest = "SELECT max(id) FROM files"
             held = registry.execute(f"SELECT rowid, {column} FROM {name} WHERE file_id = ({newest})").fetchall()
