@@ -96,7 +96,7 @@ def test_what_is_not_understood_by_page_is_read_whole(tmp_path: Path, monkeypatc
     pq.write_table(table, path, row_group_size=300)
     card = build_card(path)
 
-    def refuse(*_: object) -> bytes:
+    def refuse(*_: object, **__: object) -> bytes:
         raise pa.ArrowInvalid("not understood")
 
     monkeypatch.setattr(page_reader, "assemble", refuse)

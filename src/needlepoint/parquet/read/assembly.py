@@ -112,17 +112,18 @@ def chunk_head(physical_type: int, encodings: Sequence[int], path: Sequence[str]
     return _CHUNK_HEAD + head.unfinished()
 
 
-def assemble(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]]) -> bytes:
+def assemble(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]], *, missing: int = 0) -> bytes:
     """The file with these row groups, each as its number of rows and its chunks.
 
-    Chunks of one row group may hold different numbers of rows: each is read on its own.
+    Chunks of one row group may hold different numbers of rows: each is read on its own. The last row group claims so
+    many more values and rows as are `missing`.
     """
     parts: list[bytes] = [MAGIC]
     position = 4
     groups: list[bytes] = []
     total_rows = 0
-    for num_rows, chunks in row_groups:
-        start = position
+    for left, (num_rows, chunks) in zip(range(len(row_groups) - 1, -1, -1), row_groups, strict=True):
+        start, more = position, 0 if left else missing
         encoded: list[bytes] = []
         for chunk in chunks:
             data = position
@@ -131,12 +132,12 @@ def assemble(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChu
                 data += len(chunk.dictionary)
             parts.extend(chunk.pages)
             end = data + sum(map(len, chunk.pages))
-            encoded.append(_encode_chunk(chunk, position, data, end))
+            encoded.append(_encode_chunk(chunk, chunk.num_values + more, position, data, end))
             position = end
         # RowGroup { 1: columns, 2: total_byte_size, 3: num_rows }
         groups += (_NEXT_LIST, thrift.list_header(STRUCT, len(encoded)), *encoded)
-        groups += (_NEXT_I64, zigzag(position - start), _NEXT_I64, zigzag(num_rows), _STOP)
-        total_rows += num_rows
+        groups += (_NEXT_I64, zigzag(position - start), _NEXT_I64, zigzag(num_rows + more), _STOP)
+        total_rows += num_rows + more
     # FileMetaData { 1: version, 2: schema, 3: num_rows, 4: row_groups, 5: key_value_metadata, 6: created_by }
     footer = b"".join(
         (frame.head, _NEXT_I64, zigzag(total_rows), _NEXT_LIST, thrift.list_header(STRUCT, len(row_groups)),
@@ -146,10 +147,10 @@ def assemble(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChu
     return b"".join(parts)
 
 
-def _encode_chunk(chunk: AssembledChunk, start: int, data: int, end: int) -> bytes:
+def _encode_chunk(chunk: AssembledChunk, num_values: int, start: int, data: int, end: int) -> bytes:
     size = zigzag(end - start)
     # ColumnMetaData, fields 5 num_values, 6 and 7 sizes, 9 data_page_offset, 11 dictionary_page_offset
-    numbers = [chunk.head, _NEXT_I64, zigzag(chunk.num_values), _NEXT_I64, size, _NEXT_I64, size]
+    numbers = [chunk.head, _NEXT_I64, zigzag(num_values), _NEXT_I64, size, _NEXT_I64, size]
     numbers += (_SECOND_NEXT_I64, zigzag(data))
     if data > start:
         numbers += (_SECOND_NEXT_I64, zigzag(start))

@@ -353,7 +353,9 @@ def _taken(column: Column, positions: Int64Array) -> pa.ChunkedArray:
 
 
 def _open(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]]) -> ParquetReader:
-    return open_reader(pa.BufferReader(assemble(frame, row_groups)), int96_unit=int96.UNIT)
+    """The file claims one value more than it should have. Else pyarrow would stop at the right number of values also
+    where a page has too many of them, and give each row after that page the value of the row before."""
+    return open_reader(pa.BufferReader(assemble(frame, row_groups, missing=1)), int96_unit=int96.UNIT)
 
 
 def _read_column(reader: ParquetReader, number: int, name: str, count: int, executor: Executor | None = None) -> Column:

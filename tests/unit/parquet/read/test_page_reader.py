@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +17,9 @@ from tests.unit.parquet.reading import card_of, check, check_subsets, numbers, w
 from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.objects import identify
 from needlepoint.parquet.card.describe import build_card
+from needlepoint.parquet.format.thrift import zigzag
 from needlepoint.parquet.read.page_plan import CachedCard
-from needlepoint.parquet.read.page_reader import NOTHING_READ, foresee_rows, read_rows
+from needlepoint.parquet.read.page_reader import NOTHING_READ, FileRows, foresee_rows, read_files, read_rows
 
 Lake = Callable[[str], str]
 
@@ -141,3 +144,24 @@ def test_corrupt_pages_are_refused_or_wrong_values_but_never_another_error(
             refused += 1
             assert error.hint
     assert refused
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_page_that_claims_more_values_changes_no_other_file(tmp_path: Path, version: str) -> None:
+    """pyarrow would read on, and shift the rows of all files after it."""
+    values = [None if row % 7 == 0 else row for row in range(400)]
+    paths = [str(tmp_path / f"{number}.parquet") for number in range(3)]
+    for number, path in enumerate(paths):
+        own = pa.array([None if value is None else value + 1000 * number for value in values])
+        options = {"max_rows_per_page": 100, "write_batch_size": 100, "use_dictionary": False, "compression": "none"}
+        pq.write_table(pa.table({"n": own}), path, write_page_index=True, data_page_version=version, **options)
+    page = int(build_card(paths[0]).pages.offset[1])
+    data = bytearray(Path(paths[0]).read_bytes())
+    # DataPageHeader { 1: num_values }
+    place = data.index(b"\x15" + zigzag(100), page)
+    assert place < page + 30
+    data[place + 1 : place + 3] = zigzag(101)
+    Path(paths[0]).write_bytes(data)
+    wanted = [FileRows(path, CachedCard(build_card(path)), numbers(150, 350)) for path in paths]
+    found = [row for _, table, _ in read_files(wanted, ["n"]) for row in table.column(0).to_pylist()]
+    assert found[2:] == [1150, None, 2150, None]
