@@ -26,7 +26,8 @@ import pyarrow as pa
 from needlepoint.objects import OpenObject
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.format import thrift
-from needlepoint.parquet.format.bloom_filter import has_filters, hash_values, probe
+from needlepoint.parquet.format.bloom_filter import hash_values
+from needlepoint.parquet.read.filter_reader import has_filters, probe
 from needlepoint.predicate import And, Compare, Constant, In, Or, Ordinal, Predicate
 from needlepoint.tables.schemas import plain
 

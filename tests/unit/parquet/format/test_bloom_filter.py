@@ -22,9 +22,9 @@ from needlepoint.parquet.format.bloom_filter import (
     decode_header,
     hash_values,
     mask,
-    probe,
 )
 from needlepoint.parquet.format.thrift import Writer
+from needlepoint.parquet.read.filter_reader import probe
 
 ROWS = 20_000
 
