@@ -7,7 +7,7 @@ Callers read ranges and share no cursor, so the same calls work on a local file 
     ranges     merges many ranges into few requests
     local      files
     held       a version of a file that stays readable when it is replaced
-    remote     objects in S3, through obstore: the only importer of it
+    remote/    objects in S3
     errors     errors of an object store, translated
     opening    opens a path or URL as one or the other
     replacing  replaces a version by a new one, atomically
