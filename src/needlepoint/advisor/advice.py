@@ -16,8 +16,8 @@ import pyarrow as pa
 from needlepoint.advisor.history import IndexUsage, ShapeStatistics
 from needlepoint.advisor.query_shapes import Shape, conditions, found_by, shown
 from needlepoint.advisor.table_statistics import TableStatistics
-from needlepoint.indexes.key.encoding import key_bytes
-from needlepoint.parquet.inspect.advice import LARGE_PAGE, size_text
+from needlepoint.indexes.key import key_bytes
+from needlepoint.parquet.inspect import LARGE_PAGE, size_text
 
 # A shape with fewer queries says nothing.
 OFTEN = 3

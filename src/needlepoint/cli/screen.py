@@ -21,7 +21,7 @@ from needlepoint.printable import printable_lines
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from needlepoint.query.report.explain import TableReport
+    from needlepoint.query import TableReport
 
 # Rich cuts lines at the width of the console; a file has none.
 WIDTH_OF_A_FILE = 1 << 30

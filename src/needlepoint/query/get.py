@@ -17,7 +17,7 @@ from needlepoint.query.engine import Engine
 from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.result import Result
 from needlepoint.query.sql.statements import quoted
-from needlepoint.tables.model import Table
+from needlepoint.tables import Table
 
 _INT64, _RANGE = pa.int64(), range(-(1 << 63), 1 << 63)
 

@@ -7,3 +7,18 @@ sqs            SQS as the queue, through boto3
 sqs_address    parses the URL of a queue
 sqs_errors     errors of SQS, translated
 """
+
+from needlepoint.queues.events import Event
+from needlepoint.queues.notifications import ObjectNotification, parse_message
+from needlepoint.queues.queue import LocalQueue, Message, Queue
+from needlepoint.queues.sqs import SqsQueue
+
+__all__ = [
+    "Event",
+    "LocalQueue",
+    "Message",
+    "ObjectNotification",
+    "Queue",
+    "SqsQueue",
+    "parse_message",
+]

@@ -120,11 +120,11 @@ def _spark(lake: Lake) -> Any:
     """A session, with the small table written."""
     from needlepoint import spark
     from needlepoint.cli.screen import working
-    from needlepoint.spark.products import partners
+    from needlepoint.spark import products
 
     session = start_spark("needle demo")
     with working("Spark writes the partners"):
-        spark.write(partners(session), lake, "partner_info", batch="demo/partners", files_per_partition=1)
+        spark.write(products.partners(session), lake, "partner_info", batch="demo/partners", files_per_partition=1)
     list(lake.follow_events(once=True))
     return session
 
@@ -133,12 +133,12 @@ def _write_batch(lake: Lake, session: Any, rows: int, number: int, batches: int,
     from needlepoint import spark
     from needlepoint.cli.batch_summary import brought
     from needlepoint.cli.screen import duration, working
-    from needlepoint.spark.products import products
+    from needlepoint.spark import products
 
     started = time.perf_counter()
     with working(f"Spark writes batch {number + 1} of {batches}"):
         done = spark.write(
-            products(session, rows, batch=number, batches=batches),
+            products.products(session, rows, batch=number, batches=batches),
             lake,
             "product",
             batch=f"demo/{number}",

@@ -13,7 +13,7 @@ from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
-    from needlepoint.advisor.advice import Advice, TableAdvice
+    from needlepoint.advisor import Advice, TableAdvice
 
 
 @click.command("advise", short_help="Say which index, order or compaction would pay.")
@@ -40,7 +40,7 @@ def command(table: str, as_json: bool) -> None:
 
 
 def _show(advised: TableAdvice) -> None:
-    from needlepoint.advisor.history import DAYS
+    from needlepoint.advisor import DAYS
     from needlepoint.cli.screen import grid, output, size
 
     console = output()

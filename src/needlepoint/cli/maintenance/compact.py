@@ -14,8 +14,7 @@ from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake, start_spark
 
 if TYPE_CHECKING:
-    from needlepoint.maintenance.choose import CompactionPlan
-    from needlepoint.maintenance.compact import Compaction
+    from needlepoint.maintenance import Compaction, CompactionPlan
 
 # Starting Spark takes longer than rewriting less.
 WORTH_SPARK = 256 << 20
@@ -90,7 +89,7 @@ def command(
       needle compact product --sort-by product_id --target-size 256MB
       needle compact product --zorder price,weight --partition year=2024 --dry-run
     """
-    from needlepoint.maintenance.compact import compaction_spec, plan_compaction
+    from needlepoint.maintenance import compaction_spec, plan_compaction
     from needlepoint.spark import compact as spark_compact
 
     chosen = {"sort_by": columns(sort_by), "zorder": columns(zorder), "target_size": target_size}
@@ -117,7 +116,7 @@ def _may_replace(table: str, plan: CompactionPlan) -> bool:
     """Whether the files that are to be replaced are our own, or the user agrees."""
     from needlepoint.cli.confirm import agreed
     from needlepoint.cli.screen import count
-    from needlepoint.tables.publishing import is_named_here
+    from needlepoint.tables import is_named_here
 
     files = [file for group in plan.groups for file in group.files]
     others = [file.path for file in files if not is_named_here(file.path)]

@@ -12,7 +12,7 @@ from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
-    from needlepoint.parquet.write.retrofit import RetrofitReport
+    from needlepoint.parquet.write import RetrofitReport
 
 
 @click.command("retrofit", short_help="Add page indexes and bloom filters to Parquet files that lack them.")
@@ -35,7 +35,7 @@ def command(target: str, page_index: bool, bloom: tuple[str, ...]) -> None:
     if not page_index and not bloom:
         raise click.UsageError("Nothing to add: give --page-index, --bloom COLUMN or both.")
     if _is_file(target):
-        from needlepoint.parquet.write.retrofit import retrofit
+        from needlepoint.parquet.write import retrofit
 
         try:
             done = retrofit(target, page_index, bloom)

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from needlepoint.parquet.inspect.anatomy import Anatomy, ColumnAnatomy, PageAnatomy
-    from needlepoint.parquet.inspect.layout import Segment
+    from needlepoint.parquet.inspect import Anatomy, ColumnAnatomy, PageAnatomy, Segment
 
 MOST_COLUMNS, MOST_PAGES, MOST_NAMES = 40, 40, 5
 WIDTH = 40

@@ -14,7 +14,7 @@ from needlepoint.cli.options import common_options, open_lake
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from needlepoint.lake.status import Status
+    from needlepoint.lake import Status
 
 
 @click.command("status")

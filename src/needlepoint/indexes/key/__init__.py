@@ -6,3 +6,17 @@ build     columns to keys, keys to entries
 search    predicates to keys
 payload   the keys of one file, embedded in it
 """
+
+from needlepoint.indexes.key.build import entries_of, sorted_by_key, sorted_once
+from needlepoint.indexes.key.encoding import encode, key_bytes
+from needlepoint.indexes.key.search import keys_of, range_of
+
+__all__ = [
+    "encode",
+    "entries_of",
+    "key_bytes",
+    "keys_of",
+    "range_of",
+    "sorted_by_key",
+    "sorted_once",
+]

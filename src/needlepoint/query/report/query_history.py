@@ -7,8 +7,7 @@ from typing import Protocol
 
 from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
-from needlepoint.tables.model import Index
-from needlepoint.tables.snapshots import Snapshot
+from needlepoint.tables import Index, Snapshot
 
 
 class QueryHistory(Protocol):
