@@ -71,7 +71,7 @@ from needlepoint.query import (
     verify,
 )
 from needlepoint.query import get as get_rows
-from needlepoint.queues import LocalQueue, Queue, SqsQueue
+from needlepoint.queues import LocalQueue, Queue
 from needlepoint.settings import Settings
 from needlepoint.stores import KeyStore, claim, store_directory
 from needlepoint.tables import Batch, File, Index, Mover, StagedFile, finish_all, recover
@@ -452,7 +452,11 @@ class Lake:
 
 
 def _queue(url: str, store: Path) -> Queue:
-    return SqsQueue(url) if url else LocalQueue(store)
+    if not url:
+        return LocalQueue(store)
+    from needlepoint.queues.sqs import SqsQueue
+
+    return SqsQueue(url)
 
 
 @functools.cache
