@@ -98,7 +98,8 @@ def _options(mark: dict[str, Any]) -> str:
 
 def _build(lake: Lake, rows: int, batches: int, console: Console) -> None:
     from needlepoint.cli.batch_summary import published
-    from needlepoint.cli.screen import count, size
+    from needlepoint.cli.screen import count
+    from needlepoint.printable import size_text
 
     lake.sync()  # finishes what an interrupted run began
     missing = [number for number in range(batches) if not published(lake, "product", f"demo/{number}")]
@@ -113,7 +114,7 @@ def _build(lake: Lake, rows: int, batches: int, console: Console) -> None:
     _create_index(lake, console)
     tables = lake.status().tables
     files, total = sum(table.files for table in tables), sum(table.bytes for table in tables)
-    console.print(f"{count(files, 'Parquet file')}, {size(total)}, partitioned by {', '.join(_PARTITIONS)}")
+    console.print(f"{count(files, 'Parquet file')}, {size_text(total)}, partitioned by {', '.join(_PARTITIONS)}")
 
 
 def _spark(lake: Lake) -> Any:

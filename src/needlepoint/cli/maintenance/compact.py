@@ -129,23 +129,25 @@ def _may_replace(table: str, plan: CompactionPlan) -> bool:
 
 
 def _show_plan(table: str, plan: CompactionPlan) -> None:
-    from needlepoint.cli.screen import count, size
+    from needlepoint.cli.screen import count
+    from needlepoint.printable import size_text
 
     files = sum(len(group.files) for group in plan.groups)
     outputs = sum(group.outputs for group in plan.groups)
     if not files:
         say(f"{table}: nothing to do")
     else:
-        total = size(sum(group.bytes for group in plan.groups))
+        total = size_text(sum(group.bytes for group in plan.groups))
         places = count(len({group.directory for group in plan.groups}), "partition")
         say(f"{table}: {count(files, 'file')} of {places}, {total}, would become about {outputs:,}")
     _show_left(plan.left)
 
 
 def _show(table: str, done: Compaction, seconds: float) -> None:
-    from needlepoint.cli.screen import count, duration, size
+    from needlepoint.cli.screen import count, duration
+    from needlepoint.printable import size_text
 
-    sizes = f"{size(done.bytes)} -> {size(done.new_bytes)}"
+    sizes = f"{size_text(done.bytes)} -> {size_text(done.new_bytes)}"
     say(
         f"{table}: {count(done.files, 'file')} became {done.new_files:,}, {sizes}, {count(done.rows, 'row')}, "
         f"in {count(done.swaps, 'step')} and {duration(seconds)}"

@@ -52,8 +52,8 @@ def _is_file(target: str) -> bool:
 
 
 def _show(target: str, done: Sequence[RetrofitReport]) -> None:
-    from needlepoint.cli.screen import count, size
-    from needlepoint.printable import printable
+    from needlepoint.cli.screen import count
+    from needlepoint.printable import printable, size_text
 
     changed = [each for each in done if each.changed]
     files = "" if len(done) == 1 else f" in {len(changed):,} of {count(len(done), 'file')}"
@@ -62,7 +62,7 @@ def _show(target: str, done: Sequence[RetrofitReport]) -> None:
         count(sum(each.offset_indexes for each in done), "offset index"),
         count(sum(each.bloom_filters for each in done), "bloom filter"),
     )
-    say(f"{target}: {', '.join(parts)} added{files}, {size(sum(each.bytes for each in done))}")
+    say(f"{target}: {', '.join(parts)} added{files}, {size_text(sum(each.bytes for each in done))}")
     reasons = {skipped: None for each in done for skipped in each.skipped}
     for column, why in reasons:
         say(f"  {printable(column)}: {printable(why)}")

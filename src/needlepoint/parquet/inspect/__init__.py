@@ -7,7 +7,7 @@ display    numbers and bytes as a person reads them
 advice     how to write the file better
 """
 
-from needlepoint.parquet.inspect.advice import LARGE_PAGE, size_text
+from needlepoint.parquet.inspect.advice import LARGE_PAGE
 from needlepoint.parquet.inspect.anatomy import Anatomy, ColumnAnatomy, PageAnatomy, inspect, inspect_pages
 from needlepoint.parquet.inspect.layout import Segment
 
@@ -19,5 +19,4 @@ __all__ = [
     "Segment",
     "inspect",
     "inspect_pages",
-    "size_text",
 ]
