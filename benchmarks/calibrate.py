@@ -26,7 +26,8 @@ import pyarrow.parquet as pq
 
 import needlepoint
 from needlepoint.access import Rows
-from needlepoint.parquet import build_card, read_rows
+from needlepoint.parquet import build_card
+from needlepoint.parquet.read.page_reader import read_rows
 from needlepoint.query.scan.cost_model import Costs, by_pages
 
 ROUNDS = 9

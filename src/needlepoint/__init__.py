@@ -79,7 +79,7 @@ def open(
     `open("lake", workers=4)`. docs/settings.md explains them. `create=False` refuses a place that is not a lake yet.
     `progress` is called with what is done, how much of it, and of how much.
     """
-    from needlepoint.indexer.indexer import no_progress
+    from needlepoint.indexer import no_progress
     from needlepoint.lake import Lake
     from needlepoint.settings import Settings
 

@@ -1,4 +1,4 @@
-"""Make text from files and users safe for a terminal.
+"""Text for people: safe for a terminal, and sizes with units.
 
 Names of columns, values, paths and messages of other libraries can be anything. Control characters (C0, C1 and DEL)
 move the cursor, set the title or worse; line and paragraph separators end a line; marks of direction make one text look
@@ -28,3 +28,15 @@ def printable_lines(text: str) -> str:
 def json_safe(line: str) -> str:
     """A line of JSON with escapes for all that is not printable; its meaning stays the same."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+
+
+def size_text(number: float) -> str:
+    """
+    >>> size_text(812), size_text(41_300), size_text(61_400_000)
+    ('812 B', '41.3 kB', '61.4 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:,.1f} TB"

@@ -35,8 +35,8 @@ from needlepoint import Lake, NeedlepointError
 from needlepoint.objects import open_object
 from needlepoint.parquet.format.footer import read_footer
 from needlepoint.parquet.inspect.anatomy import inspect, inspect_pages
-from needlepoint.parquet.write import embed as embedding
-from needlepoint.parquet.write.embedded import read_payload
+from needlepoint.parquet.write.embed import Payload, embed
+from needlepoint.parquet.write.embedded import embedded, read_payload
 
 MORE_MEMORY = 5 << 30  # in addition to what a process has after it ran queries over intact files
 LARGEST_FILE = 1 << 30
@@ -218,14 +218,14 @@ class Cases:
         base = next(base for base in BASES if base.embed)
         path = self._put(base, self._originals[base.name])
         with open_object(str(path)) as file:
-            entries = embedding.embedded(file, read_footer(file)).entries
+            entries = embedded(file, read_footer(file)).entries
             entry = chance.choice(entries)
             data = read_payload(file, entry)
         forged = chance.random() < 0.7
         if forged:
             changed, what = damaged_payload(entry.kind, data, chance)
-            payload = embedding.Payload(entry.kind, entry.columns, entry.version, changed, entry.options)
-            embedding.embed(str(path), [payload])
+            payload = Payload(entry.kind, entry.columns, entry.version, changed, entry.options)
+            embed(str(path), [payload])
         else:
             stored = bytearray(path.read_bytes())
             at = chance.randrange(entry.offset, entry.offset + entry.length)

@@ -22,7 +22,8 @@ from tests.lakes import products, staged, write
 import needlepoint
 from needlepoint.cli.needle import main
 from needlepoint.lake import lake_opener
-from needlepoint.objects import identify, move, remote, remove, remove_directory
+from needlepoint.objects import identify, move, remove, remove_directory
+from needlepoint.objects.remote import s3
 from needlepoint.tables import locks, publishing
 from needlepoint.tables.staged_file import StagedFile
 
@@ -400,11 +401,11 @@ def test_large_files_are_moved_in_parts(
 ) -> None:
     content = os.urandom((12 << 20) + 7)
     (tmp_path / "x").write_bytes(content)
-    monkeypatch.setattr(remote, "PUT_PART", 5 << 20)
+    monkeypatch.setattr(s3, "PUT_PART", 5 << 20)
     start = len(server.asked)
     move(str(tmp_path / "x"), bucket.url("x.parquet"))
     assert len([each for each in server.asked[start:] if "partNumber" in each.query]) == 3
-    monkeypatch.setattr(remote, "LARGEST_COPY", 1 << 20)
+    monkeypatch.setattr(s3, "LARGEST_COPY", 1 << 20)
     move(bucket.url("x.parquet"), bucket.url("y.parquet"))
     assert keys(bucket) == ["y.parquet"]
     assert bucket.client.get_object(Bucket=bucket.name, Key="y.parquet")["Body"].read() == content

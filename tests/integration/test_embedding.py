@@ -21,7 +21,8 @@ from datafusion import SessionContext
 from tests.buckets import Asked, Bucket, parquet
 
 from needlepoint.errors import FileChanged, ObjectStoreError
-from needlepoint.objects import identify, open_object, remote
+from needlepoint.objects import identify, open_object
+from needlepoint.objects.remote import s3
 from needlepoint.parquet.format.footer import read_footer
 from needlepoint.parquet.write.embed import EmbeddingWriter, Payload, embed, embedded, read_payload, remove
 from needlepoint.parquet.write.retrofit import retrofit
@@ -219,8 +220,8 @@ def stored(bucket: Bucket, key: str) -> bytes:
 
 
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "LARGEST_PUT", 0)
-    monkeypatch.setattr(remote, "PUT_PART", 5 << 20)  # the smallest part that S3 accepts
+    monkeypatch.setattr(s3, "LARGEST_PUT", 0)
+    monkeypatch.setattr(s3, "PUT_PART", 5 << 20)  # the smallest part that S3 accepts
 
 
 @pytest.mark.parametrize("parts", [False, True], ids=["whole", "in parts"])

@@ -16,8 +16,8 @@ from needlepoint import NeedlepointError
 from needlepoint.errors import NotParquet, SqlError
 from needlepoint.objects import open_object
 from needlepoint.parquet.format.footer import read_footer
-from needlepoint.parquet.write import embed as embedding
-from needlepoint.parquet.write.embedded import read_payload
+from needlepoint.parquet.write.embed import Payload, embed
+from needlepoint.parquet.write.embedded import embedded, read_payload
 
 ROWS = 400
 
@@ -101,11 +101,11 @@ def test_a_text_index_that_claims_large_sizes(root: Path) -> None:
         lake.create_table("t", root / "t")
         lake.create_index("t", "title", kind="text", embed=True)
         with open_object(str(path)) as file:
-            (entry,) = embedding.embedded(file, read_footer(file)).entries
+            (entry,) = embedded(file, read_footer(file)).entries
             payload = read_payload(file, entry)
         told, frames, _ = mutated_payloads._bomb(mutated_payloads.description(payload), random.Random(1))
         forged = mutated_payloads.text_payload(told, frames)
-        embedding.embed(str(path), [embedding.Payload("text", entry.columns, entry.version, forged, entry.options)])
+        embed(str(path), [Payload("text", entry.columns, entry.version, forged, entry.options)])
         assert path.stat().st_size < 4 << 20
         lake.sync("t")
         result = lake.sql("SELECT count(*) AS n FROM t WHERE title LIKE '%cow 3%'")

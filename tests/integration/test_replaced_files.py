@@ -223,7 +223,7 @@ def test_an_embedded_index_is_taken_out_of_a_touched_file(root: Path) -> None:
 
 
 def test_all_bytes_of_a_file_count(tmp_path: Path) -> None:
-    from needlepoint.objects import LocalFile
+    from needlepoint.objects.local import LocalFile
 
     path = tmp_path / "a"
     data = os.urandom(3 << 20)

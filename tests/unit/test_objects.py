@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.cases import cases
 
 from needlepoint.errors import FileChanged, NotParquet
-from needlepoint.objects import LOCAL_GAP, Identity, LocalFile, coalesce, identify, open_object
+from needlepoint.objects import LOCAL_GAP, Identity, coalesce, identify, open_object
 from needlepoint.objects.errors import object_store_error
+from needlepoint.objects.local import LocalFile
 from needlepoint.objects.ranges import cut, split
 
 CONTENT = os.urandom(50_000)

@@ -5,3 +5,21 @@ query_shapes      predicates without their values
 table_statistics  sizes and overlaps of columns, pages and files
 advice            rules: which layouts and indexes would pay
 """
+
+from needlepoint.advisor.advice import REWRITES, Advice, TableAdvice, advise
+from needlepoint.advisor.history import DAYS, History, today
+from needlepoint.advisor.query_shapes import conditions
+from needlepoint.advisor.table_statistics import IndexStatistics, collect_statistics
+
+__all__ = [
+    "DAYS",
+    "REWRITES",
+    "Advice",
+    "History",
+    "IndexStatistics",
+    "TableAdvice",
+    "advise",
+    "collect_statistics",
+    "conditions",
+    "today",
+]

@@ -16,8 +16,8 @@ import pyarrow as pa
 from needlepoint.advisor.history import IndexUsage, ShapeStatistics
 from needlepoint.advisor.query_shapes import Shape, conditions, found_by, shown
 from needlepoint.advisor.table_statistics import TableStatistics
-from needlepoint.indexes.key.encoding import key_bytes
-from needlepoint.parquet.inspect.advice import LARGE_PAGE, size_text
+from needlepoint.indexes.key import key_bytes
+from needlepoint.printable import size_text
 
 # A shape with fewer queries says nothing.
 OFTEN = 3
@@ -324,6 +324,8 @@ def small_files(facts: TableStatistics, history: Sequence[ShapeStatistics]) -> I
 
 
 def page_layout(facts: TableStatistics, history: Sequence[ShapeStatistics]) -> Iterator[Advice]:
+    from needlepoint.parquet.inspect import LARGE_PAGE  # every lake loads this module, and few are inspected
+
     asked_of = {column for asked in history for column in asked.columns}
     columns = {name: facts.columns[name] for name in facts.columns if not history or name in asked_of}
     plain = {name: column for name, column in columns.items() if not pa.types.is_nested(column.type)}

@@ -21,13 +21,10 @@ from typing import TypeVar
 from needlepoint.advisor import query_shapes
 from needlepoint.advisor.query_shapes import Shape
 from needlepoint.errors import NeedlepointError, StoreError
-from needlepoint.parquet.read.page_reader import ReadStats
-from needlepoint.query.point_lookup import PointLookup
-from needlepoint.query.pruning.result import PruningResult
-from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
-from needlepoint.stores.database import Database, is_damaged
-from needlepoint.tables.model import Index
-from needlepoint.tables.snapshots import Snapshot
+from needlepoint.parquet import ReadStats
+from needlepoint.query import PointLookup, PruningResult, ScanMetrics, ScanPlan
+from needlepoint.stores import Database, is_damaged
+from needlepoint.tables import Index, Snapshot
 
 FORMAT = 1
 FLUSH_SECONDS = 10.0

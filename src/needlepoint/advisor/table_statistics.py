@@ -14,14 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from needlepoint.errors import NeedlepointError
-from needlepoint.parquet.card.card import ABSENT, FileCard
-from needlepoint.parquet.read.page_plan import CachedCard
-from needlepoint.parquet.read.page_reader import FileRows, read_files
+from needlepoint.parquet import ABSENT, CachedCard, FileCard, FileRows, read_files
 from needlepoint.predicate import Zone
-from needlepoint.query.cache.card_cache import CardCache
-from needlepoint.query.cache.table_state import TableState
-from needlepoint.query.scan.cost_model import Costs
-from needlepoint.tables.model import File
+from needlepoint.query import CardCache, Costs, TableState
+from needlepoint.tables import File
 
 CARDS, VALUE_FILES, BLOCKS, SETS = 64, 8, 8, 20_000
 MOST_ROWS_OF_A_BLOCK = 2000

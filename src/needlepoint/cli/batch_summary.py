@@ -8,7 +8,7 @@ from needlepoint.cli.screen import count
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
-    from needlepoint.tables.model import Batch
+    from needlepoint.tables import Batch
 
 
 def published(lake: Lake, table: str, batch: str | None) -> bool:

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
-    from needlepoint.spark.session import SparkSession
+    from needlepoint.spark import SparkSession
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

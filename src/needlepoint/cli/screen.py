@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from needlepoint.printable import printable_lines
+from needlepoint.printable import printable_lines, size_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from needlepoint.query.report.explain import TableReport
+    from needlepoint.query import TableReport
 
 # Rich cuts lines at the width of the console; a file has none.
 WIDTH_OF_A_FILE = 1 << 30
@@ -131,18 +131,6 @@ def count(number: int, what: str) -> str:
     return f"{number:,} {plural}"
 
 
-def size(number: float) -> str:
-    """
-    >>> size(812), size(41_300), size(61_400_000)
-    ('812 B', '41.3 kB', '61.4 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:,.1f} TB"
-
-
 def duration(seconds: float) -> str:
     """
     >>> duration(0.00213), duration(0.0461), duration(12.34)
@@ -159,5 +147,5 @@ def funnel(table: TableReport) -> str:
     if table.scanned_files:  # a native scan prunes row groups and pages inside DataFusion and does not tell
         levels = [levels[0], levels[3]]
     steps = " -> ".join(f"{name} {level}" for name, level in levels)
-    total = f" of {size(table.bytes.total)}" if table.bytes.total is not None else ""
-    return f"{table.table}: {steps}; read {size(table.bytes.read)}{total}"
+    total = f" of {size_text(table.bytes.total)}" if table.bytes.total is not None else ""
+    return f"{table.table}: {steps}; read {size_text(table.bytes.read)}{total}"

@@ -13,3 +13,26 @@ range_merge     merges overlapping runs into disjoint ones
 commit          makes visible what tasks made
 sweep           removes what indexes keep of files that are gone
 """
+
+from needlepoint.indexer.event_consumer import EventResult, follow
+from needlepoint.indexer.indexer import Indexer, SyncReport, no_progress
+from needlepoint.indexer.payloads import strip_index
+from needlepoint.indexer.plan import BuildRequest
+from needlepoint.indexer.pools import Pool
+from needlepoint.indexer.run import Progress
+from needlepoint.indexer.sweep import count_entries, sweep_entries, sweep_packs
+
+__all__ = [
+    "BuildRequest",
+    "EventResult",
+    "Indexer",
+    "Pool",
+    "Progress",
+    "SyncReport",
+    "count_entries",
+    "follow",
+    "no_progress",
+    "strip_index",
+    "sweep_entries",
+    "sweep_packs",
+]

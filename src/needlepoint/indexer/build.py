@@ -27,18 +27,14 @@ from needlepoint.indexer.payloads import (
     same_data,
 )
 from needlepoint.indexer.range_merge import write_plain
-from needlepoint.indexes.base import KeysAndRows
-from needlepoint.indexes.index_stores import write_run
-from needlepoint.indexes.key.build import entries_of, sorted_by_key
-from needlepoint.indexes.kinds import entry_kind, kind
-from needlepoint.indexes.parquet_bloom import filtered_columns
-from needlepoint.indexes.zone_map import zone_maps
+from needlepoint.indexes import KeysAndRows, entry_kind, filtered_columns, kind, write_run, zone_maps
+from needlepoint.indexes.key import entries_of, sorted_by_key
 from needlepoint.objects import Identity, concurrently, identify, is_url
-from needlepoint.parquet.card.describe import FileDescription, describe
-from needlepoint.parquet.write.embed import Payload
-from needlepoint.stores.base import Entries
-from needlepoint.tables.registry.artifacts import FileArtifact
-from needlepoint.tables.schemas import plain, unit_of
+from needlepoint.parquet import FileDescription, describe
+from needlepoint.parquet.write import Payload
+from needlepoint.stores import Entries
+from needlepoint.tables import plain, unit_of
+from needlepoint.tables.registry import FileArtifact
 
 # An entry is held as collected, as sorted, and as its sort order at the same time.
 COPIES_OF_AN_ENTRY = 4

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from needlepoint.errors import UnknownName
 from needlepoint.indexer.build import Artifact
-from needlepoint.indexes.index_stores import IndexStores
-from needlepoint.indexes.kinds import keeps_entries, kind
-from needlepoint.stores.base import IndexDamaged
-from needlepoint.tables.model import Index
-from needlepoint.tables.registry.registry import Registry
+from needlepoint.indexes import IndexStores, keeps_entries, kind
+from needlepoint.stores import IndexDamaged
+from needlepoint.tables import Index
+from needlepoint.tables.registry import Registry
 
 
 def commit(registry: Registry, stores: IndexStores, indexes: Sequence[Index], artifact: Artifact) -> None:

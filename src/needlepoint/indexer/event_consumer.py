@@ -15,13 +15,10 @@ from needlepoint.errors import StoreError, UsageError
 from needlepoint.indexer.indexer import Indexer, SyncReport
 from needlepoint.indexer.plan import BuildRequest
 from needlepoint.objects import identify, is_url
-from needlepoint.queues.notifications import ObjectNotification, parse
-from needlepoint.queues.queue import Message, Queue
-from needlepoint.tables.formats.table_formats import is_external, tells_of_change
-from needlepoint.tables.listing import belongs
-from needlepoint.tables.model import Table
-from needlepoint.tables.publishing import recover
-from needlepoint.tables.registry.registry import Registry
+from needlepoint.queues import Message, ObjectNotification, Queue, parse_message
+from needlepoint.tables import Table, belongs, recover
+from needlepoint.tables.formats import is_external, tells_of_change
+from needlepoint.tables.registry import Registry
 
 LEASE = 600.0
 EVENTS_AT_ONCE = 64
@@ -114,7 +111,7 @@ def _handle_all(registry: Registry, queue: Queue, indexer: Indexer, messages: li
 def _understand(registry: Registry, message: Message) -> _MessageState:
     work = _MessageState(message, f"event {message.body[:60]!r}")
     try:
-        event = parse(message.body)
+        event = parse_message(message.body)
         work.what = str(event)
         if isinstance(event, ObjectNotification):
             work.left, work.passed_over = _by_table(registry.tables.all(), event.objects)

@@ -12,15 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from needlepoint.errors import NotParquet, PayloadDamaged
-from needlepoint.indexes.base import ColumnSource, Options
+from needlepoint.indexes import ColumnSource, Options
 from needlepoint.objects import Identity, as_source, is_url, open_object
-from needlepoint.parquet.card.card import FileCard
-from needlepoint.parquet.card.describe import FileDescription
-from needlepoint.parquet.format import int96
-from needlepoint.parquet.format.page_index import Int64Array
-from needlepoint.parquet.write.embedded import EmbeddedEntry, is_intact, read_payload
-from needlepoint.tables.model import ALL
-from needlepoint.tables.schemas import scale, unit_of
+from needlepoint.parquet import FileCard, FileDescription
+from needlepoint.parquet.format import Int64Array, int96
+from needlepoint.parquet.write import EmbeddedEntry, is_intact, read_payload
+from needlepoint.tables import ALL, scale, unit_of
 
 BATCH_ROWS = 1 << 16
 # Bytes of a column that one read asks for. From an object store several requests at the same time bring them.

@@ -32,20 +32,25 @@ from needlepoint.indexer.plan import (
 from needlepoint.indexer.pools import InlinePool, LocalPool, Pool
 from needlepoint.indexer.run import BuildResult, Progress, run_build
 from needlepoint.indexer.sorted_runs import RunMerger, alone
-from needlepoint.indexes.index_stores import IndexStores
+from needlepoint.indexes import IndexStores
 from needlepoint.objects import Identity, concurrently, identify, is_url, last_touched
-from needlepoint.parquet.card.describe import describe
+from needlepoint.parquet import describe
 from needlepoint.settings import Settings
-from needlepoint.tables import changed_files
-from needlepoint.tables.discovery import SchemaDiscovery, discover_schema, read_schemas, unfinished_of
-from needlepoint.tables.file_stat import those_there
-from needlepoint.tables.formats.table_formats import is_external
-from needlepoint.tables.formats.table_version import TableVersion
-from needlepoint.tables.listing import belongs
-from needlepoint.tables.model import File, Table
-from needlepoint.tables.registry.known_files import KnownFiles
-from needlepoint.tables.registry.registry import Registry
-from needlepoint.tables.snapshots import Snapshots, on_their_way
+from needlepoint.tables import (
+    File,
+    SchemaDiscovery,
+    Snapshots,
+    Table,
+    belongs,
+    changed_files,
+    discover_schema,
+    on_their_way,
+    read_schemas,
+    those_there,
+    unfinished_of,
+)
+from needlepoint.tables.formats import TableVersion, is_external
+from needlepoint.tables.registry import KnownFiles, Registry
 
 # How often files are looked at that change while they are indexed, and builds repeated whose index was replaced.
 MOST_LOOKS = 3

@@ -22,14 +22,12 @@ import pyarrow as pa
 
 from needlepoint.errors import FileChanged, NeedlepointError, NotIndexable, ObjectStoreError
 from needlepoint.indexer.file_source import FileSource, trusts
-from needlepoint.indexes.base import ColumnSource, IndexPayload
-from needlepoint.indexes.kinds import entry_kind, keeps_entries, kind
+from needlepoint.indexes import ColumnSource, IndexPayload, entry_kind, keeps_entries, kind
 from needlepoint.objects import Identity
-from needlepoint.parquet.card.describe import FileDescription, describe
-from needlepoint.parquet.write.embed import Payload, embed, place, remove
-from needlepoint.parquet.write.embedded import EmbeddedEntry
-from needlepoint.stores.packs import PackWriter
-from needlepoint.tables.model import Index, Place
+from needlepoint.parquet import FileDescription, describe
+from needlepoint.parquet.write import EmbeddedEntry, Payload, embed, place, remove
+from needlepoint.stores import PackWriter
+from needlepoint.tables import Index, Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,10 @@ from needlepoint.errors import UsageError
 from needlepoint.indexer.build import BuildTask, Failure, FileTask, capacity
 from needlepoint.indexer.payloads import IndexTask
 from needlepoint.indexer.pools import Pool
-from needlepoint.indexes.kinds import kind
+from needlepoint.indexes import kind
 from needlepoint.settings import Settings
-from needlepoint.tables.model import ALL, File, Index, Table
-from needlepoint.tables.registry.known_files import KnownFiles
-from needlepoint.tables.registry.registry import Registry
+from needlepoint.tables import ALL, File, Index, Table
+from needlepoint.tables.registry import KnownFiles, Registry
 
 # Below this many rows starting worker processes takes longer than the work.
 ROWS_WORTH_PROCESSES = 2_000_000

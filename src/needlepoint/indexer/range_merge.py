@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from needlepoint.indexes.index_stores import write_run
-from needlepoint.indexes.key.build import sorted_once
-from needlepoint.stores.base import Entries, name_in_range
+from needlepoint.indexes import write_run
+from needlepoint.indexes.key import sorted_once
+from needlepoint.stores import Entries, name_in_range
 
 
 @dataclass(frozen=True, slots=True)

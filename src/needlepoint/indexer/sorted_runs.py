@@ -25,7 +25,7 @@ from needlepoint.indexer.build import Artifact, EntryRun, FileTask, capacity
 from needlepoint.indexer.payloads import IndexTask
 from needlepoint.indexer.pools import Pool
 from needlepoint.indexer.range_merge import choose_ranges, is_plain, merge
-from needlepoint.tables.locks import TableLocks
+from needlepoint.tables import TableLocks
 
 # Merged runs of up to 30 MB: few to open. Small indexes have smaller ones, so that every core has some.
 ENTRIES_PER_RANGE, FEWEST_ENTRIES_PER_RANGE = 4_000_000, 250_000

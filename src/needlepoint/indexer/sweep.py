@@ -18,13 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from needlepoint.errors import StoreError, UnknownName
-from needlepoint.indexes.index_stores import IndexStores, index_fields, key_store
-from needlepoint.indexes.kinds import entry_kind, keeps_entries
-from needlepoint.stores.base import Entries, IndexDamaged, name_in_range
-from needlepoint.stores.packs import PackStore, PackWriter
-from needlepoint.tables.model import Index
-from needlepoint.tables.registry.payloads import PackEntry
-from needlepoint.tables.registry.registry import Registry
+from needlepoint.indexes import IndexStores, entry_kind, index_fields, keeps_entries, key_store
+from needlepoint.stores import Entries, IndexDamaged, PackStore, PackWriter, name_in_range
+from needlepoint.tables import Index
+from needlepoint.tables.registry import PackEntry, Registry
 
 # An entry is held as it is read, as it is selected, as it is joined with others, and as it is written.
 COPIES_OF_AN_ENTRY = 4

@@ -14,5 +14,36 @@ hashing        64-bit hashes of binary arrays
 payload        how payloads are stored
 stored         payloads in packs and files, and unpacked ones
 
-Each kind has kind.py (what it is), build.py, search.py and payload.py.
+Each kind has kind.py (what it is), build.py, search.py and payload.py. key/ and text/ have names of their own.
 """
+
+from needlepoint.indexes.base import Answer, ColumnSource, FileIndex, IndexPayload, KeysAndRows, Options
+from needlepoint.indexes.index_stores import IndexStores, index_fields, key_store, write_run
+from needlepoint.indexes.kinds import entry_kind, keeps_entries, kind, payload_kind
+from needlepoint.indexes.parquet_bloom import filtered_columns, may_match
+from needlepoint.indexes.stored import JUST_USED, StoredPayload, UnpackedPayloads
+from needlepoint.indexes.zone_map import ZoneMap, zone_maps
+
+__all__ = [
+    "JUST_USED",
+    "Answer",
+    "ColumnSource",
+    "FileIndex",
+    "IndexPayload",
+    "IndexStores",
+    "KeysAndRows",
+    "Options",
+    "StoredPayload",
+    "UnpackedPayloads",
+    "ZoneMap",
+    "entry_kind",
+    "filtered_columns",
+    "index_fields",
+    "keeps_entries",
+    "key_store",
+    "kind",
+    "may_match",
+    "payload_kind",
+    "write_run",
+    "zone_maps",
+]

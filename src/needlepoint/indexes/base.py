@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from needlepoint.access import Rows
-from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.format import Int64Array
 from needlepoint.predicate import Condition as Condition
 
 Options = Mapping[str, Any]

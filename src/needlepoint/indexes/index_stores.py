@@ -17,17 +17,17 @@ import pyarrow as pa
 from needlepoint import forks
 from needlepoint.errors import UnknownName
 from needlepoint.indexes.kinds import entry_kind, keeps_entries
-from needlepoint.stores.base import Entries, KeyStore
-from needlepoint.stores.packs import PackStore
-from needlepoint.stores.rocksdb import RocksKeyStore
-from needlepoint.tables.model import Index, Table
-from needlepoint.tables.registry.registry import Registry
+from needlepoint.stores import Entries, KeyStore, PackStore
+from needlepoint.tables import Index, Table
+from needlepoint.tables.registry import Registry
 
 # Of an index whose column is no longer in the table: it is destroyed or counted, and never searched.
 _ANY_WIDTH = 8
 
 
 def key_store(directory: Path, key_bytes: int) -> KeyStore:
+    from needlepoint.stores import RocksKeyStore
+
     return RocksKeyStore(directory, key_bytes)
 
 

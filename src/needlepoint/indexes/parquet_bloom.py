@@ -24,11 +24,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from needlepoint.objects import OpenObject
-from needlepoint.parquet.card.card import FileCard
-from needlepoint.parquet.format import thrift
-from needlepoint.parquet.format.bloom_filter import KnownFilters, has_filters, hash_values, probe
+from needlepoint.parquet import FileCard, KnownFilters, has_filters, probe
+from needlepoint.parquet.format import hash_values, thrift
 from needlepoint.predicate import And, Compare, Constant, In, Or, Ordinal, Predicate
-from needlepoint.tables.schemas import plain
+from needlepoint.tables import plain
 
 Answers = npt.NDArray[np.bool_]
 

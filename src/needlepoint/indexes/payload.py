@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from needlepoint.errors import NotIndexable
-from needlepoint.parquet.card import array_container
-from needlepoint.parquet.format.page_index import Int64Array
-from needlepoint.parquet.write.embedded import most_unpacked
-from needlepoint.stores.base import IndexDamaged
+from needlepoint.parquet import array_container
+from needlepoint.parquet.format import Int64Array
+from needlepoint.parquet.write import most_unpacked
+from needlepoint.stores import IndexDamaged
 
 # How large the contents of any payload may be.
 ANY_SIZE = 32 << 20

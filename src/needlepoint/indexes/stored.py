@@ -18,8 +18,8 @@ import xxhash
 
 from needlepoint.errors import NotParquet, PayloadDamaged, StoreError
 from needlepoint.objects import Identity, open_object
-from needlepoint.parquet.write.embedded import EmbeddedEntry, read_payload
-from needlepoint.stores.base import IndexDamaged
+from needlepoint.parquet.write import EmbeddedEntry, read_payload
+from needlepoint.stores import IndexDamaged
 
 # What was just used is not swept: another process may be about to open it.
 JUST_USED = 60.0

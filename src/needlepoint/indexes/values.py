@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from needlepoint.errors import NotIndexable
 from needlepoint.predicate import Ordinal
-from needlepoint.tables.schemas import plain
+from needlepoint.tables import plain
 
 _ARROW = {"integer": pa.int64(), "float": pa.float64(), "binary": pa.large_binary(), "wide": pa.large_binary()}
 # Decimals of so many digits fit into 64 bits.

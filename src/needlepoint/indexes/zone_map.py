@@ -15,13 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from needlepoint.parquet.card import array_container
-from needlepoint.parquet.card.card import FileCard
-from needlepoint.parquet.card.describe import FileDescription
-from needlepoint.parquet.format.footer import Statistics
-from needlepoint.parquet.format.page_index import ColumnIndex, Int64Array
+from needlepoint.parquet import FileCard, FileDescription, array_container
+from needlepoint.parquet.format import ColumnIndex, Int64Array, Statistics
 from needlepoint.predicate import Bounds, Ordinal, Zone, after
-from needlepoint.tables.schemas import plain
+from needlepoint.tables import plain
 
 # parquet.thrift, Type
 _BOOLEAN, _INT32, _INT64, _FLOAT, _DOUBLE, _BYTE_ARRAY, _FIXED = 0, 1, 2, 4, 5, 6, 7

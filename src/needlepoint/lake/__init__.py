@@ -10,6 +10,17 @@ status              what there is
 """
 
 from needlepoint.lake.batch_writer import BatchWriter
+from needlepoint.lake.ddl import all_of_directory, build_index
 from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
+from needlepoint.lake.status import Status
 
-__all__ = ["BatchWriter", "Lake", "LakeTable", "lake_opener", "maintenance_context"]
+__all__ = [
+    "BatchWriter",
+    "Lake",
+    "LakeTable",
+    "Status",
+    "all_of_directory",
+    "build_index",
+    "lake_opener",
+    "maintenance_context",
+]

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from needlepoint.advisor.advice import REWRITES, TableAdvice, advise
-from needlepoint.advisor.history import today
-from needlepoint.advisor.query_shapes import conditions
-from needlepoint.advisor.table_statistics import IndexStatistics, collect_statistics
+from needlepoint.advisor import REWRITES, IndexStatistics, TableAdvice, advise, collect_statistics, conditions, today
 from needlepoint.lake.status import table_status
-from needlepoint.query.scan.cost_model import Costs
-from needlepoint.tables.formats.table_formats import is_external
+from needlepoint.query import Costs
+from needlepoint.tables.formats import is_external
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake

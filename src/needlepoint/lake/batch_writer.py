@@ -11,17 +11,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from needlepoint.errors import NameTaken, StoreError, UsageError
-from needlepoint.indexer.indexer import Indexer
+from needlepoint.indexer import Indexer
 from needlepoint.lake.locations import table_location
-from needlepoint.maintenance.swap import Finisher
+from needlepoint.maintenance import Finisher
 from needlepoint.objects import is_url
-from needlepoint.queues.queue import Queue
-from needlepoint.tables import publishing
-from needlepoint.tables.discovery import discover_schema, discover_table, read_schemas
-from needlepoint.tables.formats.table_formats import decide, described_format, is_external
-from needlepoint.tables.model import Batch, File, Table, check_name
-from needlepoint.tables.registry.registry import Registry
-from needlepoint.tables.staged_file import StagedFile
+from needlepoint.queues import Queue
+from needlepoint.tables import (
+    Batch,
+    File,
+    Mover,
+    StagedFile,
+    Table,
+    check_name,
+    discover_schema,
+    discover_table,
+    publish,
+    read_schemas,
+    recover,
+    staging_directory,
+    staging_prefix,
+    sweep_staging,
+)
+from needlepoint.tables.formats import decide, described_format, is_external
+from needlepoint.tables.registry import Registry
 
 
 class BatchWriter:
@@ -37,8 +49,8 @@ class BatchWriter:
         check_name("a table", table)
         self.refuse_foreign(table)
         try:
-            publishing.sweep_staging(self._store, self._registry)
-            place = publishing.staging_directory(self._store, table)
+            sweep_staging(self._store, self._registry)
+            place = staging_directory(self._store, table)
             self._registry.locks.claim(place.name)
             return place
         except OSError as error:
@@ -52,7 +64,7 @@ class BatchWriter:
         location = self._location(table)
         if not is_url(location):
             raise UsageError(f"table '{table}' is in {location}.", hint="Stage it in a directory: `staging`.")
-        place = publishing.staging_prefix(location, table)
+        place = staging_prefix(location, table)
         self._registry.locks.claim(place.rpartition("/")[2])
         return place
 
@@ -80,7 +92,7 @@ class BatchWriter:
         *,
         removed: Sequence[File] = (),
         keep: float = 0.0,
-        mover: publishing.Mover | None = None,
+        mover: Mover | None = None,
     ) -> Batch:
         """Add staged files to a table, which the first batch creates. A batch id is published once.
 
@@ -91,9 +103,7 @@ class BatchWriter:
         place = str(staging)
         found = self._table_for(table, staged, place)
         id = batch or uuid.uuid4().hex
-        done = publishing.publish(
-            self._registry, self._queue, found, id, staged, place, removed=removed, keep=keep, mover=mover
-        )
+        done = publish(self._registry, self._queue, found, id, staged, place, removed=removed, keep=keep, mover=mover)
         self._registry.locks.release(place.rpartition("/")[2])
         return done
 
@@ -104,7 +114,7 @@ class BatchWriter:
         found = self._registry.tables.get(table)
         if self._registry.batches.get(found, batch) is None:
             return None
-        publishing.recover(self._registry, self._queue, found, batch)
+        recover(self._registry, self._queue, found, batch)
         return self._registry.batches.get(found, batch)
 
     def is_pending(self, table: str, staging: Path | str) -> bool:

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from needlepoint.errors import NotIndexable, UsageError
-from needlepoint.indexer.indexer import SyncReport
-from needlepoint.indexes import kinds
+from needlepoint.indexer import SyncReport
+from needlepoint.indexes import kind as kind_named
 from needlepoint.lake.locations import table_location
 from needlepoint.objects import is_url
-from needlepoint.tables.discovery import discover_table, read_schemas
-from needlepoint.tables.formats.table_formats import check_plain, decide, is_external, open_log
-from needlepoint.tables.listing import list_files
-from needlepoint.tables.model import LONGEST_NAME, Table, check_name
-from needlepoint.tables.registry.registry import Registry
+from needlepoint.tables import LONGEST_NAME, Table, check_name, discover_table, list_files, read_schemas
+from needlepoint.tables.formats import check_plain, decide, is_external, open_log
+from needlepoint.tables.registry import Registry
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake
@@ -140,7 +138,7 @@ def check_index(
         raise UsageError(f"options of an index are texts and numbers, not {options!r}.") from None
     if "compat" in options and not embed:
         raise UsageError("compat is for readers of the files.", hint="Give embed=True too.")
-    kinds.kind(kind).check(table, fields, options)
+    kind_named(kind).check(table, fields, options)
     return found
 
 

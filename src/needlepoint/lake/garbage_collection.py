@@ -5,13 +5,12 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from needlepoint.indexer.sweep import sweep_entries, sweep_packs
-from needlepoint.indexes.stored import JUST_USED
+from needlepoint.indexer import sweep_entries, sweep_packs
+from needlepoint.indexes import JUST_USED
 from needlepoint.lake.status import SweepReport
 from needlepoint.objects import is_url
-from needlepoint.stores.packs import UNCLAIMED_AGE
-from needlepoint.tables import publishing
-from needlepoint.tables.model import Index
+from needlepoint.stores import UNCLAIMED_AGE
+from needlepoint.tables import Index, recover, sweep_prefixes, sweep_staging, sweep_tables
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake
@@ -23,15 +22,15 @@ def sweep(lake: Lake, *, now: bool = False) -> SweepReport:
     """With `now` also files that are kept for a while, every dead entry of an index, and what is so new that a process
     may be about to refer to it, which then makes it again."""
     for table in lake.registry.tables.all():
-        publishing.recover(lake.registry, lake.queue, table, keeping=not now)
+        recover(lake.registry, lake.queue, table, keeping=not now)
     share = 0.0 if now else WORTH_A_SWEEP
     entries = sum(sweep_index_entries(lake, index, share) for index in lake.registry.indexes.all())
     freed = sweep_packs(lake.registry, lake.index_stores, 0.0 if now else UNCLAIMED_AGE)
     unpacked = lake.unpacked.sweep(lake.registry.payloads.checksums(), just_used=0.0 if now else JUST_USED)
-    staging = len(publishing.sweep_staging(lake.store, lake.registry, now=now))
+    staging = len(sweep_staging(lake.store, lake.registry, now=now))
     if isinstance(lake.root, str) or any(is_url(table.location) for table in lake.registry.tables.all()):
-        staging += len(publishing.sweep_prefixes(lake.root, lake.registry, now=now))
-    copies = publishing.sweep_tables(lake.registry)
+        staging += len(sweep_prefixes(lake.root, lake.registry, now=now))
+    copies = sweep_tables(lake.registry)
     if now:
         _sweep_scratch(lake)
     lake.index_stores.sweep()

@@ -13,49 +13,69 @@ from typing import Any
 import pyarrow as pa
 
 from needlepoint import forks
-from needlepoint.advisor.advice import TableAdvice
-from needlepoint.advisor.history import History
+from needlepoint.advisor import History, TableAdvice
 from needlepoint.errors import SqlError, StoreError, UsageError
-from needlepoint.indexer.event_consumer import EventResult, follow
-from needlepoint.indexer.indexer import Indexer, SyncReport, no_progress
-from needlepoint.indexer.payloads import strip_index
-from needlepoint.indexer.plan import BuildRequest
-from needlepoint.indexer.pools import Pool
-from needlepoint.indexer.run import Progress
-from needlepoint.indexes.index_stores import IndexStores
-from needlepoint.indexes.stored import UnpackedPayloads
+from needlepoint.indexer import (
+    BuildRequest,
+    EventResult,
+    Indexer,
+    Pool,
+    Progress,
+    SyncReport,
+    follow,
+    no_progress,
+    strip_index,
+)
+from needlepoint.indexes import IndexStores, UnpackedPayloads
 from needlepoint.lake import ddl
 from needlepoint.lake.advising import advise_table
 from needlepoint.lake.batch_writer import BatchWriter
 from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
 from needlepoint.lake.locations import lake_root
 from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
-from needlepoint.maintenance import delete
-from needlepoint.maintenance.choose import TARGET
-from needlepoint.maintenance.compact import Compaction, compact, compaction_spec
-from needlepoint.maintenance.delete import Deletion
-from needlepoint.maintenance.retrofit import retrofit_table
-from needlepoint.maintenance.swap import SWAP_BYTES, MaintenanceContext
-from needlepoint.maintenance.tasks import TaskRunner, run_here
-from needlepoint.parquet.read.caches import ByteCache
-from needlepoint.parquet.write.retrofit import RetrofitReport
-from needlepoint.query.cache.index_cache import IndexCache
-from needlepoint.query.engine import Engine
-from needlepoint.query.get import get as get_rows
-from needlepoint.query.report.explain import Report
-from needlepoint.query.result import Result
-from needlepoint.query.scan.scan_tasks import ReadPlan, plan_read
-from needlepoint.query.sql.parameters import check_text
-from needlepoint.query.sql.statements import CreateIndex, CreateView, DropIndex, DropView, Explain, ShowIndexes, parse
-from needlepoint.query.sql.views import check_view
-from needlepoint.query.verify import VerifyReport, verify
-from needlepoint.queues.queue import LocalQueue, Queue
+from needlepoint.maintenance import (
+    SWAP_BYTES,
+    TARGET,
+    Compaction,
+    Deletion,
+    MaintenanceContext,
+    TaskRunner,
+    compact,
+    compaction_spec,
+    delete,
+    delete_files,
+    drop_partition,
+    expire,
+    retrofit_table,
+    run_here,
+)
+from needlepoint.parquet import ByteCache
+from needlepoint.parquet.write import RetrofitReport
+from needlepoint.query import (
+    CreateIndex,
+    CreateView,
+    DropIndex,
+    DropView,
+    Engine,
+    Explain,
+    IndexCache,
+    ReadPlan,
+    Report,
+    Result,
+    ShowIndexes,
+    VerifyReport,
+    check_text,
+    check_view,
+    parse,
+    plan_read,
+    verify,
+)
+from needlepoint.query import get as get_rows
+from needlepoint.queues import LocalQueue, Queue
 from needlepoint.settings import Settings
-from needlepoint.stores.place import claim, store_directory
-from needlepoint.tables import publishing
-from needlepoint.tables.model import Batch, File
-from needlepoint.tables.registry.registry import Registry
-from needlepoint.tables.staged_file import StagedFile
+from needlepoint.stores import claim, store_directory
+from needlepoint.tables import Batch, File, Mover, StagedFile, finish_all, recover
+from needlepoint.tables.registry import Registry
 
 _log = logging.getLogger("needlepoint")
 
@@ -163,7 +183,7 @@ class Lake:
         readers are deleted, since without the table nothing would tell them from its own files."""
         table = self.registry.tables.get(name)
         try:
-            publishing.finish_all(self.registry, self.queue, table)
+            finish_all(self.registry, self.queue, table)
             with self.registry.locks.exclusive(table):
                 indexes = self.registry.indexes.of(table)
                 self.registry.tables.drop(name)
@@ -217,7 +237,7 @@ class Lake:
         """
         found = self.registry.tables.get(table)
         self.registry.indexes.select(found, index)  # refuse an unknown name first
-        publishing.recover(self.registry, self.queue, found)
+        recover(self.registry, self.queue, found)
         report = self.indexer.build(table, BuildRequest(index=index, pool=pool))
         self.index_stores.sweep()
         return [report]
@@ -258,7 +278,7 @@ class Lake:
         """Bring registry and indexes up to date with the files of a table, or of all tables."""
         names = self.tables() if table is None else [self.registry.tables.get(table).name]
         for name in names:
-            publishing.recover(self.registry, self.queue, self.registry.tables.get(name))
+            recover(self.registry, self.queue, self.registry.tables.get(name))
         reports = [self.indexer.sync(name) for name in names]
         self.index_stores.sweep()
         return reports
@@ -278,7 +298,7 @@ class Lake:
         *,
         removed: Sequence[File] = (),
         keep: float = 0.0,
-        mover: publishing.Mover | None = None,
+        mover: Mover | None = None,
     ) -> Batch:
         """Add files staged in a directory of `lake.writer.staging(table)` to a table, which the first batch creates.
         `BatchWriter.publish` explains the options."""
@@ -317,22 +337,22 @@ class Lake:
     def delete(self, table: str, where: str, *, dry_run: bool = False) -> Deletion:
         """Delete the rows for which a condition is true, as `lake.sql` understands it after WHERE; rows for which it is
         NULL stay. With `dry_run` nothing is deleted, and the result says what would be."""
-        return delete.delete(maintenance_context(self), table, where, dry_run=dry_run)
+        return delete(maintenance_context(self), table, where, dry_run=dry_run)
 
     def delete_files(self, table: str, paths: Sequence[str], *, dry_run: bool = False) -> Deletion:
         """Delete whole files of a table, by their paths."""
-        return delete.delete_files(maintenance_context(self), table, paths, dry_run=dry_run)
+        return delete_files(maintenance_context(self), table, paths, dry_run=dry_run)
 
     def drop_partition(
         self, table: str, partition: Mapping[str, Any] | None = None, /, *, dry_run: bool = False, **named: Any
     ) -> Deletion:
         """Delete all files of a partition, or of all partitions with these values: `drop_partition("t", year=2023)`."""
-        return delete.drop_partition(maintenance_context(self), table, {**(partition or {}), **named}, dry_run=dry_run)
+        return drop_partition(maintenance_context(self), table, {**(partition or {}), **named}, dry_run=dry_run)
 
     def expire(self, table: str, column: str, before: Any, *, dry_run: bool = False) -> Deletion:
         """Delete the rows whose column is less than a value: for a partition column whole files, without reading
         them."""
-        return delete.expire(maintenance_context(self), table, column, before, dry_run=dry_run)
+        return expire(maintenance_context(self), table, column, before, dry_run=dry_run)
 
     def follow_events(self, *, once: bool = False) -> Iterator[EventResult]:
         """Index what the events on the queue name, as they come, or with `once` until there are none."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from needlepoint.indexer.sweep import count_entries
-from needlepoint.tables.model import Table
+from needlepoint.indexer import count_entries
+from needlepoint.tables import Table
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake

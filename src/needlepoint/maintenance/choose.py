@@ -18,9 +18,8 @@ import pyarrow as pa
 from needlepoint.errors import FileError, UnknownName, UsageError
 from needlepoint.maintenance.ordering import LAYOUT, RowOrder, is_sortable
 from needlepoint.objects import concurrently, is_url
-from needlepoint.parquet.write.rewrite import Form, form_of
-from needlepoint.tables import partitions
-from needlepoint.tables.model import File, Table
+from needlepoint.parquet.write import Form, form_of
+from needlepoint.tables import File, Table, partitions
 
 MIB = 1 << 20
 TARGET = 128 * MIB

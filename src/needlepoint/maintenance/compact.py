@@ -30,10 +30,8 @@ from needlepoint.maintenance.merge import (
 from needlepoint.maintenance.ordering import SAMPLE_ROWS, RowOrder, boundaries, cuts_of
 from needlepoint.maintenance.swap import SWAP_BYTES, MaintenanceContext, Replacement, in_portions, swap
 from needlepoint.maintenance.tasks import TaskRunner, run_here
-from needlepoint.parquet.write.rewrite import Pages
-from needlepoint.tables.layout import Layout, lookup_columns
-from needlepoint.tables.model import File, Table
-from needlepoint.tables.staged_file import StagedFile
+from needlepoint.parquet.write import Pages
+from needlepoint.tables import File, Layout, StagedFile, Table, lookup_columns
 
 # Entries of deleted files make up more than this share of a key index when it is worth sweeping after a compaction.
 WORTH_A_SWEEP = 0.5

@@ -13,6 +13,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,13 +21,11 @@ from needlepoint.errors import FileChanged, TableChanged, UnknownName, UsageErro
 from needlepoint.maintenance.choose import CompactionSpec, check, of_partition
 from needlepoint.maintenance.swap import SWAP_BYTES, MaintenanceContext, Replacement, in_portions, swap
 from needlepoint.objects import identify
-from needlepoint.parquet.write.rewrite import form_of, without_rows
-from needlepoint.query.scan.row_matches import MatchedRows, find_matches
-from needlepoint.query.sql.statements import quoted
-from needlepoint.tables.model import File, Table
-from needlepoint.tables.partitions import HIVE_NULL
-from needlepoint.tables.schemas import plain
-from needlepoint.tables.staged_file import StagedFile
+from needlepoint.parquet.write import form_of, without_rows
+from needlepoint.tables import HIVE_NULL, File, StagedFile, Table, plain
+
+if TYPE_CHECKING:  # Spark's tasks import this room, and need no DataFusion: so functions import it
+    from needlepoint.query import MatchedRows
 
 MOST_TRIES = 5
 DEFAULT_PAGE_ROWS = 20_000  # the default of Spark and pyarrow
@@ -57,6 +56,8 @@ def delete(
     context: MaintenanceContext, name: str, where: str, *, dry_run: bool = False, swap_bytes: int = SWAP_BYTES
 ) -> Deletion:
     """Delete the rows of a table for which a condition is true. Files that change meanwhile are looked at again."""
+    from needlepoint.query import find_matches
+
     context.writer.refuse_removing(name)
     done = Deletion()
     for attempt in range(1, MOST_TRIES + 1):
@@ -102,6 +103,8 @@ def drop_partition(
 
 def expire(context: MaintenanceContext, name: str, column: str, before: object, *, dry_run: bool = False) -> Deletion:
     """Delete the rows whose column is less than a value."""
+    from needlepoint.query import quoted
+
     context.writer.refuse_removing(name)
     field = context.registry.tables.get(name).field(column)
     type = plain(field.type)
@@ -138,6 +141,8 @@ def _literal(value: object, type: pa.DataType) -> str:
 def _remove_files(context: MaintenanceContext, table: Table, files: Sequence[File], *, dry_run: bool) -> Deletion:
     if not files:
         return Deletion()
+    from needlepoint.query import MatchedRows
+
     return _remove(context, table, [MatchedRows(file, None) for file in files], dry_run)
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from needlepoint.maintenance.ordering import LAYOUT, RowOrder, ranks, sampled
 from needlepoint.maintenance.swap import Finisher
 from needlepoint.objects import Identity, identify
-from needlepoint.parquet.write.rewrite import (
+from needlepoint.parquet.write import (
     ROW_GROUP_ROWS,
     Form,
     Pages,

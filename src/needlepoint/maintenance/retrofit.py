@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from needlepoint.errors import NotIndexable, UnknownName
 from needlepoint.maintenance.swap import MaintenanceContext
 from needlepoint.objects import Identity
-from needlepoint.parquet.write.retrofit import RetrofitReport, retrofit
+from needlepoint.parquet.write import RetrofitReport, retrofit
 
 
 def retrofit_table(

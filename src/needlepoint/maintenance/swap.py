@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from needlepoint.objects import remove_directory
-from needlepoint.tables.model import Batch, File
-from needlepoint.tables.staged_file import StagedFile
+from needlepoint.tables import Batch, File, StagedFile
 
 if TYPE_CHECKING:  # Spark's tasks import this module, and need neither DataFusion nor RocksDB
-    from needlepoint.indexer.indexer import Indexer
-    from needlepoint.indexer.run import Progress
-    from needlepoint.query.engine import Engine
-    from needlepoint.tables.registry.registry import Registry
+    from needlepoint.indexer import Indexer, Progress
+    from needlepoint.query import Engine
+    from needlepoint.tables.registry import Registry
 
 SWAP_BYTES = 4 << 30
 

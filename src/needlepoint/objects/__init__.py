@@ -7,7 +7,7 @@ Callers read ranges and share no cursor, so the same calls work on a local file 
     ranges     merges many ranges into few requests
     local      files
     held       a version of a file that stays readable when it is replaced
-    remote     objects in S3, through obstore: the only importer of it
+    remote/    objects in S3
     errors     errors of an object store, translated
     opening    opens a path or URL as one or the other
     replacing  replaces a version by a new one, atomically
@@ -16,8 +16,9 @@ Callers read ranges and share no cursor, so the same calls work on a local file 
 
 from needlepoint.objects.base import Identity, OpenObject, is_nameable, is_url
 from needlepoint.objects.cursor import Cursor
+from needlepoint.objects.errors import is_by_object_store, local_failure, object_store_error
 from needlepoint.objects.held import HeldFile
-from needlepoint.objects.local import LocalFile
+from needlepoint.objects.local import MOST_SUMMED
 from needlepoint.objects.moving import last_touched, move, remove, remove_directory, sync_file
 from needlepoint.objects.opening import as_source, concurrently, identify, identify_all, open_object
 from needlepoint.objects.ranges import LOCAL_GAP, REMOTE_GAP, coalesce
@@ -25,11 +26,11 @@ from needlepoint.objects.replacing import Piece, open_to_replace, replace, sweep
 
 __all__ = [
     "LOCAL_GAP",
+    "MOST_SUMMED",
     "REMOTE_GAP",
     "Cursor",
     "HeldFile",
     "Identity",
-    "LocalFile",
     "OpenObject",
     "Piece",
     "as_source",
@@ -37,10 +38,13 @@ __all__ = [
     "concurrently",
     "identify",
     "identify_all",
+    "is_by_object_store",
     "is_nameable",
     "is_url",
     "last_touched",
+    "local_failure",
     "move",
+    "object_store_error",
     "open_object",
     "open_to_replace",
     "remove",

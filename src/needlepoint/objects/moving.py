@@ -34,7 +34,7 @@ def remove(path: str, identity: Identity) -> None:
     except FileNotFoundError:
         return
     if is_url(path):
-        from needlepoint.objects.remote import delete_objects
+        from needlepoint.objects.remote.s3 import delete_objects
 
         delete_objects([path])
         return
@@ -48,7 +48,7 @@ def remove_directory(location: str) -> None:
     if not is_url(location):
         shutil.rmtree(location, ignore_errors=True)
         return
-    from needlepoint.objects.remote import delete_objects, list_objects
+    from needlepoint.objects.remote.s3 import delete_objects, list_objects
 
     delete_objects([f"{location}/{path}" for path, _ in list_objects(location)])
 
@@ -71,7 +71,7 @@ def sync_file(path: str | Path) -> None:
 
 
 def _move_object(source: str, target: str) -> None:
-    from needlepoint.objects.remote import copy_object, delete_objects, upload
+    from needlepoint.objects.remote.s3 import copy_object, delete_objects, upload
 
     try:
         if is_url(source):

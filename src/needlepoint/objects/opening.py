@@ -21,7 +21,7 @@ def open_object(path: str, identity: Identity | None = None) -> OpenObject:
     """Open a file or object; an `identity` that is known spares an object store one request. FileNotFoundError when it
     is not there, for an object perhaps only when it is read."""
     if is_url(path):
-        from needlepoint.objects.remote import RemoteObject
+        from needlepoint.objects.remote.s3 import RemoteObject
 
         return RemoteObject(path, identity)
     return LocalFile(path)
@@ -30,7 +30,7 @@ def open_object(path: str, identity: Identity | None = None) -> OpenObject:
 def identify(path: str) -> Identity:
     """The identity of the file or object now at `path`."""
     if is_url(path):
-        from needlepoint.objects.remote import identify_object
+        from needlepoint.objects.remote.s3 import identify_object
 
         return identify_object(path)
     return identify_file(path)

@@ -63,7 +63,7 @@ def replace(file: OpenObject, pieces: Sequence[Piece]) -> Identity:
     FileChanged when the file is no longer the open one.
     """
     if is_url(file.path):
-        from needlepoint.objects.remote import replace_object
+        from needlepoint.objects.remote.s3 import replace_object
 
         return replace_object(file, pieces)
     assert isinstance(file, LocalFile)

@@ -11,4 +11,66 @@ scan/         how the rest is read, and the reading
 datafusion/   the border to DataFusion
 cache/        state that is kept between queries
 report/       what a query read, and why
+
+Importing it loads DataFusion. What Spark's tasks import names it in functions, or for type checking.
 """
+
+from needlepoint.query.cache.card_cache import CardCache
+from needlepoint.query.cache.index_cache import IndexCache
+from needlepoint.query.cache.table_state import TableState
+from needlepoint.query.engine import Engine
+from needlepoint.query.get import get
+from needlepoint.query.point_lookup import PointLookup
+from needlepoint.query.pruning.result import PruningResult
+from needlepoint.query.report.explain import Report, TableReport
+from needlepoint.query.result import Result
+from needlepoint.query.scan.cost_model import Costs
+from needlepoint.query.scan.row_matches import MatchedRows, find_matches
+from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
+from needlepoint.query.scan.scan_tasks import ReadPlan, ScanTask, plan_read
+from needlepoint.query.sql.parameters import check_text
+from needlepoint.query.sql.statements import (
+    CreateIndex,
+    CreateView,
+    DropIndex,
+    DropView,
+    Explain,
+    ShowIndexes,
+    parse,
+    quoted,
+)
+from needlepoint.query.sql.views import check_view
+from needlepoint.query.verify import VerifyReport, verify
+
+__all__ = [
+    "CardCache",
+    "Costs",
+    "CreateIndex",
+    "CreateView",
+    "DropIndex",
+    "DropView",
+    "Engine",
+    "Explain",
+    "IndexCache",
+    "MatchedRows",
+    "PointLookup",
+    "PruningResult",
+    "ReadPlan",
+    "Report",
+    "Result",
+    "ScanMetrics",
+    "ScanPlan",
+    "ScanTask",
+    "ShowIndexes",
+    "TableReport",
+    "TableState",
+    "VerifyReport",
+    "check_text",
+    "check_view",
+    "find_matches",
+    "get",
+    "parse",
+    "plan_read",
+    "quoted",
+    "verify",
+]

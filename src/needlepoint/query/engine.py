@@ -39,8 +39,8 @@ import pyarrow as pa
 
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, UnknownName
-from needlepoint.indexes.text.statistics import WordIndex
-from needlepoint.parquet.read.caches import Caches
+from needlepoint.indexes.text import WordIndex
+from needlepoint.parquet import Caches
 from needlepoint.predicate import In, leaves
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache, words_of
@@ -74,10 +74,9 @@ from needlepoint.query.sql.refusals import refuse_not_in
 from needlepoint.query.sql.statements import quoted
 from needlepoint.query.sql.views import View, views_named, words
 from needlepoint.settings import Settings
-from needlepoint.stores.base import KeyStore
-from needlepoint.tables.model import Index
-from needlepoint.tables.registry.registry import Registry
-from needlepoint.tables.snapshots import Snapshot, Snapshots
+from needlepoint.stores import KeyStore
+from needlepoint.tables import Index, Snapshot, Snapshots
+from needlepoint.tables.registry import Registry
 
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 

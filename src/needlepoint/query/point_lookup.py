@@ -28,8 +28,8 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.errors import FileChanged, NeedlepointError, UsageError
-from needlepoint.indexes.key.encoding import encode, rows_by_file
-from needlepoint.parquet.read.page_reader import FileRows, ReadStats, read_files
+from needlepoint.indexes.key import encode, rows_by_file
+from needlepoint.parquet import FileRows, ReadStats, read_files
 from needlepoint.predicate import And, Compare, In, Leaf, Ordinal, Predicate, leaves
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.pruning.key_step import FEW_VALUES
@@ -40,8 +40,8 @@ from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.page_reader import complete_rows, matching_rows, read_pages
 from needlepoint.query.scan.scan_plan import FEW_FILES, FEW_ROWS, ScanMetrics, ScanPlan
 from needlepoint.query.sql.predicate_extraction import Request, Types
-from needlepoint.stores.base import Locations
-from needlepoint.tables.schemas import ordinal
+from needlepoint.stores import Locations
+from needlepoint.tables import ordinal
 
 if TYPE_CHECKING:
     from needlepoint.query.engine import Engine

@@ -16,12 +16,11 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.objects import as_source
+from needlepoint.parquet import check_file_texts
 from needlepoint.parquet.format import int96
-from needlepoint.parquet.read.utf8 import check_file_texts
 from needlepoint.query.engine import Engine
 from needlepoint.query.sql.statements import quoted
-from needlepoint.tables.model import Index, Table
-from needlepoint.tables.snapshots import Snapshot
+from needlepoint.tables import Index, Snapshot, Table
 
 FILES_SAMPLED = 8
 # The length of the text pieces to search for.

@@ -3,7 +3,18 @@
 queue          the interface of a queue, and the local one in SQLite
 events         a batch added these files to a table and removed those
 notifications  parses messages: our events, and notifications of S3
-sqs            SQS as the queue, through boto3
-sqs_address    parses the URL of a queue
-sqs_errors     errors of SQS, translated
+sqs/           SQS as the queue
 """
+
+from needlepoint.queues.events import Event
+from needlepoint.queues.notifications import ObjectNotification, parse_message
+from needlepoint.queues.queue import LocalQueue, Message, Queue
+
+__all__ = [
+    "Event",
+    "LocalQueue",
+    "Message",
+    "ObjectNotification",
+    "Queue",
+    "parse_message",
+]

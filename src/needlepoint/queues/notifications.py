@@ -38,12 +38,12 @@ class ObjectNotification:
         return f"{self.objects[0]} and {more:,} more" if more else self.objects[0]
 
 
-def parse(body: str) -> Event | ObjectNotification:
+def parse_message(body: str) -> Event | ObjectNotification:
     """An event or a notification; BadEvent when it is neither.
 
-    >>> parse('{"table": "product", "batch": "b1"}')
+    >>> parse_message('{"table": "product", "batch": "b1"}')
     Event(table='product', batch='b1', added=(), removed=())
-    >>> parse('{"source": "aws.s3", "detail-type": "Object Deleted",'
+    >>> parse_message('{"source": "aws.s3", "detail-type": "Object Deleted",'
     ...       ' "detail": {"bucket": {"name": "lake"}, "object": {"key": "a.parquet"}}}')
     ObjectNotification(objects=('s3://lake/a.parquet',))
     """

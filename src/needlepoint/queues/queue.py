@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from needlepoint.stores.database import Database
+from needlepoint.stores import Database
 
 FORMAT = 1
 MOST_SHOWN = 1000

@@ -23,7 +23,10 @@ types, errors        Arrow's types in Spark, and Spark's failures in one line
 
 from __future__ import annotations
 
-from needlepoint.maintenance.compact import Compaction
+from typing import TYPE_CHECKING
+
+from needlepoint.maintenance import Compaction
+from needlepoint.spark import products
 from needlepoint.spark.compact import compact
 from needlepoint.spark.data_source import register
 from needlepoint.spark.java import java_home
@@ -34,7 +37,10 @@ from needlepoint.spark.session import session
 from needlepoint.spark.source import read_source
 from needlepoint.spark.stream import stream
 from needlepoint.spark.write import batch_writer, write
-from needlepoint.tables.layout import Layout
+from needlepoint.tables import Layout
+
+if TYPE_CHECKING:
+    from needlepoint.spark.session import SparkSession as SparkSession
 
 __all__ = [
     "Compaction",
@@ -44,6 +50,7 @@ __all__ = [
     "compact",
     "java_home",
     "lookup_join",
+    "products",
     "read",
     "read_source",
     "register",

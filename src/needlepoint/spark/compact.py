@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from needlepoint.maintenance.compact import Compaction
-from needlepoint.maintenance.tasks import run_here
+from needlepoint.maintenance import Compaction, run_here
 from needlepoint.spark.tasks import SparkTasks
 
 if TYPE_CHECKING:

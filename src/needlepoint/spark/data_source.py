@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from needlepoint.lake import Lake
-    from needlepoint.query.scan.scan_tasks import ScanTask
+    from needlepoint.query import ScanTask
 
 NAME = "needlepoint"
 _OPTIONS = ("table", "where", "columns")

@@ -32,7 +32,7 @@ from needlepoint.spark.errors import translated
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from needlepoint.indexer.indexer import SyncReport
+    from needlepoint.indexer import SyncReport
     from needlepoint.lake import Lake
 
 Item = TypeVar("Item")

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from needlepoint.lake import Lake
-    from needlepoint.query.scan.scan_tasks import ReadPlan
-    from needlepoint.tables.model import Table
+    from needlepoint.query import ReadPlan
+    from needlepoint.tables import Table
 
 _PATTERN = re.compile(r"[\[\]{}*?\\]")  # the characters of Spark's glob patterns
 # Spark decodes escapes byte by byte, so that `%C3%A9` is two letters, and decodes wrong escapes in its own way.

@@ -13,9 +13,7 @@ from needlepoint.errors import SparkError, StoreError, UnknownName, UsageError
 from needlepoint.objects import Identity, as_source, identify, is_url, remove_directory
 from needlepoint.spark.errors import translated
 from needlepoint.spark.s3a import spark_path
-from needlepoint.tables.layout import Layout
-from needlepoint.tables.listing import list_files
-from needlepoint.tables.staged_file import StagedFile
+from needlepoint.tables import Layout, StagedFile, list_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,8 +20,7 @@ from needlepoint.objects import is_url, sync_file
 from needlepoint.spark.errors import translated
 from needlepoint.spark.stage import check_columns
 from needlepoint.spark.write import batch_writer, partitions_of
-from needlepoint.tables.layout import Layout
-from needlepoint.tables.model import check_name
+from needlepoint.tables import Layout, check_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

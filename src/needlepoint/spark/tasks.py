@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from needlepoint.errors import FileChanged
-from needlepoint.maintenance.swap import Finisher
-from needlepoint.maintenance.tasks import attempt
+from needlepoint.maintenance import Finisher, attempt
 from needlepoint.objects import concurrently, move
 from needlepoint.spark.errors import translated
-from needlepoint.tables.publishing import Mover
-from needlepoint.tables.staged_file import StagedFile
+from needlepoint.tables import Mover, StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

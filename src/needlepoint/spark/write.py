@@ -12,15 +12,13 @@ from needlepoint.objects import is_url, remove_directory
 from needlepoint.spark.s3a import has_s3a, needs_s3a
 from needlepoint.spark.stage import stage
 from needlepoint.spark.tasks import finish, mover
-from needlepoint.tables.layout import Layout, lookup_columns
+from needlepoint.tables import Layout, lookup_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from needlepoint.lake import Lake
-    from needlepoint.tables.model import Batch
-    from needlepoint.tables.publishing import Mover
-    from needlepoint.tables.staged_file import StagedFile
+    from needlepoint.tables import Batch, Mover, StagedFile
 
 # The local property with the id of a stream, which is in the metadata of its checkpoint.
 _QUERY_ID = "sql.streaming.queryId"

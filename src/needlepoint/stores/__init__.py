@@ -6,3 +6,40 @@ packs     payloads of many files in one
 place     the directory of a lake's store
 database  SQLite for the registry, the queue and the history
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from needlepoint.stores.base import Entries, IndexDamaged, KeyStore, Locations, name_in_range
+from needlepoint.stores.database import Database, is_damaged, statements_of
+from needlepoint.stores.packs import UNCLAIMED_AGE, PackStore, PackWriter
+from needlepoint.stores.place import claim, store_directory
+
+if TYPE_CHECKING:
+    from needlepoint.stores.rocksdb import RocksKeyStore
+
+__all__ = [
+    "UNCLAIMED_AGE",
+    "Database",
+    "Entries",
+    "IndexDamaged",
+    "KeyStore",
+    "Locations",
+    "PackStore",
+    "PackWriter",
+    "RocksKeyStore",
+    "claim",
+    "is_damaged",
+    "name_in_range",
+    "statements_of",
+    "store_directory",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "RocksKeyStore":  # loads RocksDB, which tasks of Spark that import this room do not need
+        from needlepoint.stores.rocksdb import RocksKeyStore
+
+        return RocksKeyStore
+    raise AttributeError(f"module 'needlepoint.stores' has no attribute '{name}'")

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from needlepoint.errors import NeedlepointError, StoreError
-from needlepoint.objects import Identity, is_url, open_object
-from needlepoint.objects.local import MOST_SUMMED
+from needlepoint.objects import MOST_SUMMED, Identity, is_url, open_object
 from needlepoint.tables.model import File, Table
 from needlepoint.tables.registry.registry import Registry
 

@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged, NotParquet, SchemaConflict, Unfinished
 from needlepoint.objects import as_source, is_url
-from needlepoint.parquet.card.describe import build_card
-from needlepoint.parquet.format import int96
-from needlepoint.parquet.format.validation import ensure_sound
+from needlepoint.parquet import build_card
+from needlepoint.parquet.format import ensure_sound, int96
 from needlepoint.tables import partitions
 from needlepoint.tables.model import Table
 from needlepoint.tables.schemas import differing, misordered, plain_schema, unify, with_misordered

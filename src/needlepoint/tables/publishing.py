@@ -37,8 +37,7 @@ from needlepoint.objects import (
     sweep_copies,
     sync_file,
 )
-from needlepoint.queues.events import Event
-from needlepoint.queues.queue import Queue
+from needlepoint.queues import Event, Queue
 from needlepoint.tables.model import Batch, File, Move, Removal, Table
 from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.snapshots import on_their_way

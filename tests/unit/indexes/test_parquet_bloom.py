@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tests.cases import cases
 
 from needlepoint.indexes.parquet_bloom import may_match, stored_values
-from needlepoint.objects import LocalFile
+from needlepoint.objects.local import LocalFile
 from needlepoint.parquet.card.describe import build_card
 from needlepoint.predicate import And, Compare, Constant, In, IsNull, Not, Or, Ordinal, Predicate, Unknown
 from needlepoint.tables.schemas import ordinal

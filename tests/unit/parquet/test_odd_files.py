@@ -14,7 +14,7 @@ from tests.unit.parquet.conftest import flat_table, nested_table
 from tests.unit.parquet.reading import check_subsets, numbers, same
 
 from needlepoint.errors import NotParquet
-from needlepoint.objects import LocalFile
+from needlepoint.objects.local import LocalFile
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.card.describe import build_card
 from needlepoint.parquet.format.footer import read_footer, repetition_levels

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from needlepoint.queues.events import BadEvent, Event
-from needlepoint.queues.notifications import ObjectNotification, parse
+from needlepoint.queues.notifications import ObjectNotification, parse_message
 
 
 def record(key: str, name: str = "ObjectCreated:Put", source: str = "aws:s3") -> dict[str, object]:
@@ -25,14 +25,14 @@ def test_keys_are_decoded(key: str) -> None:
         encoded = quote_plus(key, safe="/")
     except UnicodeEncodeError:
         return
-    assert parse(body(record(encoded))) == ObjectNotification((f"s3://b/{key}",))
+    assert parse_message(body(record(encoded))) == ObjectNotification((f"s3://b/{key}",))
 
 
 @given(st.text(), st.text(), st.lists(st.text("ab=./", min_size=1).filter(lambda p: not p.startswith("/")), max_size=9))
 def test_our_own_events_come_back(table: str, batch: str, paths: list[str]) -> None:
     named = tuple(path for path in paths if ".." not in path.split("/") and path.strip("./"))
     event = Event(table, batch, named)
-    assert parse(event.to_json()) == event
+    assert parse_message(event.to_json()) == event
     assert [path for part in event.parts(most_characters=20) for path in part.added] == [*named]
 
 
@@ -50,26 +50,28 @@ def test_our_own_events_come_back(table: str, batch: str, paths: list[str]) -> N
     ],
 )
 def test_only_what_changes_bytes_counts(name: str, counts: bool) -> None:
-    assert parse(body(record("a", name))) == ObjectNotification(("s3://b/a",) if counts else ())
+    assert parse_message(body(record("a", name))) == ObjectNotification(("s3://b/a",) if counts else ())
 
 
 def test_an_object_named_twice_is_one() -> None:
-    assert parse(body(record("a"), record("c"), record("a", "ObjectRemoved:Delete"))) == ObjectNotification(
+    assert parse_message(body(record("a"), record("c"), record("a", "ObjectRemoved:Delete"))) == ObjectNotification(
         ("s3://b/a", "s3://b/c")
     )
 
 
 def test_other_stores_and_the_test_event() -> None:
-    assert parse(body(record("a", "s3:ObjectCreated:Put", "minio:s3"))) == ObjectNotification(("s3://b/a",))
-    assert parse('{"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"}') == ObjectNotification(())
-    assert parse(json.dumps({"Type": "Notification", "Message": '{"Event": "s3:TestEvent"}'})) == ObjectNotification(())
+    assert parse_message(body(record("a", "s3:ObjectCreated:Put", "minio:s3"))) == ObjectNotification(("s3://b/a",))
+    assert parse_message('{"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"}') == ObjectNotification(())
+    assert parse_message(
+        json.dumps({"Type": "Notification", "Message": '{"Event": "s3:TestEvent"}'})
+    ) == ObjectNotification(())
 
 
 def test_keys_of_event_bridge_are_not_encoded() -> None:
     detail = {"bucket": {"name": "b"}, "object": {"key": "a+b%20c"}}
     fields = {"source": "aws.s3", "detail-type": "Object Deleted", "detail": detail}
-    assert parse(json.dumps(fields)) == ObjectNotification(("s3://b/a+b%20c",))
-    assert parse(json.dumps({**fields, "detail-type": "Object Tags Added"})) == ObjectNotification(())
+    assert parse_message(json.dumps(fields)) == ObjectNotification(("s3://b/a+b%20c",))
+    assert parse_message(json.dumps({**fields, "detail-type": "Object Tags Added"})) == ObjectNotification(())
 
 
 @pytest.mark.parametrize(
@@ -104,5 +106,5 @@ def test_keys_of_event_bridge_are_not_encoded() -> None:
 )
 def test_what_is_neither_is_a_bad_event(text: str) -> None:
     with pytest.raises(BadEvent) as error:
-        parse(text)
+        parse_message(text)
     str(error.value).encode()

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import datafusion
 import pyarrow as pa
 
-from needlepoint.spark.products import product_id_of
+from needlepoint.spark import products
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
-    from needlepoint.query.report.explain import TableReport
+    from needlepoint.query import TableReport
 
 _RUNS = 7
 _PATIENCE = 15.0  # seconds for one question, once both ways were measured once
@@ -52,9 +52,9 @@ class Measurement:
 
 
 def demo_queries(rows: int) -> list[DemoQuery]:
-    one = product_id_of(min(4242, rows - 1))
-    none = product_id_of(rows + 4242)
-    many = [product_id_of(row) for row in sorted({number * rows // _IDS for number in range(_IDS)})]
+    one = products.product_id_of(min(4242, rows - 1))
+    none = products.product_id_of(rows + 4242)
+    many = [products.product_id_of(row) for row in sorted({number * rows // _IDS for number in range(_IDS)})]
     listed = ", ".join(map(str, many))
     brief = f"{many[0]}, {many[-1]}, … {len(many):,} ids"
     columns = "SELECT title, upc FROM product WHERE product_id ="

@@ -98,7 +98,8 @@ def _options(mark: dict[str, Any]) -> str:
 
 def _build(lake: Lake, rows: int, batches: int, console: Console) -> None:
     from needlepoint.cli.batch_summary import published
-    from needlepoint.cli.screen import count, size
+    from needlepoint.cli.screen import count
+    from needlepoint.printable import size_text
 
     lake.sync()  # finishes what an interrupted run began
     missing = [number for number in range(batches) if not published(lake, "product", f"demo/{number}")]
@@ -113,18 +114,18 @@ def _build(lake: Lake, rows: int, batches: int, console: Console) -> None:
     _create_index(lake, console)
     tables = lake.status().tables
     files, total = sum(table.files for table in tables), sum(table.bytes for table in tables)
-    console.print(f"{count(files, 'Parquet file')}, {size(total)}, partitioned by {', '.join(_PARTITIONS)}")
+    console.print(f"{count(files, 'Parquet file')}, {size_text(total)}, partitioned by {', '.join(_PARTITIONS)}")
 
 
 def _spark(lake: Lake) -> Any:
     """A session, with the small table written."""
     from needlepoint import spark
     from needlepoint.cli.screen import working
-    from needlepoint.spark.products import partners
+    from needlepoint.spark import products
 
     session = start_spark("needle demo")
     with working("Spark writes the partners"):
-        spark.write(partners(session), lake, "partner_info", batch="demo/partners", files_per_partition=1)
+        spark.write(products.partners(session), lake, "partner_info", batch="demo/partners", files_per_partition=1)
     list(lake.follow_events(once=True))
     return session
 
@@ -133,12 +134,12 @@ def _write_batch(lake: Lake, session: Any, rows: int, number: int, batches: int,
     from needlepoint import spark
     from needlepoint.cli.batch_summary import brought
     from needlepoint.cli.screen import duration, working
-    from needlepoint.spark.products import products
+    from needlepoint.spark import products
 
     started = time.perf_counter()
     with working(f"Spark writes batch {number + 1} of {batches}"):
         done = spark.write(
-            products(session, rows, batch=number, batches=batches),
+            products.products(session, rows, batch=number, batches=batches),
             lake,
             "product",
             batch=f"demo/{number}",

@@ -13,7 +13,7 @@ from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
-    from needlepoint.advisor.advice import Advice, TableAdvice
+    from needlepoint.advisor import Advice, TableAdvice
 
 
 @click.command("advise", short_help="Say which index, order or compaction would pay.")
@@ -40,8 +40,9 @@ def command(table: str, as_json: bool) -> None:
 
 
 def _show(advised: TableAdvice) -> None:
-    from needlepoint.advisor.history import DAYS
-    from needlepoint.cli.screen import grid, output, size
+    from needlepoint.advisor import DAYS
+    from needlepoint.cli.screen import grid, output
+    from needlepoint.printable import size_text
 
     console = output()
     if advised.queries:
@@ -54,7 +55,7 @@ def _show(advised: TableAdvice) -> None:
     headers = ("", "do", "reads", "would read", "takes", "would take", "asked", "saves", "confidence")
     table = grid(console, *headers, right=(headers[0], *headers[2:8]))
     for number, each in enumerate(advised.advice, 1):
-        read = [_known(value, size) for value in (each.bytes_now, each.bytes_after)]
+        read = [_known(value, size_text) for value in (each.bytes_now, each.bytes_after)]
         table.add_row(str(number), each.command, *read, *_times(each), each.confidence)
     console.print(table)
     for number, each in enumerate(advised.advice, 1):

@@ -47,7 +47,7 @@ def command(
       needle create-index product upc --name product_upc --no-build
     """
     from needlepoint.cli.screen import count, duration
-    from needlepoint.lake.ddl import build_index
+    from needlepoint.lake import build_index
 
     started = time.perf_counter()
     with open_lake() as lake:

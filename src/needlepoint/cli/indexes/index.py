@@ -12,7 +12,7 @@ from needlepoint.cli.messages import KEPT, if_interrupted, say
 from needlepoint.cli.options import common_options, open_lake, start_spark
 
 if TYPE_CHECKING:
-    from needlepoint.indexer.indexer import SyncReport
+    from needlepoint.indexer import SyncReport
     from needlepoint.lake import Lake
 
 

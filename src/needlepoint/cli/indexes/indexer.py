@@ -14,7 +14,7 @@ from needlepoint.cli.messages import one_line, say
 from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
-    from needlepoint.indexer.event_consumer import EventResult
+    from needlepoint.indexer import EventResult
 
 _PAUSE = 0.5
 

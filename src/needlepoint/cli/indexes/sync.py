@@ -11,7 +11,7 @@ from needlepoint.cli.messages import KEPT, if_interrupted, one_line, say
 from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
-    from needlepoint.indexer.indexer import SyncReport
+    from needlepoint.indexer import SyncReport
 
 
 @click.command("sync", short_help="Find new, changed and removed files, and index them.")

@@ -12,7 +12,7 @@ from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
-    from needlepoint.query.verify import VerifyReport
+    from needlepoint.query import VerifyReport
 
 
 @click.command("verify", short_help="Compare answers of indexes with answers of a scan.")

@@ -14,8 +14,7 @@ from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake, start_spark
 
 if TYPE_CHECKING:
-    from needlepoint.maintenance.choose import CompactionPlan
-    from needlepoint.maintenance.compact import Compaction
+    from needlepoint.maintenance import Compaction, CompactionPlan
 
 # Starting Spark takes longer than rewriting less.
 WORTH_SPARK = 256 << 20
@@ -91,7 +90,7 @@ def command(
       needle compact product --zorder price,weight --partition year=2024 --dry-run
     """
     from needlepoint.lake import maintenance_context
-    from needlepoint.maintenance.compact import compaction_spec, plan_compaction
+    from needlepoint.maintenance import compaction_spec, plan_compaction
     from needlepoint.spark import compact as spark_compact
 
     chosen = {"sort_by": columns(sort_by), "zorder": columns(zorder), "target_size": target_size}
@@ -118,7 +117,7 @@ def _may_replace(table: str, plan: CompactionPlan) -> bool:
     """Whether the files that are to be replaced are our own, or the user agrees."""
     from needlepoint.cli.confirm import agreed
     from needlepoint.cli.screen import count
-    from needlepoint.tables.publishing import is_named_here
+    from needlepoint.tables import is_named_here
 
     files = [file for group in plan.groups for file in group.files]
     others = [file.path for file in files if not is_named_here(file.path)]
@@ -131,23 +130,25 @@ def _may_replace(table: str, plan: CompactionPlan) -> bool:
 
 
 def _show_plan(table: str, plan: CompactionPlan) -> None:
-    from needlepoint.cli.screen import count, size
+    from needlepoint.cli.screen import count
+    from needlepoint.printable import size_text
 
     files = sum(len(group.files) for group in plan.groups)
     outputs = sum(group.outputs for group in plan.groups)
     if not files:
         say(f"{table}: nothing to do")
     else:
-        total = size(sum(group.bytes for group in plan.groups))
+        total = size_text(sum(group.bytes for group in plan.groups))
         places = count(len({group.directory for group in plan.groups}), "partition")
         say(f"{table}: {count(files, 'file')} of {places}, {total}, would become about {outputs:,}")
     _show_left(plan.left)
 
 
 def _show(table: str, done: Compaction, seconds: float) -> None:
-    from needlepoint.cli.screen import count, duration, size
+    from needlepoint.cli.screen import count, duration
+    from needlepoint.printable import size_text
 
-    sizes = f"{size(done.bytes)} -> {size(done.new_bytes)}"
+    sizes = f"{size_text(done.bytes)} -> {size_text(done.new_bytes)}"
     say(
         f"{table}: {count(done.files, 'file')} became {done.new_files:,}, {sizes}, {count(done.rows, 'row')}, "
         f"in {count(done.swaps, 'step')} and {duration(seconds)}"

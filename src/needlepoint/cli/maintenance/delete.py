@@ -13,7 +13,7 @@ from needlepoint.cli.options import Command, common_options, open_lake
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
-    from needlepoint.maintenance.delete import Deletion
+    from needlepoint.maintenance import Deletion
 
 
 def deletion_options(command: Command) -> Command:

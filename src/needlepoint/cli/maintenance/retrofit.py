@@ -12,7 +12,7 @@ from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
-    from needlepoint.parquet.write.retrofit import RetrofitReport
+    from needlepoint.parquet.write import RetrofitReport
 
 
 @click.command("retrofit", short_help="Add page indexes and bloom filters to Parquet files that lack them.")
@@ -35,7 +35,7 @@ def command(target: str, page_index: bool, bloom: tuple[str, ...]) -> None:
     if not page_index and not bloom:
         raise click.UsageError("Nothing to add: give --page-index, --bloom COLUMN or both.")
     if _is_file(target):
-        from needlepoint.parquet.write.retrofit import retrofit
+        from needlepoint.parquet.write import retrofit
 
         try:
             done = retrofit(target, page_index, bloom)
@@ -52,8 +52,8 @@ def _is_file(target: str) -> bool:
 
 
 def _show(target: str, done: Sequence[RetrofitReport]) -> None:
-    from needlepoint.cli.screen import count, size
-    from needlepoint.printable import printable
+    from needlepoint.cli.screen import count
+    from needlepoint.printable import printable, size_text
 
     changed = [each for each in done if each.changed]
     files = "" if len(done) == 1 else f" in {len(changed):,} of {count(len(done), 'file')}"
@@ -62,7 +62,7 @@ def _show(target: str, done: Sequence[RetrofitReport]) -> None:
         count(sum(each.offset_indexes for each in done), "offset index"),
         count(sum(each.bloom_filters for each in done), "bloom filter"),
     )
-    say(f"{target}: {', '.join(parts)} added{files}, {size(sum(each.bytes for each in done))}")
+    say(f"{target}: {', '.join(parts)} added{files}, {size_text(sum(each.bytes for each in done))}")
     reasons = {skipped: None for each in done for skipped in each.skipped}
     for column, why in reasons:
         say(f"  {printable(column)}: {printable(why)}")

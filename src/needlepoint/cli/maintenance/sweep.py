@@ -26,11 +26,12 @@ def command(now: bool) -> None:
       needle sweep
       needle sweep --now
     """
-    from needlepoint.cli.screen import count, size
+    from needlepoint.cli.screen import count
+    from needlepoint.printable import size_text
 
     with open_lake() as lake:
         swept = lake.sweep(now=now)
     say(
-        f"{count(swept.entries, 'dead entry')}, {size(swept.pack_bytes)} of indexes, "
-        f"{size(swept.unpacked_bytes)} of unpacked ones and {count(swept.staging, 'orphaned batch')} removed"
+        f"{count(swept.entries, 'dead entry')}, {size_text(swept.pack_bytes)} of indexes, "
+        f"{size_text(swept.unpacked_bytes)} of unpacked ones and {count(swept.staging, 'orphaned batch')} removed"
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-    from needlepoint.query.result import Result
+    from needlepoint.query import Result
 
 FORMATS = ("table", "json", "csv", "arrow", "parquet")
 
@@ -59,7 +59,7 @@ def command(query: str, format: str | None, output: str | None, rows: int, repor
     chosen = format or _format_of(output)
     if chosen in ("arrow", "parquet") and output is None and sys.stdout.isatty():
         raise click.UsageError(f"{chosen} is binary, and this is a terminal. Use --output FILE or a pipe.")
-    from needlepoint.query.sql.statements import Explain, parse
+    from needlepoint.query import Explain, parse
 
     with open_lake() as lake:
         started = time.perf_counter()

@@ -52,7 +52,7 @@ def _location(name: str, locations: tuple[str, ...]) -> str | None:
     """A shell makes of a pattern all files that match it."""
     if len(locations) < 2:
         return locations[0] if locations else None
-    from needlepoint.lake.ddl import all_of_directory
+    from needlepoint.lake import all_of_directory
 
     if not all(Path(each).is_file() for each in locations):
         shown = ", ".join(locations[:2])

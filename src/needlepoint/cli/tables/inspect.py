@@ -31,7 +31,7 @@ def command(file: str, column: str | None, everything: bool, as_json: bool) -> N
     """
     from needlepoint.cli.screen import output
     from needlepoint.cli.tables import inspect_display
-    from needlepoint.parquet.inspect.anatomy import inspect, inspect_pages
+    from needlepoint.parquet.inspect import inspect, inspect_pages
 
     if column is not None:
         pages = inspect_pages(file, column)

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from rich.padding import Padding
 
-from needlepoint.cli.screen import count, grid, size
-from needlepoint.printable import printable
+from needlepoint.cli.screen import count, grid
+from needlepoint.printable import printable, size_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from needlepoint.parquet.inspect.anatomy import Anatomy, ColumnAnatomy, PageAnatomy
-    from needlepoint.parquet.inspect.layout import Segment
+    from needlepoint.parquet.inspect import Anatomy, ColumnAnatomy, PageAnatomy, Segment
 
 MOST_COLUMNS, MOST_PAGES, MOST_NAMES = 40, 40, 5
 WIDTH = 40
@@ -25,7 +24,7 @@ LONGEST_BOUND = 24
 def show(console: Console, anatomy: Anatomy, *, everything: bool) -> None:
     groups, columns = count(len(anatomy.row_groups), "row group"), count(len(anatomy.columns), "column")
     rows = count(anatomy.rows, "row")
-    console.print(f"{printable(anatomy.path)}: {size(anatomy.size)}, {rows} in {groups}, {columns}")
+    console.print(f"{printable(anatomy.path)}: {size_text(anatomy.size)}, {rows} in {groups}, {columns}")
     writer = "an unnamed writer" if anatomy.created_by is None else printable(anatomy.created_by)
     console.print(f"written by {writer}, format version {anatomy.version}")
     _show_layout(console, anatomy)
@@ -40,7 +39,7 @@ def show(console: Console, anatomy: Anatomy, *, everything: bool) -> None:
     left = len(anatomy.columns) - len(shown)
     if left:
         rest = sum(column.compressed for column in anatomy.columns) - sum(column.compressed for column in shown)
-        console.print(f"… and {count(left, 'smaller column')} of {size(rest)}; --all shows all")
+        console.print(f"… and {count(left, 'smaller column')} of {size_text(rest)}; --all shows all")
     console.print()
     _show_keys(console, anatomy)
     _show_advice(console, anatomy)
@@ -61,7 +60,7 @@ def _show_layout(console: Console, anatomy: Anatomy) -> None:
     table = _grid(console, "part", "where", "bytes", "share", right=("bytes", "share"))
     for kind, total in anatomy.bytes_by_kind().items():
         where = bar([each for each in anatomy.segments if each.kind == kind], anatomy.size)
-        table.add_row(kind, where, size(total), _share(total / anatomy.size))
+        table.add_row(kind, where, size_text(total), _share(total / anatomy.size))
     console.print(table)
 
 
@@ -89,10 +88,10 @@ def _show_columns(console: Console, columns: Sequence[ColumnAnatomy]) -> None:
             printable(column.type),
             ", ".join(column.encodings).lower().replace("rle_dictionary", "dictionary"),
             ", ".join(column.codecs).lower(),
-            size(column.compressed),
+            size_text(column.compressed),
             _share(column.share),
             f"{column.uncompressed / column.compressed:.1f}" if column.compressed else "-",
-            size(column.dictionary_bytes) if column.dictionary_bytes else "-",
+            size_text(column.dictionary_bytes) if column.dictionary_bytes else "-",
             "?" if column.nulls is None else f"{column.nulls:,}",
         )
     console.print(table)
@@ -106,7 +105,7 @@ def _show_page_sizes(console: Console, columns: Sequence[ColumnAnatomy]) -> None
         figures = ["?"] * 5
         if pages is not None:
             rows = ["?" if number is None else f"{number:,}" for number in (pages.median_rows, pages.max_rows)]
-            figures = [f"{pages.count:,}", *rows, size(pages.median_bytes), size(pages.max_bytes)]
+            figures = [f"{pages.count:,}", *rows, size_text(pages.median_bytes), size_text(pages.max_bytes)]
         has = (column.statistics, column.page_index, column.bloom_filters)
         table.add_row(printable(column.name), *figures, *(_some(number, column.chunks) for number in has))
     console.print(table)
@@ -117,12 +116,12 @@ def _some(number: int, of: int) -> str:
 
 
 def _show_keys(console: Console, anatomy: Anatomy) -> None:
-    keys = ", ".join(f"{printable(each.key)} ({size(each.bytes)})" for each in anatomy.key_values)
+    keys = ", ".join(f"{printable(each.key)} ({size_text(each.bytes)})" for each in anatomy.key_values)
     console.print(f"keys: {keys or 'none'}")
     for index in anatomy.indexes:
         columns = f" of {', '.join(map(printable, index.columns))}" if index.columns else ""
-        length = "" if index.length is None else f", {size(index.length)} at {index.offset:,}"
-        unpacked = "" if index.size is None or index.codec == "none" else f", {size(index.size)} unpacked"
+        length = "" if index.length is None else f", {size_text(index.length)} at {index.offset:,}"
+        unpacked = "" if index.size is None or index.codec == "none" else f", {size_text(index.size)} unpacked"
         version = "" if index.version is None else f", version {index.version}"
         verdict = f": not used, {index.problem}" if index.problem else ": valid" if index.version is not None else ""
         details = f"{columns}{version}{length}{unpacked}{verdict}"
@@ -145,7 +144,7 @@ def _show_advice(console: Console, anatomy: Anatomy) -> None:
 
 def show_pages(console: Console, path: str, column: str, pages: Sequence[PageAnatomy], *, everything: bool) -> None:
     data = sum(page.kind == "data" for page in pages)
-    total = size(sum(page.bytes for page in pages))
+    total = size_text(sum(page.bytes for page in pages))
     console.print(f"{printable(path)}, column {printable(column)}: {count(data, 'data page')}, {total}")
     right = ("group", "offset", "first row", "rows", "bytes")
     table = _grid(console, *right, "encoding", "NULLs", "min", "max", right=(*right, "NULLs"))

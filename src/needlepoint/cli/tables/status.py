@@ -14,7 +14,7 @@ from needlepoint.cli.options import common_options, open_lake
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from needlepoint.lake.status import Status
+    from needlepoint.lake import Status
 
 
 @click.command("status")
@@ -43,7 +43,8 @@ def command(format: str) -> None:
 
 
 def _show(status: Status, console: Console) -> None:
-    from needlepoint.cli.screen import count, grid, size
+    from needlepoint.cli.screen import count, grid
+    from needlepoint.printable import size_text
 
     console.print(f"lake {status.root}")
     console.print(f"store {status.store}")
@@ -53,7 +54,7 @@ def _show(status: Status, console: Console) -> None:
         numbers = (f"{number:,}" for number in (table.files, table.rows))
         left = (f"{table.indexed:,}", f"{table.unknown:,}", ", ".join(table.partitions) or "-")
         version = f" ({table.format}, version {table.version})" if table.version else ""
-        tables.add_row(f"{table.name}{version}", *numbers, size(table.bytes), *left)
+        tables.add_row(f"{table.name}{version}", *numbers, size_text(table.bytes), *left)
     if status.tables:
         console.print(tables)
     for table in status.tables:
@@ -63,7 +64,7 @@ def _show(status: Status, console: Console) -> None:
     indexes = grid(console, *columns, right=columns[4:])
     for index in (each for table in status.tables for each in table.indexes):
         dead = f" + {index.dead:,} dead" if index.dead else ""
-        sizes = (f"{index.files:,}", f"{index.entries:,}{dead}", size(index.bytes))
+        sizes = (f"{index.files:,}", f"{index.entries:,}{dead}", size_text(index.bytes))
         indexes.add_row(index.name, index.table, index.column, index.kind, *sizes)
     if indexes.row_count:
         console.print(indexes)

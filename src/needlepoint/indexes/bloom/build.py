@@ -15,8 +15,7 @@ from needlepoint.errors import NotIndexable
 from needlepoint.indexes.bloom.payload import MOST_BLOCKS, UNKNOWN
 from needlepoint.indexes.hashing import Words, hash_integers, hash_together, hash_values
 from needlepoint.indexes.values import ascending_once, is_nan, stored_values
-from needlepoint.parquet.format.bloom_filter import BLOCK, filled
-from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.format import BLOCK, Int64Array, filled
 
 # A hash is held as collected, as sorted and joined at the same time.
 _BYTES_OF_A_HASH = 24

@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from needlepoint.indexes.payload import damaged, pack, unpack
 from needlepoint.indexes.values import Family
-from needlepoint.parquet.format.bloom_filter import BLOCK
-from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.format import BLOCK, Int64Array
 
 NAME = "bloom"
 VERSION = 1

@@ -15,8 +15,7 @@ from needlepoint.indexes.bloom.build import hash_stored
 from needlepoint.indexes.bloom.payload import UNKNOWN, BloomPayload
 from needlepoint.indexes.hashing import Words, hash_together
 from needlepoint.indexes.values import Family, ascending_once
-from needlepoint.parquet.format.bloom_filter import Matrix, block_numbers, contains
-from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.format import Int64Array, Matrix, block_numbers, contains
 from needlepoint.predicate import Compare, In, Ordinal
 
 # Combinations of values of several columns that are probed; with more, each column is probed alone.

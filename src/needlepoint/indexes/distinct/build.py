@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from needlepoint.errors import NotIndexable
 from needlepoint.indexes.distinct.payload import DistinctPayload
 from needlepoint.indexes.values import Family, ascending_once, is_nan
-from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.format import Int64Array
 
 # Pairs of a value and a page that are kept; with more, neighbouring pages count as one.
 MOST_PLACES = 1 << 22

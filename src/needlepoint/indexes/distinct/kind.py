@@ -16,7 +16,7 @@ from needlepoint.indexes.distinct.build import ValueCollector
 from needlepoint.indexes.distinct.payload import NAME, VERSION
 from needlepoint.indexes.distinct.search import DistinctIndex
 from needlepoint.indexes.values import require_family, stored_values
-from needlepoint.tables.schemas import plain
+from needlepoint.tables import plain
 
 MOST_VALUES = 10_000
 MOST_VALUE_BYTES = 16 << 20

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from needlepoint.errors import NotIndexable
 from needlepoint.indexes.payload import damaged, pack, unpack
 from needlepoint.indexes.values import Family, joined_binaries
-from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.format import Int64Array
 from needlepoint.parquet.write import value_list
 
 NAME = "distinct"

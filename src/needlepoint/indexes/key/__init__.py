@@ -6,3 +6,18 @@ build     columns to keys, keys to entries
 search    predicates to keys
 payload   the keys of one file, embedded in it
 """
+
+from needlepoint.indexes.key.build import entries_of, sorted_by_key, sorted_once
+from needlepoint.indexes.key.encoding import encode, key_bytes, rows_by_file
+from needlepoint.indexes.key.search import keys_of, range_of
+
+__all__ = [
+    "encode",
+    "entries_of",
+    "key_bytes",
+    "keys_of",
+    "range_of",
+    "rows_by_file",
+    "sorted_by_key",
+    "sorted_once",
+]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from needlepoint.indexes.base import ColumnSource, KeysAndRows
 from needlepoint.indexes.key.encoding import Keys, encode, locate
-from needlepoint.stores.base import Entries
+from needlepoint.stores import Entries
 
 
 def read_keys(source: ColumnSource) -> Iterator[KeysAndRows]:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from needlepoint.errors import NotIndexable
 from needlepoint.indexes.hashing import hash_values, leading_bytes
-from needlepoint.stores.base import Locations
+from needlepoint.stores import Locations
 
 Keys = npt.NDArray[np.uint8]
 """Shape (values, key bytes)."""

@@ -12,3 +12,22 @@ query_language  the language of text_match and score
 evaluation      queries evaluated on texts, without an index
 statistics      statistics for scores, from an index
 """
+
+from needlepoint.indexes.text.evaluation import TextStatistics, bm25, evaluate
+from needlepoint.indexes.text.query_language import Term, parse, terms
+from needlepoint.indexes.text.statistics import WordIndex, statistics
+from needlepoint.indexes.text.words import folded, folded_text, folds_alike
+
+__all__ = [
+    "Term",
+    "TextStatistics",
+    "WordIndex",
+    "bm25",
+    "evaluate",
+    "folded",
+    "folded_text",
+    "folds_alike",
+    "parse",
+    "statistics",
+    "terms",
+]

@@ -13,7 +13,7 @@ from needlepoint.errors import NotIndexable, UnknownName, UsageError
 from needlepoint.indexes.base import ColumnSource, IndexPayload, Options, PayloadHandle
 from needlepoint.indexes.text import build
 from needlepoint.indexes.text.search import TextIndex, load_tantivy
-from needlepoint.tables.schemas import plain
+from needlepoint.tables import plain
 
 TOKENIZERS = ("word", "trigram")
 

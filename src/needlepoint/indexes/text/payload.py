@@ -30,8 +30,8 @@ import xxhash
 
 from needlepoint.errors import NotIndexable
 from needlepoint.indexes.payload import ANY_SIZE
-from needlepoint.parquet.write.embedded import most_unpacked
-from needlepoint.stores.base import IndexDamaged
+from needlepoint.parquet.write import most_unpacked
+from needlepoint.stores import IndexDamaged
 
 MAGIC = b"NPTX"
 VERSION = 1

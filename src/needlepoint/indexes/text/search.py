@@ -37,9 +37,9 @@ from needlepoint.indexes.text.plan import (
 )
 from needlepoint.indexes.text.query_language import Fuzzy, parse
 from needlepoint.indexes.text.words import letters_in_use, libraries_in_use
-from needlepoint.parquet.read.caches import ByteCache
+from needlepoint.parquet import ByteCache
 from needlepoint.predicate import TextMatch
-from needlepoint.stores.base import IndexDamaged
+from needlepoint.stores import IndexDamaged
 
 MOST_OPEN = 64  # indexes of a process; for each, a thread of tantivy watches its directory
 # Files whose checksums were verified in the last so many seconds are opened without verifying them again.

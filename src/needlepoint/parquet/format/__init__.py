@@ -11,3 +11,24 @@ bloom_filter  split-block bloom filters of row groups
 int96         timestamps of Spark, Hive and Impala
 validation    whether a file can be given to other readers
 """
+
+from needlepoint.parquet.format import int96, thrift
+from needlepoint.parquet.format.bloom_filter import BLOCK, Matrix, block_numbers, contains, filled, hash_values
+from needlepoint.parquet.format.footer import Statistics
+from needlepoint.parquet.format.page_index import ColumnIndex, Int64Array
+from needlepoint.parquet.format.validation import ensure_sound
+
+__all__ = [
+    "BLOCK",
+    "ColumnIndex",
+    "Int64Array",
+    "Matrix",
+    "Statistics",
+    "block_numbers",
+    "contains",
+    "ensure_sound",
+    "filled",
+    "hash_values",
+    "int96",
+    "thrift",
+]

@@ -6,3 +6,17 @@ page_walk  the pages of a chunk, one after the other
 display    numbers and bytes as a person reads them
 advice     how to write the file better
 """
+
+from needlepoint.parquet.inspect.advice import LARGE_PAGE
+from needlepoint.parquet.inspect.anatomy import Anatomy, ColumnAnatomy, PageAnatomy, inspect, inspect_pages
+from needlepoint.parquet.inspect.layout import Segment
+
+__all__ = [
+    "LARGE_PAGE",
+    "Anatomy",
+    "ColumnAnatomy",
+    "PageAnatomy",
+    "Segment",
+    "inspect",
+    "inspect_pages",
+]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from needlepoint.printable import size_text
+
 if TYPE_CHECKING:
     from needlepoint.parquet.inspect.anatomy import Anatomy, ColumnAnatomy
 
@@ -167,15 +169,3 @@ def _largest(columns: Iterable[ColumnAnatomy]) -> list[ColumnAnatomy]:
 
 def _names(columns: Sequence[ColumnAnatomy]) -> tuple[str, ...]:
     return tuple(column.name for column in columns)
-
-
-def size_text(number: float) -> str:
-    """
-    >>> size_text(812), size_text(65_536), size_text(3_000_000)
-    ('812 B', '65.5 kB', '3.0 MB')
-    """
-    for unit in ("B", "kB", "MB"):
-        if number < 1000:
-            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:,.1f} GB"

@@ -8,6 +8,7 @@ row_group_reader    whole row groups, where pages cannot be read one by one
 dictionaries        dictionaries that are decoded once
 dictionary_indices  single entries of a dictionary-encoded page
 take_rows           rows of decoded columns
+filter_reader       asks bloom filters which row groups can hold a value
 utf8                strings must be UTF-8
 caches              decoded dictionaries and small pages, up to a number of bytes
 """

@@ -21,13 +21,13 @@ import pyarrow as pa
 
 from needlepoint.parquet.card.card import ARROW_SCHEMA, ColumnSizes, Field, FileCard
 from needlepoint.parquet.format import codecs, thrift
-from needlepoint.parquet.format.bloom_filter import KnownFilters
 from needlepoint.parquet.format.footer import OPTIONAL, Leaf
 from needlepoint.parquet.format.int96 import FIXED_LENGTH, INT96, as_binary
 from needlepoint.parquet.format.page_index import Int64Array
 from needlepoint.parquet.read import assembly
 from needlepoint.parquet.read.assembly import Frame
 from needlepoint.parquet.read.dictionaries import is_keepable
+from needlepoint.parquet.read.filter_reader import KnownFilters
 from needlepoint.parquet.read.utf8 import holds_text
 
 # Sets of columns whose plans and sizes a card in a cache keeps.

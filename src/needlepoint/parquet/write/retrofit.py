@@ -38,7 +38,8 @@ from needlepoint.parquet.format.page_index import (
     is_plausible,
 )
 from needlepoint.parquet.format.thrift import ThriftError
-from needlepoint.parquet.write import bloom_build, embed
+from needlepoint.parquet.write import bloom_build
+from needlepoint.parquet.write.embed import entries_json, move, peel, with_list
 from needlepoint.parquet.write.embedded import INDEXES, embedded
 from needlepoint.parquet.write.page_bounds import BOOLEAN, DOUBLE, FLOAT, INT96, SortOrder, column_index, order_of
 from needlepoint.parquet.write.physical import PhysicalColumns
@@ -106,7 +107,7 @@ def _rewrite(
     file: OpenObject, metadata: FileMetadata, added: dict[tuple[int, int], _ChunkIndexes]
 ) -> tuple[Identity, int]:
     entries = embedded(file, metadata).entries
-    end, movable = embed.peel(file, metadata, entries)
+    end, movable = peel(file, metadata, entries)
     pieces: list[Piece] = [(0, end)]
     position = end
     places = dict.fromkeys(added, Places())
@@ -118,12 +119,12 @@ def _rewrite(
                 pieces.append(data)
                 places[chunk] = replace(places[chunk], **{kind: (position, len(data))})
                 position += len(data)
-    moved, _ = embed.move(pieces, position, movable)
+    moved, _ = move(pieces, position, movable)
     raw = footer_edit.with_places(metadata.raw, places)
     if entries:
         stay = [entry for entry in entries if entry not in movable]
-        raw = footer_edit.with_key(raw, INDEXES, embed.entries_json([*stay, *moved]))
-        raw = embed.with_list(file, metadata, raw, entries, [*stay, *moved])
+        raw = footer_edit.with_key(raw, INDEXES, entries_json([*stay, *moved]))
+        raw = with_list(file, metadata, raw, entries, [*stay, *moved])
     pieces.append(footer_edit.tail(raw))
     return objects.replace(file, pieces), position - end
 

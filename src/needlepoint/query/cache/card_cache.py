@@ -8,14 +8,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from needlepoint.indexes.zone_map import ZoneMap
-from needlepoint.parquet.card.array_container import CardCorrupt
-from needlepoint.parquet.card.card import FileCard
-from needlepoint.parquet.read.caches import ByteCache
-from needlepoint.parquet.read.page_plan import CachedCard
-from needlepoint.tables.model import File
-from needlepoint.tables.registry.registry import Registry
-from needlepoint.tables.schemas import scale, unit_of
+from needlepoint.indexes import ZoneMap
+from needlepoint.parquet import ByteCache, CachedCard, CardCorrupt, FileCard
+from needlepoint.tables import File, scale, unit_of
+from needlepoint.tables.registry import Registry
 
 # Approximate overhead of the Python objects of a card, a column and a text.
 CARD_BYTES, COLUMN_BYTES, TEXT_BYTES = 4000, 600, 60

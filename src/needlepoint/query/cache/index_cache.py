@@ -9,15 +9,13 @@ from typing import cast
 import pyarrow as pa
 
 from needlepoint.errors import NeedlepointError, StoreError
-from needlepoint.indexes.base import FileIndex
-from needlepoint.indexes.kinds import payload_kind
-from needlepoint.indexes.stored import StoredPayload, UnpackedPayloads
-from needlepoint.indexes.text.statistics import WordIndex
-from needlepoint.parquet.read.caches import ByteCache
-from needlepoint.parquet.write.embedded import EmbeddedEntry
+from needlepoint.indexes import FileIndex, StoredPayload, UnpackedPayloads, payload_kind
+from needlepoint.indexes.text import WordIndex
+from needlepoint.parquet import ByteCache
+from needlepoint.parquet.write import EmbeddedEntry
 from needlepoint.query.cache.table_state import TableState
-from needlepoint.stores.packs import PackStore
-from needlepoint.tables.model import File, Index, Place, Table
+from needlepoint.stores import PackStore
+from needlepoint.tables import File, Index, Place, Table
 
 
 class IndexCache:

@@ -12,15 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from needlepoint.indexes.kinds import keeps_entries
-from needlepoint.indexes.text.evaluation import TextStatistics
+from needlepoint.indexes import keeps_entries
+from needlepoint.indexes.text import TextStatistics
 from needlepoint.predicate import Bounds, Zone, Zones
 from needlepoint.query.sql.plan_facts import Zeros
 from needlepoint.query.sql.predicate_extraction import misleads
-from needlepoint.tables.model import File, Index, Place
-from needlepoint.tables.registry.registry import Registry
-from needlepoint.tables.schemas import ordinal
-from needlepoint.tables.snapshots import Snapshot
+from needlepoint.tables import File, Index, Place, Snapshot, ordinal
+from needlepoint.tables.registry import Registry
 
 
 @dataclass

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from needlepoint.errors import NeedlepointError, NotParquet, SqlError, UnknownName
-from needlepoint.objects.errors import is_by_object_store, local_failure, object_store_error
-from needlepoint.parquet.card.describe import build_card
+from needlepoint.objects import is_by_object_store, local_failure, object_store_error
+from needlepoint.parquet import build_card
 from needlepoint.query.datafusion.session import CATALOG, SCHEMA
 from needlepoint.query.scan.page_reader import check_scanned_texts, check_units
 from needlepoint.query.scan.scan_plan import ScanPlan

@@ -17,9 +17,7 @@ import datafusion
 import pyarrow as pa
 
 from needlepoint.errors import NeedlepointError, SqlError
-from needlepoint.indexes.text.evaluation import TextStatistics
-from needlepoint.indexes.text.query_language import Term, parse, terms
-from needlepoint.indexes.text.statistics import WordIndex, statistics
+from needlepoint.indexes.text import Term, TextStatistics, WordIndex, parse, statistics, terms
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.session import SessionOptions

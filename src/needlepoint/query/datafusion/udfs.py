@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.errors import SqlError
-from needlepoint.indexes.text.evaluation import TextStatistics, bm25, evaluate
-from needlepoint.indexes.text.query_language import parse
+from needlepoint.indexes.text import TextStatistics, bm25, evaluate, parse
 
 
 @dataclass

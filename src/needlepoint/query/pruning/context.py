@@ -11,9 +11,8 @@ from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.scan.cost_model import Costs, column_bytes
-from needlepoint.stores.base import KeyStore
-from needlepoint.tables.model import File, Index
-from needlepoint.tables.snapshots import Snapshot
+from needlepoint.stores import KeyStore
+from needlepoint.tables import File, Index, Snapshot
 
 
 @dataclass(frozen=True, slots=True)

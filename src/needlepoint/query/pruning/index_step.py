@@ -14,14 +14,13 @@ import numpy as np
 
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import NeedlepointError
-from needlepoint.indexes.base import Answer
-from needlepoint.indexes.kinds import keeps_entries
+from needlepoint.indexes import Answer, keeps_entries
 from needlepoint.objects import concurrently, is_url
 from needlepoint.predicate import Condition, Predicate, fold, leaves, without_not
 from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import StepResult
 from needlepoint.query.report.explain import IndexUse
-from needlepoint.tables.model import File, Index
+from needlepoint.tables import File, Index
 
 # A file in which other indexes selected fewer rows is not looked up.
 FEW_ROWS = 1000

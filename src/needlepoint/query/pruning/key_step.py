@@ -12,16 +12,15 @@ import pyarrow as pa
 
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import NeedlepointError
-from needlepoint.indexes.key.encoding import key_bytes, rows_by_file
-from needlepoint.indexes.key.search import keys_of, range_of
-from needlepoint.indexes.kinds import keeps_entries
+from needlepoint.indexes import keeps_entries
+from needlepoint.indexes.key import key_bytes, keys_of, range_of, rows_by_file
 from needlepoint.predicate import Compare, Condition, In, Ordinal, Predicate, StartsWith, fold, leaves
 from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import StepResult
 from needlepoint.query.report.explain import IndexUse
 from needlepoint.query.scan.cost_model import Estimate
-from needlepoint.stores.base import Locations
-from needlepoint.tables.model import Index
+from needlepoint.stores import Locations
+from needlepoint.tables import Index
 
 # With fewer values than this, the index is used without an estimate.
 FEW_VALUES = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from needlepoint.access import AccessPlan
-from needlepoint.parquet.read.page_reader import ReadStats
+from needlepoint.parquet import ReadStats
 from needlepoint.query.report.explain import IndexUse, StepReport
 
 

@@ -15,11 +15,10 @@ import numpy as np
 
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import NeedlepointError
-from needlepoint.indexes.parquet_bloom import may_match
-from needlepoint.indexes.zone_map import ZoneMap
+from needlepoint.indexes import ZoneMap, may_match
 from needlepoint.objects import concurrently, is_url, open_object
-from needlepoint.parquet.format.page_index import Int64Array
-from needlepoint.parquet.read.page_reader import ReadStats
+from needlepoint.parquet import ReadStats
+from needlepoint.parquet.format import Int64Array
 from needlepoint.predicate import (
     Compare,
     Condition,
@@ -42,7 +41,7 @@ from needlepoint.query.pruning.key_step import by_key
 from needlepoint.query.pruning.result import PruningResult, StepResult
 from needlepoint.query.report.explain import IndexUse, StepReport
 from needlepoint.query.scan.cost_model import overlaps
-from needlepoint.tables.model import File
+from needlepoint.tables import File
 
 Step = Callable[[AccessPlan, PruningContext], StepResult]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from needlepoint.parquet.read.page_reader import ReadStats
+from needlepoint.parquet import ReadStats
 from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
-from needlepoint.tables.model import Index
-from needlepoint.tables.snapshots import Snapshot
+from needlepoint.tables import Index, Snapshot
 
 
 class QueryHistory(Protocol):

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from needlepoint.access import Access, Rows
-from needlepoint.parquet.card.card import FileCard
-from needlepoint.parquet.read.page_reader import ReadStats
+from needlepoint.parquet import FileCard, ReadStats
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.report.explain import FileAccess, GroupAccess, Level, TableReport
 from needlepoint.query.scan.page_reader import estimate_reads, rows_read
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
-from needlepoint.tables.model import File
+from needlepoint.tables import File
 
 # At most this many files are drawn, and this many row ranges in each row group.
 MOST_FILES = 8

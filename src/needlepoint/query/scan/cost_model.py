@@ -23,9 +23,8 @@ import numpy as np
 from needlepoint.access import Rows
 from needlepoint.errors import UsageError
 from needlepoint.objects import is_url
-from needlepoint.parquet.format.page_index import Int64Array
-from needlepoint.parquet.read.page_plan import CachedCard
-from needlepoint.parquet.read.page_reader import FILES_AT_ONCE
+from needlepoint.parquet import FILES_AT_ONCE, CachedCard
+from needlepoint.parquet.format import Int64Array
 
 THREADS = os.cpu_count() or 1
 FILES_IN_A_THREAD = FILES_AT_ONCE  # the calling thread reads fewer files itself

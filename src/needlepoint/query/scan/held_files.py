@@ -31,12 +31,10 @@ import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged, NeedlepointError
 from needlepoint.objects import Cursor, HeldFile, Identity, OpenObject, concurrently, identify, open_object
-from needlepoint.parquet.card.describe import describe
+from needlepoint.parquet import describe
 from needlepoint.query.scan.scan_plan import HeldVersion, ScanPlan
-from needlepoint.tables.formats.table_formats import is_external
-from needlepoint.tables.locks import TableLocks
-from needlepoint.tables.model import File, Table
-from needlepoint.tables.schemas import differing, plain_schema, unify
+from needlepoint.tables import File, Table, TableLocks, differing, plain_schema, unify
+from needlepoint.tables.formats import is_external
 
 try:
     import resource

@@ -22,9 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from needlepoint.indexes.text.evaluation import evaluate
-from needlepoint.indexes.text.query_language import parse
-from needlepoint.indexes.text.words import folded, folded_text
+from needlepoint.indexes.text import evaluate, folded, folded_text, parse
 from needlepoint.predicate import (
     Compare,
     Condition,

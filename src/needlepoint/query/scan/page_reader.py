@@ -20,19 +20,23 @@ import pyarrow.parquet as pq
 from needlepoint import forks
 from needlepoint.errors import FileChanged
 from needlepoint.objects import as_source
-from needlepoint.parquet.card.describe import describe
+from needlepoint.parquet import (
+    CachedCard,
+    Caches,
+    FileRows,
+    ReadStats,
+    check_file_texts,
+    describe,
+    foresee_rows,
+    holds_text,
+    read_files,
+)
 from needlepoint.parquet.format import int96
-from needlepoint.parquet.read.caches import Caches
-from needlepoint.parquet.read.page_plan import CachedCard
-from needlepoint.parquet.read.page_reader import FileRows, ReadStats, foresee_rows, read_files
-from needlepoint.parquet.read.utf8 import check_file_texts, holds_text
 from needlepoint.query.cache.card_cache import CardSource
 from needlepoint.query.scan.cost_model import FILES_IN_A_THREAD, THREADS, by_pages
 from needlepoint.query.scan.late_materialization import matching, sifting_columns
 from needlepoint.query.scan.scan_plan import HeldVersion, ScanMetrics, ScanPlan
-from needlepoint.tables.model import File
-from needlepoint.tables.schemas import too_far, unit_of
-from needlepoint.tables.snapshots import Snapshot
+from needlepoint.tables import File, Snapshot, too_far, unit_of
 
 _Work = list[tuple[File, FileRows]]
 Counts = Sequence[tuple[File, int]]

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from needlepoint.access import Rows
 from needlepoint.errors import FileChanged, SqlError
+from needlepoint.parquet import check_file_texts
 from needlepoint.parquet.format import int96
-from needlepoint.parquet.read.utf8 import check_file_texts
-from needlepoint.parquet.write.rewrite import opened
+from needlepoint.parquet.write import opened
 from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.errors import clear_error
 from needlepoint.query.datafusion.session import SessionOptions
@@ -32,7 +32,7 @@ from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.scan.scan_tasks import LINES_ABOVE, called_functions, plan_condition, with_condition
 from needlepoint.query.sql import nesting
 from needlepoint.query.sql.statements import quoted
-from needlepoint.tables.model import File, Table
+from needlepoint.tables import File, Table
 
 BATCH_ROWS = 1 << 18
 

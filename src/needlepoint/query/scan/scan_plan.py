@@ -8,14 +8,12 @@ from typing import Protocol
 
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.objects import Identity, OpenObject, is_url
-from needlepoint.parquet.read.page_plan import CachedCard
-from needlepoint.parquet.read.page_reader import ReadStats
+from needlepoint.parquet import CachedCard, ReadStats
 from needlepoint.predicate import Predicate
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.scan.cost_model import Costs, NativeFilter, by_pages, by_row_groups, scan_seconds
-from needlepoint.tables.model import File
-from needlepoint.tables.snapshots import Snapshot
+from needlepoint.tables import File, Snapshot
 
 # Reading so few rows of so few files takes less time than starting a native scan: do not estimate.
 FEW_FILES, FEW_ROWS = 2, 1000

@@ -47,7 +47,7 @@ from needlepoint.query.scan.table_provider import (
 from needlepoint.query.sql import nesting
 from needlepoint.query.sql.plan_facts import parts_of
 from needlepoint.query.sql.statements import quoted
-from needlepoint.tables.model import File, Table
+from needlepoint.tables import File, Table
 
 # Starting a task costs 35 ms or more; scanning this much takes a few times as long.
 BYTES_IN_A_PART = 32 << 20

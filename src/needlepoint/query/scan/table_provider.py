@@ -12,13 +12,12 @@ import pyarrow as pa
 
 from needlepoint.errors import FileChanged, Unfinished
 from needlepoint.objects import Identity, identify_all
-from needlepoint.parquet.format.validation import ensure_sound
+from needlepoint.parquet.format import ensure_sound
 from needlepoint.query.datafusion.native_scan import NativeScans
 from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.sql.statements import quoted
-from needlepoint.tables.formats.table_formats import is_external
-from needlepoint.tables.listing import list_files
-from needlepoint.tables.model import File
+from needlepoint.tables import File, list_files
+from needlepoint.tables.formats import is_external
 
 # With more partitions than this, one native scan of the directory is planned faster than an arm for each.
 MOST_ARMS = 16

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from needlepoint.predicate import And, Compare, Or, Ordinal, Predicate, Unknown
-from needlepoint.tables.schemas import PER_SECOND
+from needlepoint.tables import PER_SECOND
 
 _DAY = 86_400
 _LONGEST = {

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from needlepoint.indexes.text.words import folds_alike
+from needlepoint.indexes.text import folds_alike
 
 # A pattern can be as long as a query. This much of it selects about as well as all of it, in bounded time.
 MOST_PIECES, LONGEST_PIECE = 32, 1000

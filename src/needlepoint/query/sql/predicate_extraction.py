@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from needlepoint.indexes.text.query_language import parse
+from needlepoint.indexes.text import parse
 from needlepoint.predicate import (
     And,
     Between,
@@ -35,7 +35,7 @@ from needlepoint.predicate import (
 )
 from needlepoint.query.sql import monotone, patterns
 from needlepoint.query.sql.plan_facts import parts_of
-from needlepoint.tables.schemas import ordinal
+from needlepoint.tables import ordinal
 
 # A predicate is not converted beyond this depth: code that walks the tree may be recursive.
 DEEPEST = 50

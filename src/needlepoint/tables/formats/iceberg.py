@@ -27,7 +27,7 @@ from pyiceberg.table import StaticTable
 
 from needlepoint.errors import NotParquet, StoreError, Unsupported
 from needlepoint.objects import Identity, as_source, identify, is_url, open_object
-from needlepoint.parquet.format.validation import ensure_sound
+from needlepoint.parquet.format import ensure_sound
 from needlepoint.tables.file_stat import identities
 from needlepoint.tables.formats.table_version import TableVersion, check_names, field_ids
 from needlepoint.tables.schemas import plain_schema

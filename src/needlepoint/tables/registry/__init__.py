@@ -12,3 +12,15 @@ artifacts          what indexing learns of a file, committed as a whole
 batches            files on their way into a table or out of it
 known_files        files of tables, kept between queries
 """
+
+from needlepoint.tables.registry.artifacts import FileArtifact
+from needlepoint.tables.registry.known_files import KnownFiles
+from needlepoint.tables.registry.payloads import PackEntry
+from needlepoint.tables.registry.registry import Registry
+
+__all__ = [
+    "FileArtifact",
+    "KnownFiles",
+    "PackEntry",
+    "Registry",
+]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from needlepoint.stores.database import Database
+from needlepoint.stores import Database
 from needlepoint.tables.registry.schema import FORMAT, STATEMENTS, UPGRADES
 
 # The registry remembers which files each of the last changes touched.

@@ -14,7 +14,7 @@ import sqlite3
 
 import pyarrow as pa
 
-from needlepoint.stores.database import statements_of
+from needlepoint.stores import statements_of
 from needlepoint.tables.schemas import unit_of
 
 FORMAT = 6

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import cases
 
-from needlepoint.objects import LocalFile, identify
+from needlepoint.objects import identify
+from needlepoint.objects.local import LocalFile
 from needlepoint.parquet.card import array_container
 from needlepoint.parquet.card.array_container import CardCorrupt
 from needlepoint.parquet.card.card import FileCard

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import cases
 
-from needlepoint.objects import LocalFile
+from needlepoint.objects.local import LocalFile
 from needlepoint.parquet.card.card import ABSENT, FileCard
 from needlepoint.parquet.card.describe import build_card
 from needlepoint.parquet.format.bloom_filter import (
@@ -23,9 +23,9 @@ from needlepoint.parquet.format.bloom_filter import (
     decode_header,
     hash_values,
     mask,
-    probe,
 )
 from needlepoint.parquet.format.thrift import Writer
+from needlepoint.parquet.read.filter_reader import probe
 
 ROWS = 20_000
 

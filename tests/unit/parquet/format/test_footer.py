@@ -12,7 +12,8 @@ import pytest
 from tests.cases import long
 
 from needlepoint.errors import NotParquet
-from needlepoint.objects import LocalFile, open_object
+from needlepoint.objects import open_object
+from needlepoint.objects.local import LocalFile
 from needlepoint.parquet.card.describe import build_card
 from needlepoint.parquet.format.footer import FileMetadata, leaves, parse_footer, read_footer, top_level
 from needlepoint.parquet.format.thrift import ThriftError

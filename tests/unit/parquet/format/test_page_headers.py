@@ -15,7 +15,7 @@ from tests.cases import cases, long
 from tests.unit.parquet.reading import check_subsets
 
 from needlepoint.errors import NotParquet
-from needlepoint.objects import LocalFile
+from needlepoint.objects.local import LocalFile
 from needlepoint.parquet.card.describe import build_card, describe
 from needlepoint.parquet.format import page_headers
 from needlepoint.parquet.format.footer import read_footer

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import cases
 
-from needlepoint.objects import LocalFile
+from needlepoint.objects.local import LocalFile
 from needlepoint.parquet.format import page_index, thrift
 from needlepoint.parquet.format.footer import read_footer
 from needlepoint.parquet.format.page_index import (

@@ -15,7 +15,7 @@ from tests.unit.indexes.asking import Held, built, source_of
 from needlepoint.errors import NotIndexable
 from needlepoint.indexes.distinct.kind import DistinctKind
 from needlepoint.indexes.distinct.search import DistinctIndex
-from needlepoint.objects import LocalFile
+from needlepoint.objects.local import LocalFile
 from needlepoint.parquet.format.footer import read_footer
 from needlepoint.parquet.inspect.anatomy import inspect
 from needlepoint.parquet.write.embed import EmbeddingWriter, Payload, embed, remove

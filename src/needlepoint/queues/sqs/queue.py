@@ -19,8 +19,8 @@ from typing import Any
 
 from needlepoint.errors import QueueError, UsageError
 from needlepoint.queues.queue import MOST_SHOWN, DeadLetter, Message
-from needlepoint.queues.sqs_address import parse_address
-from needlepoint.queues.sqs_errors import queue_error
+from needlepoint.queues.sqs.address import parse_address
+from needlepoint.queues.sqs.errors import queue_error
 
 AT_ONCE = 10  # the most messages that one request of SQS brings
 LONGEST_LEASE = 12 * 3600
