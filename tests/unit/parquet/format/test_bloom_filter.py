@@ -18,14 +18,13 @@ from needlepoint.parquet.card.describe import build_card
 from needlepoint.parquet.format.bloom_filter import (
     HEADER_WINDOW,
     BloomHeader,
-    KnownFilters,
     contains,
     decode_header,
     hash_values,
     mask,
 )
 from needlepoint.parquet.format.thrift import Writer
-from needlepoint.parquet.read.filter_reader import probe
+from needlepoint.parquet.read.filter_reader import KnownFilters, probe
 
 ROWS = 20_000
 
