@@ -1,4 +1,4 @@
-"""Make text from files and users safe for a terminal.
+"""Text for people: safe for a terminal, and with counts as people say them.
 
 Names of columns, values, paths and messages of other libraries can be anything. Control characters (C0, C1 and DEL)
 move the cursor, set the title or worse; line and paragraph separators end a line; marks of direction make one text look
@@ -28,3 +28,13 @@ def printable_lines(text: str) -> str:
 def json_safe(line: str) -> str:
     """A line of JSON with escapes for all that is not printable; its meaning stays the same."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+
+
+def count(number: int, what: str) -> str:
+    """
+    >>> count(1, "file"), count(2000, "row"), count(0, "index"), count(2, "entry")
+    ('1 file', '2,000 rows', '0 indexes', '2 entries')
+    """
+    plural = what if number == 1 else f"{what}es" if what.endswith(("x", "ch")) else f"{what}s"
+    plural = f"{what[:-1]}ies" if number != 1 and what.endswith("ry") else plural
+    return f"{number:,} {plural}"

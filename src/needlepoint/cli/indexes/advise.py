@@ -41,11 +41,14 @@ def command(table: str, as_json: bool) -> None:
 
 def _show(advised: TableAdvice) -> None:
     from needlepoint.advisor.history import DAYS
-    from needlepoint.cli.screen import grid, output, size
+    from needlepoint.cli.screen import count, grid, output, size
 
     console = output()
     if advised.queries:
-        console.print(f"{advised.table}: {advised.queries:,} queries of the last {DAYS} days are known")
+        known = (
+            f"{count(advised.queries, 'query')} of the last {DAYS} days {'is' if advised.queries == 1 else 'are'} known"
+        )
+        console.print(f"{advised.table}: {known}")
     else:
         console.print(f"{advised.table}: no query is known yet, so this goes by the files alone")
     if not advised.advice:

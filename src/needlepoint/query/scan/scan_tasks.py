@@ -24,6 +24,7 @@ import pyarrow as pa
 from needlepoint import forks
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, SqlError, UsageError
+from needlepoint.printable import count
 from needlepoint.query.cache.card_cache import SerializedCards
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import footers, session
@@ -196,8 +197,8 @@ class ReadPlan:
 
     def __str__(self) -> str:
         return (
-            f"{self.table.name}: {self.paged} files by page ({self.rows:,} rows), {self.scanned} by native scan, "
-            f"of {len(self.paths)}; in {len(self.parts)} parts"
+            f"{self.table.name}: {count(self.paged, 'file')} by page ({count(self.rows, 'row')}), "
+            f"{self.scanned} by native scan, of {len(self.paths)}; in {count(len(self.parts), 'part')}"
         )
 
 
