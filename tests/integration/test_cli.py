@@ -690,6 +690,21 @@ def test_ingest_refuses(tmp_path: Path, spark: Any, options: list[str], words: l
     refused(needle("ingest", "item", str(source), *options, lake=tmp_path / "lake"), *words)
 
 
+@pytest.mark.spark
+def test_ingest_names_the_source_that_does_not_fit(tmp_path: Path, spark: Any) -> None:
+    """And not a file that Spark wrote of it."""
+    first, source = tmp_path / "first.csv", tmp_path / "feed.csv"
+    first.write_text("id,price\n1,2.5\n")
+    source.write_text("id,price\n2,cheap\n")
+    assert needle("ingest", "item", str(first), lake=tmp_path / "lake").exit_code == 0
+    done = needle("ingest", "item", str(source), lake=tmp_path / "lake")
+    why = "column 'price' is double in the table but string in the batch."
+    refused(done, f"{source} does not fit table 'item': {why}", "--schema")
+    assert "part-" not in done.stderr
+    done = needle("ingest", "item", str(source), "--schema", "id INT, price DOUBLE", lake=tmp_path / "lake")
+    refused(done, f'{source} cannot be read: For input string: "cheap"')
+
+
 def test_values_inside_lists_and_structs() -> None:
     from needlepoint.cli.formats import json_value
 
