@@ -16,7 +16,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,7 +26,9 @@ from click.testing import CliRunner, Result
 from tests.cases import long
 
 from needlepoint.cli import main
+from needlepoint.cli.interrupts import LEAVES
 from needlepoint.cli.needle import COMMANDS
+from needlepoint.lake import Lake
 
 ROWS = 3000
 
@@ -458,14 +462,54 @@ def test_a_closed_pipe_is_quiet(lake: Path, format: str) -> None:
         assert process.wait(60) == 141
 
 
-def test_ctrl_c_is_quiet(lake: Path) -> None:
+def test_ctrl_c_ends_with_one_line(lake: Path) -> None:
     # A query that waits for ever: its text comes from a pipe that nobody writes to.
     command = [*console_script(), "--lake", str(lake), "sql", "-"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         time.sleep(1.0)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-        assert process.stderr is not None and process.stderr.read().strip() == b""
+        assert process.stderr is not None and process.stderr.read() == b"interrupted: nothing was changed.\n"
+
+
+def interrupt(*arguments: Any, **named: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("where", "arguments", "left"),
+    [
+        ("sql", ["sql", "SELECT 1"], "nothing was changed."),
+        ("sql", ["sql", "CREATE INDEX ON item (title)"], "`needle status` lists the index if it is declared"),
+        ("sql", ["sql", "CREATE VIEW v AS SELECT 1"], "entirely or not at all."),
+        ("verify", ["verify"], "nothing was changed."),
+        ("sync", ["sync"], "what was built is kept"),
+        ("build", ["index", "build", "item"], "what was built is kept"),
+        ("create_index", ["create-index", "item", "title"], "nothing was built"),
+        ("compact", ["compact", "item", "--sort-by", "id", "--yes"], "finished steps stay"),
+        ("delete", ["delete", "item", "--where", "id < 3", "--yes"], "finished steps stay"),
+        ("create_table", ["create-table", "other"], "`needle sync` completes it"),
+        ("sweep", ["sweep"], "nothing in use was removed"),
+    ],
+)
+def test_an_interrupted_command_says_what_it_leaves(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, where: str, arguments: list[str], left: str
+) -> None:
+    monkeypatch.setattr(Lake, where, interrupt)
+    result = needle(*arguments, lake=lake)
+    assert result.exit_code == 130
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("interrupted: ") and left in line
+
+
+def test_an_interrupted_question_changes_nothing(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("needlepoint.cli.confirm.agreed", Mock(side_effect=click.Abort))
+    result = needle("compact", "item", "--sort-by", "id", lake=lake)
+    assert (result.exit_code, result.stderr) == (130, "interrupted: nothing was changed.\n")
+
+
+def test_of_every_command_it_is_known_what_an_interrupt_leaves() -> None:
+    assert LEAVES.keys() == COMMANDS.keys()
 
 
 def on_a_terminal(*arguments: str) -> tuple[int, str]:
