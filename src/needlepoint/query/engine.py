@@ -392,7 +392,8 @@ class Engine:
     def read(self, state: TableState, column: str, positions: Sequence[int]) -> Iterator[pa.Array]:
         """A column of all rows of these files."""
         scan = self.plan_scan(state, everything([column]), use_indexes=False, positions=positions)
-        found = as_frame(scan, None, self._natives, self._contexts(session_options([scan])))
+        # It has no predicate, so it needs none of what a query is retried without.
+        found = as_frame(scan, None, self._natives, self._contexts(session_options([scan], attempt=Attempt.PLAIN)))
         try:
             for batch in found.frame.select(datafusion.col(quoted(column))).execute_stream():
                 yield batch.to_pyarrow().column(0)
