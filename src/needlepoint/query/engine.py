@@ -26,7 +26,6 @@ becomes `t < 1 us`, which loses 1 us. It does so with predicates, and with its o
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -138,7 +137,7 @@ class Engine:
         self.cards = CardCache(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
         self._natives = NativeScans()
-        self._contexts = functools.cache(session.make_context)
+        self._contexts = session.Contexts(session.make_context)
         self._context = self._contexts(SessionOptions())
         self._planner = Planner(self._context, self._names)
         self._scoring_contexts = ContextPool()
