@@ -337,10 +337,21 @@ def test_status(lake: Path, tmp_path: Path) -> None:
     shown = needle("status", lake=lake).stdout
     assert [line.split()[0] for line in shown.splitlines() if line.startswith("item")] == ["item", "item_id_key"]
     assert "0 events waiting, 0 set aside" in shown
+    assert "3,000 + ?" in shown
     status = json.loads(needle("status", "--format", "json", lake=lake).stdout)
     (table,) = status["tables"]
     assert (table["name"], table["files"], table["indexed"], table["unknown"]) == ("item", 4, 3, 1)
     assert table["indexes"][0]["entries"] == ROWS
+
+
+def test_status_does_not_say_that_files_changed_through_another_table_have_no_rows(lake: Path, tmp_path: Path) -> None:
+    assert needle("create-table", "other", str(tmp_path / "data" / "item"), lake=lake).exit_code == 0
+    assert needle("create-index", "item", "title", "--embed", lake=lake).exit_code == 0
+    (line,) = [line for line in needle("status", lake=lake).stdout.splitlines() if line.startswith("other")]
+    assert line.split()[:3] == ["other", "3", "?"]
+    assert needle("sync", "other", lake=lake).exit_code == 0
+    (line,) = [line for line in needle("status", lake=lake).stdout.splitlines() if line.startswith("other")]
+    assert line.split()[:3] == ["other", "3", "3,000"]
 
 
 # Errors
@@ -354,6 +365,7 @@ def test_status(lake: Path, tmp_path: Path) -> None:
         (["sql", "SELEC 1"], ["SELEC"]),
         (["sql", "DROP TABLE item"], ["needle drop-table item"]),
         (["explain", "SELECT * FROM itm"], ["Did you mean 'item'?"]),
+        (["delete", "item", "--where", "id =", "--dry-run"], ["an expression, found: the end of the condition."]),
         (["sync", "itm"], ["Did you mean 'item'?"]),
         (["create-index", "itm", "id"], ["Did you mean 'item'?"]),
         (["create-index", "item", "idd"], ["unknown column 'idd'", "Did you mean 'id'?"]),
