@@ -1,4 +1,4 @@
-"""Text for people: safe for a terminal, and sizes with units.
+"""Text for people: safe for a terminal, with units of sizes and plurals of counts.
 
 Names of columns, values, paths and messages of other libraries can be anything. Control characters (C0, C1 and DEL)
 move the cursor, set the title or worse; line and paragraph separators end a line; marks of direction make one text look
@@ -40,3 +40,13 @@ def size_text(number: float) -> str:
             return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:,.1f} TB"
+
+
+def count(number: int, what: str) -> str:
+    """
+    >>> count(1, "file"), count(2000, "row"), count(0, "index"), count(2, "entry")
+    ('1 file', '2,000 rows', '0 indexes', '2 entries')
+    """
+    plural = what if number == 1 else f"{what}es" if what.endswith(("x", "ch")) else f"{what}s"
+    plural = f"{what[:-1]}ies" if number != 1 and what.endswith("ry") else plural
+    return f"{number:,} {plural}"

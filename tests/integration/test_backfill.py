@@ -291,6 +291,20 @@ def test_results_come_with_their_files(tmp_path: Path, spark) -> None:
     assert list(SparkPool(spark).run(_fails, [], tmp_path)) == []
 
 
+def _leaves_a_directory(item: int, directory: Path) -> int:
+    (directory / "not-removed").mkdir()
+    return _fails(item, directory)
+
+
+def test_directories_that_a_task_could_not_remove_do_not_travel() -> None:
+    names = [
+        name
+        for batch in sys.modules["needlepoint.spark.pool"]._work(_leaves_a_directory, 1, None)
+        for name in batch.column("name").to_pylist()
+    ]
+    assert names == ["", "file"]
+
+
 def test_a_file_that_cannot_be_indexed_fails_alone(tmp_path: Path, spark) -> None:
     with make_lake(tmp_path / "lake") as lake:
         bad = tmp_path / "lake/product/year=2021/p1.parquet"

@@ -16,7 +16,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,7 +26,9 @@ from click.testing import CliRunner, Result
 from tests.cases import long
 
 from needlepoint.cli import main
+from needlepoint.cli.interrupts import LEAVES
 from needlepoint.cli.needle import COMMANDS
+from needlepoint.lake import Lake
 
 ROWS = 3000
 
@@ -333,10 +337,21 @@ def test_status(lake: Path, tmp_path: Path) -> None:
     shown = needle("status", lake=lake).stdout
     assert [line.split()[0] for line in shown.splitlines() if line.startswith("item")] == ["item", "item_id_key"]
     assert "0 events waiting, 0 set aside" in shown
+    assert "3,000 + ?" in shown
     status = json.loads(needle("status", "--format", "json", lake=lake).stdout)
     (table,) = status["tables"]
     assert (table["name"], table["files"], table["indexed"], table["unknown"]) == ("item", 4, 3, 1)
     assert table["indexes"][0]["entries"] == ROWS
+
+
+def test_status_does_not_say_that_files_changed_through_another_table_have_no_rows(lake: Path, tmp_path: Path) -> None:
+    assert needle("create-table", "other", str(tmp_path / "data" / "item"), lake=lake).exit_code == 0
+    assert needle("create-index", "item", "title", "--embed", lake=lake).exit_code == 0
+    (line,) = [line for line in needle("status", lake=lake).stdout.splitlines() if line.startswith("other")]
+    assert line.split()[:3] == ["other", "3", "?"]
+    assert needle("sync", "other", lake=lake).exit_code == 0
+    (line,) = [line for line in needle("status", lake=lake).stdout.splitlines() if line.startswith("other")]
+    assert line.split()[:3] == ["other", "3", "3,000"]
 
 
 # Errors
@@ -350,6 +365,7 @@ def test_status(lake: Path, tmp_path: Path) -> None:
         (["sql", "SELEC 1"], ["SELEC"]),
         (["sql", "DROP TABLE item"], ["needle drop-table item"]),
         (["explain", "SELECT * FROM itm"], ["Did you mean 'item'?"]),
+        (["delete", "item", "--where", "id =", "--dry-run"], ["an expression, found: the end of the condition."]),
         (["sync", "itm"], ["Did you mean 'item'?"]),
         (["create-index", "itm", "id"], ["Did you mean 'item'?"]),
         (["create-index", "item", "idd"], ["unknown column 'idd'", "Did you mean 'id'?"]),
@@ -458,14 +474,54 @@ def test_a_closed_pipe_is_quiet(lake: Path, format: str) -> None:
         assert process.wait(60) == 141
 
 
-def test_ctrl_c_is_quiet(lake: Path) -> None:
+def test_ctrl_c_ends_with_one_line(lake: Path) -> None:
     # A query that waits forever: its text comes from a pipe to which nothing is written.
     command = [*console_script(), "--lake", str(lake), "sql", "-"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         time.sleep(1.0)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-        assert process.stderr is not None and process.stderr.read().strip() == b""
+        assert process.stderr is not None and process.stderr.read() == b"interrupted: nothing was changed.\n"
+
+
+def interrupt(*arguments: Any, **named: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("where", "arguments", "left"),
+    [
+        ("sql", ["sql", "SELECT 1"], "nothing was changed."),
+        ("sql", ["sql", "CREATE INDEX ON item (title)"], "`needle status` lists the index if it is declared"),
+        ("sql", ["sql", "CREATE VIEW v AS SELECT 1"], "entirely or not at all."),
+        ("verify", ["verify"], "nothing was changed."),
+        ("sync", ["sync"], "what was built is kept"),
+        ("build", ["index", "build", "item"], "what was built is kept"),
+        ("create_index", ["create-index", "item", "title"], "nothing was built"),
+        ("compact", ["compact", "item", "--sort-by", "id", "--yes"], "finished steps stay"),
+        ("delete", ["delete", "item", "--where", "id < 3", "--yes"], "finished steps stay"),
+        ("create_table", ["create-table", "other"], "`needle sync` completes it"),
+        ("sweep", ["sweep"], "nothing in use was removed"),
+    ],
+)
+def test_an_interrupted_command_says_what_it_leaves(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, where: str, arguments: list[str], left: str
+) -> None:
+    monkeypatch.setattr(Lake, where, interrupt)
+    result = needle(*arguments, lake=lake)
+    assert result.exit_code == 130
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("interrupted: ") and left in line
+
+
+def test_an_interrupted_question_changes_nothing(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("needlepoint.cli.confirm.agreed", Mock(side_effect=click.Abort))
+    result = needle("compact", "item", "--sort-by", "id", lake=lake)
+    assert (result.exit_code, result.stderr) == (130, "interrupted: nothing was changed.\n")
+
+
+def test_of_every_command_it_is_known_what_an_interrupt_leaves() -> None:
+    assert LEAVES.keys() == COMMANDS.keys()
 
 
 def on_a_terminal(*arguments: str) -> tuple[int, str]:
@@ -688,6 +744,21 @@ def test_ingest_refuses(tmp_path: Path, spark: Any, options: list[str], words: l
     if options:
         source.write_text("id,shop\n1,a\n")
     refused(needle("ingest", "item", str(source), *options, lake=tmp_path / "lake"), *words)
+
+
+@pytest.mark.spark
+def test_ingest_names_the_source_that_does_not_fit(tmp_path: Path, spark: Any) -> None:
+    """And not a file that Spark wrote of it."""
+    first, source = tmp_path / "first.csv", tmp_path / "feed.csv"
+    first.write_text("id,price\n1,2.5\n")
+    source.write_text("id,price\n2,cheap\n")
+    assert needle("ingest", "item", str(first), lake=tmp_path / "lake").exit_code == 0
+    done = needle("ingest", "item", str(source), lake=tmp_path / "lake")
+    why = "column 'price' is double in the table but string in the batch."
+    refused(done, f"{source} does not fit table 'item': {why}", "--schema")
+    assert "part-" not in done.stderr
+    done = needle("ingest", "item", str(source), "--schema", "id INT, price DOUBLE", lake=tmp_path / "lake")
+    refused(done, f'{source} cannot be read: For input string: "cheap"')
 
 
 def test_values_inside_lists_and_structs() -> None:

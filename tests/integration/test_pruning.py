@@ -173,7 +173,14 @@ def test_explain_draws_the_access_plan(lake: Lake) -> None:
     assert "row group 1      ░░░░░░░░██░░░░░░░░░░  ROWS 7000-7500" in text
     assert "row groups 2-3   ░░░░░░░░░░░░░░░░░░░░  SKIP" in text
     assert "3 files SKIP" in text
-    assert "by_page       1 -> 1 files, 5,000 -> 500 rows" in text
+    assert "by_page       1 -> 1 file, 5,000 -> 500 rows" in text
+
+
+def test_explain_says_one_file_and_one_row(lake: Lake) -> None:
+    for query in ("SELECT * FROM t WHERE sorted = 47100", "SELECT * FROM t WHERE sorted < 60000"):
+        report = lake.sql(query).report
+        assert " 1 file " in str(report)
+        assert not re.search(r"\b1 (files|rows|requests|bytes)\b", str(report)), str(report)
 
 
 def test_explain_analyze_adds_times_and_bytes_as_text_and_json(root: Path) -> None:

@@ -17,6 +17,7 @@ from tests.lakes import as_format_5, products, staged
 import needlepoint
 from needlepoint.indexer.run import BuildResult
 from needlepoint.objects import local
+from needlepoint.query.datafusion import footers
 from needlepoint.tables import changed_files
 
 OLD, NEW = range(100, 200), range(500, 600)
@@ -134,6 +135,27 @@ def test_a_footer_is_not_remembered_for_another_file_of_the_same_second(tmp_path
         other.replace(one)
         assert rows(lake, "SELECT sum(id) FROM t") == [(sum(range(1000, 1100)),)]
         assert rows(lake, "SELECT count(*) FROM t WHERE id > 1000 AND name <> 'x'") == [(99,)]
+
+
+def test_a_bounded_record_of_footers_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are replaced by others of the same size and second, also those that the record has forgotten."""
+    monkeypatch.setattr(footers, "MOST_FILES", 3)
+    with needlepoint.open(tmp_path, refresh=0, access="scan") as lake:
+        for number in range(6):
+            _padded(write(tmp_path / f"t{number}/a.parquet", range(100)), 20_000)
+            lake.create_table(f"t{number}", str(tmp_path / f"t{number}"))
+        for first in (200, 300, 400):
+            for number in range(6):
+                path = tmp_path / f"t{number}/a.parquet"
+                new = write(tmp_path / "new.parquet", range(first, first + 100), row_group_size=first // 10)
+                _padded(new, 20_000)
+                renamed(new, path)
+                sizes = f"SELECT min(id), max(id), count(*), sum(id) FROM t{number}"
+                total = sum(range(first, first + 100))
+                assert rows(lake, sizes) == [(first, first + 99, 100, total)]
+                assert sum(batch.num_rows for part in lake.plan_read(f"t{number}").parts for batch in part.batches())
+                assert len(footers._scanned) <= 5
+        assert len(lake.engine._contexts._made) < 10
 
 
 def test_statistics_are_not_remembered_for_another_file(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_only_what_can_match_is_touched(lake: Lake) -> None:
     }
     assert lake.plan_read("product", "partner = 'none such'").parts == ()
     assert len(lake.plan_read("product").paths) == 5
-    assert str(both).startswith("product: 1 files by page") and "1 by native scan, of 5; in 1 parts" in str(both)
+    assert str(both).startswith("product: 1 file by page") and "1 by native scan, of 5; in 1 part" in str(both)
 
 
 def test_two_conditions_on_one_table_stay_apart(lake: Lake, spark) -> None:

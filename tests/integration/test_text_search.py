@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import datafusion
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +19,8 @@ from needlepoint.errors import SqlError
 from needlepoint.indexes.text.evaluation import evaluate
 from needlepoint.indexes.text.query_language import parse
 from needlepoint.lake import Lake
+from needlepoint.query.datafusion.errors import EngineFault
+from needlepoint.query.datafusion.session import SessionOptions
 
 FILES, ROWS = 3, 400
 WORDS = ["Dairy", "cow", "goat", "ice", "cream", "boat", "night", "TRAIN", "diary", "e-mail"]
@@ -122,6 +125,22 @@ def test_other_predicates_change_no_score(lake: Lake, everything: pa.Table) -> N
     assert one == [{"s": pytest.approx(scores[5])}]
     high = lake.sql("SELECT id FROM t WHERE score(title, 'goat') > 1.5 ORDER BY id").rows()
     assert [row["id"] for row in high] == [id for id, score in scores.items() if score > 1.5]
+
+
+def test_a_fault_of_datafusion_in_the_count_of_words_is_avoided(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The texts are read without the optimizations that a query is retried without."""
+    make = lake.engine._contexts
+
+    def faulty(options: SessionOptions) -> datafusion.SessionContext:
+        if options.pushdown or options.statistics:
+            raise EngineFault("DataFusion failed internally: for this test.")
+        return make(options)
+
+    query = "SELECT max(score(title, 'cow')) AS best FROM t"
+    expected = lake.sql(query).rows()
+    with needlepoint.open(lake.root) as other:
+        monkeypatch.setattr(other.engine, "_contexts", faulty)
+        assert other.sql(query).rows() == expected
 
 
 def test_a_null_text_scores_nothing(lake: Lake) -> None:

@@ -12,6 +12,7 @@ from tests.lakes import write
 import needlepoint
 from needlepoint import Lake
 from needlepoint.errors import SqlError, UsageError
+from needlepoint.query.sql.views import MOST_VIEWS
 
 
 @pytest.fixture
@@ -86,3 +87,30 @@ def test_a_view_over_many_views_costs_one_plan_each(lake: Lake) -> None:
         lake.registry.views.create(f"v{number}", f"SELECT id FROM v{number - 1}")
     lake.registry.views.create("v0", "SELECT id FROM item WHERE id = 5")
     assert lake.sql("SELECT * FROM v9").rows() == [{"id": 5}]
+
+
+def names(lake: Lake, query: str = "SHOW TABLES") -> set[str]:
+    return {row["table_name"] for row in lake.sql(query).rows() if row["table_schema"] == "lake"}
+
+
+def test_views_are_listed_with_the_tables(lake: Lake) -> None:
+    lake.sql("CREATE VIEW b AS SELECT id FROM item")
+    lake.sql("CREATE VIEW a AS SELECT id, 1.5 AS x FROM b")
+    for query in ("SHOW TABLES", "show tables", "SELECT * FROM information_schema.tables"):
+        assert names(lake, query) == {"item", "a", "b"}, query
+    query = "SELECT column_name FROM information_schema.columns WHERE table_name = 'a'"
+    assert [row["column_name"] for row in lake.sql(query).rows()] == ["id", "x"]
+
+
+def test_views_are_listed_also_where_some_are_broken_or_there_are_many(lake: Lake) -> None:
+    """A chain that is too deep to plan is left out, like a view that is broken."""
+    lake.registry.views.create("broken", "SELECT * FROM nothing")
+    lake.registry.views.create("v0", "SELECT id FROM item")
+    for number in range(1, MOST_VIEWS + 5):
+        lake.registry.views.create(f"v{number}", f"SELECT id FROM v{number - 1}")
+        lake.registry.views.create(f"w{number}", "SELECT id FROM item")
+    listed = names(lake)
+    assert {"item", "v0", f"v{MOST_VIEWS - 1}", "w1", f"w{MOST_VIEWS + 4}"} <= listed
+    assert listed.isdisjoint({"broken", f"v{MOST_VIEWS}"})
+    with pytest.raises(SqlError, match="the limit is 200"):
+        lake.sql(f"SELECT id AS show FROM v{MOST_VIEWS + 4}")

@@ -17,7 +17,7 @@ from needlepoint.advisor.history import IndexUsage, ShapeStatistics
 from needlepoint.advisor.query_shapes import Shape, conditions, found_by, shown
 from needlepoint.advisor.table_statistics import TableStatistics
 from needlepoint.indexes.key import key_bytes
-from needlepoint.printable import size_text
+from needlepoint.printable import count, size_text
 
 # A shape with fewer queries says nothing.
 OFTEN = 3
@@ -314,7 +314,7 @@ def small_files(facts: TableStatistics, history: Sequence[ShapeStatistics]) -> I
         now = sums.seconds / sums.times
         if files > 1:
             helped.append(_Improvement(asked, _QueryCost(sums.bytes / sums.times, max(QUERY_SECONDS, now - spared))))
-    why = f"{facts.files:,} files of {size_text(facts.file_bytes)} on average, {fewer:,} would do"
+    why = f"{count(facts.files, 'file')} of {size_text(facts.file_bytes)} on average, {fewer:,} would do"
     if helped:
         opened = sum(each.asked.sums.files for each in helped) / sum(each.asked.times for each in helped)
         why += f"; queries open {opened:,.0f} of them"
@@ -364,9 +364,9 @@ def lacking_files(facts: TableStatistics) -> Iterator[Advice]:
     lacking = [f"{index.name} lacks {facts.files - index.files:,}" for index in facts.indexes]
     lacking = [text for text, index in zip(lacking, facts.indexes, strict=True) if index.files < facts.files]
     if facts.unknown:
-        lacking.insert(0, f"{facts.unknown:,} files are not in the registry")
+        lacking.insert(0, f"{count(facts.unknown, 'file')} {'is' if facts.unknown == 1 else 'are'} not in the registry")
     if lacking:
-        why = f"{'; '.join(lacking)} of {facts.files:,} files: they are scanned"
+        why = f"{'; '.join(lacking)} of {count(facts.files, 'file')}: they are scanned"
         yield Advice("sync", f"needle sync {facts.table}", why, "time to index those files", "high")
 
 
@@ -400,7 +400,7 @@ def _questions(helped: Sequence[_Improvement]) -> str:
     ordered = sorted(helped, key=lambda each: -each.asked.times)
     texts = dict.fromkeys(shown(each.asked.shape) for each in ordered)
     several = f" and {len(texts) - 2} more" if len(texts) > 2 else ""
-    return f"{', '.join(list(texts)[:2])}{several} asked {sum(each.asked.times for each in helped):,} times"
+    return f"{', '.join(list(texts)[:2])}{several} asked {count(sum(each.asked.times for each in helped), 'time')}"
 
 
 def _share(share: float) -> str:

@@ -8,6 +8,7 @@ maintenance/    compact, delete, delete-files, drop-partition, expire, sweep, re
 demo/           demo
 options         what every command takes, and the lake it opens
 messages        lines on stdout and stderr
+interrupts      what commands leave when they are interrupted
 screen          tables, progress bars, and numbers with units
 formats         answers as table, JSON, CSV, Arrow or Parquet
 batch_summary   what a batch added

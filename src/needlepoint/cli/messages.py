@@ -10,6 +10,7 @@ import click
 
 from needlepoint.printable import printable, printable_lines
 
+UNCHANGED = "nothing was changed."
 KEPT = "what was built is kept, and queries scan the rest."
 
 
@@ -22,14 +23,19 @@ def one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
+class ReportedInterrupt(KeyboardInterrupt):
+    """An interrupt of which the user knows what it leaves."""
+
+
 @contextmanager
 def if_interrupted(tell: Callable[[], str]) -> Iterator[None]:
-    """Report what an interrupted command leaves and how to continue; then interrupt as usual."""
+    """Report what an interrupted command leaves and how to continue, where that is more than is known beforehand
+    (interrupts.py); then interrupt as usual."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         say(f"interrupted: {tell()}", err=True)
-        raise
+        raise ReportedInterrupt from interrupt
 
 
 class WarningHandler(logging.Handler):

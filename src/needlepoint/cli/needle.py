@@ -21,6 +21,7 @@ from typing import Any
 import click
 
 from needlepoint import NeedlepointError, __version__
+from needlepoint.cli.interrupts import report_interrupt
 from needlepoint.cli.messages import one_line, say, show_warnings
 from needlepoint.cli.options import GlobalOptions, choose_debug, choose_lake, choose_store
 
@@ -87,7 +88,8 @@ class Needle(click.Group):
             return returned
         except (click.ClickException, click.exceptions.Exit):
             raise
-        except (KeyboardInterrupt, click.Abort):
+        except (KeyboardInterrupt, click.Abort) as interrupt:
+            report_interrupt(ctx.invoked_subcommand, interrupt)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             _forget_output()

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from needlepoint.printable import count as count
 from needlepoint.printable import printable_lines, size_text
 
 if TYPE_CHECKING:
@@ -119,16 +120,6 @@ def working(what: str) -> Iterator[None]:
         return
     with console.status(what):
         yield
-
-
-def count(number: int, what: str) -> str:
-    """
-    >>> count(1, "file"), count(2000, "row"), count(0, "index"), count(2, "entry")
-    ('1 file', '2,000 rows', '0 indexes', '2 entries')
-    """
-    plural = what if number == 1 else f"{what}es" if what.endswith(("x", "ch")) else f"{what}s"
-    plural = f"{what[:-1]}ies" if number != 1 and what.endswith("ry") else plural
-    return f"{number:,} {plural}"
 
 
 def duration(seconds: float) -> str:

@@ -315,7 +315,7 @@ def finish_file(indexes: Sequence[IndexTask], memory: int, path: str) -> int:
     """
     description = describe(path)
     file = FileSource(path, description.card.identity, description, memory)
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:  # as in payloads.py
         scratch = Path(directory)
         keyed = [each for each in indexes if each.keeps_entries and all(map(description.card.has, each.columns))]
         keys = [each.payload(kind(each.kind).build(each.source(file, scratch))) for each in keyed]

@@ -12,13 +12,14 @@ status              what there is
 from needlepoint.lake.batch_writer import BatchWriter
 from needlepoint.lake.ddl import all_of_directory, build_index
 from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
-from needlepoint.lake.status import Status
+from needlepoint.lake.status import Status, TableStatus
 
 __all__ = [
     "BatchWriter",
     "Lake",
     "LakeTable",
     "Status",
+    "TableStatus",
     "all_of_directory",
     "build_index",
     "lake_opener",

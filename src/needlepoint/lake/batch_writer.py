@@ -159,7 +159,9 @@ class BatchWriter:
         table = self._registry.tables.get(name)
         if staged:
             known = self._registry.files.paths(table)
-            found = discover_schema(staging, read_schemas(staging, paths), [*known, *paths], base=table)
+            # A writer's own names of files mean nothing to those whose rows they hold.
+            shown = "the batch" if all(file.own for file in staged) else ""
+            found = discover_schema(staging, read_schemas(staging, paths), [*known, *paths], base=table, shown=shown)
             if found.adds_to(table):
                 table = self._registry.tables.widen_schema(table, found.schema, found.mixed)
         return table

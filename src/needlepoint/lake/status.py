@@ -30,9 +30,10 @@ class IndexStatus:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """`indexed` files have everything that is declared; `unknown` ones are in the directory and not in the registry.
-    `format` says what decides which files belong, and `version` is that of the log, if there is one. `passed_over` are
-    files that no query reads: they have no footer yet, or some readers cannot name them."""
+    """`indexed` files have everything that is declared; `unknown` ones are in the directory and not in the registry, or
+    not as they are now; `rows` does not count theirs. `format` says what decides which files belong, and `version` is
+    that of the log, if there is one. `passed_over` are files that no query reads: they have no footer yet, or some
+    readers cannot name them."""
 
     name: str
     location: str

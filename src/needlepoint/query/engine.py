@@ -26,7 +26,6 @@ becomes `t < 1 us`, which loses 1 us. It does so with predicates, and with its o
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -137,7 +136,7 @@ class Engine:
         self.cards = CardCache(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
         self._natives = NativeScans()
-        self._contexts = functools.cache(session.make_context)
+        self._contexts = session.Contexts(session.make_context)
         self._context = self._contexts(SessionOptions())
         self._planner = Planner(self._context, self._names)
         self._scoring_contexts = ContextPool()
@@ -393,7 +392,8 @@ class Engine:
     def read(self, state: TableState, column: str, positions: Sequence[int]) -> Iterator[pa.Array]:
         """A column of all rows of these files."""
         scan = self.plan_scan(state, everything([column]), use_indexes=False, positions=positions)
-        found = as_frame(scan, None, self._natives, self._contexts(session_options([scan])))
+        # It has no predicate, so it needs none of what a query is retried without.
+        found = as_frame(scan, None, self._natives, self._contexts(session_options([scan], attempt=Attempt.PLAIN)))
         try:
             for batch in found.frame.select(datafusion.col(quoted(column))).execute_stream():
                 yield batch.to_pyarrow().column(0)

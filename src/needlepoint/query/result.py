@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from needlepoint.errors import UsageError
+from needlepoint.printable import count
 from needlepoint.query.report.explain import Report
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Result:
         return int(self._found.num_rows)
 
     def __repr__(self) -> str:
-        return f"Result({self._found.num_rows} rows: {', '.join(self._found.column_names)})"
+        return f"Result({count(self._found.num_rows, 'row')}: {', '.join(self._found.column_names)})"
 
 
 def _with_known_zones(table: pa.Table) -> pa.Table:

@@ -164,10 +164,11 @@ def _work(function: Callable[[Any, Path], Any], item: Any, there: tuple[Path, st
         return
     # Spark's directory for large files of tasks, where it is configured.
     room = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
-    with tempfile.TemporaryDirectory(dir=room) as beside:
+    with tempfile.TemporaryDirectory(dir=room, ignore_cleanup_errors=True) as beside:
         made = function(item, Path(beside))
         yield from _rows(_RESULT, io.BytesIO(pickle.dumps((made, ""))))
-        for path in sorted(Path(beside).iterdir()):
+        # A directory is what an index kind used and could not remove.
+        for path in sorted(path for path in Path(beside).iterdir() if path.is_file()):
             with path.open("rb") as file:
                 yield from _rows(path.name, file)
 

@@ -39,11 +39,16 @@ class SchemaDiscovery:
 
 
 def discover_schema(
-    location: str, new: Mapping[str, FileSchema], paths: Iterable[str], base: Table | None = None
+    location: str,
+    new: Mapping[str, FileSchema],
+    paths: Iterable[str],
+    base: Table | None = None,
+    *,
+    shown: str = "",
 ) -> SchemaDiscovery:
     """The schema of the table `base` with the files `new` added; `paths` are all its files.
 
-    SchemaConflict when the files cannot be one table.
+    SchemaConflict when the files cannot be one table. It calls the new files `shown`, if their names say nothing.
     """
     columns = partitions.discover(paths, location, None if base is None else base.schema)
     names = tuple(name for name, _ in columns)
@@ -66,7 +71,7 @@ def discover_schema(
         if schema is None:
             schema, first = data, path
         elif not data.equals(schema):
-            unified = unify(schema, first, data, path)
+            unified = unify(schema, first, data, shown or path)
             mixed |= differing(schema, unified) | differing(data, unified)
             schema = unified
     fields = [*(schema or pa.schema([])), *(pa.field(name, type) for name, type in columns)]

@@ -66,7 +66,7 @@ def unify(base: pa.Schema, base_path: str, other: pa.Schema, other_path: str) ->
         if both is None:
             raise SchemaConflict(
                 f"column '{field.name}' is {known.type} in {base_path} but {field.type} in {other_path}.",
-                hint="Rewrite one of them with the other's type, or move it out of the table.",
+                hint="Write one of them with the other's type, or leave it out of the table.",
             )
         fields[field.name] = pa.field(field.name, both)
     return pa.schema(list(fields.values()))

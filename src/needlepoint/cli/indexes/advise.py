@@ -41,12 +41,15 @@ def command(table: str, as_json: bool) -> None:
 
 def _show(advised: TableAdvice) -> None:
     from needlepoint.advisor import DAYS
-    from needlepoint.cli.screen import grid, output
+    from needlepoint.cli.screen import count, grid, output
     from needlepoint.printable import size_text
 
     console = output()
     if advised.queries:
-        console.print(f"{advised.table}: {advised.queries:,} queries of the last {DAYS} days are known")
+        known = (
+            f"{count(advised.queries, 'query')} of the last {DAYS} days {'is' if advised.queries == 1 else 'are'} known"
+        )
+        console.print(f"{advised.table}: {known}")
     else:
         console.print(f"{advised.table}: no query is known yet, so this goes by the files alone")
     if not advised.advice:

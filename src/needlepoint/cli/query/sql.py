@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from needlepoint.cli.messages import say
+from needlepoint.cli.messages import KEPT, UNCHANGED, if_interrupted, say
 from needlepoint.cli.options import common_options, open_lake
 from needlepoint.cli.query.query_argument import QUERY
 
@@ -63,7 +63,8 @@ def command(query: str, format: str | None, output: str | None, rows: int, repor
 
     with open_lake() as lake:
         started = time.perf_counter()
-        result = lake.sql(query)
+        with if_interrupted(lambda: _left(query)):
+            result = lake.sql(query)
         elapsed = time.perf_counter() - started
         if output is not None:
             _write_file(result.to_arrow(), chosen, output, rows)
@@ -75,6 +76,18 @@ def command(query: str, format: str | None, output: str | None, rows: int, repor
             _write(result.to_arrow(), chosen, sys.stdout.buffer, rows)
         if report:
             say(str(result.report), err=True)
+
+
+def _left(query: str) -> str:
+    """What an interrupted statement leaves."""
+    from needlepoint.query import CreateIndex, Explain, parse
+
+    match parse(query):
+        case None | Explain():
+            return UNCHANGED
+        case CreateIndex():
+            return f"`needle status` lists the index if it is declared; {KEPT} `needle sync` goes on."
+    return "the statement was carried out entirely or not at all."
 
 
 def _format_of(output: str | None) -> str:

@@ -9,6 +9,7 @@ import click
 
 from needlepoint.cli.messages import one_line, say
 from needlepoint.cli.options import common_options, open_lake, start_spark
+from needlepoint.errors import SchemaConflict
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
@@ -76,9 +77,13 @@ def _write(
     path, source_format, schema = source
     with working(f"Spark reads {path} and writes {table}"):
         frame = spark.read_source(session, path, source_format, schema)
-        done = spark.write(
-            frame, lake, table, batch=batch, partition_by=partition_by, files_per_partition=files_per_partition
-        )
+        try:
+            done = spark.write(
+                frame, lake, table, batch=batch, partition_by=partition_by, files_per_partition=files_per_partition
+            )
+        except SchemaConflict as error:
+            hint = "Name all columns of the source and the table's types with --schema, or correct the source."
+            raise SchemaConflict(f"{path} does not fit table '{table}': {error.message}", hint=hint) from error
     took = duration(time.perf_counter() - started)
     say(f"{table}: {brought(done)} published as batch {done.batch} in {took}")
 

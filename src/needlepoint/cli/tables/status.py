@@ -14,7 +14,7 @@ from needlepoint.cli.options import common_options, open_lake
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from needlepoint.lake import Status
+    from needlepoint.lake import Status, TableStatus
 
 
 @click.command("status")
@@ -42,6 +42,12 @@ def command(format: str) -> None:
     _show(status, output())
 
 
+def _rows(table: TableStatus) -> str:
+    """The rows of unknown files are not counted: they are new, or were changed, perhaps through another table."""
+    known = f"{table.rows:,}" if table.rows or not table.unknown else ""
+    return " + ".join(filter(None, (known, "?" if table.unknown else "")))
+
+
 def _show(status: Status, console: Console) -> None:
     from needlepoint.cli.screen import count, grid
     from needlepoint.printable import size_text
@@ -51,7 +57,7 @@ def _show(status: Status, console: Console) -> None:
     headers = ("table", "files", "rows", "size", "indexed", "unknown", "partitions")
     tables = grid(console, *headers, right=headers[1:6])
     for table in status.tables:
-        numbers = (f"{number:,}" for number in (table.files, table.rows))
+        numbers = (f"{table.files:,}", _rows(table))
         left = (f"{table.indexed:,}", f"{table.unknown:,}", ", ".join(table.partitions) or "-")
         version = f" ({table.format}, version {table.version})" if table.version else ""
         tables.add_row(f"{table.name}{version}", *numbers, size_text(table.bytes), *left)

@@ -4,6 +4,10 @@ A row is a document, so row numbers need not be stored: the documents of a segme
 Tantivy closes a segment when its memory is full, and does not say at which row. So rows are indexed in parts that are
 certain to fit, and the segments of all parts are then listed in one index, in the order of their rows. The first and
 the last row of each part have a mark in a field of their own, by which a reader can verify its row numbers (search.py).
+
+Each index that tantivy opens watches its directory in a thread until it is told not to, and nothing waits for the end
+of that thread: late, on a busy machine, it can still create a lock file in a directory that is being removed. So each
+directory is a new one, and one that cannot be removed is left to whoever removes the scratch directory.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import contextlib
 import json
 import os
 import shutil
+import tempfile
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,15 +62,13 @@ class _TextBuilder:
     def __init__(self, source: ColumnSource, tantivy: Any, heap: int, most_text: int) -> None:
         self.source, self.tantivy, self.heap, self.most_text = source, tantivy, heap, most_text
         self.trigrams = source.options.get("tokenizer") == "trigram"
-        self.place = source.scratch / "index"
+        self.place = _new_directory(source.scratch)
         self.pairs = PairCounter()
         self.parts: list[int] = []
         self.odd: list[RowNumbers] = []
         self.rows = self.texts = 0
 
     def run(self) -> IndexPayload:
-        shutil.rmtree(self.place, ignore_errors=True)
-        self.place.mkdir(parents=True)
         with _on_one_core():
             for documents in self._in_parts():
                 self._write_part(documents)
@@ -86,7 +89,7 @@ class _TextBuilder:
             self.pairs.words,
             tuple(self.parts),
         )
-        shutil.rmtree(self.place)
+        shutil.rmtree(self.place, ignore_errors=True)
         return IndexPayload(pack(description, files), found.num_rows)
 
     def _in_parts(self) -> Iterator[Iterator[list[str]]]:
@@ -136,9 +139,7 @@ class _TextBuilder:
         return documents
 
     def _write_part(self, batches: Iterator[list[str]]) -> None:
-        place = self.source.scratch / "part"
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
+        place = _new_directory(self.source.scratch)
         index = new_index(self.tantivy, place, self.trigrams)
         with _writer(index, self.heap) as writer:
             rows, last = 0, ""
@@ -161,7 +162,7 @@ class _TextBuilder:
             if path.stem == old:
                 path.rename(self.place / f"{_segment(len(self.parts))}{path.suffix}")
         self.parts.append(rows)
-        shutil.rmtree(place)
+        shutil.rmtree(place, ignore_errors=True)
 
     def _join_parts(self) -> bytes:
         """List the segments of all parts in one index. They are numbered, so that equal texts make equal payloads."""
@@ -184,6 +185,10 @@ class _TextBuilder:
         words = pa.array(found, pa.large_string()).cast(pa.large_binary())
         table = pa.table({"word": words, "rows": pa.array(found.values(), pa.int64())})
         return table.sort_by("word")
+
+
+def _new_directory(scratch: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=scratch))
 
 
 def new_index(tantivy: Any, place: Path, trigrams: bool) -> Any:

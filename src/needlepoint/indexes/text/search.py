@@ -39,6 +39,7 @@ from needlepoint.indexes.text.query_language import Fuzzy, parse
 from needlepoint.indexes.text.words import letters_in_use, libraries_in_use
 from needlepoint.parquet import ByteCache
 from needlepoint.predicate import TextMatch
+from needlepoint.printable import count
 from needlepoint.stores import IndexDamaged
 
 MOST_OPEN = 64  # indexes of a process; for each, a thread of tantivy watches its directory
@@ -157,7 +158,7 @@ class TextIndex:
         rows = self._rows(query)
         # One phrase finds little that does not match; several, or trigrams, may occur in another order.
         exact = self._tokenizer is WORDS and all(len(runs) == 1 for options in understood for runs in options)
-        return Answer(Rows.of(rows), f"{shown}: {len(rows):,} rows", exact)
+        return Answer(Rows.of(rows), f"{shown}: {count(len(rows), 'row')}", exact)
 
     def _query(self, understood: Sequence[Sequence[WordSequences]]) -> TantivyQuery:
         together = [run for options in understood if len(options) == 1 for run in options[0]]

@@ -24,6 +24,7 @@ _LIKE_A_PATH = re.compile(r"[/*\\]|\.(?:parquet|parq)$", re.IGNORECASE)
 _MISSING_COLUMN = re.compile(r"No field named ([^\s]+?)\.?\s", re.DOTALL)
 _VALID_FIELDS = re.compile(r"Valid fields are (.*?)\.?$", re.DOTALL)
 _POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
+_CLOSED = re.compile(r"found: \) at Line: (\d+), Column: \d+")
 _NOISE = re.compile(
     r"^((DataFusion|External|SQL|Arrow|Parquet|Schema|Cast) error: |Error during planning: "
     r"|This feature is not implemented: |Optimizer rule '\w+' failed caused by |\w+ caused by )+"
@@ -161,7 +162,7 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
         return NotParquet(_path(text) or "a file", _short(text), hint="Write it again or remove it, then sync.")
     if "only supports a single SQL statement" in text:
         return SqlError("there are several statements.", hint="Run them one by one.")
-    return SqlError(_short(_with_position(text, above)))
+    return SqlError(_short(_with_position(text, query, above)))
 
 
 def _tables_of(fields: str) -> set[str]:
@@ -236,7 +237,18 @@ def _short(text: str) -> str:
     return line.rstrip(".") + ("" if line.rstrip(".").endswith("?") else ".")
 
 
-def _with_position(text: str, above: int) -> str:
+def _with_position(text: str, query: str, above: int) -> str:
+    """Positions as the user counts them. A condition is put between parentheses, of which the second is on the line
+    after it.
+
+    >>> _with_position("Expected: an expression, found: ) at Line: 3, Column: 1", "id =", 1)
+    'Expected: an expression, found: the end of the condition'
+    >>> _with_position("Expected: an expression, found: ) at Line: 2, Column: 5", "id =) ", 1)
+    'Expected: an expression, found: ) at line 1, column 5'
+    """
+    last = above + query.count("\n") + 1
+    if above and (found := _CLOSED.search(text)) and int(found[1]) > last:
+        return _CLOSED.sub("found: the end of the condition", text)
     return _POSITION.sub(lambda found: f" at line {int(found[1]) - above}, column {found[2]}", text)
 
 

@@ -225,6 +225,8 @@ class ContextPool:
         self, options: SessionOptions, statistics: Mapping[str, TextStatistics]
     ) -> Iterator[datafusion.SessionContext]:
         with self._lock:
+            if options not in self._idle:
+                self._idle = session.without_older(self._idle, options)
             idle = self._idle.setdefault(options, [])
             taken = idle.pop() if idle else None
         if taken is None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TypeVar
 
 import datafusion
 from datafusion.catalog import CatalogProvider, SchemaProvider
@@ -18,6 +19,8 @@ CATALOG, SCHEMA = "needle", "lake"
 CORES = os.cpu_count() or 1
 # Parts per core for files with embedded indexes: parts of equal size have different amounts of data.
 PARTS_OF_UNEVEN = 4
+
+Kept = TypeVar("Kept")
 
 _tables: ContextVar[Mapping[str, datafusion.Table]] = ContextVar("tables")
 # DataFusion reads information_schema in its own threads, which lack the context variable: they list the latest query's.
@@ -78,6 +81,7 @@ class SessionOptions:
     sorted_parts  not with unions: it drops a column that is constant in each part from the keys of ORDER BY with LIMIT
     leaves        not with joins and projections: for a struct's field it makes a projection with a duplicate name
     footers       not of objects: it uses a cached footer for any object of the same path, size and second
+    generation    of the cached footers (footers.py); a context has those of one generation
 
     And for speed:
 
@@ -94,7 +98,32 @@ class SessionOptions:
     sorted_parts: bool = True
     leaves: bool = True
     footers: bool = True
+    generation: int = 0
     even: bool = True
+
+
+class Contexts:
+    """One context for each set of options, without those of older generations."""
+
+    def __init__(self, make: Callable[[SessionOptions], datafusion.SessionContext]) -> None:
+        self._make = make
+        self._made: dict[SessionOptions, datafusion.SessionContext] = {}
+
+    def __call__(self, options: SessionOptions) -> datafusion.SessionContext:
+        found = self._made.get(options)
+        if found is None:
+            found = self._make(options)
+            # A new dictionary: other threads may be reading the old one.
+            self._made = {**without_older(self._made, options), options: found}
+        return found
+
+    def clear(self) -> None:
+        self._made = {}
+
+
+def without_older(made: Mapping[SessionOptions, Kept], options: SessionOptions) -> dict[SessionOptions, Kept]:
+    """Without what has footers of an older generation than these options."""
+    return {each: kept for each, kept in made.items() if not each.footers or each.generation >= options.generation}
 
 
 def make_context(

@@ -35,7 +35,9 @@ def session_options(
     plain = attempt is not Attempt.FIRST
     # DataFusion's caches by path may be of another version: for any object, for a replaced local file, and for a held
     # older version.
-    forgetful = any(scan.remote or scan.held for scan in scans) or footers.are_stale(scans)
+    elsewhere = any(scan.remote or scan.held for scan in scans)
+    use = footers.record([] if elsewhere else scans)
+    forgetful = elsewhere or use.stale
     misleading = any(map(_misleads, scans))
     return SessionOptions(
         statistics=not (forgetful or plain or misleading or (facts.extremes and any(map(_may_differ, scans)))),
@@ -48,6 +50,7 @@ def session_options(
         leaves=not facts.joins and all(map(_is_bare_scan, scans)),
         sorted_parts=not (facts.unions or facts.outer_constants),
         footers=not forgetful,
+        generation=0 if forgetful else use.generation,
         even=not any(map(_has_embedded, scans)),
     )
 

@@ -17,6 +17,7 @@ from needlepoint.errors import NeedlepointError
 from needlepoint.indexes import Answer, keeps_entries
 from needlepoint.objects import concurrently, is_url
 from needlepoint.predicate import Condition, Predicate, fold, leaves, without_not
+from needlepoint.printable import count
 from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import StepResult
 from needlepoint.query.report.explain import IndexUse
@@ -95,10 +96,9 @@ class _AnswerCounts:
     def use(self, index: Index, usable: bool, unasked: str) -> IndexUse:
         name, shown = index.name, index.shown_columns
         silent = self.silent[name].most_common(3)
-        whys = [f"{why} ({count} files)" if count > 1 else why for why, count in silent if why]
+        whys = [f"{why} ({count(files, 'file')})" if files > 1 else why for why, files in silent if why]
         if self.answered[name]:
-            files = f"{self.answered[name]} {'file' if self.answered[name] == 1 else 'files'}"
-            whys.insert(0, f"{self.rows[name]:,} rows of {files} can match")
+            whys.insert(0, f"{count(self.rows[name], 'row')} of {count(self.answered[name], 'file')} can match")
         if not whys:
             silence = unasked or f"it does not support this condition on column {shown}"
             whys.append(silence if usable else f"column {shown} is not in the predicate")

@@ -15,6 +15,7 @@ from needlepoint.errors import NeedlepointError
 from needlepoint.indexes import keeps_entries
 from needlepoint.indexes.key import key_bytes, keys_of, range_of, rows_by_file
 from needlepoint.predicate import Compare, Condition, In, Ordinal, Predicate, StartsWith, fold, leaves
+from needlepoint.printable import count
 from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import StepResult
 from needlepoint.query.report.explain import IndexUse
@@ -134,8 +135,10 @@ class _KeySearch:
         if locations is None:
             return None
         missing = int(np.count_nonzero(~covered))
-        note = f"{len(locations)} rows for {_describe(leaf)}"
-        self._report(index, True, note + (f"; {missing} files not indexed yet are scanned" if missing else ""))
+        note = f"{count(len(locations), 'row')} for {_describe(leaf)}"
+        if missing:
+            note += f"; {count(missing, 'file')} not indexed yet {'is' if missing == 1 else 'are'} scanned"
+        self._report(index, True, note)
         return _KeyRows(np.unique(locations), covered)
 
     def _locations(self, index: Index, leaf: _Lookup, type: pa.DataType) -> Locations | None:
@@ -254,7 +257,7 @@ def _ends(leaf: Compare) -> tuple[Ordinal | None, Ordinal | None]:
 def _describe(leaf: _Lookup) -> str:
     match leaf:
         case In(column, values):
-            return f"{column} IN ({len(values)} values)"
+            return f"{column} IN ({count(len(values), 'value')})"
         case Compare(column, operator, _):
             return f"{column} {operator} …"
         case StartsWith(column, _):

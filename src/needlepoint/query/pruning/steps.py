@@ -35,6 +35,7 @@ from needlepoint.predicate import (
     match,
     without_not,
 )
+from needlepoint.printable import count
 from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.index_step import by_index
 from needlepoint.query.pruning.key_step import by_key
@@ -113,7 +114,7 @@ def by_bloom(access: AccessPlan, context: PruningContext) -> StepResult:
     found = _ask_filters(access, context, positions)
     kept = {at: rows for at, (rows, _) in zip(positions, found, strict=True) if rows is not None}
     narrowed = access.narrowed(kept)
-    why = f"probed in {len(positions)} files, {access.kept() - narrowed.kept()} of them have no such value"
+    why = f"probed in {count(len(positions), 'file')}, {access.kept() - narrowed.kept()} of them without such a value"
     columns = sorted(asked.intersection(*(files[at].blooms for at in positions)))
     uses = tuple(IndexUse(f"{column} in the files", "bloom", column, True, why) for column in columns)
     return StepResult(narrowed, uses, tuple(stats for _, stats in found if stats is not None))

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from needlepoint.printable import printable
+from needlepoint.printable import count, printable
 
 MOST_NAMED = 5  # skipped files
 
@@ -169,8 +169,8 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
     ]
     lines.append("  steps:" if narrowing else "  steps: none could rule anything out")
     lines += [
-        f"    {step.step:<13} {step.files_before:,} -> {step.files_after:,} files, "
-        f"{step.rows_before:,} -> {step.rows_after:,} rows"
+        f"    {step.step:<13} {step.files_before:,} -> {count(step.files_after, 'file')}, "
+        f"{step.rows_before:,} -> {count(step.rows_after, 'row')}"
         for step in narrowing
     ]
     for use in table.indexes:
@@ -180,9 +180,10 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
         for file in table.plan:
             lines += _plan_lines(file)
         more, skipped = table.files.read - len(table.plan), (table.files.total or 0) - table.files.read
-        lines.append(
-            f"    {more:,} more files are read, {skipped:,} are skipped" if more > 0 else f"    {skipped:,} files SKIP"
-        )
+        if more > 0:
+            lines.append(f"    {count(more, 'more file')} {'is' if more == 1 else 'are'} read, {skipped:,} skipped")
+        else:
+            lines.append(f"    {count(skipped, 'file')} SKIP")
     return lines
 
 
@@ -204,13 +205,13 @@ def _of_scans(table: TableReport) -> str:
 
 
 def _ways(table: TableReport) -> str:
-    ways = [f"{table.page_read_files} files by page"]
+    ways = [f"{count(table.page_read_files, 'file')} by page"]
     if table.row_group_files:
         ways.append(f"{table.row_group_files} by row group")
     ways.append(f"{table.scanned_files} by native scan")
-    requests = f"; {table.requests:,} requests" if table.requests else ""
-    requests += f"; {table.cached_bytes:,} bytes from the cache" if table.cached_bytes else ""
-    looked = f"; {table.sifted_files} files by the predicate's columns first" if table.sifted_files else ""
+    requests = f"; {count(table.requests, 'request')}" if table.requests else ""
+    requests += f"; {count(table.cached_bytes, 'byte')} from the cache" if table.cached_bytes else ""
+    looked = f"; {count(table.sifted_files, 'file')} by the predicate's columns first" if table.sifted_files else ""
     return ", ".join(ways) + requests + looked
 
 
@@ -222,7 +223,8 @@ def _plan_lines(file: FileAccess) -> list[str]:
       row group 1  ░░██░░░█░░░░░░░░░░░░  ROWS 1100-1200, 1350-1400
     """
     if not file.row_groups:
-        return [f"    {file.path}  SCAN{'' if file.rows is None else f', {file.rows:,} rows'}"]
+        rows = "" if file.rows is None else f", {count(file.rows, 'row')}"
+        return [f"    {file.path}  SCAN{rows}"]
     lines = [f"    {file.path}  ROWS, {file.rows:,} of {file.total:,}"]
     for access, run in groupby(file.row_groups, lambda group: group.access):
         groups = list(run)

@@ -24,6 +24,7 @@ import pyarrow as pa
 from needlepoint import forks
 from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, SqlError, UsageError
+from needlepoint.printable import count
 from needlepoint.query.cache.card_cache import SerializedCards
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import footers, session
@@ -135,9 +136,12 @@ class ScanTask:
     def _run(
         self, made: Callable[[datafusion.SessionContext], datafusion.DataFrame], options: SessionOptions
     ) -> Iterator[pa.RecordBatch]:
-        if footers.are_stale([self.scan]):
-            options = replace(options, footers=False, statistics=False)
-        context = _context(options)
+        if options.footers:
+            use = footers.record([self.scan])
+            options = replace(options, generation=use.generation)
+            if use.stale:
+                options = replace(options, footers=False, statistics=False, generation=0)
+        context = _contexts(options)
         with session.tables({self.scan.snapshot.table.name: datafusion.Table(made(context))}):
             frame = nesting.frame(context, self.query)
         for batch in frame.execute_stream():
@@ -155,10 +159,8 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-@functools.cache
-def _context(options: SessionOptions) -> datafusion.SessionContext:
-    """One thread: other tasks use the other cores."""
-    return session.make_context(options, threads=1)
+# One thread each: other tasks use the other cores.
+_contexts = session.Contexts(functools.partial(session.make_context, threads=1))
 
 
 @functools.cache
@@ -166,7 +168,7 @@ def _natives() -> NativeScans:
     return NativeScans()
 
 
-forks.reset(_context.cache_clear)
+forks.reset(_contexts.clear)
 forks.reset(_natives.cache_clear)
 
 
@@ -196,8 +198,8 @@ class ReadPlan:
 
     def __str__(self) -> str:
         return (
-            f"{self.table.name}: {self.paged} files by page ({self.rows:,} rows), {self.scanned} by native scan, "
-            f"of {len(self.paths)}; in {len(self.parts)} parts"
+            f"{self.table.name}: {count(self.paged, 'file')} by page ({count(self.rows, 'row')}), "
+            f"{self.scanned} by native scan, of {len(self.paths)}; in {count(len(self.parts), 'part')}"
         )
 
 

@@ -19,6 +19,8 @@ _WORDS = re.compile(r"\w+")
 
 View = tuple[str, str]
 MOST_VIEWS = 200
+# A query with one of these may list all tables and views.
+_LISTING = frozenset({"show", "information_schema"})
 
 
 def words(text: str) -> set[str]:
@@ -26,21 +28,28 @@ def words(text: str) -> set[str]:
 
 
 def views_named(query: str, views: list[View]) -> list[View]:
-    """The views that a query may use, directly or through other views; each after the views that it uses.
+    """The views that a query may use, directly or through other views; each after the views that it uses. A query that
+    may list views uses all, except those that no query can use.
 
     >>> views_named("SELECT * FROM b", [("b", "SELECT * FROM a"), ("c", "SELECT 1"), ("a", "SELECT 2")])
     [('a', 'SELECT 2'), ('b', 'SELECT * FROM a')]
     """
-    known = dict(views)
-    if known.keys().isdisjoint(found := words(query)):
+    known, said = dict(views), words(query)
+    listing = not said.isdisjoint(_LISTING)
+    if known.keys().isdisjoint(said) and not listing:
         return []
     done: dict[str, str] = {}
     for name in known:
-        if name in found:
+        if name in said:
             for each in _below(name, known):
                 done.setdefault(each, known[each])
     if len(done) > MOST_VIEWS:
         raise SqlError(f"the query uses {len(done)} views, and the limit is {MOST_VIEWS}.")
+    if listing:
+        for name in (each for each in known if each not in done):
+            below = list(_below(name, known))
+            if len(below) <= MOST_VIEWS:
+                done.update((each, known[each]) for each in below if each not in done)
     return list(done.items())
 
 

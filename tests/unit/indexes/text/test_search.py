@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import os
 import random
 import shutil
 import sys
@@ -62,6 +63,26 @@ def test_a_build_that_fails_leaves_nobody_writing(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match="gone"), tempfile.TemporaryDirectory(dir=tmp_path) as place:
             source = text_source(texts, Path(place))
             KIND.build(replace(source, batches=functools.partial(cut, source)))
+
+
+def test_a_lock_that_tantivy_creates_late_fails_no_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the thread that watches an index can still run while its directory is removed."""
+    remove = os.rmdir
+
+    def rmdir(path: str, *, dir_fd: int | None = None) -> None:
+        place = os.open(path, os.O_RDONLY, dir_fd=dir_fd)
+        os.close(os.open(".tantivy-meta.lock", os.O_WRONLY | os.O_CREAT, dir_fd=place))
+        os.close(place)
+        remove(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(build, "HEAP_PER_TEXT", {"word": 4000})
+    monkeypatch.setattr(build, "AT_ONCE", 100)
+    texts = [f"word{row} and{row % 13}" for row in range(1000)]
+    with monkeypatch.context() as late:
+        late.setattr(os, "rmdir", rmdir)
+        index = opened(texts, tmp_path)
+    assert len(index.description.parts) > 1
+    assert found(index, Like("t", ("word123 and",))) == [123]
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
