@@ -63,6 +63,15 @@ class PageEncodingStats:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeStatistics:
+    """The lengths of the histograms of levels, and whether the bytes of values are counted."""
+
+    counts_bytes: bool
+    repetition_levels: int
+    definition_levels: int
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnChunk:
     """One column of one row group."""
 
@@ -84,6 +93,7 @@ class ColumnChunk:
     bloom_filter_length: int | None
     file_path: str | None
     encoding_stats: tuple[PageEncodingStats, ...] = ()
+    size_statistics: SizeStatistics | None = None
 
     @property
     def start(self) -> int:
@@ -221,7 +231,7 @@ def _column_chunk(fields: Struct) -> ColumnChunk:
     if 8 in fields or 9 in fields:  # ColumnChunk.crypto_metadata, encrypted_column_metadata
         raise EncryptedError("a column is encrypted")
     inner = fields.struct(3)
-    statistics = inner.optional_struct(12)
+    statistics, sizes = inner.optional_struct(12), inner.optional_struct(16)
     return ColumnChunk(
         path=tuple(inner.texts(3)),
         physical_type=inner.integer(1),
@@ -243,7 +253,14 @@ def _column_chunk(fields: Struct) -> ColumnChunk:
         encoding_stats=tuple(
             PageEncodingStats(each.integer(1), each.integer(2), each.integer(3)) for each in inner.structs(13)
         ),
+        size_statistics=None if sizes is None else _size_statistics(sizes),
     )
+
+
+def _size_statistics(fields: Struct) -> SizeStatistics:
+    # SizeStatistics { 1: unencoded_byte_array_data_bytes, 2: and 3: histograms of repetition and definition levels }
+    counts = fields.optional_integer(1) is not None
+    return SizeStatistics(counts, len(fields.integers(2)), len(fields.integers(3)))
 
 
 def _statistics(fields: Struct) -> Statistics:

@@ -6,6 +6,7 @@ cannot be caught. So our own reader looks first, once for each version of a file
 
     numbers     none negative, places inside the file, codecs and types that exist
     counts      as many values as rows; far more than the bytes of a chunk let expect only if its page headers agree
+    histograms  one number for each level; pyarrow ends the process otherwise
     first pages of each chunk the dictionary and the first data page, whose headers say how much a reader prepares for
 """
 
@@ -20,13 +21,20 @@ from needlepoint.errors import NotParquet
 from needlepoint.objects import Identity, OpenObject, identify, is_url, open_object
 from needlepoint.parquet.format import page_headers
 from needlepoint.parquet.format.codecs import ANY_GROWTH, MOST_GROWTH
-from needlepoint.parquet.format.footer import ColumnChunk, FileMetadata, SchemaElement, read_footer
+from needlepoint.parquet.format.footer import (
+    OPTIONAL,
+    REPEATED,
+    ColumnChunk,
+    FileMetadata,
+    SchemaElement,
+    read_footer,
+)
 from needlepoint.parquet.format.page_headers import DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, PageHeader
 from needlepoint.parquet.format.thrift import ThriftError
 
 # parquet.thrift, Type, CompressionCodec, Encoding, ConvertedType and FieldRepetitionType: the highest that is known.
 _LAST_TYPE, _LAST_CODEC, _LAST_REPETITION = 7, 7, 2
-FIXED_LENGTH = 7
+BYTE_ARRAY, FIXED_LENGTH = 6, 7
 # Values that a chunk may claim whatever its size, and so many more for each byte. A run of equal values takes a few
 # bytes however long it is: beyond this the headers of the pages, which are then few, are counted.
 ANY_CHUNK_VALUES, VALUES_IN_A_BYTE = 1 << 20, 512
@@ -44,11 +52,12 @@ MOST_REMEMBERED = 200_000
 def check(file: OpenObject, metadata: FileMetadata) -> None:
     """NotParquet, with the column, for a file whose numbers cannot be true."""
     _check_schema(file, metadata.schema)
-    total = 0
+    total, levels = 0, max_levels(metadata.schema)
     for group in metadata.row_groups:
         total += group.num_rows
-        for chunk in group.columns:
+        for chunk, most in zip(group.columns, levels, strict=True):
             _check_chunk(file, chunk)
+            _check_histograms(file, chunk, *most)
     if total > 1 << 48:
         raise _wrong(file, f"it claims {total:,} rows")
     chunks = [chunk for group in metadata.row_groups for chunk in group.columns if group.num_rows]
@@ -112,6 +121,34 @@ def _check_chunk(file: OpenObject, chunk: ColumnChunk) -> None:
         raise _wrong(file, f"column {name} is compressed with a codec {chunk.codec} that does not exist")
     if chunk.total_uncompressed_size < 0 or _grows_too_much(chunk.total_uncompressed_size, size):
         raise _wrong(file, f"{size:,} bytes of column {name} would become {chunk.total_uncompressed_size:,}")
+
+
+def max_levels(schema: Sequence[SchemaElement]) -> list[tuple[int, int]]:
+    """The highest repetition and definition level of each column of primitive values."""
+    found: list[tuple[int, int]] = []
+    above: list[tuple[int, int, int]] = [(schema[0].num_children, 0, 0)]  # children to come, and the levels
+    for element in schema[1:]:
+        while len(above) > 1 and above[-1][0] == 0:
+            above.pop()
+        children, repetition, definition = above[-1]
+        above[-1] = children - 1, repetition, definition
+        repetition += element.repetition == REPEATED
+        definition += element.repetition in (OPTIONAL, REPEATED)
+        if element.num_children:
+            above.append((element.num_children, repetition, definition))
+        elif element.physical_type is not None:
+            found.append((repetition, definition))
+    return found
+
+
+def _check_histograms(file: OpenObject, chunk: ColumnChunk, repetition: int, definition: int) -> None:
+    sizes = chunk.size_statistics
+    if sizes is None:
+        return
+    if sizes.repetition_levels not in (0, repetition + 1) or sizes.definition_levels not in (0, definition + 1):
+        raise _wrong(file, f"column {'.'.join(chunk.path)} has a histogram of other levels than its own")
+    if sizes.counts_bytes and chunk.physical_type != BYTE_ARRAY:
+        raise _wrong(file, f"column {'.'.join(chunk.path)} counts bytes of values that all have the same size")
 
 
 def _grows_too_much(size: int, compressed: int) -> bool:
