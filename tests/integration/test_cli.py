@@ -443,7 +443,7 @@ def test_traceback_only_with_debug(lake: Path, place: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_an_error_nobody_thought_of(lake: Path) -> None:
+def test_an_unexpected_error(lake: Path) -> None:
     command = [*console_script(), "--lake", str(lake), "sql", "--format", "csv", "SELECT id FROM item"]
     with open("/dev/full", "wb") as full:
         failed = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)

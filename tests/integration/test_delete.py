@@ -393,7 +393,7 @@ def test_nothing_of_what_was_deleted_is_left(tmp_path: Path) -> None:
         assert lake.verify("product").differences == ()
 
 
-def test_nothing_is_left_of_what_killed_writers_had_in_their_hands(tmp_path: Path) -> None:
+def test_a_sweep_removes_what_killed_writers_left_behind(tmp_path: Path) -> None:
     secret = "Zq7GeheimXw"
     place = write(products(0, 100), tmp_path / "product/year=2020/p.parquet")
     target = f"part-00000-{'a' * 32}.parquet"
@@ -440,7 +440,7 @@ def test_tables_of_others_are_left_to_their_tools(lake) -> None:
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_an_index_that_begins_anew_while_it_is_swept_keeps_its_entries(lake, monkeypatch, read: bool) -> None:
+def test_an_index_that_is_rebuilt_while_it_is_swept_keeps_its_entries(lake, monkeypatch, read: bool) -> None:
     lake.create_index("product", "product_id")
     lake.delete("product", "product_id < 1000")
     portions, new_id = sweep._portions, lake.registry.generations.reserve

@@ -592,7 +592,7 @@ def test_empty_table_and_unknown_column(lake: Lake, tmp_path: Path) -> None:
         lake.create_table("escaped", tmp_path / "100%41", format="delta")
 
 
-def test_made_anew_in_the_same_place(lake: Lake, orders: str) -> None:
+def test_recreated_in_the_same_place(lake: Lake, orders: str) -> None:
     lake.create_table("orders", orders)
     lake.create_index("orders", "id")
     agree(lake, "orders", read(orders))

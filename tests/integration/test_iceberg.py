@@ -368,7 +368,7 @@ def test_compressed_metadata_without_a_catalog(lake: Lake, orders: Table) -> Non
     assert lake.status().tables[0].version == "3"
 
 
-def test_made_anew_under_the_same_name(lake: Lake, catalog: SqlCatalog, tmp_path: Path) -> None:
+def test_recreated_under_the_same_name(lake: Lake, catalog: SqlCatalog, tmp_path: Path) -> None:
     """As with DROP and CREATE of Hadoop tables: each begins with version 1."""
     where = tmp_path / "place"
 

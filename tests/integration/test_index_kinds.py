@@ -218,7 +218,7 @@ def test_a_damaged_payload_costs_time_only(tmp_path: Path, embed: bool) -> None:
         assert use(lake.explain("SELECT id FROM item WHERE brand = 'rare'"), "distinct").used
 
 
-def test_verify_names_an_index_that_lies(tmp_path: Path) -> None:
+def test_verify_names_a_wrong_index(tmp_path: Path) -> None:
     with opened(tmp_path) as lake:
         lake.create_index("item", "brand", kind="distinct")
         lake.create_index("item", "id")
@@ -441,7 +441,7 @@ def test_verify_samples_the_same_twice(tmp_path: Path) -> None:
         assert lake.verify("item", samples=50, seed=1).differences == ()
 
 
-def test_an_embedded_index_that_lies_is_built_from_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_embedded_index_is_built_from_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lying(kind: DistinctKind, source: ColumnSource) -> IndexPayload:
         other = pa.record_batch([pa.array(["other"] * source.rows)], ["brand"])
         return build(kind, dataclasses.replace(source, batches=lambda: iter([other])))

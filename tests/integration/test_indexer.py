@@ -221,7 +221,7 @@ ONE = "SELECT upc FROM product WHERE product_id = 4321"
 ITS_ROW = [{"upc": "U000004321"}]
 
 
-def begin_anew(root: Path) -> None:
+def replace_all_indexes(root: Path) -> None:
     """Replace all indexes with new generations, as `needle rebuild` does first, from another lake."""
     with needlepoint.open(root) as other:
         for index in other.registry.indexes.all():
@@ -233,7 +233,7 @@ def is_found_by_page(lake: needlepoint.Lake) -> bool:
     return result.rows() == ITS_ROW and result.report.tables[0].page_read_files == 1
 
 
-def test_a_query_begun_before_an_index_began_anew_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_that_began_before_an_index_was_replaced_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     product_lake(tmp_path)
     with needlepoint.open(tmp_path) as lake:
         lake.create_table("product")
@@ -243,7 +243,7 @@ def test_a_query_begun_before_an_index_began_anew_scans(tmp_path: Path, monkeypa
 
         def late(index):
             monkeypatch.undo()
-            begin_anew(tmp_path)
+            replace_all_indexes(tmp_path)
             return runs(index)
 
         monkeypatch.setattr(lake.registry.indexes, "runs", late)
@@ -256,7 +256,7 @@ def test_a_query_begun_before_an_index_began_anew_scans(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("pool", [None, LocalPool(1)])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_build_leaves_nothing_in_an_index_that_began_anew(
+def test_a_build_leaves_nothing_in_an_index_that_was_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: LocalPool | None, when: str
 ) -> None:
     """Whenever the index is replaced, files count as indexed only in the index that has their entries."""
@@ -272,10 +272,10 @@ def test_a_build_leaves_nothing_in_an_index_that_began_anew(
             if runs:
                 monkeypatch.undo()
             if runs and when == "before":
-                begin_anew(tmp_path)
+                replace_all_indexes(tmp_path)
             commit(files, runs, *more)
             if runs and when == "after":
-                begin_anew(tmp_path)
+                replace_all_indexes(tmp_path)
 
         monkeypatch.setattr(lake.registry, "commit_artifacts", busy)
         lake.build("product", pool=pool)
@@ -286,7 +286,7 @@ def test_a_build_leaves_nothing_in_an_index_that_began_anew(
         assert {path.name for path in (lake.store / "indexes").glob("*")} == {str(id) for id in after}
 
 
-def test_an_index_that_always_begins_anew_is_left_to_the_next_sync(tmp_path: Path, monkeypatch) -> None:
+def test_an_index_that_is_replaced_again_and_again_is_left_to_the_next_sync(tmp_path: Path, monkeypatch) -> None:
     product_lake(tmp_path)
     with needlepoint.open(tmp_path, refresh=0) as lake:
         lake.create_table("product")
@@ -296,7 +296,7 @@ def test_an_index_that_always_begins_anew_is_left_to_the_next_sync(tmp_path: Pat
 
         def busy(*made):
             commit(*made)
-            begin_anew(tmp_path)
+            replace_all_indexes(tmp_path)
             times.append(made)
 
         monkeypatch.setattr(lake.registry, "commit_artifacts", busy)
@@ -332,7 +332,7 @@ def test_what_is_lost_while_files_are_read_is_built_again(tmp_path: Path, monkey
         assert is_found_by_page(lake)
 
 
-def test_a_damaged_index_is_begun_anew_once(tmp_path: Path) -> None:
+def test_a_damaged_index_is_replaced_once(tmp_path: Path) -> None:
     product_lake(tmp_path)
     with needlepoint.open(tmp_path) as lake, needlepoint.open(tmp_path) as other:
         lake.create_table("product")

@@ -396,7 +396,7 @@ def test_a_view_whose_table_is_gone_breaks_no_other_query(lake, tmp_path: Path) 
     assert len(lake.sql("SELECT * FROM vb WHERE upc = 'U000000001'").rows()) == 1
 
 
-def test_an_index_built_anew_elsewhere_is_taken_up(lake) -> None:
+def test_an_index_that_another_process_rebuilt_is_used(lake) -> None:
     query = "SELECT upc FROM product WHERE product_id = 4321"
     lake.sql(query)
     with needlepoint.open(lake.root) as other:

@@ -508,7 +508,7 @@ def test_what_another_process_finished_is_not_taken_for_changed(lake, monkeypatc
     assert ids(lake) == list(range(500, 510))
 
 
-def test_a_batch_is_left_to_its_publisher_while_he_lives(lake, tmp_path: Path) -> None:
+def test_a_batch_whose_publisher_is_alive_is_not_recovered(lake, tmp_path: Path) -> None:
     """If another process finished the batch and replaced it, a slow publisher would add its files again."""
     publish(lake, "one", 0)
     again: list[object] = []
@@ -539,7 +539,7 @@ def test_a_batch_is_left_to_its_publisher_while_he_lives(lake, tmp_path: Path) -
     assert sorted(path.name for path in (lake.store / "turns").iterdir()) == ["1"]  # no lock file of a batch is left
 
 
-def test_who_finds_his_batch_abandoned_is_told(lake, monkeypatch) -> None:
+def test_publishing_an_abandoned_batch_is_an_error(lake, monkeypatch) -> None:
     publish(lake, "one", 0)
     monkeypatch.setattr(locks, "fcntl", None)  # with locks, no process abandons it
     (kept,) = (lake.root / "product").glob("year=2021/*.parquet")

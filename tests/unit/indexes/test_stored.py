@@ -92,7 +92,7 @@ def test_a_sweep_leaves_what_another_process_is_making(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_several_unpack_and_mend_at_once(tmp_path: Path) -> None:
+def test_several_unpack_and_repair_at_once(tmp_path: Path) -> None:
     """Each thread has its own cache, as processes do; copies are damaged, moved and swept at the same time."""
     problems: list[str] = []
 

@@ -41,7 +41,7 @@ VALUES = {
 
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("page_index", [True, False])
-def test_every_value_lies_in_its_bounds(tmp_path: Path, name: str, page_index: bool) -> None:
+def test_every_value_is_within_its_bounds(tmp_path: Path, name: str, page_index: bool) -> None:
     column = pa.chunked_array([VALUES[name]] * 5)
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"c": column}), path, row_group_size=6, max_rows_per_page=2, write_batch_size=1,

@@ -131,7 +131,7 @@ def test_what_others_do_during_the_listing_is_seen_too(lake, listing, before: bo
     assert len(found) == (4 if before else 5)
 
 
-def test_a_table_that_is_made_anew_during_the_listing_is_listed_again(lake, listing, tmp_path: Path) -> None:
+def test_a_table_that_is_recreated_during_the_listing_is_listed_again(lake, listing, tmp_path: Path) -> None:
     write(products(0, 10), tmp_path / "elsewhere/a.parquet")
 
     def exchange() -> None:

@@ -15,7 +15,7 @@ Parameters = Mapping[str, pa.Scalar]
 _FORM = 'Pass {"name": value}, and write $name in the query.'
 _MOST_DIGITS = 76  # of a decimal
 _SIGNS = "$?:"
-_NOBODY: Parameters = {" ": pa.scalar(None)}
+_UNUSED: Parameters = {" ": pa.scalar(None)}
 _INT64, _UINT64 = range(-(1 << 63), 1 << 63), range(1 << 64)
 
 
@@ -34,7 +34,7 @@ def for_datafusion(query: str, parameters: Mapping[str, Any] | None) -> dict[str
     an unused one, it reports the missing placeholder at once."""
     if parameters:
         return dict(parameters)
-    return dict(_NOBODY) if any(sign in query for sign in _SIGNS) else None
+    return dict(_UNUSED) if any(sign in query for sign in _SIGNS) else None
 
 
 def check_text(query: str) -> None:

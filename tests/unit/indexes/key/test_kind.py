@@ -66,7 +66,7 @@ def test_a_predicates_value_has_the_key_of_the_stored_value(type: pa.DataType, d
 
 
 @given(st.lists(st.floats(), min_size=1), st.floats(allow_nan=False), st.floats(allow_nan=False))
-def test_a_range_of_floats_holds_what_lies_in_it_and_every_nan(numbers: list[float], low: float, high: float) -> None:
+def test_a_range_of_floats_contains_its_values_and_every_nan(numbers: list[float], low: float, high: float) -> None:
     keys = as_bytes(encode(pa.array(numbers)))
     ranges = range_of(low, high, pa.float64())
     for number, key in zip(numbers, keys, strict=True):
@@ -75,7 +75,7 @@ def test_a_range_of_floats_holds_what_lies_in_it_and_every_nan(numbers: list[flo
 
 
 @given(st.lists(st.text(), min_size=1), st.text(), st.text())
-def test_a_range_of_strings_holds_what_lies_in_it(texts: list[str], low: str, high: str) -> None:
+def test_a_range_of_strings_contains_its_values(texts: list[str], low: str, high: str) -> None:
     ranges = range_of(low.encode(), high.encode(), pa.string())
     for text, key in zip(texts, as_bytes(encode(pa.array(texts))), strict=True):
         if low.encode() <= text.encode() <= high.encode():
@@ -125,7 +125,7 @@ def test_keys_are_what_they_were_in_the_first_version() -> None:
 
 
 @given(st.lists(st.floats(), min_size=1), st.floats(), st.floats())
-def test_a_range_that_begins_or_ends_with_nan_holds_what_lies_in_it(
+def test_a_range_that_begins_or_ends_with_nan_contains_its_values(
     numbers: list[float], low: float, high: float
 ) -> None:
     """In the total order of IEEE 754, which DataFusion uses."""

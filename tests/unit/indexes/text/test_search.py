@@ -51,7 +51,7 @@ def found(index: TextIndex, *conditions: Condition, seconds: float = 1e9) -> lis
     return None if rows is None else rows.numbers().tolist()
 
 
-def test_a_build_that_fails_leaves_nobody_writing(tmp_path: Path) -> None:
+def test_a_build_that_fails_leaves_no_writer(tmp_path: Path) -> None:
     """If a file is deleted while it is read, the build raises that error, and its directory can be removed."""
     texts = pa.array([f"word{number} and{number % 13}" for number in range(2000)])
 

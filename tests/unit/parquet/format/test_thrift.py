@@ -124,7 +124,7 @@ def test_cut_short_is_an_error(tree: dict[int, Any], data: st.DataObject) -> Non
         (b"", "end inside"),
     ],
 )
-def test_lies(data: bytes, message: str) -> None:
+def test_wrong_lengths_and_types(data: bytes, message: str) -> None:
     with pytest.raises(ThriftError, match=message):
         parse(data)
 

@@ -78,7 +78,7 @@ def test_every_way_a_file_changes_is_noticed(registry: Registry) -> None:
         assert found == {file.path: file for file in registry.files.of(table)}
 
 
-def test_who_was_away_for_long_reads_everything(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_with_an_old_state_reads_everything(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "CHANGES_KEPT", 5)
     table = a_table(registry)
     known = KnownFiles(registry)
