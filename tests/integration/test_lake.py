@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import shutil
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import duckdb
@@ -406,6 +408,19 @@ def test_an_index_that_another_process_rebuilt_is_used(lake) -> None:
     result = lake.sql(query)
     assert result.rows() == [{"upc": "U000004321"}]
     assert one(result.report).page_read_files == 1
+
+
+def test_a_replaced_generation_is_closed_after_its_last_reader(lake) -> None:
+    """An open one keeps its descriptors, and the disk space that a sweep frees."""
+    (index,) = lake.registry.indexes.all()
+    before = weakref.ref(lake.index_stores.entries(index))
+    assert len(lake.table("product").get(product_id=4321)) == 1
+    assert before() is not None
+    lake.rebuild("product")
+    lake.sweep(now=True)
+    assert len(lake.table("product").get(product_id=4321)) == 1
+    gc.collect()
+    assert before() is None
 
 
 def test_import_loads_nothing_heavy() -> None:

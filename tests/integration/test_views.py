@@ -12,7 +12,7 @@ from tests.lakes import write
 import needlepoint
 from needlepoint import Lake
 from needlepoint.errors import SqlError, UsageError
-from needlepoint.query.sql.views import MOST_VIEWS
+from needlepoint.query.sql.views import MOST_VIEWS, views_named
 
 
 @pytest.fixture
@@ -114,3 +114,9 @@ def test_views_are_listed_also_where_some_are_broken_or_there_are_many(lake: Lak
     assert listed.isdisjoint({"broken", f"v{MOST_VIEWS}"})
     with pytest.raises(SqlError, match="the limit is 200"):
         lake.sql(f"SELECT id AS show FROM v{MOST_VIEWS + 4}")
+
+
+def test_a_column_named_show_uses_no_view(lake: Lake) -> None:
+    views = [(f"v{number}", f"SELECT id FROM v{number - 1}") for number in range(1, 3000)]
+    assert views_named("SELECT id AS show FROM item", views) == []
+    assert [name for name, _ in views_named("-- all\nSHOW TABLES", views)] == [f"v{at}" for at in range(1, 201)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from needlepoint.cli.screen import count
+from needlepoint.printable import count
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake

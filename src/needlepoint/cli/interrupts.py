@@ -6,11 +6,11 @@ import click
 
 from needlepoint.cli.messages import KEPT, UNCHANGED, ReportedInterrupt, say
 
-_BUILT = f"{KEPT} The same command goes on."
-_STEPS = "finished steps stay, and all other rows are where they were. The same command goes on."
+_BUILT = f"{KEPT} Run the same command to continue."
+_STEPS = "finished steps stay, and all other rows are where they were. Run the same command to continue."
 
 LEAVES = {
-    "demo": "what was made is kept. The same command goes on.",
+    "demo": "what was made is kept. Run the same command to continue.",
     "create-table": "`needle status` says whether the table exists; if so, `needle sync` completes it.",
     "create-index": "nothing was built; `needle status` lists the index if it is declared.",
     "drop-table": "the table is dropped or not, as `needle status` says; its files stay.",
@@ -20,12 +20,12 @@ LEAVES = {
     "sql": UNCHANGED,
     "explain": UNCHANGED,
     "inspect": UNCHANGED,
-    "retrofit": "each file has all that was to be added, or is as it was. The same command goes on.",
+    "retrofit": "each file has all that was to be added, or is as it was. Run the same command to continue.",
     "status": UNCHANGED,
     "advise": UNCHANGED,
     "verify": UNCHANGED,
-    "rebuild": f"{KEPT} `needle sync` goes on.",
-    "sweep": "nothing in use was removed. The same command goes on.",
+    "rebuild": f"{KEPT} Run `needle sync` to continue.",
+    "sweep": "nothing in use was removed. Run the same command to continue.",
     "compact": _STEPS,
     "delete": _STEPS,
     "delete-files": _STEPS,

@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from needlepoint.printable import count as count
 from needlepoint.printable import printable_lines, size_text
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ becomes `t < 1 us`, which loses 1 us. It does so with predicates, and with its o
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -141,7 +142,7 @@ class Engine:
         self._planner = Planner(self._context, self._names)
         self._scoring_contexts = ContextPool()
         self._states: dict[str, TableState] = {}
-        self._fresh_stores: dict[int, tuple[int, KeyStore]] = {}
+        self._fresh_stores: dict[int, tuple[int, weakref.ref[KeyStore]]] = {}
         self._names_known: _Names | None = None
         self.lookups = PointLookups(self, settings.access, settings.range_limit)
 
@@ -339,12 +340,15 @@ class Engine:
 
     def key_store(self, index: Index, snapshot: Snapshot) -> KeyStore:
         """The store of a key index, with at least the entries that the snapshot relies on."""
-        known = self._fresh_stores.get(index.id)
-        if known is not None and known[0] == snapshot.sequence:
-            return known[1]
+        sequence, known = self._fresh_stores.get(index.id, (None, None))
+        held = known() if known is not None and sequence == snapshot.sequence else None
+        if held is not None:
+            return held
         found = self._stores(index)
         found.refresh(self._registry.indexes.runs(index))
-        self._fresh_stores[index.id] = snapshot.sequence, found
+        # Not the store itself: a replaced generation must be closed when its last reader is done.
+        current = {id: each for id, each in self._fresh_stores.items() if each[1]() is not None}
+        self._fresh_stores = {**current, index.id: (snapshot.sequence, weakref.ref(found))}
         return found
 
     def state(self, name: str) -> TableState:

@@ -39,7 +39,7 @@ def get(
     with_key = [*wanted, *([] if first in wanted else [first])]
     found = engine.with_replan(lambda _: _get_once(engine, name, keys, with_key))
     rows = _ordered(found.to_arrow(), first, _values(table.field(first), keys[first]))
-    return Result(rows.select(wanted), lambda: found.report)
+    return Result(rows.select(wanted), found.make_report)
 
 
 def _get_once(engine: Engine, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None) -> Result:

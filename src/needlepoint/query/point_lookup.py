@@ -209,8 +209,11 @@ class PointLookups:
         def report() -> Report:
             seconds = {"plan": planned - started, "read": finished - planned}
             metrics = ScanMetrics(reads, matched=matched)
-            tables = [table_report(engine.plan_scan(state, lookup.request), metrics, engine.cards)]
-            return Report(lambda: tables, executed=True, seconds=seconds)
+            return Report(
+                lambda: [table_report(engine.plan_scan(state, lookup.request), metrics, engine.cards)],
+                executed=True,
+                seconds=seconds,
+            )
 
         return Result(rows, report)
 

@@ -27,12 +27,12 @@ class Result:
 
     def __init__(self, table: pa.Table, make_report: Callable[[], Report]) -> None:
         self._found = table
-        self._make_report = make_report
+        self.make_report = make_report
 
     @cached_property
     def report(self) -> Report:
         """What the query read and why; made when it is asked for."""
-        return self._make_report()
+        return self.make_report()
 
     @cached_property
     def _table(self) -> pa.Table:

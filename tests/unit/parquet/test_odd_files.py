@@ -17,7 +17,7 @@ from needlepoint.errors import NotParquet
 from needlepoint.objects.local import LocalFile
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.card.describe import build_card
-from needlepoint.parquet.format.footer import read_footer, repetition_levels
+from needlepoint.parquet.format.footer import max_levels, read_footer
 from needlepoint.parquet.read import page_reader
 from needlepoint.parquet.read.page_reader import read_rows
 
@@ -80,14 +80,15 @@ def test_encodings_that_change_within_a_column(tmp_path: Path, version: str) -> 
     check_subsets(path)
 
 
-def test_repetition_levels(tmp_path: Path) -> None:
+def test_levels(tmp_path: Path) -> None:
     path = str(tmp_path / "nested.parquet")
     pq.write_table(nested_table(5), path)
     with LocalFile(path) as file:
         schema = read_footer(file).schema
     found = pq.read_metadata(path).schema
-    expected = [found.column(number).max_repetition_level for number in range(len(found.names))]
-    assert list(repetition_levels(schema)) == expected
+    columns = [found.column(number) for number in range(len(found.names))]
+    expected = [(column.max_repetition_level, column.max_definition_level) for column in columns]
+    assert list(max_levels(schema)) == expected
 
 
 def test_what_is_not_understood_by_page_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

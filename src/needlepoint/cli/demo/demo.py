@@ -98,8 +98,7 @@ def _options(mark: dict[str, Any]) -> str:
 
 def _build(lake: Lake, rows: int, batches: int, console: Console) -> None:
     from needlepoint.cli.batch_summary import published
-    from needlepoint.cli.screen import count
-    from needlepoint.printable import size_text
+    from needlepoint.printable import count, size_text
 
     lake.sync()  # finishes what an interrupted run began
     missing = [number for number in range(batches) if not published(lake, "product", f"demo/{number}")]
@@ -188,7 +187,8 @@ def _ask(lake: Lake, rows: int, console: Console) -> bool:
 
 def _show(measured: Measurement, console: Console) -> None:
     from needlepoint.cli.formats import screen_table
-    from needlepoint.cli.screen import count, duration, funnel
+    from needlepoint.cli.screen import duration, funnel
+    from needlepoint.printable import count
 
     answer = measured.answer
     if answer.num_rows:

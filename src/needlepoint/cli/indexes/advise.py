@@ -41,8 +41,8 @@ def command(table: str, as_json: bool) -> None:
 
 def _show(advised: TableAdvice) -> None:
     from needlepoint.advisor import DAYS
-    from needlepoint.cli.screen import count, grid, output
-    from needlepoint.printable import size_text
+    from needlepoint.cli.screen import grid, output
+    from needlepoint.printable import count, size_text
 
     console = output()
     if advised.queries:

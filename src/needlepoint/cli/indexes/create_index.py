@@ -46,8 +46,9 @@ def command(
       needle create-index product brand --kind distinct --option most_values=50000
       needle create-index product upc --name product_upc --no-build
     """
-    from needlepoint.cli.screen import count, duration
+    from needlepoint.cli.screen import duration
     from needlepoint.lake import build_index
+    from needlepoint.printable import count
 
     started = time.perf_counter()
     with open_lake() as lake:
@@ -67,13 +68,13 @@ def command(
 
 def _left(lake: Lake, table: str, name: str) -> str:
     """What an interrupted build leaves."""
-    from needlepoint.cli.screen import count
+    from needlepoint.printable import count
 
     files, index = lake.registry.files.of(lake.registry.tables.get(table)), lake.registry.indexes.get(name)
     done = sum(index.id in file.indexed for file in files)
     return (
         f"index {name} is declared, and has {done:,} of {count(len(files), 'file')}; queries scan the others. "
-        f"`needle index build {table}` or any sync goes on with it, `needle drop-index {name}` drops it."
+        f"`needle index build {table}` or any sync continues it, `needle drop-index {name}` drops it."
     )
 
 

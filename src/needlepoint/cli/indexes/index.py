@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.indexes.sync import exit_with_failures
-from needlepoint.cli.messages import KEPT, if_interrupted, say
+from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake, start_spark
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def build(table: str, index: str | None, on: str, master: str | None, settings: 
     """Build what the indexes of a table lack.
 
     Declare them first, with `needle create-index --no-build`. What was finished of a build that was killed is kept:
-    the same command goes on from there. docs/spark.md says what executors of Spark need.
+    the same command continues from there. docs/spark.md says what executors of Spark need.
 
     \b
     Examples:
@@ -54,7 +54,8 @@ def build(table: str, index: str | None, on: str, master: str | None, settings: 
       needle index build product --index product_upc --on spark --master spark://head:7077
       needle index build product --on spark --config spark.executor.memoryOverhead=1g
     """
-    from needlepoint.cli.screen import count, duration
+    from needlepoint.cli.screen import duration
+    from needlepoint.printable import count
 
     if on == "local" and (master or settings):
         raise click.UsageError("--master and --config are for --on spark.")
@@ -62,8 +63,7 @@ def build(table: str, index: str | None, on: str, master: str | None, settings: 
     started = time.perf_counter()
     with open_lake() as lake:
         lake.registry.indexes.select(lake.registry.tables.get(table), index)  # refused before Spark starts
-        with if_interrupted(lambda: f"{KEPT} The same command goes on."):
-            report = _on_spark(lake, table, index, master, config) if on == "spark" else lake.build(table, index)[0]
+        report = _on_spark(lake, table, index, master, config) if on == "spark" else lake.build(table, index)[0]
     took = duration(time.perf_counter() - started)
     say(f"{table}: {count(report.indexed, 'file')} indexed in {took}")
     exit_with_failures([report])

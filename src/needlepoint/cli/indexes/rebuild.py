@@ -7,7 +7,7 @@ import time
 import click
 
 from needlepoint.cli.indexes.sync import exit_with_failures
-from needlepoint.cli.messages import KEPT, if_interrupted, say
+from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
 
 
@@ -26,10 +26,11 @@ def command(table: str, index: str | None, from_data: bool) -> None:
       needle rebuild product
       needle rebuild product --index product_title_text --from-data
     """
-    from needlepoint.cli.screen import count, duration
+    from needlepoint.cli.screen import duration
+    from needlepoint.printable import count
 
     started = time.perf_counter()
-    with open_lake() as lake, if_interrupted(lambda: f"{KEPT} `needle sync {table}` goes on."):
+    with open_lake() as lake:
         reports = lake.rebuild(table, index, from_data=from_data)
     indexed = sum(report.indexed for report in reports)
     say(f"{table}: {count(indexed, 'file')} indexed again in {duration(time.perf_counter() - started)}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from needlepoint.cli.messages import KEPT, if_interrupted, one_line, say
+from needlepoint.cli.messages import one_line, say
 from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def command(table: str | None) -> None:
       needle sync
       needle sync product
     """
-    with open_lake() as lake, if_interrupted(lambda: f"{KEPT} Run the same command to continue."):
+    with open_lake() as lake:
         reports = lake.sync(table)
     for report in reports:
         say(

@@ -31,7 +31,7 @@ def command(table: str | None, samples: int, format: str) -> None:
       needle verify
       needle verify product --samples 100
     """
-    from needlepoint.cli.screen import count
+    from needlepoint.printable import count
 
     with open_lake() as lake:
         reports = [lake.verify(name, samples) for name in ([table] if table else lake.tables())]
@@ -48,7 +48,7 @@ def command(table: str | None, samples: int, format: str) -> None:
 
 def _show_differences(report: VerifyReport) -> None:
     """One line for each index, with the first of its wrong answers: they most often have one cause."""
-    from needlepoint.cli.screen import count
+    from needlepoint.printable import count
 
     for name in dict.fromkeys(check.index for check in report.differences):
         wrong = [check for check in report.differences if check.index == name]

@@ -116,7 +116,7 @@ def command(
 def _may_replace(table: str, plan: CompactionPlan) -> bool:
     """Whether the files that are to be replaced are our own, or the user agrees."""
     from needlepoint.cli.confirm import agreed
-    from needlepoint.cli.screen import count
+    from needlepoint.printable import count
     from needlepoint.tables import is_named_here
 
     files = [file for group in plan.groups for file in group.files]
@@ -130,8 +130,7 @@ def _may_replace(table: str, plan: CompactionPlan) -> bool:
 
 
 def _show_plan(table: str, plan: CompactionPlan) -> None:
-    from needlepoint.cli.screen import count
-    from needlepoint.printable import size_text
+    from needlepoint.printable import count, size_text
 
     files = sum(len(group.files) for group in plan.groups)
     outputs = sum(group.outputs for group in plan.groups)
@@ -145,8 +144,8 @@ def _show_plan(table: str, plan: CompactionPlan) -> None:
 
 
 def _show(table: str, done: Compaction, seconds: float) -> None:
-    from needlepoint.cli.screen import count, duration
-    from needlepoint.printable import size_text
+    from needlepoint.cli.screen import duration
+    from needlepoint.printable import count, size_text
 
     sizes = f"{size_text(done.bytes)} -> {size_text(done.new_bytes)}"
     say(

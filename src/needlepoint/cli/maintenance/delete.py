@@ -41,7 +41,7 @@ def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deletion], *, dry
 
 
 def _summary(deleted: Deletion) -> str:
-    from needlepoint.cli.screen import count
+    from needlepoint.printable import count
 
     rewritten = f"{count(deleted.rewritten, 'file')} rewritten"
     return f"{count(deleted.rows, 'row')} ({rewritten}, {deleted.removed:,} removed)"

@@ -52,8 +52,7 @@ def _is_file(target: str) -> bool:
 
 
 def _show(target: str, done: Sequence[RetrofitReport]) -> None:
-    from needlepoint.cli.screen import count
-    from needlepoint.printable import printable, size_text
+    from needlepoint.printable import count, printable, size_text
 
     changed = [each for each in done if each.changed]
     files = "" if len(done) == 1 else f" in {len(changed):,} of {count(len(done), 'file')}"

@@ -26,8 +26,7 @@ def command(now: bool) -> None:
       needle sweep
       needle sweep --now
     """
-    from needlepoint.cli.screen import count
-    from needlepoint.printable import size_text
+    from needlepoint.printable import count, size_text
 
     with open_lake() as lake:
         swept = lake.sweep(now=now)

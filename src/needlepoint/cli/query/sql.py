@@ -18,6 +18,7 @@ import click
 from needlepoint.cli.messages import KEPT, UNCHANGED, if_interrupted, say
 from needlepoint.cli.options import common_options, open_lake
 from needlepoint.cli.query.query_argument import QUERY
+from needlepoint.errors import NeedlepointError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,28 +66,32 @@ def command(query: str, format: str | None, output: str | None, rows: int, repor
         started = time.perf_counter()
         with if_interrupted(lambda: _left(query)):
             result = lake.sql(query)
-        elapsed = time.perf_counter() - started
-        if output is not None:
-            _write_file(result.to_arrow(), chosen, output, rows)
-        elif chosen == "table" and isinstance(parse(query), Explain):
-            say(str(result.report))
-        elif chosen == "table":
-            _show(result, rows, elapsed)
-        else:
-            _write(result.to_arrow(), chosen, sys.stdout.buffer, rows)
-        if report:
-            say(str(result.report), err=True)
+            elapsed = time.perf_counter() - started
+            if output is not None:
+                _write_file(result.to_arrow(), chosen, output, rows)
+            elif chosen == "table" and isinstance(parse(query), Explain):
+                say(str(result.report))
+            elif chosen == "table":
+                _show(result, rows, elapsed)
+            else:
+                _write(result.to_arrow(), chosen, sys.stdout.buffer, rows)
+            if report:
+                say(str(result.report), err=True)
 
 
 def _left(query: str) -> str:
     """What an interrupted statement leaves."""
     from needlepoint.query import CreateIndex, Explain, parse
 
-    match parse(query):
+    try:
+        statement = parse(query)
+    except NeedlepointError:
+        return UNCHANGED
+    match statement:
         case None | Explain():
             return UNCHANGED
         case CreateIndex():
-            return f"`needle status` lists the index if it is declared; {KEPT} `needle sync` goes on."
+            return f"`needle status` lists the index if it is declared; {KEPT} Run `needle sync` to continue."
     return "the statement was carried out entirely or not at all."
 
 
@@ -100,8 +105,8 @@ def _format_of(output: str | None) -> str:
 
 
 def _write_file(table: pa.Table, format: str, output: str, rows: int) -> None:
-    from needlepoint.cli.screen import count
     from needlepoint.errors import UsageError
+    from needlepoint.printable import count
 
     try:
         with _complete_or_not_at_all(Path(output)) as file:
@@ -163,7 +168,7 @@ def _show(result: Result, rows: int, elapsed: float) -> None:
 
 def _show_table(table: pa.Table, rows: int, console: Console) -> None:
     from needlepoint.cli.formats import screen_table
-    from needlepoint.cli.screen import count
+    from needlepoint.printable import count
 
     if table.num_columns:
         console.print(screen_table(table.slice(0, rows), console))

@@ -36,7 +36,7 @@ def command(name: str, locations: tuple[str, ...], format: str | None) -> None:
       needle create-table product s3://bucket/product
       needle --lake lake create-table product
     """
-    from needlepoint.cli.screen import count
+    from needlepoint.printable import count
 
     with open_lake(create=True) as lake:
         lake.create_table(name, _location(name, locations), format=format)

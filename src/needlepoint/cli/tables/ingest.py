@@ -90,7 +90,8 @@ def _write(
 
 def _index(lake: Lake) -> bool:
     """Handle the events there are. True if one could not be."""
-    from needlepoint.cli.screen import count, duration
+    from needlepoint.cli.screen import duration
+    from needlepoint.printable import count
 
     started = time.perf_counter()
     handled = list(lake.follow_events(once=True))

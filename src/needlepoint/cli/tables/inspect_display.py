@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.padding import Padding
 
-from needlepoint.cli.screen import count, grid
-from needlepoint.printable import printable, size_text
+from needlepoint.cli.screen import grid
+from needlepoint.printable import count, printable, size_text
 
 if TYPE_CHECKING:
     from rich.console import Console

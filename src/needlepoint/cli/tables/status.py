@@ -49,8 +49,8 @@ def _rows(table: TableStatus) -> str:
 
 
 def _show(status: Status, console: Console) -> None:
-    from needlepoint.cli.screen import count, grid
-    from needlepoint.printable import size_text
+    from needlepoint.cli.screen import grid
+    from needlepoint.printable import count, size_text
 
     console.print(f"lake {status.root}")
     console.print(f"store {status.store}")

@@ -5,7 +5,6 @@ Chunks without a page index are described from their page headers; those whose h
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -22,9 +21,10 @@ from needlepoint.parquet.format.footer import (
     FileMetadata,
     Leaf,
     Statistics,
+    forgets_dictionary_header,
     leaves,
+    max_levels,
     read_footer,
-    repetition_levels,
     top_level,
 )
 from needlepoint.parquet.format.page_index import (
@@ -91,20 +91,8 @@ def describe(path: str, identity: Identity | None = None, *, opened: OpenObject 
 
 def _ends(file: OpenObject, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[int]:
     """Where the chunks end, or a little after."""
-    slack = _DICTIONARY_HEADER if _forgets_dictionary_header(metadata.created_by or b"") else 0
+    slack = _DICTIONARY_HEADER if forgets_dictionary_header(metadata.created_by or b"") else 0
     return [min(chunk.end + slack, file.size) for chunk in chunks]
-
-
-def _forgets_dictionary_header(created_by: bytes) -> bool:
-    """Whether the writer left the dictionary page's header out of the size of a chunk (PARQUET-816).
-
-    >>> _forgets_dictionary_header(b"parquet-mr version 1.2.8"), _forgets_dictionary_header(b"parquet-mr")
-    (True, True)
-    >>> _forgets_dictionary_header(b"parquet-mr version 1.13.1 (build db4183109d)")
-    False
-    """
-    found = re.match(rb"parquet-mr(?: version (\d+)\.(\d+)\.(\d+))?", created_by)
-    return found is not None and tuple(int(part or 0) for part in found.groups()) < (1, 2, 9)
 
 
 def _offset_indexes(file: OpenObject, metadata: FileMetadata, chunks: list[ColumnChunk]) -> list[OffsetIndex | None]:
@@ -154,7 +142,7 @@ def _walk_headers(
     ]
     if not lacking:
         return
-    levels = repetition_levels(metadata.schema)
+    levels = [repetition for repetition, _ in max_levels(metadata.schema)]
     walked = page_headers.walk(
         file,
         [

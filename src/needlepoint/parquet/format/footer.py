@@ -8,6 +8,8 @@ Field numbers are those of parquet.thrift
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from needlepoint.errors import NotParquet, Unfinished
@@ -347,22 +349,34 @@ def leaves(schema: tuple[SchemaElement, ...]) -> tuple[Leaf, ...]:
     return tuple(found)
 
 
-def repetition_levels(schema: tuple[SchemaElement, ...]) -> tuple[int, ...]:
-    """For each leaf column how many of the elements above it, and itself, are repeated.
+def max_levels(schema: Sequence[SchemaElement]) -> tuple[tuple[int, int], ...]:
+    """The highest repetition and definition level of each leaf column.
 
-    0: every row has one value. In a list of numbers it is 1, in a list of lists 2.
+    A repetition level of 0: every row has one value. In a list of numbers it is 1, in a list of lists 2.
     """
-    found: list[int] = []
-    owed: list[tuple[int, int]] = []  # children still to come, and the level they begin with
+    found: list[tuple[int, int]] = []
+    above: list[tuple[int, int, int]] = [(schema[0].num_children, 0, 0)]  # children still to come, and their levels
     for element in schema[1:]:
-        while owed and owed[-1][0] == 0:
-            owed.pop()
-        level = owed[-1][1] if owed else 0
-        if owed:
-            owed[-1] = (owed[-1][0] - 1, level)
-        level += element.repetition == REPEATED
+        while len(above) > 1 and above[-1][0] == 0:
+            above.pop()
+        children, repetition, definition = above[-1]
+        above[-1] = children - 1, repetition, definition
+        repetition += element.repetition == REPEATED
+        definition += element.repetition in (OPTIONAL, REPEATED)
         if element.num_children:
-            owed.append((element.num_children, level))
+            above.append((element.num_children, repetition, definition))
         elif element.physical_type is not None:
-            found.append(level)
+            found.append((repetition, definition))
     return tuple(found)
+
+
+def forgets_dictionary_header(created_by: bytes) -> bool:
+    """Whether the writer left the dictionary page's header out of the size of a chunk (PARQUET-816).
+
+    >>> forgets_dictionary_header(b"parquet-mr version 1.2.8"), forgets_dictionary_header(b"parquet-mr")
+    (True, True)
+    >>> forgets_dictionary_header(b"parquet-mr version 1.13.1 (build db4183109d)")
+    False
+    """
+    found = re.match(rb"parquet-mr(?: version (\d+)\.(\d+)\.(\d+))?", created_by)
+    return found is not None and tuple(int(part or 0) for part in found.groups()) < (1, 2, 9)

@@ -21,14 +21,7 @@ from needlepoint.errors import NotParquet
 from needlepoint.objects import Identity, OpenObject, identify, is_url, open_object
 from needlepoint.parquet.format import page_headers
 from needlepoint.parquet.format.codecs import ANY_GROWTH, MOST_GROWTH
-from needlepoint.parquet.format.footer import (
-    OPTIONAL,
-    REPEATED,
-    ColumnChunk,
-    FileMetadata,
-    SchemaElement,
-    read_footer,
-)
+from needlepoint.parquet.format.footer import ColumnChunk, FileMetadata, SchemaElement, max_levels, read_footer
 from needlepoint.parquet.format.page_headers import DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, PageHeader
 from needlepoint.parquet.format.thrift import ThriftError
 
@@ -121,24 +114,6 @@ def _check_chunk(file: OpenObject, chunk: ColumnChunk) -> None:
         raise _wrong(file, f"column {name} is compressed with a codec {chunk.codec} that does not exist")
     if chunk.total_uncompressed_size < 0 or _grows_too_much(chunk.total_uncompressed_size, size):
         raise _wrong(file, f"{size:,} bytes of column {name} would become {chunk.total_uncompressed_size:,}")
-
-
-def max_levels(schema: Sequence[SchemaElement]) -> list[tuple[int, int]]:
-    """The highest repetition and definition level of each column of primitive values."""
-    found: list[tuple[int, int]] = []
-    above: list[tuple[int, int, int]] = [(schema[0].num_children, 0, 0)]  # children to come, and the levels
-    for element in schema[1:]:
-        while len(above) > 1 and above[-1][0] == 0:
-            above.pop()
-        children, repetition, definition = above[-1]
-        above[-1] = children - 1, repetition, definition
-        repetition += element.repetition == REPEATED
-        definition += element.repetition in (OPTIONAL, REPEATED)
-        if element.num_children:
-            above.append((element.num_children, repetition, definition))
-        elif element.physical_type is not None:
-            found.append((repetition, definition))
-    return found
 
 
 def _check_histograms(file: OpenObject, chunk: ColumnChunk, repetition: int, definition: int) -> None:

@@ -115,15 +115,15 @@ def chunk_head(physical_type: int, encodings: Sequence[int], path: Sequence[str]
 def assemble(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]], *, missing: int = 0) -> bytes:
     """The file with these row groups, each as its number of rows and its chunks.
 
-    Chunks of one row group may hold different numbers of rows: each is read on its own. The last row group claims so
-    many more values and rows as are `missing`.
+    Chunks of one row group may hold different numbers of rows: each is read on its own. Each claims so many more values
+    than it has as are `missing`.
     """
     parts: list[bytes] = [MAGIC]
     position = 4
     groups: list[bytes] = []
     total_rows = 0
-    for left, (num_rows, chunks) in zip(range(len(row_groups) - 1, -1, -1), row_groups, strict=True):
-        start, more = position, 0 if left else missing
+    for num_rows, chunks in row_groups:
+        start = position
         encoded: list[bytes] = []
         for chunk in chunks:
             data = position
@@ -132,12 +132,12 @@ def assemble(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChu
                 data += len(chunk.dictionary)
             parts.extend(chunk.pages)
             end = data + sum(map(len, chunk.pages))
-            encoded.append(_encode_chunk(chunk, chunk.num_values + more, position, data, end))
+            encoded.append(_encode_chunk(chunk, chunk.num_values + missing, position, data, end))
             position = end
         # RowGroup { 1: columns, 2: total_byte_size, 3: num_rows }
         groups += (_NEXT_LIST, thrift.list_header(STRUCT, len(encoded)), *encoded)
-        groups += (_NEXT_I64, zigzag(position - start), _NEXT_I64, zigzag(num_rows + more), _STOP)
-        total_rows += num_rows + more
+        groups += (_NEXT_I64, zigzag(position - start), _NEXT_I64, zigzag(num_rows + missing), _STOP)
+        total_rows += num_rows + missing
     # FileMetaData { 1: version, 2: schema, 3: num_rows, 4: row_groups, 5: key_value_metadata, 6: created_by }
     footer = b"".join(
         (frame.head, _NEXT_I64, zigzag(total_rows), _NEXT_LIST, thrift.list_header(STRUCT, len(row_groups)),

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from needlepoint.parquet.card.card import ARROW_SCHEMA, ColumnSizes, Field, FileCard
 from needlepoint.parquet.format import codecs, thrift
-from needlepoint.parquet.format.footer import OPTIONAL, Leaf
+from needlepoint.parquet.format.footer import OPTIONAL, Leaf, forgets_dictionary_header
 from needlepoint.parquet.format.int96 import FIXED_LENGTH, INT96, as_binary
 from needlepoint.parquet.format.page_index import Int64Array
 from needlepoint.parquet.read import assembly
@@ -276,7 +276,8 @@ def _frame(card: FileCard, fields: list[Field]) -> Frame:
         [as_binary(each.raw) if is_int96(card.leaves[each.first_leaf]) else each.raw for each in fields],
         sum(each.elements for each in fields),
         [] if origin is None else [(ARROW_SCHEMA, origin)],
-        card.created_by,
+        # pyarrow reads beyond the chunks of such writers.
+        None if forgets_dictionary_header(card.created_by or b"") else card.created_by,
     )
 
 

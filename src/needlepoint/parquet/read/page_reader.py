@@ -353,7 +353,7 @@ def _taken(column: Column, positions: Int64Array) -> pa.ChunkedArray:
 
 
 def _open(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]]) -> ParquetReader:
-    """The file claims one value more than it should have. Else pyarrow would stop at the right number of values also
+    """Each chunk claims one value more than it should have. Else pyarrow would stop at the right number of values also
     where a page has too many of them, and give each row after that page the value of the row before."""
     return open_reader(pa.BufferReader(assemble(frame, row_groups, missing=1)), int96_unit=int96.UNIT)
 

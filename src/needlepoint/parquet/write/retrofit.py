@@ -25,8 +25,8 @@ from needlepoint.parquet.format.footer import (
     FileMetadata,
     Leaf,
     leaves,
+    max_levels,
     read_footer,
-    repetition_levels,
     top_level,
 )
 from needlepoint.parquet.format.footer_edit import Places
@@ -180,7 +180,7 @@ class _Retrofit:
                 known = self._known_pages(name, chunk)
                 if known is not None:
                     self._pages[name] = known
-        levels = repetition_levels(self.metadata.schema)
+        levels = [repetition for repetition, _ in max_levels(self.metadata.schema)]
         walked = page_headers.walk(
             self.file,
             [

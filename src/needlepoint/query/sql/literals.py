@@ -19,6 +19,7 @@ Numbers in scientific notation are floats. So are operands of a division, whose 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -220,12 +221,13 @@ def _count_mixed_casts(context: datafusion.SessionContext, frame: datafusion.Dat
     found = 0
     for plan, node in nodes(frame.optimized_logical_plan()):
         below = plan.inputs()
+        named = functools.cache(lambda below=below: {**types, **_types_of(below, context)})
         for expression in EXPRESSIONS.get(type(node).__name__, lambda _: ())(node):
             for target, operand in _cast_operands(expression):
                 found += any(_is_cast_from(operand, each, context, target) for each in (*below, plan))
             text = expression.canonical_name()
             if any(sign in text for sign in _HIDING):
-                found += _count_mixed_casts_in_text(text, {**types, **_types_of(below, context)})
+                found += _count_mixed_casts_in_text(text, named())
     return found
 
 

@@ -91,7 +91,7 @@ _FORMS = {
 
 def parse(sql: str) -> Statement | None:
     """The statement, or None if DataFusion parses it. SqlError for a statement that is not supported."""
-    text = _without_comments_before(sql).rstrip().rstrip(";").rstrip()
+    text = without_comments_before(sql).rstrip().rstrip(";").rstrip()
     start = _STARTS.match(text)
     if start is None:
         if found := _EXPLAIN.fullmatch(text):
@@ -121,7 +121,7 @@ def _explain(query: str, analyze: bool) -> Explain:
     return Explain(query, analyze)
 
 
-def _without_comments_before(sql: str) -> str:
+def without_comments_before(sql: str) -> str:
     """The statement without leading comments and blanks."""
     start = 0
     while True:

@@ -8,19 +8,19 @@ uses it fails with the reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import datafusion
 
 from needlepoint.errors import NeedlepointError, SqlError, UnknownName
 from needlepoint.query.datafusion.errors import missing_table, translate
+from needlepoint.query.sql.statements import without_comments_before
 
 _WORDS = re.compile(r"\w+")
 
 View = tuple[str, str]
 MOST_VIEWS = 200
-# A query with one of these may list all tables and views.
-_LISTING = frozenset({"show", "information_schema"})
+_SHOW = re.compile(r"SHOW\b", re.IGNORECASE)
 
 
 def words(text: str) -> set[str]:
@@ -29,43 +29,49 @@ def words(text: str) -> set[str]:
 
 def views_named(query: str, views: list[View]) -> list[View]:
     """The views that a query may use, directly or through other views; each after the views that it uses. A query that
-    may list views uses all, except those that no query can use.
+    lists tables uses all, except those that no query can use.
 
     >>> views_named("SELECT * FROM b", [("b", "SELECT * FROM a"), ("c", "SELECT 1"), ("a", "SELECT 2")])
     [('a', 'SELECT 2'), ('b', 'SELECT * FROM a')]
     """
     known, said = dict(views), words(query)
-    listing = not said.isdisjoint(_LISTING)
-    if known.keys().isdisjoint(said) and not listing:
+    named, listing = known.keys() & said, _lists_tables(query, said)
+    if not named and not listing:
         return []
-    done: dict[str, str] = {}
-    for name in known:
-        if name in said:
-            for each in _below(name, known):
-                done.setdefault(each, known[each])
-    if len(done) > MOST_VIEWS:
-        raise SqlError(f"the query uses {len(done)} views, and the limit is {MOST_VIEWS}.")
+    depths = _depths([name for name in known if name in named], known)
+    if len(depths) > MOST_VIEWS:
+        raise SqlError(f"the query uses {len(depths)} views, and the limit is {MOST_VIEWS}.")
     if listing:
-        for name in (each for each in known if each not in done):
-            below = list(_below(name, known))
-            if len(below) <= MOST_VIEWS:
-                done.update((each, known[each]) for each in below if each not in done)
-    return list(done.items())
+        depths = {name: depth for name, depth in _depths(known, known).items() if depth <= MOST_VIEWS}
+    return [(name, known[name]) for name in depths]
 
 
-def _below(top: str, known: Mapping[str, str]) -> Iterator[str]:
-    """A view after all views that it may use. Not recursive, since there can be many."""
-    seen = {top}
-    waiting = [(top, iter(sorted(words(known[top]) & known.keys())))]
-    while waiting:
-        name, rest = waiting[-1]
-        inner = next((each for each in rest if each not in seen), None)
-        if inner is None:
-            yield name
-            waiting.pop()
-        else:
-            seen.add(inner)
-            waiting.append((inner, iter(sorted(words(known[inner]) & known.keys()))))
+def _lists_tables(query: str, said: set[str]) -> bool:
+    return "information_schema" in said or ("show" in said and _SHOW.match(without_comments_before(query)) is not None)
+
+
+def _depths(tops: Iterable[str], known: Mapping[str, str]) -> dict[str, int]:
+    """These views and all that they may use, each after those that it uses, with the length of the longest chain below.
+    Not recursive, since a chain can be long."""
+    found: dict[str, int] = {}
+    begun: set[str] = set()
+    for top in tops:
+        waiting = [] if top in begun else [(top, _used(top, known))]
+        begun.add(top)
+        while waiting:
+            name, used = waiting[-1]
+            inner = next((each for each in used if each not in begun), None)
+            if inner is None:
+                found[name] = 1 + max((found.get(each, 0) for each in used), default=0)
+                waiting.pop()
+            else:
+                begun.add(inner)
+                waiting.append((inner, _used(inner, known)))
+    return found
+
+
+def _used(name: str, known: Mapping[str, str]) -> list[str]:
+    return sorted(words(known[name]) & known.keys())
 
 
 class ViewErrors:

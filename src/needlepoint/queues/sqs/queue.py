@@ -41,7 +41,7 @@ class SqsQueue:
     approximate = True
 
     def __init__(self, url: str) -> None:
-        """Sends no request: queries of a lake need no queue. `sqs_address.py` lists the forms of the URL."""
+        """Sends no request: queries of a lake need no queue. `address.py` lists the forms of the URL."""
         self._address = parse_address(url)
         if importlib.util.find_spec("boto3") is None:
             raise UsageError(

@@ -13,10 +13,9 @@ from tests.fuzz import mutations
 from tests.fuzz.thrift_places import Place, encoded, exchanged, places
 
 from needlepoint.errors import NotParquet
-from needlepoint.objects import identify, open_object
+from needlepoint.objects import identify
 from needlepoint.parquet.card.describe import build_card
 from needlepoint.parquet.format import validation
-from needlepoint.parquet.format.footer import read_footer
 from needlepoint.parquet.format.validation import ensure_sound
 
 COLUMNS = {
@@ -93,17 +92,6 @@ def test_histograms_of_other_levels(tmp_path: Path, data: bytes) -> None:
         bad = with_values(data, lambda place, at=element: place.path == (2, at, 3), encoded(repetition))
         problem = refused(tmp_path, bad)
         assert "histogram of other levels" in problem and "list" in problem
-
-
-def test_the_highest_levels_of_columns(tmp_path: Path) -> None:
-    struct = pa.struct([pa.field("x", pa.int8(), nullable=False), ("y", pa.list_(pa.map_(pa.string(), pa.int8())))])
-    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("struct", struct)])
-    path = tmp_path / "levels.parquet"
-    pq.write_table(columns.empty_table(), path)
-    leaves = [*pq.ParquetFile(path).schema]
-    with open_object(str(path)) as file:
-        found = validation.max_levels(read_footer(file).schema)
-    assert found == [(leaf.max_repetition_level, leaf.max_definition_level) for leaf in leaves]
 
 
 def test_values_of_fixed_length(tmp_path: Path, data: bytes) -> None:

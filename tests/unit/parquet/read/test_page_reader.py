@@ -165,3 +165,27 @@ def test_a_page_that_claims_more_values_changes_no_other_file(tmp_path: Path, ve
     wanted = [FileRows(path, CachedCard(build_card(path)), numbers(150, 350)) for path in paths]
     found = [row for _, table, _ in read_files(wanted, ["n"]) for row in table.column(0).to_pylist()]
     assert found[2:] == [1150, None, 2150, None]
+
+
+def test_pages_of_writers_that_pyarrow_reads_beyond(tmp_path: Path) -> None:
+    path = tmp_path / "old.parquet"
+    pq.write_table(pa.table({"n": range(4000)}), path, row_group_size=2000, write_page_index=True)
+    writer = pq.read_metadata(path).created_by.encode()
+    path.write_bytes(path.read_bytes().replace(writer, b"parquet-mr version 1.2.8".ljust(len(writer))))
+    assert pq.read_metadata(path).created_by.startswith("parquet-mr")
+    found, stats = read_rows(str(path), build_card(str(path)), ["n"], numbers(3, 60, 2500))
+    assert (found.column(0).to_pylist(), stats.reasons) == ([3, 60, 2500], ())
+
+
+def test_a_page_that_has_the_values_of_two_is_noticed(tmp_path: Path) -> None:
+    """pyarrow would stop after it, and skip the page after it: the number of values would be right."""
+    path = str(tmp_path / "a.parquet")
+    options = {"max_rows_per_page": 100, "write_batch_size": 100, "use_dictionary": False}
+    pq.write_table(pa.table({"n": range(4000)}), path, row_group_size=2000, write_page_index=True, **options)
+    card = build_card(path)
+    halves = card.pages.first_row.copy()
+    halves[:20] = np.arange(20) * 50
+    wrong = replace(card, pages=replace(card.pages, first_row=halves))
+    for rows in ((3, 60), (3, 60, 2500), (60, 2500)):
+        found, stats = read_rows(path, wrong, ["n"], numbers(*rows))
+        assert (found.column(0).to_pylist(), len(stats.reasons)) == ([*rows], 1)
