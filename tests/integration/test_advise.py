@@ -6,6 +6,8 @@ import json
 import logging
 import shlex
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -180,6 +182,14 @@ def test_sums_reach_the_database_while_the_lake_stays_open(
     with sqlite3.connect(lake.store / "history.db") as connection:
         assert connection.execute("SELECT sum(times) FROM asked").fetchone() == (81,)
     connection.close()
+
+
+def test_a_process_that_ends_without_closing_keeps_its_history(lake: needlepoint.Lake) -> None:
+    lake.close()
+    program = "import sys, needlepoint; needlepoint.open(sys.argv[1]).table('product').get(product_id=4711)"
+    subprocess.run([sys.executable, "-c", program, str(lake.root)], check=True, timeout=60)
+    with needlepoint.open(lake.root) as again:
+        assert [each.shape for each in again.history.shapes(1)] == [("eq", "product_id")]
 
 
 # Advice

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -25,6 +26,41 @@ from needlepoint.cli.needle import _show
 from needlepoint.errors import NotParquet, UsageError
 
 __all__ = ["lake"]  # a fixture
+
+
+def break_a_table(root: Path, how: str) -> None:
+    """Between two good tables, each with a file that no sync knows."""
+    with needlepoint.open(root) as lake:
+        for name in ("aa", "bb", "cc"):
+            write_items(root / name / "0.parquet", 0, 10)
+            lake.create_table(name)
+            write_items(root / name / "1.parquet", 10, 10)
+    if how == "is gone":
+        shutil.rmtree(root / "bb")
+    else:
+        write_items(root / "bb" / "p=1" / "0.parquet", 20, 10)
+
+
+@pytest.mark.parametrize("how", ["is gone", "has a partition too many"])
+def test_one_broken_table_stops_no_other(tmp_path: Path, how: str) -> None:
+    break_a_table(tmp_path, how)
+    shown = needle("status", lake=tmp_path)
+    assert shown.exit_code == 0
+    assert {"aa", "cc", "bb:"} <= set(shown.stdout.split())
+    found = json.loads(needle("status", "--format", "json", lake=tmp_path).stdout)
+    assert [bool(table["problem"]) for table in found["tables"]] == [False, True, False]
+    synced = needle("sync", lake=tmp_path)
+    assert synced.exit_code == 1
+    assert "aa: 1 added" in synced.stdout and "cc: 1 added" in synced.stdout
+    (line,) = synced.stderr.splitlines()
+    assert line.startswith("error: table 'bb': ")
+    verified = needle("verify", lake=tmp_path)
+    assert (verified.exit_code, verified.stderr.count("\n")) == (1, 1)
+    assert "aa: " in verified.stdout and "cc: " in verified.stdout
+    for query in ("SHOW TABLES", "SELECT table_name FROM information_schema.tables", "DESCRIBE aa", "SHOW INDEXES"):
+        assert needle("sql", query, lake=tmp_path).exit_code == 0, query
+    refused(needle("sql", "SELECT count(*) FROM bb", lake=tmp_path), "bb")
+    refused(needle("sync", "bb", lake=tmp_path), "bb")
 
 
 # EXPLAIN

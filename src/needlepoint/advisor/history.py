@@ -1,17 +1,20 @@
 """The history of queries: shapes of predicates, how often they ran, and what they read. `advise` uses it.
 
 It keeps shapes (`query_shapes.py`) and sums, never a value. A query adds to a dictionary in memory, which takes
-microseconds. The sums are written to `history.db` at the end of a query after ten seconds, and when the lake is closed.
-A process that dies before loses them. Nothing here can make a query fail.
+microseconds. The sums are written to `history.db` at the end of a query after ten seconds, when the lake is closed, and
+when the process exits. A process that is killed before loses them. Nothing here can make a query fail.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import logging
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
@@ -116,6 +119,9 @@ class IndexUsage:
 _Key = tuple[int, Shape, frozenset[str]]
 
 
+_histories: weakref.WeakSet[History] = weakref.WeakSet()
+
+
 class History:
     def __init__(self, store: Path, on: bool = True) -> None:
         self._path = store / "history.db"
@@ -128,6 +134,8 @@ class History:
         self._rows = 0
         self._tidied = False
         self._has_warned = False
+        self._process = os.getpid()
+        _histories.add(self)
 
     def note(
         self,
@@ -320,10 +328,19 @@ class History:
         return self._with_recovery(lambda database: database.read(query, table_id))
 
     def close(self) -> None:
+        _histories.discard(self)
         self.flush()
         if self._database is not None:
             self._database.close()
             self._database = None
+
+
+@atexit.register
+def _flush_all() -> None:
+    """A forked child leaves the counts to its parent. The lake may be deleted by now."""
+    for history in list(_histories):
+        if history._process == os.getpid() and history._path.parent.exists():
+            history.flush()
 
 
 def today() -> int:

@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from needlepoint import forks
 from needlepoint.advisor import History, TableAdvice
-from needlepoint.errors import SqlError, StoreError, UsageError
+from needlepoint.errors import NeedlepointError, SqlError, StoreError, UsageError
 from needlepoint.indexer import (
     BuildRequest,
     EventResult,
+    Failure,
     Indexer,
     Pool,
     Progress,
@@ -74,7 +75,7 @@ from needlepoint.query import get as get_rows
 from needlepoint.queues import LocalQueue, Queue
 from needlepoint.settings import Settings
 from needlepoint.stores import claim, store_directory
-from needlepoint.tables import Batch, File, Mover, StagedFile, finish_all, recover
+from needlepoint.tables import Batch, File, Mover, StagedFile, Table, finish_all, recover
 from needlepoint.tables.registry import Registry
 
 _log = logging.getLogger("needlepoint")
@@ -275,13 +276,24 @@ class Lake:
     # Writing
 
     def sync(self, table: str | None = None) -> list[SyncReport]:
-        """Bring registry and indexes up to date with the files of a table, or of all tables."""
-        names = self.tables() if table is None else [self.registry.tables.get(table).name]
-        for name in names:
-            recover(self.registry, self.queue, self.registry.tables.get(name))
-        reports = [self.indexer.sync(name) for name in names]
+        """Bring registry and indexes up to date with the files of a table, or of all tables. If one of all cannot be
+        synced, its report has the failure, and the others are synced."""
+        if table is not None:
+            reports = [self._synced(self.registry.tables.get(table))]
+        else:
+            reports = [self._synced_or_failure(each) for each in self.registry.tables.all()]
         self.index_stores.sweep()
         return reports
+
+    def _synced(self, table: Table) -> SyncReport:
+        recover(self.registry, self.queue, table)
+        return self.indexer.sync(table.name)
+
+    def _synced_or_failure(self, table: Table) -> SyncReport:
+        try:
+            return self._synced(table)
+        except NeedlepointError as error:
+            return SyncReport(table.name, failures=(Failure(table.location, f"table '{table.name}': {error}"),))
 
     def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[RetrofitReport]:
         """Add Parquet's own page indexes, and bloom filters of some columns, to the files of a table that lack them,

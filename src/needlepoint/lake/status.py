@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from needlepoint.errors import NeedlepointError
 from needlepoint.indexer import count_entries
-from needlepoint.tables import Table
+from needlepoint.tables import Index, Table
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake
@@ -33,7 +35,7 @@ class TableStatus:
     """`indexed` files have everything that is declared; `unknown` ones are in the directory and not in the registry, or
     not as they are now; `rows` does not count theirs. `format` says what decides which files belong, and `version` is
     that of the log, if there is one. `passed_over` are files that no query reads: they have no footer yet, or some
-    readers cannot name them."""
+    readers cannot name them. `problem` says why the files of the table are unknown."""
 
     name: str
     location: str
@@ -47,6 +49,7 @@ class TableStatus:
     format: str = "parquet"
     version: str = ""
     passed_over: int = 0
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +89,16 @@ class SweepReport:
 
 
 def table_status(lake: Lake, table: Table) -> TableStatus:
-    snapshot = lake.engine.snapshots.current(table.name)
-    wanted = {index.id for index in snapshot.indexes}
-    indexes = tuple(
-        IndexStatus(
-            i.name,
-            table.name,
-            i.shown_columns,
-            i.kind,
-            i.embed,
-            *lake.registry.indexes.coverage(i),
-            lake.index_stores.size(i),
-            count_entries(lake.registry, lake.index_stores, i).dead,
+    format = table.format.partition("=")[0]
+    try:
+        snapshot = lake.engine.snapshots.current(table.name)
+    except NeedlepointError as error:
+        declared = [index for index in lake.registry.indexes.all() if index.table_id == table.id]
+        indexes, problem = _index_status(lake, table, declared), str(error)
+        return TableStatus(
+            table.name, table.location, table.partitions, 0, 0, 0, 0, 0, indexes, format, problem=problem
         )
-        for i in snapshot.indexes
-    )
+    wanted = {index.id for index in snapshot.indexes}
     complete = sum(file.has_card and wanted <= file.indexed for file in snapshot.files)
     return TableStatus(
         table.name,
@@ -111,8 +109,24 @@ def table_status(lake: Lake, table: Table) -> TableStatus:
         sum(file.identity.size for file in snapshot.files),
         complete,
         snapshot.unknown,
-        indexes,
-        table.format.partition("=")[0],
+        _index_status(lake, table, snapshot.indexes),
+        format,
         snapshot.version,
         len(snapshot.unfinished) + len(snapshot.unnamed),
+    )
+
+
+def _index_status(lake: Lake, table: Table, indexes: Sequence[Index]) -> tuple[IndexStatus, ...]:
+    return tuple(
+        IndexStatus(
+            i.name,
+            table.name,
+            i.shown_columns,
+            i.kind,
+            i.embed,
+            *lake.registry.indexes.coverage(i),
+            lake.index_stores.size(i),
+            count_entries(lake.registry, lake.index_stores, i).dead,
+        )
+        for i in indexes
     )

@@ -26,6 +26,7 @@ becomes `t < 1 us`, which loses 1 us. It does so with predicates, and with its o
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
-from needlepoint.errors import FileChanged, UnknownName
+from needlepoint.errors import FileChanged, NeedlepointError, UnknownName
 from needlepoint.indexes.text import WordIndex
 from needlepoint.parquet import Caches
 from needlepoint.predicate import In, leaves
@@ -236,7 +237,7 @@ class Engine:
     ) -> _QueryPlan:
         known = self._known()
         views = views_named(query, known.views)
-        states = {name: self.state(name) for name in _tables_named(query, views, known)}
+        states = self._states_of(query, views, known)
         scale = literals.WIDE_SCALE if attempt is Attempt.PLAIN else 0
         logical = self._planner.plan(query, parameters, views, states, scale)
         if logical.facts.stacked_filters and logical.facts.anti_joins:
@@ -268,6 +269,17 @@ class Engine:
             logical.scores,
             logical.facts.outer_constants,
         )
+
+    def _states_of(self, query: str, views: list[View], known: _Names) -> dict[str, TableState]:
+        """The tables that a query may name. They are prepared before, because DataFusion asks for them from inside its
+        runtime, where it cannot be called again. A query that lists tables leaves out those whose files are missing or
+        cannot be described, unless it names them."""
+        said = words(query).union(*(words(view) for _, view in views))
+        states = {name: self.state(name) for name in known.tables & said}
+        for name in known.tables - states.keys() if said & _CATALOG_WORDS else ():
+            with contextlib.suppress(NeedlepointError):
+                states[name] = self.state(name)
+        return states
 
     def plan_sql(self, query: str, state: TableState) -> LogicalQuery:
         """The logical plan of a query on this table only."""
@@ -456,13 +468,6 @@ def _plan_of(query: str, lookup: PointLookup, state: TableState, scan: ScanPlan,
     schema = pa.schema([(name, state.types[name]) for name in lookup.columns])
     options = session_options([scan], attempt=attempt)
     return _QueryPlan(query, {lookup.table: state}, {lookup.table: scan}, (), schema, options, [])
-
-
-def _tables_named(query: str, views: list[View], known: _Names) -> frozenset[str]:
-    """The tables that a query may name. They are prepared before, because DataFusion asks for them from inside its
-    runtime, where it cannot be called again."""
-    said = words(query).union(*(words(view) for _, view in views))
-    return known.tables if said & _CATALOG_WORDS else known.tables & said
 
 
 def _collected(frame: datafusion.DataFrame, plan: _QueryPlan) -> list[pa.RecordBatch]:

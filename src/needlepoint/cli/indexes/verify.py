@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from needlepoint.cli.messages import say
+from needlepoint.cli.messages import one_line, say
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.errors import NeedlepointError
 
 if TYPE_CHECKING:
     from needlepoint.query import VerifyReport
@@ -33,8 +34,17 @@ def command(table: str | None, samples: int, format: str) -> None:
     """
     from needlepoint.printable import count
 
+    reports: list[VerifyReport] = []
+    failed = False
     with open_lake() as lake:
-        reports = [lake.verify(name, samples) for name in ([table] if table else lake.tables())]
+        for name in [table] if table else lake.tables():
+            try:
+                reports.append(lake.verify(name, samples))
+            except NeedlepointError as error:
+                if table:
+                    raise
+                failed = True
+                say(f"error: table '{name}': {one_line(str(error))}", err=True)
     if format == "json":
         say(json.dumps([asdict(report) for report in reports], indent=2))
     for report in reports if format == "table" else ():
@@ -42,7 +52,7 @@ def command(table: str | None, samples: int, format: str) -> None:
         found = "" if report.differences else ", no difference to a scan"
         say(f"{report.table}: {count(len(report.checks), 'question')} to {count(indexes, 'index')}{found}")
         _show_differences(report)
-    if any(report.differences for report in reports):
+    if failed or any(report.differences for report in reports):
         click.get_current_context().exit(1)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from needlepoint.cli.messages import say
+from needlepoint.cli.messages import one_line, say
 from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
@@ -60,10 +60,13 @@ def _show(status: Status, console: Console) -> None:
         numbers = (f"{table.files:,}", _rows(table))
         left = (f"{table.indexed:,}", f"{table.unknown:,}", ", ".join(table.partitions) or "-")
         version = f" ({table.format}, version {table.version})" if table.version else ""
-        tables.add_row(f"{table.name}{version}", *numbers, size_text(table.bytes), *left)
+        cells = ("?",) * 5 if table.problem else (*numbers, size_text(table.bytes), *left[:2])
+        tables.add_row(f"{table.name}{version}", *cells, left[2])
     if status.tables:
         console.print(tables)
     for table in status.tables:
+        if table.problem:
+            console.print(f"{table.name}: {one_line(table.problem)}")
         if table.passed_over:
             console.print(f"{table.name}: {count(table.passed_over, 'file')} passed over; `needle sync` names them")
     columns = ("index", "table", "column", "kind", "files", "entries", "size")
