@@ -105,7 +105,7 @@ class FileError(NeedlepointError):
 
     def __init__(self, path: str, problem: str, *, hint: str = "") -> None:
         self.path = path
-        super().__init__(f"{path}: {problem}.", hint=hint)
+        super().__init__(f"{path}: {problem.rstrip('.')}.", hint=hint)
 
 
 class NotParquet(FileError):

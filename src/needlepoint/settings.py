@@ -24,7 +24,7 @@ unfinished        NEEDLE_UNFINISHED        skip      new files without a footer:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -87,22 +87,24 @@ class Settings:
         """Environment variables over the defaults, arguments over both."""
         asked = [field.name for field in fields(cls) if given.get(field.name) is None]
         known = {name: os.environ.get(_variable(name)) for name in asked}
-        return cls()._with({name: value for name, value in known.items() if value is not None}).override(**given)
+        found = {name: value for name, value in known.items() if value is not None}
+        return cls()._with(found, _variable).override(**given)
 
     def override(self, **given: Unpack[SettingOverrides]) -> Settings:
         """A copy with these values; None leaves a setting as it is."""
-        return self._with({name: value for name, value in given.items() if value is not None})
+        return self._with({name: value for name, value in given.items() if value is not None}, str)
 
-    def _with(self, given: Mapping[str, object]) -> Settings:
+    def _with(self, given: Mapping[str, object], source: Callable[[str], str]) -> Settings:
+        """`source` names an argument or a variable in errors."""
         known = [field.name for field in fields(self)]
         for name in given:
             if name not in known:
                 raise UnknownName("setting", name, known)
-        return replace(self, **{name: self._checked(name, value) for name, value in given.items()})
+        return replace(self, **{name: self._checked(name, value, source(name)) for name, value in given.items()})
 
-    def _checked(self, name: str, value: object) -> Any:
+    def _checked(self, name: str, value: object, source: str) -> Any:
         """The value in the type of its setting."""
-        kind, shown = type(getattr(self, name)), f"{_variable(name)}={value!r}"
+        kind, shown = type(getattr(self, name)), f"{source}={value!r}"
         try:
             found: Any = _as_bool(value) if kind is bool else kind(value)
         except (TypeError, ValueError):

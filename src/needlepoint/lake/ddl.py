@@ -42,7 +42,7 @@ def create_table(lake: Lake, name: str, location: str | Path | None, format: str
             raise _is_a_file(name, place)
         raise UsageError(
             f"{'there are no Parquet files in' if there else 'there is no directory'} {place}.",
-            hint="Name the directory that holds them, or write some first with `needle ingest`.",
+            hint="Name a directory of Parquet files, or write some first with `needle ingest`.",
         )
     found = discover_table(place, paths, skip_unfinished=lake.settings.unfinished == "skip")
     lake.registry.tables.create(name, place, found.schema, found.partitions, found.mixed)

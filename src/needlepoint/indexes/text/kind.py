@@ -32,7 +32,7 @@ class TextKind:
         if not pa.types.is_string(kind):
             raise NotIndexable(
                 f"column '{fields[0].name}' of {table} is {kind}; a text index needs a string column.",
-                hint="A key index takes other types.",
+                hint="" if pa.types.is_nested(kind) else "A key index takes other types.",
             )
         for name in options:
             if name != "tokenizer":
