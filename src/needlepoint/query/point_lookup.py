@@ -119,11 +119,12 @@ class LookupForm:
         """The values in the column's type; None if a value has another type, or the type cannot hold it."""
         first, found = self.listed[0], list[Any]()
         if first == "$":
-            scalars = [(parameters or {}).get(name.strip()[1:]) for name in self.listed.split(",")]
             fits = pa.types.is_integer if pa.types.is_integer(type) else pa.types.is_string
-            if any(scalar is None or not scalar.is_valid or not fits(scalar.type) for scalar in scalars):
-                return None
-            found = [scalar.as_py() for scalar in scalars if scalar is not None]
+            for name in self.listed.split(","):
+                scalar = (parameters or {}).get(name.strip()[1:])
+                if scalar is None or not scalar.is_valid or not fits(scalar.type):
+                    return None
+                found.append(scalar.as_py())
         elif first == "'":
             found = [text[1:-1] for text in _ONE.findall(self.listed)]
         else:
@@ -195,16 +196,17 @@ class PointLookups:
         wanted = self._wanted(state, locations)
         if wanted is None:
             return None
+        positions, files = wanted
         planned = time.perf_counter()
         names = [name for name in snapshot.table.schema.names if name in lookup.columns or name == column]
-        found = self._read(state, wanted, names)
+        found = self._read(state, positions, files, names)
         if found is None:
             return None
         rows, reads = found
         rows = matching_rows(rows, lookup.values).select(lookup.columns)
         finished = time.perf_counter()
         matched = rows.num_rows
-        engine.history.note_lookup(snapshot, index, lookup, reads, matched, len(wanted), finished - started)
+        engine.history.note_lookup(snapshot, index, lookup, reads, matched, len(files), finished - started)
 
         def report() -> Report:
             seconds = {"plan": planned - started, "read": finished - planned}
@@ -217,11 +219,13 @@ class PointLookups:
 
         return Result(rows, report)
 
-    def _wanted(self, state: TableState, locations: Locations) -> list[tuple[int, FileRows]] | None:
-        """The rows by file; None if a file cannot be read by page, or if the index is wrong."""
+    def _wanted(self, state: TableState, locations: Locations) -> tuple[list[int], list[FileRows]] | None:
+        """The positions of files, and the rows of each; None if a file cannot be read by page, or if the index is
+        wrong."""
         snapshot = state.snapshot
         files, location = snapshot.files, snapshot.table.location
-        wanted: list[tuple[int, FileRows]] = []
+        positions: list[int] = []
+        wanted: list[FileRows] = []
         for file_id, numbers in rows_by_file(np.unique(locations)).items():
             position = state.positions.get(file_id)
             if position is None:
@@ -230,24 +234,25 @@ class PointLookups:
             cached = self._engine.cards.cached(file)
             if cached is None or numbers[-1] >= cached.card.num_rows or len(wanted) == FEW_FILES:
                 return None
-            wanted.append((position, FileRows(f"{location}/{file.path}", cached, numbers)))
-        return wanted
+            positions.append(position)
+            wanted.append(FileRows(f"{location}/{file.path}", cached, numbers))
+        return positions, wanted
 
     def _read(
-        self, state: TableState, wanted: Sequence[tuple[int, FileRows]], names: list[str]
+        self, state: TableState, positions: Sequence[int], wanted: Sequence[FileRows], names: list[str]
     ) -> tuple[pa.Table, tuple[ReadStats, ...]] | None:
         """The rows with these columns of the table; None if a file lacks one."""
         snapshot = state.snapshot
         stored = [name for name in names if name not in snapshot.table.partitions]
         try:
-            parts = read_files([each for _, each in wanted], stored, None, self._engine.caches)
+            parts = read_files(wanted, stored, None, self._engine.caches)
         except KeyError:
             return None
         except FileNotFoundError as error:
             raise FileChanged(str(error.filename), "is gone") from None
         tables = []
         for numbers, found, _ in parts:
-            counts = [(snapshot.files[wanted[number][0]], len(wanted[number][1].rows)) for number in numbers]
+            counts = [(snapshot.files[positions[number]], len(wanted[number].rows)) for number in numbers]
             tables.append(complete_rows(snapshot, counts, found, names))
         if not tables:
             return pa.schema([snapshot.table.schema.field(name) for name in names]).empty_table(), ()
