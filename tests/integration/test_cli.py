@@ -484,6 +484,19 @@ def test_ctrl_c_ends_with_one_line(lake: Path) -> None:
         assert process.stderr is not None and process.stderr.read() == b"interrupted: nothing was changed.\n"
 
 
+def test_the_second_ctrl_c_ends_a_query(lake: Path) -> None:
+    """DataFusion joins in batches, and does not stop in the middle of one."""
+    query = "SELECT count(*) FROM item a, item b, item c, item d WHERE a.id + b.id < c.id + d.id"
+    command = [*console_script(), "--lake", str(lake), "sql", query]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        time.sleep(3.0)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        assert process.wait(60) == 130
+        assert process.stderr is not None and process.stderr.read() == b"interrupted: nothing was changed.\n"
+
+
 def interrupt(*arguments: Any, **named: Any) -> Any:
     raise KeyboardInterrupt
 

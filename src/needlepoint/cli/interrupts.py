@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
 from needlepoint.cli.messages import KEPT, UNCHANGED, ReportedInterrupt, say
@@ -42,3 +48,32 @@ def report_interrupt(command: str | None, interrupt: BaseException) -> None:
         return
     left = UNCHANGED if isinstance(interrupt, click.Abort) else LEAVES.get(command or "", UNCHANGED)
     say(f"interrupted: {left}", err=True)
+
+
+@contextmanager
+def ended_by_second_interrupt() -> Iterator[None]:
+    """The second Ctrl-C ends the process. DataFusion notices the first one at the end of a batch only, and a batch of a
+    cross join may take forever. Only for statements that change nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=_end_at_second, args=(reading,), daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writing)
+
+
+def _end_at_second(reading: int) -> None:
+    """Read the numbers of signals, which arrive also while Python code cannot run in the main thread."""
+    interrupts = 0
+    while number := os.read(reading, 1):
+        interrupts += number[0] == signal.SIGINT
+        if interrupts > 1:
+            say(f"interrupted: {UNCHANGED}", err=True)
+            os._exit(130)
+    os.close(reading)

@@ -9,12 +9,13 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.interrupts import ended_by_second_interrupt
 from needlepoint.cli.messages import KEPT, UNCHANGED, if_interrupted, say
 from needlepoint.cli.options import common_options, open_lake
 from needlepoint.cli.query.query_argument import QUERY
@@ -65,7 +66,8 @@ def command(query: str, format: str | None, output: str | None, rows: int, repor
     with open_lake() as lake:
         started = time.perf_counter()
         with if_interrupted(lambda: _left(query)):
-            result = lake.sql(query)
+            with ended_by_second_interrupt() if _left(query) == UNCHANGED else nullcontext():
+                result = lake.sql(query)
             elapsed = time.perf_counter() - started
             if output is not None:
                 _write_file(result.to_arrow(), chosen, output, rows)
