@@ -103,6 +103,13 @@ def test_a_question_mark_is_told_how_to_be_a_parameter(lake: Lake) -> None:
         lake.sql("SELECT id FROM item WHERE id = ?")
 
 
+def test_a_list_is_compared_with_any(lake: Lake) -> None:
+    with pytest.raises(SqlError, match=r"a parameter is a list, .* Write column = any\(\$name\)"):
+        lake.sql("SELECT id FROM item WHERE id IN ($ids)", {"ids": [5, 7]})
+    found = lake.sql("SELECT id FROM item WHERE id = any($ids)", {"ids": [5, 7]}).rows()
+    assert sorted(row["id"] for row in found) == [5, 7]
+
+
 def test_a_view_has_no_parameters(lake: Lake) -> None:
     with pytest.raises(SqlError, match="parameter \\$a has no value"):
         lake.sql("CREATE VIEW v AS SELECT id FROM item WHERE id = $a")

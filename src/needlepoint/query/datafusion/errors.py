@@ -33,6 +33,7 @@ _NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
 # An error that one of our functions raised when DataFusion called it.
 _OURS = re.compile(r"""value: SqlError\(("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\), traceback: """)
 _NO_VALUE = re.compile(r"No value found for placeholder with name (\S+?)\.?(?:\s|$)")
+_LIST_IN_LIST = re.compile(r"compatible types to compare \w+ with \[.*List\(")
 _PATH = re.compile(r"[^\s:,'\"]+")
 # DataFusion's messages about an invalid plan or type of its own.
 _FAULTS = (
@@ -160,6 +161,8 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
         )
     if "Parquet error" in text or "ParquetError" in text or "Corrupt footer" in text:
         return NotParquet(_path(text) or "a file", _short(text), hint="Write it again or remove it, then sync.")
+    if _LIST_IN_LIST.search(text) and "$" in query:
+        return SqlError("a parameter is a list, and IN compares single values.", hint="Write column = any($name).")
     if "only supports a single SQL statement" in text:
         return SqlError("there are several statements.", hint="Run them one by one.")
     return SqlError(_short(_with_position(text, query, above)))
