@@ -772,6 +772,9 @@ def test_ingest_names_the_source_that_does_not_fit(tmp_path: Path, spark: Any) -
     assert "part-" not in done.stderr
     done = needle("ingest", "item", str(source), "--schema", "id INT, price DOUBLE", lake=tmp_path / "lake")
     refused(done, f'{source} cannot be read: For input string: "cheap"')
+    source.write_text("id,colour\n3,red\n")
+    done = needle("ingest", "item", str(source), lake=tmp_path / "lake")
+    assert "item: new columns colour, which are NULL in all rows before" in done.stdout.splitlines()
 
 
 def test_values_inside_lists_and_structs() -> None:

@@ -74,6 +74,7 @@ def _write(
 
     session = start_spark("needle ingest")
     started = time.perf_counter()
+    before = lake.table(table).schema.names if table in lake.tables() else None
     path, source_format, schema = source
     with working(f"Spark reads {path} and writes {table}"):
         frame = spark.read_source(session, path, source_format, schema)
@@ -86,6 +87,9 @@ def _write(
             raise SchemaConflict(f"{path} does not fit table '{table}': {error.message}", hint=hint) from error
     took = duration(time.perf_counter() - started)
     say(f"{table}: {brought(done)} published as batch {done.batch} in {took}")
+    added = [name for name in lake.table(table).schema.names if before is not None and name not in before]
+    if added:
+        say(f"{table}: new columns {', '.join(added)}, which are NULL in all rows before")
 
 
 def _index(lake: Lake) -> bool:
