@@ -145,7 +145,8 @@ class Maker:
         return node(family, form, value, other)
 
     def _float_arithmetic(self, family: str, value: Node) -> Node:
-        form = self.pick("({} + 0.5)", "(0.25 * {})", "({} - 1.0)", "coalesce({}, 0.5)", "nullif({}, 1.0)",
+        """No difference is zero: docs/reliability.md says what DataFusion does with a zero that a query computes."""
+        form = self.pick("({} + 0.5)", "(0.25 * {})", "({} - 7.0)", "coalesce({}, 0.5)", "nullif({}, 1.0)",
                          "CASE WHEN {} > 0.5 THEN 2.5 ELSE 0.25 END")  # fmt: skip
         plain = re.sub(r"\d+\.\d+", lambda found: f"CAST('{found[0]}' AS DOUBLE)", form)
         cast = "CAST(" + form + " AS DOUBLE)" if "CASE" in form else form  # both branches are decimals
