@@ -379,6 +379,15 @@ def test_literals_in_the_condition_of_an_aggregate(money: World) -> None:
     money.check(renamed.format("sum(CASE WHEN r.x = 0.25 THEN 1 ELSE 0 END) OVER (ORDER BY r.y) AS n"))
 
 
+def test_a_plan_that_loses_its_partitioning_runs_in_one_part(world: World) -> None:
+    """DataFusion refuses its own plan of this semi join: its inputs are not partitioned by the keys."""
+    columns = {"ts": pa.array([], pa.timestamp("us")), "g": pa.array([], pa.float64()), "k": ints([])}
+    world.table("a", {"0.parquet": pa.table(columns)})
+    counted = "SELECT t1.k AS c, (SELECT count(DISTINCT t2.ts) FROM a AS t2 WHERE t2.k = t1.k) AS n FROM a AS t1"
+    exists = f"EXISTS (SELECT 1 FROM ({counted}) AS t WHERE t.n = t.c AND t.n = t0.k)"
+    world.check(f"SELECT count(*) AS n FROM a AS t0 WHERE {exists} GROUP BY t0.g")
+
+
 def test_a_sum_beside_a_distinct_count(money: World) -> None:
     """DataFusion compares a wider decimal than it planned, and fails."""
     grouped = "SELECT id % 3 AS g, count(DISTINCT id) AS n FROM t GROUP BY id % 3 HAVING sum(d) > 0.5"

@@ -75,6 +75,7 @@ class SessionOptions:
     moves         not after an internal failure: sorted parts of a union may lose an order that a condition implies;
                   always with joins: what the logical plan does not move, the physical one moves by name
     regrouping    not after an internal failure: a sum beside count(DISTINCT) becomes a sum of sums, of a wider decimal
+    parallel      not after an internal failure: some plans of joins lose the partitioning that they need
     own_filters   not where the inputs of a join share a name: it applies a filter to the wrong column
                   (plan_facts.py); tables are then behind a barrier (table_provider.py)
     equijoins     not where filters are stacked over such joins: no filter passes a join without keys
@@ -93,6 +94,7 @@ class SessionOptions:
     pushdown: bool = True
     moves: bool = True
     regrouping: bool = True
+    parallel: bool = True
     own_filters: bool = True
     equijoins: bool = True
     sorted_parts: bool = True
@@ -154,7 +156,9 @@ def make_context(
         "datafusion.optimizer.enable_leaf_expression_pushdown": str(pushdown and options.leaves).lower(),
         "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery": str(not subqueries_as_joins).lower(),
     }
-    if threads is not None or not options.even:
+    if not options.parallel:
+        settings["datafusion.execution.target_partitions"] = "1"
+    elif threads is not None or not options.even:
         settings["datafusion.execution.target_partitions"] = str(threads or CORES * PARTS_OF_UNEVEN)
     config = datafusion.SessionConfig(settings).with_default_catalog_and_schema(CATALOG, SCHEMA)
     context = datafusion.SessionContext(config)

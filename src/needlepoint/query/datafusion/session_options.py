@@ -45,6 +45,7 @@ def session_options(
         pushdown=not plain,
         moves=attempt is not Attempt.PLAIN or facts.joins,
         regrouping=attempt is not Attempt.PLAIN,
+        parallel=attempt is not Attempt.PLAIN,
         own_filters=attempt is not Attempt.PLAIN and not facts.shared_names,
         equijoins=not facts.stacked_filters,
         leaves=not facts.joins and all(map(_is_bare_scan, scans)),
