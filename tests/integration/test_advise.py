@@ -111,7 +111,7 @@ def test_explaining_verifying_and_asking_without_history_leave_none(lake: needle
     with needlepoint.open(tmp_path, history="off") as silent:
         silent.sql("SELECT title FROM product WHERE product_id = 5")
     assert lake.history.shapes(1) == []
-    with pytest.raises(needlepoint.UsageError, match="NEEDLE_HISTORY"):
+    with pytest.raises(needlepoint.UsageError, match="history="):
         needlepoint.open(tmp_path, history="perhaps")
 
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -492,7 +493,8 @@ def test_the_second_ctrl_c_ends_a_query(lake: Path) -> None:
         time.sleep(3.0)
         for _ in range(2):
             process.send_signal(signal.SIGINT)
-            time.sleep(0.5)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(3)
         assert process.wait(60) == 130
         assert process.stderr is not None and process.stderr.read() == b"interrupted: nothing was changed.\n"
 

@@ -14,7 +14,6 @@ commit          makes visible what tasks made
 sweep           removes what indexes keep of files that are gone
 """
 
-from needlepoint.indexer.build import Failure
 from needlepoint.indexer.event_consumer import EventResult, follow
 from needlepoint.indexer.indexer import Indexer, SyncReport, no_progress
 from needlepoint.indexer.payloads import strip_index
@@ -26,7 +25,6 @@ from needlepoint.indexer.sweep import count_entries, sweep_entries, sweep_packs
 __all__ = [
     "BuildRequest",
     "EventResult",
-    "Failure",
     "Indexer",
     "Pool",
     "Progress",

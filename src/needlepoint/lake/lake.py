@@ -18,7 +18,6 @@ from needlepoint.errors import NeedlepointError, SqlError, StoreError, UsageErro
 from needlepoint.indexer import (
     BuildRequest,
     EventResult,
-    Failure,
     Indexer,
     Pool,
     Progress,
@@ -75,7 +74,7 @@ from needlepoint.query import get as get_rows
 from needlepoint.queues import LocalQueue, Queue
 from needlepoint.settings import Settings
 from needlepoint.stores import claim, store_directory
-from needlepoint.tables import Batch, File, Mover, StagedFile, Table, finish_all, recover
+from needlepoint.tables import Batch, File, Mover, StagedFile, finish_all, recover
 from needlepoint.tables.registry import Registry
 
 _log = logging.getLogger("needlepoint")
@@ -277,23 +276,20 @@ class Lake:
 
     def sync(self, table: str | None = None) -> list[SyncReport]:
         """Bring registry and indexes up to date with the files of a table, or of all tables. If one of all cannot be
-        synced, its report has the failure, and the others are synced."""
-        if table is not None:
-            reports = [self._synced(self.registry.tables.get(table))]
-        else:
-            reports = [self._synced_or_failure(each) for each in self.registry.tables.all()]
+        synced, the others are, and its error is raised at the end."""
+        tables = self.registry.tables.all() if table is None else [self.registry.tables.get(table)]
+        reports: list[SyncReport] = []
+        errors: list[NeedlepointError] = []
+        for each in tables:
+            try:
+                recover(self.registry, self.queue, each)
+                reports.append(self.indexer.sync(each.name))
+            except NeedlepointError as error:
+                errors.append(error)
         self.index_stores.sweep()
+        if errors:
+            raise errors[0]
         return reports
-
-    def _synced(self, table: Table) -> SyncReport:
-        recover(self.registry, self.queue, table)
-        return self.indexer.sync(table.name)
-
-    def _synced_or_failure(self, table: Table) -> SyncReport:
-        try:
-            return self._synced(table)
-        except NeedlepointError as error:
-            return SyncReport(table.name, failures=(Failure(table.location, f"table '{table.name}': {error}"),))
 
     def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[RetrofitReport]:
         """Add Parquet's own page indexes, and bloom filters of some columns, to the files of a table that lack them,

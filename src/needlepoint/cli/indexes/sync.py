@@ -9,6 +9,7 @@ import click
 
 from needlepoint.cli.messages import one_line, say
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.errors import NeedlepointError
 
 if TYPE_CHECKING:
     from needlepoint.indexer import SyncReport
@@ -28,8 +29,17 @@ def command(table: str | None) -> None:
       needle sync
       needle sync product
     """
+    reports: list[SyncReport] = []
+    failed = False
     with open_lake() as lake:
-        reports = lake.sync(table)
+        for name in [table] if table else lake.tables():
+            try:
+                reports += lake.sync(name)
+            except NeedlepointError as error:
+                if table:
+                    raise
+                failed = True
+                say(f"error: table '{name}': {one_line(error)}", err=True)
     for report in reports:
         say(
             f"{report.table}: {report.added:,} added, {report.changed:,} changed, {report.removed:,} removed, "
@@ -40,9 +50,11 @@ def command(table: str | None) -> None:
         for path in report.unnamed:
             shown = path.encode("unicode_escape").decode()
             say(f"{report.table}: {shown} has a path that cannot be read: give it another name")
-    if not reports:
+    if not reports and not failed:
         say("there are no tables yet; `needle create-table` or `needle ingest` makes one")
     exit_with_failures(reports)
+    if failed:
+        click.get_current_context().exit(1)
 
 
 def exit_with_failures(reports: Sequence[SyncReport]) -> None:
