@@ -7,6 +7,7 @@ query/          sql, explain
 maintenance/    compact, delete, delete-files, drop-partition, expire, sweep, retrofit
 demo/           demo
 options         what every command takes, and the lake it opens
+each_table      runs a command for one table or all
 messages        lines on stdout and stderr
 interrupts      what commands leave when they are interrupted
 screen          tables, progress bars, and numbers with units

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.each_table import for_each_table
 from needlepoint.cli.messages import one_line, say
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.errors import NeedlepointError
 
 if TYPE_CHECKING:
     from needlepoint.indexer import SyncReport
@@ -29,17 +29,9 @@ def command(table: str | None) -> None:
       needle sync
       needle sync product
     """
-    reports: list[SyncReport] = []
-    failed = False
     with open_lake() as lake:
-        for name in [table] if table else lake.tables():
-            try:
-                reports += lake.sync(name)
-            except NeedlepointError as error:
-                if table:
-                    raise
-                failed = True
-                say(f"error: table '{name}': {one_line(error)}", err=True)
+        found, failed = for_each_table(lake, table, lake.sync)
+    reports = [report for each in found for report in each]
     for report in reports:
         say(
             f"{report.table}: {report.added:,} added, {report.changed:,} changed, {report.removed:,} removed, "

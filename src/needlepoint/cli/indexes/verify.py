@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from needlepoint.cli.messages import one_line, say
+from needlepoint.cli.each_table import for_each_table
+from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.errors import NeedlepointError
 
 if TYPE_CHECKING:
     from needlepoint.query import VerifyReport
@@ -34,17 +34,8 @@ def command(table: str | None, samples: int, format: str) -> None:
     """
     from needlepoint.printable import count
 
-    reports: list[VerifyReport] = []
-    failed = False
     with open_lake() as lake:
-        for name in [table] if table else lake.tables():
-            try:
-                reports.append(lake.verify(name, samples))
-            except NeedlepointError as error:
-                if table:
-                    raise
-                failed = True
-                say(f"error: table '{name}': {one_line(str(error))}", err=True)
+        reports, failed = for_each_table(lake, table, lambda name: lake.verify(name, samples))
     if format == "json":
         say(json.dumps([asdict(report) for report in reports], indent=2))
     for report in reports if format == "table" else ():

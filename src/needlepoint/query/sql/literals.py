@@ -19,7 +19,6 @@ Numbers in scientific notation are floats. So are operands of a division, whose 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import re
@@ -221,13 +220,15 @@ def _count_mixed_casts(context: datafusion.SessionContext, frame: datafusion.Dat
     found = 0
     for plan, node in nodes(frame.optimized_logical_plan()):
         below = plan.inputs()
-        named = functools.cache(lambda below=below: {**types, **_types_of(below, context)})
-        for expression in EXPRESSIONS.get(type(node).__name__, lambda _: ())(node):
+        expressions = list(EXPRESSIONS.get(type(node).__name__, lambda _: ())(node))
+        for expression in expressions:
             for target, operand in _cast_operands(expression):
                 found += any(_is_cast_from(operand, each, context, target) for each in (*below, plan))
-            text = expression.canonical_name()
-            if any(sign in text for sign in _HIDING):
-                found += _count_mixed_casts_in_text(text, named())
+        texts = [expression.canonical_name() for expression in expressions]
+        hiding = [text for text in texts if any(sign in text for sign in _HIDING)]
+        if hiding:
+            named = {**types, **_types_of(below, context)}
+            found += sum(_count_mixed_casts_in_text(text, named) for text in hiding)
     return found
 
 
