@@ -479,6 +479,40 @@ def test_order_of_what_is_constant_or_null(nullable: World, query: str) -> None:
     nullable.check(query, ordered=True)
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT s, row_number() OVER (PARTITION BY p ORDER BY s) AS r FROM {rows} ORDER BY s",
+        "SELECT s, row_number() OVER (ORDER BY p NULLS LAST, s DESC) AS r FROM {rows} ORDER BY s",
+        "SELECT s, lag(s) OVER w AS r FROM {rows} WINDOW w AS (ORDER BY p DESC NULLS FIRST, s) ORDER BY s",
+        "SELECT s, sum(n) OVER (PARTITION BY p, z ORDER BY n RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM {rows}",
+        "SELECT * FROM (SELECT s FROM {rows} ORDER BY p NULLS LAST, s DESC LIMIT 2) AS x ORDER BY s",
+        "WITH x AS (SELECT DISTINCT s, p AS q FROM {rows} ORDER BY q NULLS LAST, s LIMIT 2 OFFSET 1) SELECT * FROM x",
+        "SELECT s FROM c WHERE n IN (SELECT n FROM {rows} ORDER BY coalesce(p, 9) DESC, n LIMIT 2) ORDER BY s",
+        "SELECT * FROM (SELECT s, p FROM {rows} UNION ALL SELECT s, 7 FROM c ORDER BY p NULLS LAST, s LIMIT 3) AS x",
+        "SELECT DISTINCT ON (p) p, s FROM {rows} ORDER BY p NULLS LAST, s DESC",
+        "SELECT p, rank() OVER (ORDER BY p NULLS LAST) FROM (SELECT p FROM b WHERE p = 7 GROUP BY ROLLUP (p)) AS g",
+        "SELECT s, r FROM numbered WHERE r = 1 ORDER BY s",
+    ],
+)
+def test_inner_order_of_what_is_constant_or_null(nullable: World, query: str) -> None:
+    """DataFusion drops keys of windows and subqueries too."""
+    rows = "(SELECT s, n, p, z FROM c LEFT JOIN b ON b.id = c.n AND b.p = 7) AS v"
+    view = f"CREATE VIEW numbered AS SELECT s, row_number() OVER (PARTITION BY p ORDER BY s) AS r FROM {rows}"
+    nullable.lake.sql(view)
+    nullable.duck.execute(view)
+    nullable.check(query.format(rows=rows))
+
+
+def test_a_window_that_is_named_by_its_text(nullable: World) -> None:
+    """Its keys stay as they are: other keys would give it another name."""
+    window = "row_number() OVER (ORDER BY c.s)"
+    (name,) = nullable.lake.sql(f"SELECT {window} FROM c").to_arrow().column_names
+    joined = f"SELECT {window} FROM c LEFT JOIN b ON b.id = c.n AND b.p = 7"
+    found = nullable.lake.sql(f'SELECT "{name}" AS r FROM ({joined}) ORDER BY r').to_arrow()
+    assert found.column("r").to_pylist() == [1, 2, 3, 4, 5]
+
+
 def test_a_window_over_columns_that_are_equal(world: World) -> None:
     """DataFusion made a plan that its SanityCheckPlan rejected."""
     rows = pa.table({"id": ints([11, 12, 11]), "g": pa.array([0.5, 1.5, -1.0])})

@@ -18,6 +18,7 @@ from needlepoint.query.sql import literals, nesting
 from needlepoint.query.sql.parameters import for_datafusion
 from needlepoint.query.sql.plan_facts import PlanFacts, Zeros, has_subqueries, listed_zeros, plan_facts
 from needlepoint.query.sql.predicate_extraction import Request, requests
+from needlepoint.query.sql.sort_keys import with_kept_keys
 from needlepoint.query.sql.views import View, ViewErrors, define
 
 Parameters = Mapping[str, Any]
@@ -29,7 +30,7 @@ _OWN_FILTERS = PlanFacts(own_filters=True)
 class LogicalQuery:
     """The logical plan of a query.
 
-    query, views   as they run: with decimal literals resolved
+    query, views   as they run: with decimal literals resolved, and keys of ORDER BY that DataFusion keeps
     requests       what the query needs of each table
     schema         of the result
     written        the plan before optimization
@@ -89,8 +90,10 @@ class Planner:
                 zeros += () if shown is None else listed_zeros(shown)
             # The plan before optimization has types from before coercion: of a UNION, those of its first part.
             schema = _without_views(self._context.create_dataframe_from_logical_plan(plan).schema())
-            decided = [(name, written.get(view, view)) for name, view in views]
-            return LogicalQuery(query, decided, asked, schema, frame.logical_plan(), facts, zeros, wanted)
+        views = [(name, written.get(view, view)) for name, view in views]
+        if facts.outer_constants:
+            query, views = self._with_kept_keys(query, parameters, views, tables)
+        return LogicalQuery(query, views, asked, schema, frame.logical_plan(), facts, zeros, wanted)
 
     @contextmanager
     def tables(
@@ -123,6 +126,20 @@ class Planner:
             return self.frame(self._shown, query, parameters).optimized_logical_plan()
         except Exception:
             return None
+
+    def _with_kept_keys(
+        self, query: str, parameters: Parameters | None, views: list[View], tables: Mapping[str, TableState]
+    ) -> tuple[str, list[View]]:
+        """The query and its views with keys that DataFusion keeps, if it can plan them."""
+        kept, kept_views = with_kept_keys(query), [(name, with_kept_keys(view)) for name, view in views]
+        if (kept, kept_views) == (query, views):
+            return query, views
+        try:
+            with self.tables(self._context, kept_views, {name: state.stub for name, state in tables.items()}):
+                self.frame(self._context, kept, parameters).optimized_logical_plan()
+        except Exception:  # a name that DataFusion makes of a window's text, for instance
+            return query, views
+        return kept, kept_views
 
     def _with_decimals(
         self,

@@ -49,8 +49,8 @@ WORKAROUNDS = (
     ),
     Workaround(
         "outer_constants",
-        "A column that is constant below an outer join is dropped from the keys of ORDER BY above it.",
-        "datafusion/union_sort.py",
+        "A column that is constant below an outer join is dropped from the keys of ORDER BY and windows above it.",
+        "datafusion/union_sort.py, sql/sort_keys.py in windows and subqueries",
     ),
     Workaround(
         "literal_first",

@@ -5,6 +5,7 @@ refusals              statements that are not supported
 nesting               rejects SQL that is nested too deeply
 parameters            values of $name
 literals              decimal or float, for literals such as 8.64
+sort_keys             keys of ORDER BY that DataFusion does not drop
 views                 named queries
 predicate_extraction  columns and a predicate of each table, from DataFusion's plan
 monotone              functions that keep the order of a column

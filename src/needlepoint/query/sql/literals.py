@@ -72,22 +72,26 @@ class Literal:
 
 
 def literals(query: str, parameters: Mapping[str, Any] | None = None) -> list[Literal]:
-    """The literals of a query that can be decimals: up to 38 digits, not next to a division. None for a query with
-    nested comments or dollar-quoted strings, whose ends the tokens above do not find."""
+    """The literals of a query that can be decimals: up to 38 digits, not next to a division."""
     given = {f"${name}": text for name, value in (parameters or {}).items() if (text := _float_text(value))}
     if "." not in query and not given:
         return []
-    tokens = [each for each in _TOKENS.finditer(query) if not _is_comment(each[0])]
-    if any(each["strange"] for each in tokens):
-        return []
     found: list[Literal] = []
-    words = [each[0] for each in tokens]
+    parts = tokens(query)
+    words = [each[0] for each in parts]
     cases = _cases(words)
-    for place, (each, word) in enumerate(zip(tokens, words, strict=True)):
+    for place, (each, word) in enumerate(zip(parts, words, strict=True)):
         number = given.get(word) or (word if each["number"] and "." in word and not each["exponent"] else "")
         if _is_decimal(number.removeprefix("-")) and "/" not in words[max(place - 1, 0) : place + 2]:
             found.append(Literal(each.start(), each.end(), number, cases.get(place) or _group(words, place)))
     return found
+
+
+def tokens(query: str) -> list[re.Match[str]]:
+    """The tokens of a query without comments. None for a query with nested comments or dollar-quoted strings: the
+    pattern above does not find their ends."""
+    found = [each for each in _TOKENS.finditer(query) if not _is_comment(each[0])]
+    return [] if any(each["strange"] for each in found) else found
 
 
 def _cases(words: Sequence[str]) -> dict[int, tuple[str, ...]]:
