@@ -36,11 +36,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:PySpark does not yet fully support pandas:FutureWarning")
 
 
+_COUNTED = [f"tests/property/test_{name}.py" for name in ("answers", "layout", "way_taken")]
+_FIRST = ("spark", "counted properties", "tests/property/test_changes.py", "tests/integration/test_backfill.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two processes share the tests (`-n 2 --dist loadgroup`): one begins with all tests that need the Spark session,
-    the other with the property tests, which share counters. The other tests go file by file to the process that is
-    free. In a single process, the order is the same."""
-    items.sort(key=lambda item: ("spark", "properties", _group(item)).index(_group(item)))
+    the other with the properties that share counters, and the long ones come next. The other tests go file by file to
+    the process that is free. In a single process, the order is the same."""
+    items.sort(key=lambda item: (*_FIRST, _group(item)).index(_group(item)))
     for item in items:
         if hasattr(item.config, "workerinput"):
             # pytest-xdist 3.8 appends the group to an attribute that pytest 9.2 no longer reads.
@@ -51,7 +55,7 @@ def _group(item: pytest.Item) -> str:
     if "spark" in getattr(item, "fixturenames", ()):
         return "spark"
     file = item.nodeid.partition("::")[0]
-    return "properties" if file.startswith("tests/property") else file
+    return "counted properties" if file in _COUNTED else file
 
 
 @pytest.hookimpl(trylast=True)
