@@ -1,0 +1,5 @@
+"""`python -m needlepoint` is the command `needle`."""
+
+from needlepoint.cli import main
+
+main()
