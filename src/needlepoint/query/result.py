@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from needlepoint.errors import UsageError
 from needlepoint.printable import count
 from needlepoint.query.report.explain import Report
+from needlepoint.query.report.html import table_html
 
 if TYPE_CHECKING:
     import pandas
@@ -62,6 +63,17 @@ class Result:
             seen[name] += 1
             names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
         return list(self._table.rename_columns(names).to_pylist())
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows, as `rows()` has them."""
+        return iter(self.rows())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows for any library that reads Arrow: `polars.DataFrame(result)`, `duckdb.sql("FROM result")`."""
+        return self._table.__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str:
+        return table_html(self._table)
 
     def __len__(self) -> int:
         return int(self._found.num_rows)

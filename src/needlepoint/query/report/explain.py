@@ -133,6 +133,11 @@ class Report:
             "tables": [asdict(table) for table in self.tables],
         }
 
+    def _repr_html_(self) -> str:
+        from needlepoint.query.report.html import report_html  # which draws this class
+
+        return report_html(self)
+
     def __str__(self) -> str:
         lines: list[str] = []
         for table in self.tables:
