@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 
 def _keep_files_in_memory() -> None:
-    """Lakes sync what they write: on a disk, tests would spend most of their time waiting."""
+    """Lakes sync what they write: on a disk, tests would spend most of their time waiting. Each run has a directory of
+    its own: pytest removes those of other runs, even if they still go on."""
     memory = Path("/dev/shm")
     if "TMPDIR" not in os.environ and memory.is_dir() and shutil.disk_usage(memory).free > 4 << 30:
-        os.environ["TMPDIR"] = str(memory)
-        tempfile.tempdir = None
+        os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="needlepoint-tests-", dir=memory)
+        atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 
 
 _keep_files_in_memory()
