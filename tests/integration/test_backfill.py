@@ -23,7 +23,7 @@ from needlepoint import spark as needle_spark
 from needlepoint.cli import main
 from needlepoint.indexer import plan, sorted_runs
 from needlepoint.indexer.build import FileTask
-from needlepoint.indexer.pools import LocalPool
+from needlepoint.indexer.pools import InlinePool
 from needlepoint.lake import Lake
 from needlepoint.objects import Identity
 from needlepoint.spark.pool import SparkPool
@@ -136,7 +136,7 @@ import os, signal, sys
 import needlepoint
 from needlepoint import spark
 from needlepoint.indexer import plan, sorted_runs
-from needlepoint.indexer.pools import LocalPool
+from needlepoint.indexer.pools import InlinePool, LocalPool
 
 root, on, what, enough = sys.argv[1:]
 plan.FILES_PER_TASK, sorted_runs.ENTRIES_PER_RANGE = 1, 1500
@@ -145,7 +145,10 @@ def progress(doing, done, total):
     if doing == what and done >= int(enough):
         os.kill(os.getpid(), signal.SIGKILL)
 
-pool = LocalPool(2) if on == "local" else spark.pool.SparkPool(spark.session(cores=2, memory="512m"))
+if on == "spark":
+    pool = spark.pool.SparkPool(spark.session(cores=2, memory="512m"))
+else:
+    pool = LocalPool(2) if on == "local" else InlinePool()
 needlepoint.open(root, progress=progress).build("product", pool=pool)
 """
 
@@ -179,7 +182,7 @@ def kill_a_build(root: Path, on: str, what: str, enough: int) -> None:
 def test_a_killed_build_goes_on_where_it_was(tmp_path: Path, local: Lake, what: str, enough: int) -> None:
     make_lake(tmp_path / "lake", embed=True).close()
     kill_a_build(tmp_path / "lake", "local", what, enough)
-    assert_it_goes_on(tmp_path / "lake", local, LocalPool(2), what, enough)
+    assert_it_goes_on(tmp_path / "lake", local, InlinePool(), what, enough)
 
 
 @pytest.mark.long
@@ -227,11 +230,11 @@ def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
 
 def test_what_was_sorted_of_files_that_changed_since_is_not_used(tmp_path: Path) -> None:
     make_lake(tmp_path / "lake").close()
-    kill_a_build(tmp_path / "lake", "local", "indexing", FILES + 2)
+    kill_a_build(tmp_path / "lake", "inline", "indexing", FILES + 2)
     write(products(50_000, 300), tmp_path / "lake/product/year=2020/p0.parquet")
     (tmp_path / "lake/product/year=2021/p1.parquet").unlink()
     with needlepoint.open(tmp_path / "lake", refresh=0, access="pages") as lake:
-        pool = Counting(LocalPool(2))
+        pool = Counting(InlinePool())
         (report,) = lake.build("product", pool=pool)
         assert (report.changed, report.removed, report.failures) == (1, 1, ())
         assert [Path(file.path).name for file in pool.files] == ["p0.parquet"]
