@@ -38,13 +38,20 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Unpack
 
-    from needlepoint.lake import Lake
+    from needlepoint.lake import Connection, Lake
     from needlepoint.settings import SettingOverrides, Settings
 
 __version__ = "0.1.0"
 
+# Of `connect`, as DB-API 2.0 requires.
+apilevel, threadsafety, paramstyle = "2.0", 2, "qmark"
+
 __all__ = [
     "open",
+    "connect",
+    "apilevel",
+    "threadsafety",
+    "paramstyle",
     "Lake",
     "FileError",
     "NameTaken",
@@ -85,6 +92,13 @@ def open(
 
     chosen = Settings.from_environment(**overrides) if settings is None else settings.override(**overrides)
     return Lake(root, create=create, progress=progress or no_progress, settings=chosen)
+
+
+def connect(root: str | Path, *, create: bool = False, **settings: Unpack[SettingOverrides]) -> Connection:
+    """Connect to a lake by DB-API 2.0 (PEP 249): see needlepoint.lake.dbapi."""
+    from needlepoint import lake
+
+    return lake.connect(root, create=create, **settings)
 
 
 def __getattr__(name: str) -> Any:

@@ -7,21 +7,25 @@ batch_writer        batches of files, from staging to publishing
 garbage_collection  remove what nothing refers to any more
 advising            which index or order would pay
 status              what there is
+dbapi               DB-API 2.0
 """
 
 from needlepoint.lake.batch_writer import BatchWriter
+from needlepoint.lake.dbapi import Connection, connect
 from needlepoint.lake.ddl import all_of_directory, build_index
 from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
 from needlepoint.lake.status import Status, TableStatus
 
 __all__ = [
     "BatchWriter",
+    "Connection",
     "Lake",
     "LakeTable",
     "Status",
     "TableStatus",
     "all_of_directory",
     "build_index",
+    "connect",
     "lake_opener",
     "maintenance_context",
 ]
