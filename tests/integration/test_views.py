@@ -89,6 +89,9 @@ def test_a_view_over_many_views_costs_one_plan_each(lake: Lake) -> None:
     assert lake.sql("SELECT * FROM v9").rows() == [{"id": 5}]
 
 
+LISTED = "SELECT * FROM information_schema.tables"
+
+
 def names(lake: Lake, query: str = "SHOW TABLES") -> set[str]:
     return {row["table_name"] for row in lake.sql(query).rows() if row["table_schema"] == "lake"}
 
@@ -96,8 +99,10 @@ def names(lake: Lake, query: str = "SHOW TABLES") -> set[str]:
 def test_views_are_listed_with_the_tables(lake: Lake) -> None:
     lake.sql("CREATE VIEW b AS SELECT id FROM item")
     lake.sql("CREATE VIEW a AS SELECT id, 1.5 AS x FROM b")
-    for query in ("SHOW TABLES", "show tables", "SELECT * FROM information_schema.tables"):
+    for query in ("SHOW TABLES", "show  tables;", LISTED):
         assert names(lake, query) == {"item", "a", "b"}, query
+    kinds = {row["table_name"]: row["table_type"] for row in lake.sql("SHOW TABLES")}
+    assert kinds == {"a": "VIEW", "b": "VIEW", "item": "TABLE"}
     query = "SELECT column_name FROM information_schema.columns WHERE table_name = 'a'"
     assert [row["column_name"] for row in lake.sql(query).rows()] == ["id", "x"]
 
@@ -109,7 +114,7 @@ def test_views_are_listed_also_where_some_are_broken_or_there_are_many(lake: Lak
     for number in range(1, MOST_VIEWS + 5):
         lake.registry.views.create(f"v{number}", f"SELECT id FROM v{number - 1}")
         lake.registry.views.create(f"w{number}", "SELECT id FROM item")
-    listed = names(lake)
+    listed = names(lake, LISTED)
     assert {"item", "v0", f"v{MOST_VIEWS - 1}", "w1", f"w{MOST_VIEWS + 4}"} <= listed
     assert listed.isdisjoint({"broken", f"v{MOST_VIEWS}"})
     with pytest.raises(SqlError, match="the limit is 200"):

@@ -52,6 +52,8 @@ from needlepoint.maintenance import (
 from needlepoint.parquet import ByteCache
 from needlepoint.parquet.write import RetrofitReport
 from needlepoint.query import (
+    CATALOG,
+    SCHEMA,
     CreateIndex,
     CreateView,
     DropIndex,
@@ -63,6 +65,7 @@ from needlepoint.query import (
     Report,
     Result,
     ShowIndexes,
+    ShowTables,
     VerifyReport,
     check_text,
     check_view,
@@ -369,7 +372,7 @@ class Lake:
     # Questions
 
     def sql(self, query: str, parameters: Mapping[str, Any] | None = None) -> Result:
-        """Run any query of DataFusion, with `$name` for parameters; or CREATE / DROP INDEX or VIEW, SHOW INDEXES.
+        """Run any query of DataFusion, with `$name` for parameters, or CREATE, DROP or SHOW for indexes and views.
 
         EXPLAIN and EXPLAIN ANALYZE return the lines of the report; EXPLAIN VERBOSE returns DataFusion's own plans.
         """
@@ -386,6 +389,8 @@ class Lake:
                 return _answer("dropped", [name])
             case ShowIndexes(table):
                 return self._show_indexes(table)
+            case ShowTables():
+                return self._show_tables()
             case CreateView(name, view):
                 check_view(self.engine.explain, name, view)
                 self.registry.views.create(name, view)
@@ -421,6 +426,14 @@ class Lake:
         """Which index, order or compaction would make the past queries of a table faster, and by how much. Reads cards,
         bounds, some rows of the queried columns, and the history of queries."""
         return advise_table(self, table)
+
+    def _show_tables(self) -> Result:
+        """As information_schema.tables has them, where DataFusion calls our tables views."""
+        kinds = dict.fromkeys(self.tables(), "TABLE") | {name: "VIEW" for name, _ in self.registry.views.all()}
+        rows = [(CATALOG, SCHEMA, name, kinds[name]) for name in sorted(kinds)]
+        names = ("table_catalog", "table_schema", "table_name", "table_type")
+        columns = {name: pa.array([row[at] for row in rows], pa.string()) for at, name in enumerate(names)}
+        return Result(pa.table(columns), _nothing_read)
 
     def _show_indexes(self, table: str | None) -> Result:
         tables = self.status().tables if table is None else [table_status(self, self.registry.tables.get(table))]

@@ -18,6 +18,7 @@ Importing it loads DataFusion. What Spark's tasks import names it in functions, 
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache
 from needlepoint.query.cache.table_state import TableState
+from needlepoint.query.datafusion.session import CATALOG, SCHEMA
 from needlepoint.query.engine import Engine
 from needlepoint.query.get import get
 from needlepoint.query.point_lookup import PointLookup
@@ -37,6 +38,7 @@ from needlepoint.query.sql.statements import (
     DropView,
     Explain,
     ShowIndexes,
+    ShowTables,
     parse,
     quoted,
 )
@@ -44,6 +46,7 @@ from needlepoint.query.sql.views import check_view
 from needlepoint.query.verify import VerifyReport, verify
 
 __all__ = [
+    "CATALOG",
     "CardCache",
     "Costs",
     "CreateIndex",
@@ -59,10 +62,12 @@ __all__ = [
     "ReadPlan",
     "Report",
     "Result",
+    "SCHEMA",
     "ScanMetrics",
     "ScanPlan",
     "ScanTask",
     "ShowIndexes",
+    "ShowTables",
     "TableReport",
     "TableState",
     "VerifyReport",

@@ -1,4 +1,4 @@
-"""Statements beyond queries: CREATE, DROP and SHOW for indexes and views; EXPLAIN with our report.
+"""Statements beyond queries: CREATE, DROP and SHOW for tables, indexes and views; EXPLAIN with our report.
 
 >>> parse("CREATE INDEX ON product USING key (product_id)")
 CreateIndex(table='product', columns=('product_id',), kind='key', name=None, options={})
@@ -35,6 +35,7 @@ _OPTION = re.compile(
 )
 _DROP_INDEX = re.compile(rf"DROP\s+INDEX\s+({_WORD})", re.IGNORECASE)
 _SHOW_INDEXES = re.compile(rf"SHOW\s+INDEXES(?:\s+(?:FROM|ON)\s+({_WORD}))?", re.IGNORECASE)
+_SHOW_TABLES = re.compile(r"SHOW\s+TABLES", re.IGNORECASE)
 _CREATE_VIEW = re.compile(rf"CREATE\s+VIEW\s+({_WORD})\s+AS\s+(.+)", re.IGNORECASE | re.DOTALL)
 _DROP_VIEW = re.compile(rf"DROP\s+VIEW\s+({_WORD})", re.IGNORECASE)
 # EXPLAIN VERBOSE and EXPLAIN FORMAT … are DataFusion's and show its plans.
@@ -65,6 +66,11 @@ class ShowIndexes:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowTables:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class CreateView:
     name: str
     query: str
@@ -81,7 +87,7 @@ class Explain:
     analyze: bool
 
 
-Statement = CreateIndex | DropIndex | ShowIndexes | CreateView | DropView | Explain
+Statement = CreateIndex | DropIndex | ShowIndexes | ShowTables | CreateView | DropView | Explain
 
 _FORMS = {
     "INDEX": "CREATE INDEX [name] ON table USING kind (column, …) [WITH (option = value, …)], or DROP INDEX name",
@@ -92,6 +98,8 @@ _FORMS = {
 def parse(sql: str) -> Statement | None:
     """The statement, or None if DataFusion parses it. SqlError for a statement that is not supported."""
     text = without_comments_before(sql).rstrip().rstrip(";").rstrip()
+    if _SHOW_TABLES.fullmatch(text):
+        return ShowTables()
     start = _STARTS.match(text)
     if start is None:
         if found := _EXPLAIN.fullmatch(text):
