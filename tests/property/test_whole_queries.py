@@ -30,7 +30,7 @@ def test_whole_queries(number: int) -> None:
 
 # Hypothesis does not shrink here: it knows no SQL, and would write the lake again for each query it tries.
 @pytest.mark.long
-@settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=cases(200), phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(st.randoms(use_true_random=False))
 def test_more_whole_queries(chance: Random) -> None:
     with Judge(with_views(chance, random_lake(chance))) as judge:
