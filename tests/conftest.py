@@ -38,13 +38,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 _COUNTED = [f"tests/property/test_{name}.py" for name in ("answers", "layout", "way_taken")]
-_FIRST = ("spark", "counted properties", "tests/property/test_changes.py", "tests/integration/test_backfill.py")
+_LONG = ("property/test_changes", "property/test_whole_queries", "integration/test_backfill", "integration/test_units")
+_FIRST = ("spark", "counted properties", *(f"tests/{name}.py" for name in _LONG))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two processes share the tests (`-n 2 --dist loadgroup`): one begins with all tests that need the Spark session,
-    the other with the properties that share counters, and the long ones come next. The other tests go file by file to
-    the process that is free. In a single process, the order is the same."""
+    """Several processes share the tests (`-n 3 --dist loadgroup --no-loadscope-reorder`): one begins with all tests
+    that need the Spark session, one with the properties that share counters, and the long files come next. The other
+    tests go file by file to the process that is free. There is one process more than cores, since many tests wait for
+    others. In a single process, the order is the same."""
     items.sort(key=lambda item: (*_FIRST, _group(item)).index(_group(item)))
     for item in items:
         if hasattr(item.config, "workerinput"):
