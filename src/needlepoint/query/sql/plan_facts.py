@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -28,6 +29,10 @@ _ANY = "*"
 _FIXES_NOTHING = {"SubqueryAlias", "Join", "Sort", "Limit", "Distinct", "Union"}
 # Nodes for which DataFusion filters the scans below by the values seen so far.
 _FILTERING = {"Sort", "Aggregate", "Distinct", "WindowExpr", "Join"}
+
+_HIDING = {"Aggregate", "WindowExpr"}
+_LIST = re.compile(r" (?:NOT )?IN \(\[(.*?)\]\)")
+_ZERO = re.compile(r"Float(?:16|32|64)\((-?0)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +123,28 @@ Zeros = Sequence[tuple[str, float]]
 def listed_zeros(plan: Any) -> Iterator[tuple[str, float]]:
     """The zeros in IN lists, with the names of their columns. DataFusion 55 compares lists of four and more values by
     their bits, in which -0.0 and 0.0 differ."""
-    for _, node in nodes(plan):
+    for each, node in nodes(plan):
         for expression in EXPRESSIONS.get(type(node).__name__, lambda _: ())(node):
+            if type(node).__name__ in _HIDING:
+                yield from _hidden_zeros(expression.canonical_name(), each.inputs()[0])
             for part in parts_of(expression):
                 if part.variant_name() == "InList":
                     left, *items = part.rex_call_operands()
                     if zeros := [value for value in map(_float, items) if value == 0]:
                         zero = max(zeros, key=lambda zero: math.copysign(1, zero))
                         yield from ((column.to_variant().name(), zero) for column in _columns(left))
+
+
+def _hidden_zeros(text: str, below: Any) -> Iterator[tuple[str, float]]:
+    """The same for the text of an aggregate or a window: DataFusion exposes its arguments, not its FILTER and keys."""
+    for found in _LIST.finditer(text):
+        if zeros := [float(zero) for zero in _ZERO.findall(found[1])]:
+            zero = max(zeros, key=lambda zero: math.copysign(1, zero))
+            left = text[: found.start()]
+            names = below.to_variant().schema().field_names()
+            # Before the list is a column, or an expression of columns: then it can be any of those before.
+            listed = [name for name in names if left.endswith(name)] or [name for name in names if name in left]
+            yield from ((name.rpartition(".")[2], zero) for name in listed)
 
 
 def _float(expression: Any) -> float | None:
