@@ -517,6 +517,13 @@ def test_a_window_that_is_named_by_its_text(nullable: World) -> None:
     assert found.column("r").to_pylist() == [1, 2, 3, 4, 5]
 
 
+def test_a_window_over_a_constant_that_is_a_join_key(world: World) -> None:
+    """DataFusion's SanityCheckPlan rejects its plan, which has no sort for the constant."""
+    world.table("a", {"p=f/0.parquet": pa.table({"id": ints([]), "n": pa.array([], pa.int32())})})
+    rows = "(SELECT max(id) AS m FROM a) AS t RIGHT JOIN (SELECT n FROM a WHERE p IN ('no')) AS u ON t.m = u.n"
+    world.check(f"SELECT min(m) OVER (ORDER BY m DESC NULLS LAST) AS c FROM {rows} WHERE m < 4")
+
+
 def test_a_window_over_columns_that_are_equal(world: World) -> None:
     """DataFusion made a plan that its SanityCheckPlan rejected."""
     rows = pa.table({"id": ints([11, 12, 11]), "g": pa.array([0.5, 1.5, -1.0])})

@@ -238,8 +238,9 @@ class Engine:
         known = self._known()
         views = views_named(query, known.views)
         states = self._states_of(query, views, known)
-        scale = literals.WIDE_SCALE if attempt is Attempt.PLAIN else 0
-        logical = self._planner.plan(query, parameters, views, states, scale)
+        plain = attempt is Attempt.PLAIN
+        scale = literals.WIDE_SCALE if plain else 0
+        logical = self._planner.plan(query, parameters, views, states, scale, keep_keys=plain)
         if logical.facts.stacked_filters and logical.facts.anti_joins:
             refuse_not_in([query, *(view for _, view in views)])
         # DataFusion 55 pushes down a filter on a list, and does not apply it in a file without the column.

@@ -66,8 +66,10 @@ class Planner:
         views: list[View],
         tables: Mapping[str, TableState],
         scale: int = 0,
+        keep_keys: bool = False,
     ) -> LogicalQuery:
-        """Plan a query. Its decimal literals have at least this scale."""
+        """Plan a query. Its decimal literals have at least this scale. With `keep_keys`, DataFusion takes no key of a
+        window or a subquery for constant, even if it may."""
         types = {name: state.types for name, state in tables.items()}
         written: dict[str, str] = {}
 
@@ -91,7 +93,7 @@ class Planner:
             # The plan before optimization has types from before coercion: of a UNION, those of its first part.
             schema = _without_views(self._context.create_dataframe_from_logical_plan(plan).schema())
         views = [(name, written.get(view, view)) for name, view in views]
-        if facts.outer_constants:
+        if facts.outer_constants or keep_keys:
             query, views = self._with_kept_keys(query, parameters, views, tables)
         return LogicalQuery(query, views, asked, schema, frame.logical_plan(), facts, zeros, wanted)
 
