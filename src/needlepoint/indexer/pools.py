@@ -95,10 +95,36 @@ def _new_directory(scratch: Path) -> Path:
     return directory
 
 
-def in_threads(calls: Sequence[Callable[[set[subprocess.Popen[bytes]]], Made]], threads: int) -> Iterator[Made]:
-    """Results of the calls, as they come. When the caller stops, processes that calls added to the set are ended."""
+class Processes:
+    """Processes that threads wait for. Once they are ended, one that is only starting ends at once too: otherwise its
+    thread, and so the caller, would wait for all of its work."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+
+    def add(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._running.add(process)
+            if self._ended:
+                process.terminate()
+
+    def discard(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._running.discard(process)
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            for process in self._running:
+                process.terminate()
+
+
+def in_threads(calls: Sequence[Callable[[Processes], Made]], threads: int) -> Iterator[Made]:
+    """Results of the calls, as they come. When the caller stops, the processes of the calls are ended."""
     with ThreadPoolExecutor(max(1, min(threads, len(calls)))) as pool:
-        running: set[subprocess.Popen[bytes]] = set()
+        running = Processes()
         futures = [pool.submit(call, running) for call in calls]
         try:
             for future in as_completed(futures):
@@ -106,12 +132,11 @@ def in_threads(calls: Sequence[Callable[[set[subprocess.Popen[bytes]]], Made]], 
         finally:
             for future in futures:
                 future.cancel()
-            for process in list(running):
-                process.terminate()
+            running.end()
 
 
 def call_in_process(
-    running: set[subprocess.Popen[bytes]],
+    running: Processes,
     function: Callable[..., Made],
     *arguments: Any,
     descriptors: tuple[int, ...] = (),

@@ -14,18 +14,19 @@ import pyarrow as pa
 import pytest
 
 import needlepoint
+from needlepoint.indexer.pools import Processes, call_in_process, in_threads
 from needlepoint.tables import locks
 from needlepoint.tables.model import Table
 
 CALLER = """
 import sys, time
-from needlepoint.indexer.pools import call_in_process
+from needlepoint.indexer.pools import Processes, call_in_process
 from needlepoint.tables.model import Table
 from needlepoint.tables.locks import TableLocks
 import pathlib, pyarrow as pa
 
 with TableLocks(pathlib.Path(sys.argv[1])).shared(Table(1, "t", "", pa.schema([]), ())) as turn:
-    call_in_process(set(), time.sleep, 300, descriptors=turn)
+    call_in_process(Processes(), time.sleep, 300, descriptors=turn)
 """
 
 
@@ -59,3 +60,17 @@ def test_it_ends_with_its_caller_and_keeps_the_turn_until_then(tmp_path: Path, m
             pass
     finally:
         caller.kill()
+
+
+def test_a_process_that_starts_while_the_others_are_ended_ends_too() -> None:
+    """The caller waited for all of its work, even if it was interrupted again."""
+
+    def slow(running: Processes) -> None:
+        time.sleep(0.5)  # as a process does that starts on a busy machine
+        call_in_process(running, time.sleep, 300)
+
+    results = in_threads([lambda running: None, slow], 2)
+    assert next(results) is None
+    started = time.monotonic()
+    results.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - started < 60
