@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +30,14 @@ def _keep_files_in_memory() -> None:
         atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 
 
+def _accept_interrupts() -> None:
+    """A shell lets its background jobs ignore SIGINT. The processes that tests interrupt would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 _keep_files_in_memory()
+_accept_interrupts()
 load_profile()
 
 
