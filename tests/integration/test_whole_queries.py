@@ -497,6 +497,8 @@ def test_order_of_what_is_constant_or_null(nullable: World, query: str) -> None:
         "SELECT DISTINCT ON (p) p, s FROM {rows} ORDER BY p NULLS LAST, s DESC",
         "SELECT p, rank() OVER (ORDER BY p NULLS LAST) FROM (SELECT p FROM b WHERE p = 7 GROUP BY ROLLUP (p)) AS g",
         "SELECT s, r FROM numbered WHERE r = 1 ORDER BY s",
+        "SELECT s, rank() OVER (ORDER BY x.last, s) AS r FROM (SELECT s, p AS last FROM {rows}) AS x",
+        "SELECT * FROM (SELECT s FROM {rows} ORDER BY rank() OVER (PARTITION BY p ORDER BY s), p NULLS LAST LIMIT 3)",
     ],
 )
 def test_inner_order_of_what_is_constant_or_null(nullable: World, query: str) -> None:

@@ -22,9 +22,9 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 import needlepoint
-from needlepoint.errors import NeedlepointError, SqlError, Unsupported, UsageError
+from needlepoint.errors import NeedlepointError, Unsupported, UsageError
 from needlepoint.lake.lake import Lake
-from needlepoint.query import Result, tokens
+from needlepoint.query import tokens
 from needlepoint.settings import SettingOverrides, Settings
 
 apilevel = needlepoint.apilevel
@@ -128,9 +128,12 @@ class Connection:
         return Cursor(self)
 
     def commit(self) -> None:
-        _ = self.lake
+        self.check_open()
 
     def rollback(self) -> None:
+        self.check_open()
+
+    def check_open(self) -> None:
         _ = self.lake
 
     def close(self) -> None:
@@ -156,21 +159,20 @@ class Cursor:
         self.connection = connection
         self.description: list[tuple[Any, ...]] | None = None
         self.rowcount = -1
-        self._result: Result | None = None
+        self._table: pa.Table | None = None
         self._rows: Iterator[Row] | None = None
         self._closed = False
 
     def execute(self, operation: str, parameters: Parameters | None = None) -> Cursor:
         self._check_open()
-        self._result = self._rows = self.description = None
+        self._table = self._rows = self.description = None
         self.rowcount = -1
         query, named = operation, parameters
         if isinstance(parameters, Sequence) and not isinstance(parameters, str | bytes):
             query, named = _with_names(operation, parameters)
         with _errors():
-            result = self.connection.lake.sql(query, named)  # type: ignore[arg-type]  # sql() says what is wrong
-            table = result.to_arrow()
-        self._result, self._rows, self.rowcount = result, _tuples(table), table.num_rows
+            table = self.connection.lake.sql(query, named).to_arrow()  # type: ignore[arg-type]  # it names what is wrong
+        self._table, self._rows, self.rowcount = table, _tuples(table), table.num_rows
         self.description = [
             (field.name, str(field.type), None, None, None, None, field.nullable) for field in table.schema
         ]
@@ -193,7 +195,7 @@ class Cursor:
     def fetch_arrow_table(self) -> pa.Table:
         """All rows of the statement as an Arrow table."""
         self._open_rows()
-        return self._result.to_arrow() if self._result is not None else None
+        return self._table
 
     def __iter__(self) -> Iterator[Row]:
         return self._open_rows()
@@ -206,7 +208,7 @@ class Cursor:
 
     def close(self) -> None:
         self._closed = True
-        self._result = self._rows = self.description = None
+        self._table = self._rows = self.description = None
 
     def __enter__(self) -> Cursor:
         return self
@@ -219,7 +221,7 @@ class Cursor:
     def _check_open(self) -> None:
         if self._closed:
             raise InterfaceError("the cursor is closed.")
-        _ = self.connection.lake
+        self.connection.check_open()
 
     def _open_rows(self) -> Iterator[Row]:
         self._check_open()
@@ -256,7 +258,7 @@ def _errors() -> Iterator[None]:
         yield
     except Unsupported as error:
         raise NotSupportedError(str(error)) from error
-    except (SqlError, UsageError) as error:
+    except UsageError as error:
         raise ProgrammingError(str(error)) from error
     except NeedlepointError as error:
         raise OperationalError(str(error)) from error

@@ -29,7 +29,6 @@ from needlepoint.query.scan.cost_model import Costs
 from needlepoint.query.scan.row_matches import MatchedRows, find_matches
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.query.scan.scan_tasks import ReadPlan, ScanTask, plan_read
-from needlepoint.query.sql.literals import tokens
 from needlepoint.query.sql.parameters import check_text
 from needlepoint.query.sql.statements import (
     CreateIndex,
@@ -42,6 +41,7 @@ from needlepoint.query.sql.statements import (
     parse,
     quoted,
 )
+from needlepoint.query.sql.tokens import tokens
 from needlepoint.query.sql.views import check_view
 from needlepoint.query.verify import VerifyReport, verify
 

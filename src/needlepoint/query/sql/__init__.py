@@ -4,8 +4,9 @@ statements            statements beyond queries: indexes, views, EXPLAIN
 refusals              statements that are not supported
 nesting               rejects SQL that is nested too deeply
 parameters            values of $name
+tokens                words, numbers and signs of SQL
 literals              decimal or float, for literals such as 8.64
-sort_keys             keys of ORDER BY that DataFusion does not drop
+sort_keys             keys of windows and subqueries that DataFusion does not drop
 views                 named queries
 predicate_extraction  columns and a predicate of each table, from DataFusion's plan
 monotone              functions that keep the order of a column

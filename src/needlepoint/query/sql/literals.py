@@ -30,24 +30,13 @@ import datafusion
 import pyarrow as pa
 
 from needlepoint.query.sql.plan_facts import EXPRESSIONS, nodes
+from needlepoint.query.sql.tokens import tokens
 
 MOST_DIGITS = 38
 # The scale of decimal literals in a retry: some functions, such as round, return another type than they declare.
 WIDE_SCALE = 15
 # Optimizer rules that move casts to the literals, and conditions to nodes where the types of columns are unknown.
 IN_THE_WAY = ("simplify_expressions", "push_down_filter")
-
-# Tokens of SQL, just enough to tell a number from a part of a string, a name or a comment.
-_TOKENS = re.compile(
-    r"""
-      (?P<text> [eE]'(?:[^'\\]|\\.)*' | '[^']*' | "[^"]*" | `[^`]*` | --[^\n]* | /\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/ )
-    | (?P<strange> /\* | \$\w*\$ )
-    | (?P<word> [^\W\d]\w* | \$\w+ )
-    | (?P<number> (?:\d+\.\d* | \.\d+ | \d+) (?P<exponent>[eE][+-]?\d+)? \w* )
-    | (?P<other> \S )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
 
 # DataFusion does not list the filter of an aggregate or the parts of a window as operands: search their text.
 _FLOAT_AS_DECIMAL = re.compile(r"CAST\(Float(?:32|64)\([^()]*\) AS Decimal")
@@ -85,13 +74,6 @@ def literals(query: str, parameters: Mapping[str, Any] | None = None) -> list[Li
         if _is_decimal(number.removeprefix("-")) and "/" not in words[max(place - 1, 0) : place + 2]:
             found.append(Literal(each.start(), each.end(), number, cases.get(place) or _group(words, place)))
     return found
-
-
-def tokens(query: str) -> list[re.Match[str]]:
-    """The tokens of a query without comments. None for a query with nested comments or dollar-quoted strings: the
-    pattern above does not find their ends."""
-    found = [each for each in _TOKENS.finditer(query) if not _is_comment(each[0])]
-    return [] if any(each["strange"] for each in found) else found
 
 
 def _cases(words: Sequence[str]) -> dict[int, tuple[str, ...]]:
@@ -146,10 +128,6 @@ def _continues(before: str, last: str) -> bool:
 
 def _is_value(word: str) -> bool:
     return word[:1].isdigit() or word[:1] in ".$"
-
-
-def _is_comment(token: str) -> bool:
-    return token.startswith("--") or (token.startswith("/*") and len(token) > 2)
 
 
 def _is_decimal(number: str) -> bool:

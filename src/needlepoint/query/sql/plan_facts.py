@@ -29,7 +29,7 @@ _ANY = "*"
 _FIXES_NOTHING = {"SubqueryAlias", "Join", "Sort", "Limit", "Distinct", "Union"}
 # Nodes for which DataFusion filters the scans below by the values seen so far.
 _FILTERING = {"Sort", "Aggregate", "Distinct", "WindowExpr", "Join"}
-
+# Nodes whose expressions have parts that DataFusion does not expose, and what is found in their text.
 _HIDING = {"Aggregate", "WindowExpr"}
 _LIST = re.compile(r" (?:NOT )?IN \(\[(.*?)\]\)")
 _ZERO = re.compile(r"Float(?:16|32|64)\((-?0)\)")
@@ -131,20 +131,23 @@ def listed_zeros(plan: Any) -> Iterator[tuple[str, float]]:
                 if part.variant_name() == "InList":
                     left, *items = part.rex_call_operands()
                     if zeros := [value for value in map(_float, items) if value == 0]:
-                        zero = max(zeros, key=lambda zero: math.copysign(1, zero))
-                        yield from ((column.to_variant().name(), zero) for column in _columns(left))
+                        yield from ((column.to_variant().name(), _one_of(zeros)) for column in _columns(left))
 
 
 def _hidden_zeros(text: str, below: Any) -> Iterator[tuple[str, float]]:
     """The same for the text of an aggregate or a window: DataFusion exposes its arguments, not its FILTER and keys."""
     for found in _LIST.finditer(text):
         if zeros := [float(zero) for zero in _ZERO.findall(found[1])]:
-            zero = max(zeros, key=lambda zero: math.copysign(1, zero))
             left = text[: found.start()]
             names = below.to_variant().schema().field_names()
             # Before the list is a column, or an expression of columns: then it can be any of those before.
             listed = [name for name in names if left.endswith(name)] or [name for name in names if name in left]
-            yield from ((name.rpartition(".")[2], zero) for name in listed)
+            yield from ((name.rpartition(".")[2], _one_of(zeros)) for name in listed)
+
+
+def _one_of(zeros: Sequence[float]) -> float:
+    """0.0 if it is there, else -0.0."""
+    return max(zeros, key=lambda zero: math.copysign(1, zero))
 
 
 def _float(expression: Any) -> float | None:

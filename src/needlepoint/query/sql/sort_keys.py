@@ -25,11 +25,12 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from needlepoint.query.sql.literals import tokens
+from needlepoint.query.sql.tokens import tokens
 
+_DISTINCT_ON = ["DISTINCT", "ON"]
 _OPENS_WINDOW = {"OVER", "AS"}  # `OVER (…)`, `WINDOW w AS (…)`
 _AFTER_KEYS = {"ORDER", "LIMIT", "OFFSET", "FETCH", "ROWS", "RANGE", "GROUPS", "UNION", "EXCEPT", "INTERSECT", ";"}
-_DIRECTIONS = {"ASC", "DESC", "NULLS", "FIRST", "LAST"}
+_BEFORE, _AFTER = "CASE WHEN (SELECT true) THEN ", " END"
 
 
 @dataclass(slots=True)
@@ -42,20 +43,36 @@ class _Level:
 
 def with_kept_keys(query: str) -> str:
     """The same query with keys that DataFusion keeps. The query itself if it has quotes or comments that `tokens` does
-    not know."""
+    not know.
+
+    >>> with_kept_keys("SELECT * FROM (SELECT s FROM t ORDER BY rank() OVER (ORDER BY t.last), 1 LIMIT 2)")
+    'SELECT * FROM (SELECT s FROM t ORDER BY CASE WHEN (SELECT true) THEN rank() OVER (ORDER BY \
+CASE WHEN (SELECT true) THEN t.last END) END, 1 LIMIT 2)'
+    """
     found = tokens(query)
     words = [each[0].upper() for each in found]
-    wrapped = []
+    added: list[tuple[int, str]] = []  # a key can have a window or a subquery with keys in it
     for first, stop in _keys(words):
-        while words[stop - 1] in _DIRECTIONS and stop - 1 > first:
-            stop -= 1
-        if first < stop and not (stop == first + 1 and (words[first].isdigit() or words[first] == "ALL")):
-            wrapped.append((found[first].start(), found[stop - 1].end()))
+        stop = _without_direction(words, first, stop)
+        if words[first:stop] and not _is_position(words[first:stop]):
+            added += [(found[first].start(), _BEFORE), (found[stop - 1].end(), _AFTER)]
     parts, position = [], 0
-    for start, end in wrapped:
-        parts += [query[position:start], f"CASE WHEN (SELECT true) THEN {query[start:end]} END"]
-        position = end
+    for offset, text in sorted(added):
+        parts += [query[position:offset], text]
+        position = offset
     return "".join((*parts, query[position:]))
+
+
+def _without_direction(words: Sequence[str], first: int, stop: int) -> int:
+    """The end of a key without ASC, DESC, NULLS FIRST and NULLS LAST."""
+    if stop - first > 2 and words[stop - 2] == "NULLS":
+        stop -= 2
+    return stop - 1 if stop - first > 1 and words[stop - 1] in ("ASC", "DESC") else stop
+
+
+def _is_position(key: Sequence[str]) -> bool:
+    """Whether a key is the number of a column, or ALL."""
+    return len(key) == 1 and (key[0].isdigit() or key[0] == "ALL")
 
 
 def _keys(words: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -64,9 +81,8 @@ def _keys(words: Sequence[str]) -> Iterator[tuple[int, int]]:
     for place, word in enumerate(words):
         before = words[place - 1] if place else ""
         if word == "(":
-            on = before == "ON" and place > 1 and words[place - 2] == "DISTINCT"
             levels.append(_Level(window=before in _OPENS_WINDOW))
-            if on:
+            if words[max(place - 2, 0) : place] == _DISTINCT_ON:
                 yield from _list(words, place + 1)
         elif word == ")" and len(levels) > 1:
             levels.pop()
@@ -81,7 +97,7 @@ def _sorts(before: str, level: _Level) -> bool:
 
 
 def _has_distinct_on(words: Sequence[str]) -> bool:
-    return any(pair == ("DISTINCT", "ON") for pair in itertools.pairwise(words))
+    return any([*pair] == _DISTINCT_ON for pair in itertools.pairwise(words))
 
 
 def _list(words: Sequence[str], first: int) -> Iterator[tuple[int, int]]:
@@ -89,7 +105,8 @@ def _list(words: Sequence[str], first: int) -> Iterator[tuple[int, int]]:
     depth, start = 0, first
     for place in range(first, len(words)):
         word = words[place]
-        if depth == 0 and (word in _AFTER_KEYS or word == ")"):
+        ends = word in _AFTER_KEYS and place > start and words[place - 1] != "."  # else it is a column
+        if depth == 0 and (ends or word == ")"):
             yield start, place
             return
         if depth == 0 and word == ",":
