@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from needlepoint.errors import (
     FileError,
+    LimitExceeded,
     NameTaken,
     NeedlepointError,
     NotIndexable,
     NotParquet,
     ObjectStoreError,
+    QueryCancelled,
     QueueError,
     SchemaConflict,
     SparkError,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Unpack
 
-    from needlepoint.lake import Connection, Lake
+    from needlepoint.lake import Connection, Lake, Limits
     from needlepoint.settings import SettingOverrides, Settings
 
 __version__ = "0.1.0"
@@ -53,12 +55,15 @@ __all__ = [
     "threadsafety",
     "paramstyle",
     "Lake",
+    "Limits",
     "FileError",
+    "LimitExceeded",
     "NameTaken",
     "NeedlepointError",
     "NotIndexable",
     "NotParquet",
     "ObjectStoreError",
+    "QueryCancelled",
     "QueueError",
     "SchemaConflict",
     "SparkError",
@@ -102,8 +107,8 @@ def connect(root: str | Path, *, create: bool = False, **settings: Unpack[Settin
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Lake":
-        from needlepoint.lake import Lake
+    if name in ("Lake", "Limits"):
+        from needlepoint import lake
 
-        return Lake
+        return getattr(lake, name)
     raise AttributeError(f"module 'needlepoint' has no attribute '{name}'")

@@ -9,7 +9,9 @@
     │   ├── Unsupported         a Delta or Iceberg table uses a feature that cannot be read correctly
     │   ├── TableChanged        files of a table changed while they were rewritten
     │   ├── SqlError            the SQL does not parse, plan or run
+    │   ├── LimitExceeded       a query takes more time, memory or rows than it may
     │   └── BadEvent            a message that is no event (queues/events.py)
+    ├── QueryCancelled          someone cancelled the query
     ├── FileError               a problem with one Parquet file; `path` names it
     │   ├── NotParquet          not a Parquet file, truncated or corrupt
     │   │   └── Unfinished      it has no footer (yet): its writer is busy, or died
@@ -98,6 +100,14 @@ class TableChanged(UsageError):
 
 class SqlError(UsageError):
     """The SQL does not parse, plan or run."""
+
+
+class LimitExceeded(UsageError):
+    """A query takes more time, memory or rows than it may; see needlepoint.Limits."""
+
+
+class QueryCancelled(NeedlepointError):
+    """Another thread cancelled the query."""
 
 
 class FileError(NeedlepointError):

@@ -14,6 +14,9 @@ index_bytes       NEEDLE_INDEX_BYTES       256 MiB   memory for open indexes of 
 payload_bytes     NEEDLE_PAYLOAD_BYTES     1 GiB     largest payload of one file's index that is read, unpacked
 unpacked_bytes    NEEDLE_UNPACKED_BYTES    16 GiB    disk for unpacked text indexes, under the lake's store
 range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads from a key index
+query_seconds     NEEDLE_QUERY_SECONDS     0.0       most seconds that a query may work; 0 is no limit
+query_rows        NEEDLE_QUERY_ROWS        0         most rows of a result; 0 is no limit
+query_memory      NEEDLE_QUERY_MEMORY      0         most memory of a query, in bytes; 0 is no limit
 access            NEEDLE_ACCESS            auto      auto: the faster read; pages: by page if possible; scan: never
 costs             NEEDLE_COSTS                       file with measured costs, written by benchmarks/calibrate.py
 history           NEEDLE_HISTORY           on        on: count what queries ask, without values, for advise; off
@@ -54,6 +57,9 @@ class SettingOverrides(TypedDict, total=False):
     payload_bytes: int | None
     unpacked_bytes: int | None
     range_limit: int | None
+    query_seconds: float | None
+    query_rows: int | None
+    query_memory: int | None
     access: str | None
     costs: str | None
     history: str | None
@@ -76,6 +82,9 @@ class Settings:
     payload_bytes: int = 1 << 30
     unpacked_bytes: int = 16 << 30
     range_limit: int = 20_000
+    query_seconds: float = 0.0
+    query_rows: int = 0
+    query_memory: int = 0
     access: str = "auto"
     costs: str = ""
     history: str = "on"

@@ -47,6 +47,8 @@ class Run:
         self._remember(f"lake {number}: made")
         with Judge(spec) as judge:
             spec = judge.spec
+            if number % 2:
+                judge.lake.engine.room = 1  # results are read as streams
             made = Queries(chance, spec)
             for at in range(queries):
                 if time.monotonic() > deadline:

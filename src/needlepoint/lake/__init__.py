@@ -15,12 +15,14 @@ from needlepoint.lake.dbapi import Connection, connect
 from needlepoint.lake.ddl import all_of_directory, build_index
 from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
 from needlepoint.lake.status import Status, TableStatus
+from needlepoint.query import Limits
 
 __all__ = [
     "BatchWriter",
     "Connection",
     "Lake",
     "LakeTable",
+    "Limits",
     "Status",
     "TableStatus",
     "all_of_directory",

@@ -61,9 +61,11 @@ from needlepoint.query import (
     Engine,
     Explain,
     IndexCache,
+    Limits,
     ReadPlan,
     Report,
     Result,
+    RunningQuery,
     ShowIndexes,
     ShowTables,
     VerifyReport,
@@ -101,17 +103,21 @@ class LakeTable:
         *,
         columns: Sequence[str] | None = None,
         in_order: bool = False,
+        limits: Limits | None = None,
+        query_id: str = "",
         **named: Any,
     ) -> Result:
         """Rows whose columns have these values: `get(product_id=384209819)`.
 
         A list, set, range or array means any of its values; each row is returned once, even if its value is repeated.
         Keys can also be given as a mapping, for columns whose names are not Python names. `in_order` returns the rows
-        in the order of the first key's values, otherwise they have no order.
+        in the order of the first key's values, otherwise they have no order. `limits` and `query_id` are as in `sql`.
         """
         if not isinstance(keys, Mapping | None):
             raise UsageError(f"get({keys!r}) names no column.", hint="For example get(product_id=384209819).")
-        return get_rows(self._lake.engine, self.name, {**(keys or {}), **named}, columns, in_order)
+        engine, wanted = self._lake.engine, {**(keys or {}), **named}
+        with engine.run(f"get {self.name} by {', '.join(map(str, wanted))}", limits, query_id) as running:
+            return get_rows(engine, self.name, wanted, columns, in_order, running)
 
 
 class Lake:
@@ -371,9 +377,18 @@ class Lake:
 
     # Questions
 
-    def sql(self, query: str, parameters: Mapping[str, Any] | None = None) -> Result:
+    def sql(
+        self,
+        query: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        limits: Limits | None = None,
+        query_id: str = "",
+    ) -> Result:
         """Run any query of DataFusion, with `$name` for parameters, or CREATE, DROP or SHOW for indexes and views.
 
+        A query over its limits (by default those of the settings) raises LimitExceeded. `running` lists it by its
+        `query_id`, and can cancel it. A result of more than 32 MB is read while it is consumed: see `Result.batches`.
         EXPLAIN and EXPLAIN ANALYZE return the lines of the report; EXPLAIN VERBOSE returns DataFusion's own plans.
         """
         check_text(query)
@@ -400,17 +415,32 @@ class Lake:
                 return _answer("dropped", [name])
             case Explain(explained, analyze):
                 report = (
-                    self.engine.sql(explained, parameters).report if analyze else self.explain(explained, parameters)
+                    self._analyze(explained, parameters, limits, query_id)
+                    if analyze
+                    else self.explain(explained, parameters)
                 )
                 return Result(pa.table({"plan": pa.array(str(report).split("\n"), pa.string())}), lambda: report)
-        return self.engine.sql(query, parameters)
+        return self.engine.sql(query, parameters, limits=limits, query_id=query_id)
+
+    def running(self) -> list[RunningQuery]:
+        """The queries that run in this process on this lake, the oldest first; `cancel` stops one."""
+        return self.engine.running.all()
+
+    def _analyze(
+        self, query: str, parameters: Mapping[str, Any] | None, limits: Limits | None = None, query_id: str = ""
+    ) -> Report:
+        """The report of a query that is run; its rows are dropped."""
+        result = self.engine.sql(query, parameters, limits=limits, query_id=query_id)
+        for _ in result.batches():
+            pass
+        return result.report
 
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
         """What a query would read and why, without reading it."""
         check_text(query)
         match parse(query):
             case Explain(explained, analyze):
-                return self.engine.sql(explained, parameters).report if analyze else self.explain(explained, parameters)
+                return self._analyze(explained, parameters) if analyze else self.explain(explained, parameters)
             case None:
                 pass
             case _:

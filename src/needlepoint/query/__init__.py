@@ -1,7 +1,10 @@
 """Queries: from SQL to Arrow.
 
 engine        runs a query, step by step
+execution     one run of a planned query
 result        its result
+row_stream    the rows of a large result, read while they are consumed
+running       queries that run, their limits, and how to stop one
 point_lookup  rows by key, for `get` and for SQL
 get           `table.get`: from Python values to a point lookup
 verify        compares indexes with the data
@@ -25,6 +28,7 @@ from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.report.explain import Report, TableReport
 from needlepoint.query.result import Result
+from needlepoint.query.running import Limits, RunningQuery
 from needlepoint.query.scan.cost_model import Costs
 from needlepoint.query.scan.row_matches import MatchedRows, find_matches
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
@@ -56,12 +60,14 @@ __all__ = [
     "Engine",
     "Explain",
     "IndexCache",
+    "Limits",
     "MatchedRows",
     "PointLookup",
     "PruningResult",
     "ReadPlan",
     "Report",
     "Result",
+    "RunningQuery",
     "SCHEMA",
     "ScanMetrics",
     "ScanPlan",

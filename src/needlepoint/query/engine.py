@@ -47,25 +47,25 @@ from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache, words_of
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import session
+from needlepoint.query.datafusion.batch_stream import ROOM
 from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, raise_cause
-from needlepoint.query.datafusion.native_scan import NativeScans, metrics
+from needlepoint.query.datafusion.native_scan import NativeScans
 from needlepoint.query.datafusion.planner import LogicalQuery, Planner
-from needlepoint.query.datafusion.scoring import ContextPool, Score, count_terms
-from needlepoint.query.datafusion.session import SessionOptions
+from needlepoint.query.datafusion.scoring import count_terms
+from needlepoint.query.datafusion.session import ContextPool, SessionOptions
 from needlepoint.query.datafusion.session_options import Attempt, session_options
-from needlepoint.query.datafusion.union_sort import sort_over_union
 from needlepoint.query.datafusion.unreadable import unreadable
+from needlepoint.query.execution import Execution, QueryPlan, reports
 from needlepoint.query.point_lookup import PointLookup, PointLookups, recognise
 from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.pruning.steps import prune
-from needlepoint.query.report.explain import Report, TableReport
+from needlepoint.query.report.explain import Report
 from needlepoint.query.report.query_history import QueryHistory
-from needlepoint.query.report.table_report import table_report
 from needlepoint.query.result import Result
+from needlepoint.query.running import Limits, OutOfMemory, RunningQueries, RunningQuery
 from needlepoint.query.scan.cost_model import Costs, NativeFilter
 from needlepoint.query.scan.held_files import QueryRetries, hold
-from needlepoint.query.scan.page_reader import read_pages
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan, choose_access
 from needlepoint.query.scan.table_provider import as_frame, check_present, empty_batch
 from needlepoint.query.sql import literals
@@ -79,6 +79,7 @@ from needlepoint.stores import KeyStore
 from needlepoint.tables import Index, Snapshot, Snapshots
 from needlepoint.tables.registry import Registry
 
+_NO_END = 1 << 62
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
 Answer = TypeVar("Answer")
@@ -91,29 +92,6 @@ class _Names:
     sequence: int
     tables: frozenset[str]
     views: list[View]
-
-
-@dataclass(frozen=True, slots=True)
-class _QueryPlan:
-    """A query with planned scans. `unscanned` tables are named in it, but not read."""
-
-    query: str
-    states: Mapping[str, TableState]
-    scans: Mapping[str, ScanPlan]
-    unscanned: tuple[ScanPlan, ...]
-    schema: pa.Schema
-    options: SessionOptions
-    views: list[View]
-    scores: tuple[Score, ...] = ()
-    outer_constants: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _TableRead:
-    """A table that is ready for the query, and the metrics so far."""
-
-    table: datafusion.Table
-    metrics: ScanMetrics
 
 
 class Engine:
@@ -137,11 +115,15 @@ class Engine:
         self._retries = QueryRetries(self.snapshots.forget, settings.store, registry.locks)
         self.cards = CardCache(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
-        self._natives = NativeScans()
+        self.natives = NativeScans()
         self._contexts = session.Contexts(session.make_context)
         self._context = self._contexts(SessionOptions())
-        self._planner = Planner(self._context, self._names)
-        self._scoring_contexts = ContextPool()
+        self.planner = Planner(self._context, self.names)
+        self._lent_contexts = ContextPool()
+        self.running = RunningQueries()
+        self._limits = Limits(settings.query_seconds, settings.query_rows, settings.query_memory)
+        self.room = ROOM
+        self.unskippable: set[str] = set()
         self._states: dict[str, TableState] = {}
         self._fresh_stores: dict[int, tuple[int, weakref.ref[KeyStore]]] = {}
         self._names_known: _Names | None = None
@@ -149,15 +131,60 @@ class Engine:
 
     # Run
 
-    def sql(self, query: str, parameters: Mapping[str, Any] | None = None, *, use_indexes: bool | str = True) -> Result:
+    def sql(
+        self,
+        query: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        use_indexes: bool | str = True,
+        limits: Limits | None = None,
+        query_id: str = "",
+    ) -> Result:
         """Run a query. If a file changes meanwhile, plan the query again.
 
-        `use_indexes` can name the only index to use; it is then used at any cost.
+        `use_indexes` can name the only index to use; it is then used at any cost. `query_id` names the
+        query in `running`.
         """
         parameters = check_parameters(query, parameters)
+        with self.run(query, limits, query_id) as running:
+            return self.run_sql(query, parameters, use_indexes, running)
+
+    @contextmanager
+    def run(self, query: str, limits: Limits | None = None, query_id: str = "") -> Iterator[RunningQuery]:
+        """Within this block, a query is listed in `running`; after it too, while the rest of its rows is read."""
+        running = self.running.begin(query, limits or self._limits, query_id)
+        try:
+            yield running
+        finally:
+            if not running.is_kept:
+                self.running.end(running)
+
+    @contextmanager
+    def kept(self, running: RunningQuery) -> Iterator[None]:
+        """The same, for a query that has returned."""
+        running.is_kept = True
+        try:
+            yield
+        finally:
+            self.running.end(running)
+
+    def run_sql(
+        self,
+        query: str,
+        parameters: Mapping[str, Any] | None,
+        use_indexes: bool | str,
+        running: RunningQuery,
+        room: int | None = None,
+    ) -> Result:
+        """The result of a query that is listed as running; it is retried where that can help. A result of more than
+        `room` bytes is not complete yet: see row_stream.py."""
 
         def run(attempt: Attempt) -> Result:
-            return self.with_replan(lambda first: self._run_once(query, parameters, use_indexes, attempt, first))
+            return self.with_replan(
+                lambda first: self._run_once(
+                    query, parameters, use_indexes, attempt, first, running, self.room if room is None else room
+                )
+            )
 
         attempt = Attempt.FIRST
         while True:
@@ -167,7 +194,7 @@ class Engine:
                 if attempt is not Attempt.FIRST:
                     raise unreadable(error, error.scans) from error
                 attempt = Attempt.WHOLE
-            except EngineFault:
+            except (EngineFault, OutOfMemory):
                 if attempt is Attempt.PLAIN:
                     raise
                 attempt = Attempt.PLAIN
@@ -180,9 +207,9 @@ class Engine:
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
         """The report of a query that is planned but not run."""
         parameters = check_parameters(query, parameters)
-        with clear_error(query, self._names):
+        with clear_error(query, self.names):
             plan = self._plan(query, parameters)
-        return Report(lambda: self._reports(plan, {}, None), executed=False)
+        return Report(lambda: reports(self, plan, {}), executed=False)
 
     def _run_once(
         self,
@@ -191,8 +218,11 @@ class Engine:
         use_indexes: bool | str,
         attempt: Attempt,
         may_list: bool,
+        running: RunningQuery,
+        room: int,
     ) -> Result:
-        with clear_error(query, self._names):
+        with clear_error(query, self.names):
+            running.check()
             started = time.perf_counter()
             recognised = self._recognised(query, parameters)
             if recognised is None:
@@ -201,29 +231,18 @@ class Engine:
                 lookup, state = recognised
                 found = self.lookups.run(lookup, state, use_indexes, pushdown=attempt is Attempt.FIRST)
                 if isinstance(found, Result):
+                    running.limits.check_rows(len(found))
                     return found
                 plan = _plan_of(query, lookup, state, replace(found, may_list=may_list), attempt)
-            decided = time.perf_counter()
-            with self._context_of(plan) as context:
-                read = {
-                    scan.snapshot.table.name: self._read(scan, plan, context)
-                    for scan in (*plan.scans.values(), *plan.unscanned)
-                }
-                have_read = time.perf_counter()
-                with self._planner.tables(context, plan.views, {name: each.table for name, each in read.items()}):
-                    frame = self._planner.frame(context, plan.query, parameters)
-                    if plan.outer_constants:
-                        frame = sort_over_union(context, frame)
-                    batches = _collected(frame, plan)
-            done = {name: read[name].metrics for name in plan.scans}
-            for name, scan in plan.scans.items():
-                self._check_files(scan, done[name])
-            table = _conformed(batches, plan.schema)
-            finished = time.perf_counter()
-        seconds = {"plan": decided - started, "read": have_read - decided, "run": finished - have_read}
-        if use_indexes is True:
-            self._note(plan, done, finished - started, frame)
-        return Result(table, lambda: Report(lambda: self._reports(plan, done, frame), executed=True, seconds=seconds))
+            execution = Execution(self, plan, running, started, is_noted=use_indexes is True)
+            return execution.run(parameters, room, lambda: self._whole(query, parameters, use_indexes, running))
+
+    def _whole(
+        self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool | str, running: RunningQuery
+    ) -> pa.Table:
+        """The rows of a query whose first run did not get to its end."""
+        with self.run(query, running.limits, running.id) as again:
+            return self.run_sql(query, parameters, use_indexes, again, room=_NO_END).to_arrow()
 
     # Plan
 
@@ -234,17 +253,18 @@ class Engine:
         use_indexes: bool | str = True,
         attempt: Attempt = Attempt.FIRST,
         may_list: bool = True,
-    ) -> _QueryPlan:
+    ) -> QueryPlan:
         known = self._known()
         views = views_named(query, known.views)
         states = self._states_of(query, views, known)
         plain = attempt is Attempt.PLAIN
         scale = literals.WIDE_SCALE if plain else 0
-        logical = self._planner.plan(query, parameters, views, states, scale, keep_keys=plain)
+        logical = self.planner.plan(query, parameters, views, states, scale, keep_keys=plain)
         if logical.facts.stacked_filters and logical.facts.anti_joins:
             refuse_not_in([query, *(view for _, view in views)])
         # DataFusion 55 pushes down a filter on a list, and does not apply it in a file without the column.
-        if attempt is Attempt.FIRST and any(request.nested for request in logical.requests.values()):
+        nested = any(request.nested for request in logical.requests.values())
+        if attempt is Attempt.FIRST and (nested or not self.unskippable.isdisjoint(states)):
             attempt = Attempt.WHOLE
         scans = {}
         for name, request in logical.requests.items():
@@ -259,7 +279,7 @@ class Engine:
             for name, state in states.items()
             if name not in logical.requests
         )
-        return _QueryPlan(
+        return QueryPlan(
             logical.query,
             states,
             scans,
@@ -269,6 +289,8 @@ class Engine:
             logical.views,
             logical.scores,
             logical.facts.outer_constants,
+            lists_tables=not _CATALOG_WORDS.isdisjoint(words(query)),
+            grows=logical.facts.grows,
         )
 
     def _states_of(self, query: str, views: list[View], known: _Names) -> dict[str, TableState]:
@@ -284,7 +306,7 @@ class Engine:
 
     def plan_sql(self, query: str, state: TableState) -> LogicalQuery:
         """The logical plan of a query on this table only."""
-        return self._planner.plan(query, None, [], {state.snapshot.table.name: state})
+        return self.planner.plan(query, None, [], {state.snapshot.table.name: state})
 
     def _recognised(self, query: str, parameters: Mapping[str, Any] | None) -> tuple[PointLookup, TableState] | None:
         """The point lookup of a query, if DataFusion agrees that it is one. DataFusion is asked once for each set of
@@ -302,7 +324,7 @@ class Engine:
             return None
         shape = (*lookup.columns, "", *lookup.values)
         if shape not in state.lookups:
-            logical = self._planner.plan(query, parameters, [], {form.table: state})
+            logical = self.planner.plan(query, parameters, [], {form.table: state})
             state.lookups[shape] = lookup.agrees(logical.requests.get(form.table), logical.schema)
         return (lookup, state) if state.lookups[shape] else None
 
@@ -374,7 +396,7 @@ class Engine:
         state = TableState(
             snapshot,
             self._registry,
-            lambda: self._natives.stub(schema),
+            lambda: self.natives.stub(schema),
             lambda: datafusion.Table(self._context.read_batches([empty_batch(schema)])),
         )
         if held is not None and held.snapshot.table.id == snapshot.table.id:
@@ -382,25 +404,20 @@ class Engine:
         self._states[name] = state
         return state
 
-    # Read and run
-
-    def _read(self, scan: ScanPlan, plan: _QueryPlan, context: datafusion.SessionContext) -> _TableRead:
-        barrier = not plan.options.own_filters
-        if not scan.access.kept() and not barrier:
-            return _TableRead(plan.states[scan.snapshot.table.name].empty, ScanMetrics())
-        pages = read_pages(scan, self.cards, self.caches)
-        found = as_frame(scan, pages.rows, self._natives, context, barrier)
-        return _TableRead(datafusion.Table(found.frame), replace(pages.metrics, listed=found.listed))
+    # Read
 
     @contextmanager
-    def _context_of(self, plan: _QueryPlan) -> Iterator[datafusion.SessionContext]:
-        """The context to run a plan in, with the statistics for its scores."""
-        if not plan.scores:
+    def context_of(
+        self, plan: QueryPlan, limits: Limits, tables: Mapping[str, datafusion.Table]
+    ) -> Iterator[datafusion.SessionContext]:
+        """The context to run a plan in: one of this query only, if it has scores, lists tables or limits memory."""
+        if not (plan.scores or plan.lists_tables or limits.memory):
             yield self._contexts(plan.options)
             return
         statistics = count_terms(plan.scores, plan.states, self)
-        with self._scoring_contexts.lent(plan.options, statistics) as context:
-            yield context
+        with self._lent_contexts.lent(replace(plan.options, memory=limits.memory)) as lent:
+            lent.known.statistics, lent.names.listed = statistics, tables
+            yield lent.context
 
     def words(self, state: TableState, column: str, position: int) -> WordIndex | None:
         """The text index of a file, if it has a readable one."""
@@ -410,17 +427,17 @@ class Engine:
         """A column of all rows of these files."""
         scan = self.plan_scan(state, everything([column]), use_indexes=False, positions=positions)
         # It has no predicate, so it needs none of what a query is retried without.
-        found = as_frame(scan, None, self._natives, self._contexts(session_options([scan], attempt=Attempt.PLAIN)))
+        found = as_frame(scan, None, self.natives, self._contexts(session_options([scan], attempt=Attempt.PLAIN)))
         try:
             for batch in found.frame.select(datafusion.col(quoted(column))).execute_stream():
                 yield batch.to_pyarrow().column(0)
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
-        except BaseException as error:  # as in _collected
+        except BaseException as error:  # as in execution.py
             raise_cause(error, [scan])
-        self._check_files(scan, ScanMetrics(listed=found.listed))
+        self.check_files(scan, ScanMetrics(listed=found.listed))
 
-    def _check_files(self, scan: ScanPlan, done: ScanMetrics) -> None:
+    def check_files(self, scan: ScanPlan, done: ScanMetrics) -> None:
         """Raise FileChanged if a scanned file changed, or if a native listing, which reads the current directory, did
         not match the snapshot."""
         check_present(scan)
@@ -430,29 +447,7 @@ class Engine:
             if not now.listable or now.files != scan.snapshot.files:
                 raise FileChanged(scan.snapshot.table.location, "changed during the query")
 
-    # Report
-
-    def _note(
-        self, plan: _QueryPlan, done: Mapping[str, ScanMetrics], seconds: float, frame: datafusion.DataFrame
-    ) -> None:
-        """Add the metrics of a finished query to the history."""
-        scanning = sum(bool(scan.scanned) for scan in plan.scans.values())
-        counted = (lambda: metrics(frame.execution_plan())) if scanning == 1 else None
-        for name, scan in plan.scans.items():
-            self.history.note(scan, done[name], seconds / len(plan.scans), counted)
-
-    def _reports(
-        self, plan: _QueryPlan, done: Mapping[str, ScanMetrics], frame: datafusion.DataFrame | None
-    ) -> list[TableReport]:
-        scanning = [name for name, scan in plan.scans.items() if scan.scanned]
-        # DataFusion counts per scan operator, not per table: with one scanned table the count is that table's.
-        counted = metrics(frame.execution_plan()) if frame is not None and len(scanning) == 1 else None
-        return [
-            table_report(scan, done.get(name), self.cards, counted if name in scanning else None)
-            for name, scan in plan.scans.items()
-        ]
-
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
         known = self._known()
         return [*known.tables, *(name for name, _ in known.views)]
 
@@ -464,26 +459,8 @@ class Engine:
         return self._names_known
 
 
-def _plan_of(query: str, lookup: PointLookup, state: TableState, scan: ScanPlan, attempt: Attempt) -> _QueryPlan:
+def _plan_of(query: str, lookup: PointLookup, state: TableState, scan: ScanPlan, attempt: Attempt) -> QueryPlan:
     """The plan of a point lookup that needs a scan."""
     schema = pa.schema([(name, state.types[name]) for name in lookup.columns])
     options = session_options([scan], attempt=attempt)
-    return _QueryPlan(query, {lookup.table: state}, {lookup.table: scan}, (), schema, options, [])
-
-
-def _collected(frame: datafusion.DataFrame, plan: _QueryPlan) -> list[pa.RecordBatch]:
-    try:
-        return frame.collect()
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # DataFusion panics, which is not an Exception, if an object shrinks during a read
-        raise_cause(error, plan.scans.values())
-
-
-def _conformed(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The same types for page reads and native scans."""
-    batches = [batch if isinstance(batch, pa.RecordBatch) else batch.to_pyarrow() for batch in batches]
-    if not batches:
-        return schema.empty_table()
-    table = pa.Table.from_batches(batches).rename_columns(schema.names)
-    return table if table.schema.types == schema.types else table.cast(schema)
+    return QueryPlan(query, {lookup.table: state}, {lookup.table: scan}, (), schema, options, [])

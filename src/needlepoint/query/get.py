@@ -16,13 +16,20 @@ from needlepoint.errors import UsageError
 from needlepoint.query.engine import Engine
 from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.result import Result
+from needlepoint.query.running import RunningQuery
+from needlepoint.query.sql.parameters import check_parameters
 from needlepoint.query.sql.statements import quoted
 
 _INT64, _RANGE = pa.int64(), range(-(1 << 63), 1 << 63)
 
 
 def get(
-    engine: Engine, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None = None, in_order: bool = False
+    engine: Engine,
+    name: str,
+    keys: Mapping[str, Any],
+    columns: Sequence[str] | None,
+    in_order: bool,
+    running: RunningQuery,
 ) -> Result:
     """The rows with these values; with `in_order`, in the order of the first key's values."""
     if not keys:
@@ -32,17 +39,19 @@ def get(
         twice = next(column for column in columns if list(columns).count(column) > 1)
         raise UsageError(f"column '{twice}' is named twice.", hint="Name each column once.")
     if not in_order:
-        return engine.with_replan(lambda _: _get_once(engine, name, keys, columns))
+        return engine.with_replan(lambda _: _get_once(engine, name, keys, columns, running))
     table = engine.state(name).snapshot.table
     wanted = list(columns) if columns is not None else table.schema.names
     first = next(iter(keys))
     with_key = [*wanted, *([] if first in wanted else [first])]
-    found = engine.with_replan(lambda _: _get_once(engine, name, keys, with_key))
+    found = engine.with_replan(lambda _: _get_once(engine, name, keys, with_key, running))
     rows = _ordered(found.to_arrow(), first, _values(table.field(first), keys[first]))
     return Result(rows.select(wanted), found.make_report)
 
 
-def _get_once(engine: Engine, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None) -> Result:
+def _get_once(
+    engine: Engine, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None, running: RunningQuery
+) -> Result:
     state = engine.state(name)
     fields = state.fields
     wanted = tuple(fields) if columns is None else tuple(columns)
@@ -54,12 +63,15 @@ def _get_once(engine: Engine, name: str, keys: Mapping[str, Any], columns: Seque
         if pa.types.is_nested(array.type):
             raise UsageError(f"column '{column}' is {array.type}, which has no equality.")
     if any(pa.types.is_floating(array.type) for array in lookup.values.values()):  # NaN equals nothing, 0.0 is -0.0
-        return _by_sql(engine, lookup)
+        return _by_sql(engine, lookup, running)
     found = engine.lookups.run(lookup, state)
-    return found if isinstance(found, Result) else _by_sql(engine, lookup)
+    if not isinstance(found, Result):
+        return _by_sql(engine, lookup, running)
+    running.limits.check_rows(len(found))
+    return found
 
 
-def _by_sql(engine: Engine, lookup: PointLookup) -> Result:
+def _by_sql(engine: Engine, lookup: PointLookup, running: RunningQuery) -> Result:
     conditions: list[str] = []
     parameters: dict[str, Any] = {}
     for position, (column, array) in enumerate(lookup.values.items()):
@@ -76,7 +88,8 @@ def _by_sql(engine: Engine, lookup: PointLookup) -> Result:
         marks = ", ".join(f"${name}" for name in names)
         conditions.append(f"{quoted(column)} IN ({marks})" if names else "FALSE")
     selected, table = ", ".join(map(quoted, lookup.columns)), quoted(lookup.table)
-    return engine.sql(f"SELECT {selected} FROM {table} WHERE {' AND '.join(conditions)}", parameters)
+    query = f"SELECT {selected} FROM {table} WHERE {' AND '.join(conditions)}"
+    return engine.run_sql(query, check_parameters(query, parameters), True, running)
 
 
 def _values(field: pa.Field, value: Any) -> pa.Array:

@@ -14,6 +14,7 @@ from needlepoint.errors import UsageError
 from needlepoint.printable import count
 from needlepoint.query.report.explain import Report
 from needlepoint.query.report.html import table_html
+from needlepoint.query.row_stream import RowStream
 
 if TYPE_CHECKING:
     import pandas
@@ -24,20 +25,47 @@ _OFFSET = re.compile(r"([+-]\d\d)(\d\d)?")
 
 
 class Result:
-    """The rows, in several formats, and the report."""
+    """The rows, in several formats, and the report.
 
-    def __init__(self, table: pa.Table, make_report: Callable[[], Report]) -> None:
-        self._found = table
+    A result of more than 32 MB is large: it is read while it is consumed, by `batches`, or by any other method, which
+    holds all of it in memory.
+    """
+
+    def __init__(self, rows: pa.Table | RowStream, make_report: Callable[[], Report]) -> None:
+        self._found = rows
         self.make_report = make_report
 
     @cached_property
     def report(self) -> Report:
-        """What the query read and why; made when it is asked for."""
+        """What the query read and why; made when it is asked for. Of a large result, ask for it after the rows."""
         return self.make_report()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return _with_known_zones(self._found.schema.empty_table()).schema
+
+    @cached_property
+    def _rows(self) -> pa.Table:
+        """In one table, as the query returned them."""
+        return self._found.to_table() if isinstance(self._found, RowStream) else self._found
 
     @cached_property
     def _table(self) -> pa.Table:
-        return _with_known_zones(self._found)
+        return _with_known_zones(self._rows)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows in parts. Of a large result, each part is read when it is asked for, so its size does not matter;
+        but only once, and FileChanged says that a file was replaced meanwhile."""
+        if not isinstance(self._found, RowStream) or "_rows" in self.__dict__:
+            yield from self._table.to_batches()
+            return
+        for batch in self._found.batches():
+            yield from _with_known_zones(pa.Table.from_batches([batch])).to_batches()
+
+    def close(self) -> None:
+        """End the query of a large result whose rows are not wanted any more."""
+        if isinstance(self._found, RowStream):
+            self._found.close()
 
     def to_arrow(self) -> pa.Table:
         return self._table
@@ -76,10 +104,12 @@ class Result:
         return table_html(self._table)
 
     def __len__(self) -> int:
-        return int(self._found.num_rows)
+        return int(self._rows.num_rows)
 
     def __repr__(self) -> str:
-        return f"Result({count(self._found.num_rows, 'row')}: {', '.join(self._found.column_names)})"
+        known = not isinstance(self._found, RowStream) or "_rows" in self.__dict__
+        rows = count(len(self), "row") if known else "more rows than are read yet"
+        return f"Result({rows}: {', '.join(self._found.schema.names)})"
 
 
 def _with_known_zones(table: pa.Table) -> pa.Table:

@@ -91,13 +91,17 @@ def read_rows(
 
 
 def read_files(
-    wanted: Sequence[FileRows], columns: Sequence[str], executor: Executor | None = None, caches: Caches | None = None
+    wanted: Sequence[FileRows],
+    columns: Sequence[str],
+    executor: Executor | None = None,
+    caches: Caches | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> list[tuple[list[int], pa.Table, ReadStats]]:
     """The wanted rows of many files. Pages of files with the same schema are decoded in one go.
 
     Returns tables, each with the numbers of the files whose rows it holds, one file after the other. An `executor` of
     threads decodes, which needs no Python, while the next files are fetched. What is in `caches` is not read again,
-    and what is read is put into them.
+    and what is read is put into them. `check` is called before every few files, and raises an error to stop.
     """
     columns = tuple(columns)
     if len(wanted) == 1:
@@ -116,6 +120,7 @@ def read_files(
     pending: deque[_PendingRead] = deque()
     reads: list[Read] = []
     for batch in batches:
+        check()
         pending.append(_PendingRead.of([wanted[number] for number in batch], columns, executor, caches))
         if len(pending) >= BATCHES_ON_THE_WAY:
             reads.append(pending.popleft().finish())

@@ -5,6 +5,7 @@ planner          plans SQL against tables without files
 session          session contexts and their options
 session_options  which options a query needs
 native_scan      a scan of exactly the files of a plan
+batch_stream     batches of a running query, in bounded memory
 footers          which footers it may cache
 union_sort       ORDER BY over outer joins
 udfs             text_match and score as functions

@@ -91,7 +91,7 @@ def is_fault(text: str) -> bool:
 
 def is_panic(error: BaseException) -> bool:
     """Whether Rust code panicked. pyo3 raises a BaseException of a class that cannot be imported."""
-    return type(error).__name__ == "PanicException"
+    return type(error).__name__ in ("PanicException", "RustPanic")
 
 
 @contextmanager

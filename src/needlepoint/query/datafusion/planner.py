@@ -20,6 +20,7 @@ from needlepoint.query.sql.plan_facts import PlanFacts, Zeros, has_subqueries, l
 from needlepoint.query.sql.predicate_extraction import Request, requests
 from needlepoint.query.sql.sort_keys import with_kept_keys
 from needlepoint.query.sql.views import View, ViewErrors, define
+from needlepoint.query.sql.zeros import without_signs
 
 Parameters = Mapping[str, Any]
 
@@ -30,7 +31,8 @@ _OWN_FILTERS = PlanFacts(own_filters=True)
 class LogicalQuery:
     """The logical plan of a query.
 
-    query, views   as they run: with decimal literals resolved, and keys of ORDER BY that DataFusion keeps
+    query, views   as they run: with decimal literals resolved, zeros without signs, keys of ORDER BY that DataFusion
+                   keeps
     requests       what the query needs of each table
     schema         of the result
     written        the plan before optimization
@@ -74,12 +76,12 @@ class Planner:
         written: dict[str, str] = {}
 
         def with_decimals(view: str) -> str:
-            written[view] = self._with_decimals(view, None, types, scale)
+            written[view] = self._with_decimals(without_signs(view), None, types, scale)
             return written[view]
 
         stubs = {name: state.stub for name, state in tables.items()}
         with self.tables(self._context, views, stubs, with_decimals):
-            query = self._with_decimals(query, parameters, types, scale)
+            query = self._with_decimals(without_signs(query), parameters, types, scale)
             frame = self.frame(self._context, query, parameters)
             plan = frame.optimized_logical_plan()
             drawn = plan.display_indent()
@@ -107,7 +109,6 @@ class Planner:
     ) -> Iterator[None]:
         """Within this block, names in SQL resolve to these tables, and to the views over them."""
         with session.tables(found):
-            session.remember(found)
             broken = ViewErrors(self._names)
             define(views, found, lambda query: self.frame(context, written(query), None), broken)
             try:
@@ -159,20 +160,11 @@ class Planner:
             query,
             self._coerced,
             lambda text: self.frame(self._coerced, text, parameters),
-            plans=lambda text: self._can_plan(text, parameters),
+            frame_as_run=lambda text: self.frame(self._context, text, parameters),
             parameters=parameters,
             types=columns,
             scale=scale,
         )
-
-    def _can_plan(self, query: str, parameters: Parameters | None) -> bool:
-        """Whether a query can be planned. It cannot where a decimal meets an infinite literal, which the plan for the
-        literals may not show."""
-        try:
-            self.frame(self._context, query, parameters).optimized_logical_plan()
-        except Exception:
-            return False
-        return True
 
 
 def _without_views(schema: pa.Schema) -> pa.Schema:

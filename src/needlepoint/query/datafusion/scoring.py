@@ -2,26 +2,22 @@
 
 find       the score calls of a plan, and the table column of each
 count      texts, words and the frequency of each term, over the snapshot; cached with it
-lend       a context whose function `score` has the counts, to one query at a time
+
+A query with scores runs in a context of its own, whose function `score` has the counts (session.py).
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import datafusion
 import pyarrow as pa
 
 from needlepoint.errors import NeedlepointError, SqlError
 from needlepoint.indexes.text import Term, TextStatistics, WordIndex, parse, statistics, terms
 from needlepoint.query.cache.table_state import TableState
-from needlepoint.query.datafusion import session
-from needlepoint.query.datafusion.session import SessionOptions
-from needlepoint.query.datafusion.udfs import ScoreStatistics, unresolved_score
+from needlepoint.query.datafusion.udfs import unresolved_score
 from needlepoint.query.sql.plan_facts import EXPRESSIONS
 
 MOST_TERMS_KEPT = 10_000
@@ -208,38 +204,6 @@ def statistics_of(state: TableState, column: str, wanted: Iterable[Term], texts:
     held = TextStatistics(found.texts, found.words, {**known, **found.frequencies})
     state.texts[column] = held
     return held
-
-
-# Lend
-
-
-class ContextPool:
-    """As many contexts as queries with scores ran at the same time, reused."""
-
-    def __init__(self) -> None:
-        self._idle: dict[SessionOptions, list[tuple[datafusion.SessionContext, ScoreStatistics]]] = {}
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def lent(
-        self, options: SessionOptions, statistics: Mapping[str, TextStatistics]
-    ) -> Iterator[datafusion.SessionContext]:
-        with self._lock:
-            if options not in self._idle:
-                self._idle = session.without_older(self._idle, options)
-            idle = self._idle.setdefault(options, [])
-            taken = idle.pop() if idle else None
-        if taken is None:
-            known = ScoreStatistics()
-            taken = session.make_context(options, known), known
-        context, known = taken
-        known.statistics = statistics
-        try:
-            yield context
-        finally:
-            known.statistics = {}
-            with self._lock:
-                idle.append(taken)
 
 
 def count_terms(

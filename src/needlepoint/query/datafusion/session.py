@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,12 +21,13 @@ CATALOG, SCHEMA = "needle", "lake"
 CORES = os.cpu_count() or 1
 # Parts per core for files with embedded indexes: parts of equal size have different amounts of data.
 PARTS_OF_UNEVEN = 4
+_THREADS = "TOKIO_WORKER_THREADS"
+# Of lent contexts; the limit of memory, which a user chooses, is one of their options.
+MOST_KINDS_IDLE = 32
 
 Kept = TypeVar("Kept")
 
 _tables: ContextVar[Mapping[str, datafusion.Table]] = ContextVar("tables")
-# DataFusion reads information_schema in its own threads, which lack the context variable: they list the latest query's.
-_remembered: Mapping[str, datafusion.Table] = {}
 
 
 @contextmanager
@@ -37,26 +40,27 @@ def tables(found: Mapping[str, datafusion.Table]) -> Iterator[None]:
         _tables.reset(token)
 
 
-def remember(found: Mapping[str, datafusion.Table]) -> None:
-    global _remembered
-    _remembered = found
+class TableNames(SchemaProvider):
+    """The tables of the current query. DataFusion reads information_schema in its own threads, which do not have the
+    context variable: they see the `listed` tables, of a context that is lent to one query."""
 
+    def __init__(self) -> None:
+        self.listed: Mapping[str, datafusion.Table] = {}
 
-class _Schema(SchemaProvider):
     @property
     def table_names(self) -> list[str]:  # type: ignore[override]  # DataFusion 55 reads an attribute here
-        return list(_tables.get(_remembered))
+        return list(_tables.get(self.listed))
 
     def table(self, name: str) -> datafusion.Table | None:
-        return _tables.get(_remembered).get(name)
+        return _tables.get(self.listed).get(name)
 
     def table_exist(self, name: str) -> bool:
-        return name in _tables.get(_remembered)
+        return name in _tables.get(self.listed)
 
 
 class _Catalog(CatalogProvider):
-    def __init__(self) -> None:
-        self._schema = _Schema()
+    def __init__(self, names: TableNames) -> None:
+        self._schema = names
 
     def schema_names(self) -> set[str]:
         return {SCHEMA}
@@ -75,7 +79,8 @@ class SessionOptions:
     moves         not after an internal failure: sorted parts of a union may lose an order that a condition implies;
                   always with joins: what the logical plan does not move, the physical one moves by name
     regrouping    not after an internal failure: a sum beside count(DISTINCT) becomes a sum of sums, of a wider decimal
-    parallel      not after an internal failure: some plans of joins lose the partitioning that they need
+    parallel      not after an internal failure: some plans of joins lose the partitioning that they need; and not after
+                  the limit of memory was reached: one partition needs less
     own_filters   not where the inputs of a join share a name: it applies a filter to the wrong column
                   (plan_facts.py); tables are then behind a barrier (table_provider.py)
     equijoins     not where filters are stacked over such joins: no filter passes a join without keys
@@ -87,6 +92,8 @@ class SessionOptions:
     And for speed:
 
     even          it gives each core the same number of bytes of a file, even if many bytes at the end are not data
+
+    And the limit of memory, in bytes, of all that runs in the context; 0 for none.
     """
 
     statistics: bool = True
@@ -102,6 +109,7 @@ class SessionOptions:
     footers: bool = True
     generation: int = 0
     even: bool = True
+    memory: int = 0
 
 
 class Contexts:
@@ -131,6 +139,7 @@ def without_older(made: Mapping[SessionOptions, Kept], options: SessionOptions) 
 def make_context(
     options: SessionOptions,
     known: udfs.ScoreStatistics | None = None,
+    names: TableNames | None = None,
     threads: int | None = None,
     subqueries_as_joins: bool = False,
     without_rules: Iterable[str] = (),
@@ -139,6 +148,7 @@ def make_context(
     `subqueries_as_joins`, scalar subqueries are inputs of nodes, so the plan shows all scans. `without_rules` names
     optimizer rules to remove."""
     forks.begin()
+    _start_runtime()
     pushdown = options.pushdown
     settings = {
         "datafusion.catalog.information_schema": "true",
@@ -156,13 +166,17 @@ def make_context(
         "datafusion.optimizer.enable_leaf_expression_pushdown": str(pushdown and options.leaves).lower(),
         "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery": str(not subqueries_as_joins).lower(),
     }
+    if options.memory:
+        # Each sort reserves this much to merge what it spilled: 10 MiB by default, more than a small limit allows.
+        reserved = min(10 << 20, options.memory // 16)
+        settings["datafusion.execution.sort_spill_reservation_bytes"] = str(reserved)
     if not options.parallel:
         settings["datafusion.execution.target_partitions"] = "1"
     elif threads is not None or not options.even:
         settings["datafusion.execution.target_partitions"] = str(threads or CORES * PARTS_OF_UNEVEN)
     config = datafusion.SessionConfig(settings).with_default_catalog_and_schema(CATALOG, SCHEMA)
-    context = datafusion.SessionContext(config)
-    context.register_catalog_provider(CATALOG, _Catalog())
+    context = datafusion.SessionContext(config, _runtime(options.memory))
+    context.register_catalog_provider(CATALOG, _Catalog(names or TableNames()))
     udfs.register(context, known or udfs.ScoreStatistics())
     removed = [*without_rules]
     removed += [] if options.equijoins else ["extract_equijoin_predicate"]
@@ -176,3 +190,63 @@ def make_context(
     if not options.footers:
         context.sql("SET datafusion.runtime.metadata_cache_limit = '0'")
     return context
+
+
+@functools.cache
+def _start_runtime() -> None:
+    """Start DataFusion's threads: more than there are cores. A join that multiplies its inputs does not notice that it
+    was cancelled, and would leave no thread to other queries. The number of threads that work is another one, of
+    partitions."""
+    given = os.environ.get(_THREADS)
+    os.environ[_THREADS] = given or str(max(16, 4 * CORES))
+    try:
+        datafusion.SessionContext().sql("SELECT 1").collect()
+    finally:
+        if given is None:
+            del os.environ[_THREADS]
+
+
+def _runtime(memory: int) -> datafusion.RuntimeEnvBuilder | None:
+    """Sorts and groups that need more memory spill to the directory of temporary files."""
+    if not memory:
+        return None
+    return datafusion.RuntimeEnvBuilder().with_disk_manager_os().with_fair_spill_pool(memory)
+
+
+@dataclass(frozen=True, slots=True)
+class LentContext:
+    """A context of one query at a time: with its own statistics for scores, names for information_schema, memory."""
+
+    context: datafusion.SessionContext
+    known: udfs.ScoreStatistics
+    names: TableNames
+
+    @classmethod
+    def make(cls, options: SessionOptions) -> LentContext:
+        known, names = udfs.ScoreStatistics(), TableNames()
+        return cls(make_context(options, known, names), known, names)
+
+
+class ContextPool:
+    """As many contexts as were lent at the same time, reused."""
+
+    def __init__(self) -> None:
+        self._idle: dict[SessionOptions, list[LentContext]] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def lent(self, options: SessionOptions) -> Iterator[LentContext]:
+        with self._lock:
+            if options not in self._idle:
+                self._idle = without_older(self._idle, options)
+                while len(self._idle) >= MOST_KINDS_IDLE:
+                    self._idle.pop(next(iter(self._idle)))
+            idle = self._idle.setdefault(options, [])
+            taken = idle.pop() if idle else None
+        lent = taken or LentContext.make(options)
+        try:
+            yield lent
+        finally:
+            lent.known.statistics, lent.names.listed = {}, {}
+            with self._lock:
+                idle.append(lent)

@@ -73,6 +73,11 @@ WORKAROUNDS = (
         "zeros of one sign in scan/table_provider.py",
     ),
     Workaround(
+        "zero_bounds",
+        "Conditions on one column are combined as if -0.0 were below 0.0: f <= -0.0 AND f < 0.0 is TRUE for zeros.",
+        "sql/zeros.py",
+    ),
+    Workaround(
         "zero_blooms",
         "The bloom filter of a file is probed with the bits of 0.0, and rules out row groups with -0.0.",
         "nanvl(f, f) in scan/table_provider.py",

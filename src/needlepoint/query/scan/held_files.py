@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,6 +65,12 @@ def hold(scan: ScanPlan) -> ScanPlan:
     """The plan with its files held, if the current query holds files."""
     holder = _holder.get()
     return holder.hold(scan) if holder is not None and (scan.scanned or scan.paged) else scan
+
+
+def keep_held() -> AbstractContextManager[object]:
+    """The files that the current query holds stay open until the end of this context, also after the query returned."""
+    holder = _holder.get()
+    return contextlib.nullcontext() if holder is None else holder.kept_on()
 
 
 def is_holding() -> bool:
@@ -158,11 +164,22 @@ class Holder:
         self._copies: dict[tuple[str, Identity], str] = {}
         self._directory: Path | None = None
         self._attempt = self._spent = 0
+        self._is_kept = False
 
     def __enter__(self) -> Holder:
         return self
 
     def __exit__(self, *error: object) -> None:
+        if not self._is_kept:
+            self._end()
+
+    def kept_on(self) -> AbstractContextManager[object]:
+        self._is_kept = True
+        kept = contextlib.ExitStack()
+        kept.callback(self._end)
+        return kept
+
+    def _end(self) -> None:
         self._let_go()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -177,7 +194,8 @@ class Holder:
             yield
         finally:
             _holder.reset(token)
-            self._let_go()
+            if not self._is_kept:
+                self._let_go()
 
     def _let_go(self) -> None:
         files, self._files = self._files, {}

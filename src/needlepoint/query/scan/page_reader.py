@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -51,7 +51,10 @@ class PageRead:
     metrics: ScanMetrics
 
 
-def read_pages(scan: ScanPlan, cards: CardSource, caches: Caches | None = None) -> PageRead:
+def read_pages(
+    scan: ScanPlan, cards: CardSource, caches: Caches | None = None, check: Callable[[], None] = lambda: None
+) -> PageRead:
+    """`check` is called now and then, and raises an error to stop."""
     types = {field.name: field.type for field in scan.snapshot.table.schema}
     decisive = sifting_columns(scan.predicate, types) if scan.access.inexact else frozenset()
     work: dict[tuple[tuple[str, ...], tuple[str, ...]], _Work] = {}
@@ -74,7 +77,7 @@ def read_pages(scan: ScanPlan, cards: CardSource, caches: Caches | None = None) 
         wanted = FileRows(scan.path(file), cached, rows.numbers(), None if held is None else held.open)
         work.setdefault((first, present), []).append((file, wanted))
     tables: list[pa.Table] = []
-    reader = _TableReader(scan, caches)
+    reader = _TableReader(scan, caches, check)
     try:
         for (first, present), wanted_of in work.items():
             tables += reader.sifted(first, present, wanted_of) if first else reader.all(present, wanted_of)
@@ -106,8 +109,9 @@ def matching_rows(rows: pa.Table, values: Mapping[str, pa.Array]) -> pa.Table:
 class _TableReader:
     """Reads pages, and counts: `reads`, and `files_sifted` whose predicate columns were read first."""
 
-    def __init__(self, scan: ScanPlan, caches: Caches | None) -> None:
+    def __init__(self, scan: ScanPlan, caches: Caches | None, check: Callable[[], None]) -> None:
         self._scan = scan
+        self._check = check
         self._caches = caches
         self.reads: list[ReadStats] = []
         self.files_sifted = 0
@@ -147,7 +151,9 @@ class _TableReader:
     def _parts(self, columns: tuple[str, ...], work: _Work) -> list[tuple[list[int], pa.Table]]:
         threads = None if len(work) <= FILES_IN_A_THREAD else _threads()
         parts = []
-        for numbers, found, stats in read_files([wanted for _, wanted in work], columns, threads, self._caches):
+        for numbers, found, stats in read_files(
+            [wanted for _, wanted in work], columns, threads, self._caches, self._check
+        ):
             self.reads.append(stats)
             parts.append((numbers, found))
         return parts

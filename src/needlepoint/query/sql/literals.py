@@ -154,14 +154,14 @@ def resolve_literals(
     context: datafusion.SessionContext,
     frame: Callable[[str], datafusion.DataFrame],
     *,
-    plans: Callable[[str], bool],
+    frame_as_run: Callable[[str], datafusion.DataFrame],
     parameters: Mapping[str, Any] | None = None,
     types: Types,
     scale: int = 0,
 ) -> str:
     """The query with the necessary decimal literals, of at least this scale. `frame` plans a query in the context,
-    which runs without the rules IN_THE_WAY. `plans` returns whether a query can be planned with them. `types` has the
-    types of all columns, by name."""
+    which runs without the rules IN_THE_WAY, and `frame_as_run` with them. `types` has the types of all columns, by
+    name."""
     found = literals(query, parameters)
 
     def count_casts(chosen: Sequence[Literal]) -> float:
@@ -174,8 +174,17 @@ def resolve_literals(
 
     if not found or not (floats := count_casts([])):
         return query
+
+    def has_casts_as_run(query: str) -> bool:
+        """Whether the plan that runs has such casts: a comparison may be missing in the other one. It cannot even be
+        planned where a decimal meets an infinite literal."""
+        try:
+            return bool(_count_mixed_casts(context, frame_as_run(query), types))
+        except Exception:
+            return True
+
     chosen, left = _reduce_casts(found, count_casts(found), found, count_casts)
-    if left or not plans(with_decimals(query, chosen, scale)):
+    if left or has_casts_as_run(with_decimals(query, chosen, scale)):
         others, fewer = _reduce_casts([], floats, found, count_casts)
         chosen = others if fewer <= left else chosen
     return with_decimals(query, chosen, scale)

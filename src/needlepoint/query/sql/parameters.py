@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from needlepoint.errors import SqlError
+from needlepoint.query.sql.zeros import compared_without_signs
 
 Parameters = Mapping[str, pa.Scalar]
 
@@ -26,7 +27,7 @@ def check_parameters(query: str, parameters: Mapping[str, Any] | None) -> Parame
         return None
     if not isinstance(parameters, Mapping):
         raise SqlError(f"the parameters are {_kind(parameters)}.", hint=_FORM)
-    return {_name(name): _scalar(name, value) for name, value in parameters.items()}
+    return compared_without_signs(query, {_name(name): _scalar(name, value) for name, value in parameters.items()})
 
 
 def for_datafusion(query: str, parameters: Mapping[str, Any] | None) -> dict[str, Any] | None:

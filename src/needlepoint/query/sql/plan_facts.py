@@ -27,6 +27,8 @@ import pyarrow as pa
 _KEEPS_NAMES = {"Filter", "Projection", "Join", "SubqueryAlias", "Sort", "Limit", "TableScan"}
 _ANY = "*"
 _FIXES_NOTHING = {"SubqueryAlias", "Join", "Sort", "Limit", "Distinct", "Union"}
+# Nodes with at most as many rows as their inputs have together.
+_KEEPS_COUNT = (_KEEPS_NAMES | _FIXES_NOTHING | {"Aggregate", "WindowExpr", "EmptyRelation", "Values"}) - {"Join"}
 # Nodes for which DataFusion filters the scans below by the values seen so far.
 _FILTERING = {"Sort", "Aggregate", "Distinct", "WindowExpr", "Join"}
 # Nodes whose expressions have parts that DataFusion does not expose, and what is found in their text.
@@ -46,6 +48,7 @@ class PlanFacts:
     unions            the plan has a union, whose parts may each have a different constant
     outer_constants   an outer join or grouping sets may fill columns with NULL that are constant below
     anti_joins        the plan has an anti join, for NOT EXISTS or NOT IN
+    grows             it may have more rows than its tables
     """
 
     joins: bool = False
@@ -56,11 +59,20 @@ class PlanFacts:
     unions: bool = False
     outer_constants: bool = False
     anti_joins: bool = False
+    grows: bool = False
 
     @classmethod
     def careful(cls) -> PlanFacts:
         """For a plan that is not visible. Filters do not count as stacked: that costs most and is rare."""
-        return cls(joins=True, shared_names=True, own_filters=True, extremes=True, unions=True, outer_constants=True)
+        return cls(
+            joins=True,
+            shared_names=True,
+            own_filters=True,
+            extremes=True,
+            unions=True,
+            outer_constants=True,
+            grows=True,
+        )
 
     def __or__(self, other: PlanFacts) -> PlanFacts:
         return PlanFacts(*map(operator.or_, astuple(self), astuple(other)))
@@ -68,12 +80,13 @@ class PlanFacts:
 
 def plan_facts(plan: Any) -> PlanFacts:
     """The facts of an optimized plan. Scalar subqueries are not inputs of a node: see `has_subqueries`."""
-    joins = shared = stacked = own = extremes = unions = constants = anti = False
+    joins = shared = stacked = own = extremes = unions = constants = anti = grows = False
     waiting: list[tuple[Any, frozenset[str]]] = [(plan, frozenset())]
     while waiting:
         node, filtered = waiting.pop()
         kind, inputs = _kind(node), node.inputs()
         own = own or kind in _FILTERING
+        grows = grows or kind not in _KEEPS_COUNT
         unions = unions or kind == "Union"
         if kind == "Aggregate":
             aggregate = node.to_variant()
@@ -100,6 +113,7 @@ def plan_facts(plan: Any) -> PlanFacts:
         unions=unions,
         outer_constants=constants,
         anti_joins=anti,
+        grows=grows,
     )
 
 

@@ -116,6 +116,12 @@ def zero_lists(path: Path) -> bool:
     return len(plain.rows("SELECT f FROM t WHERE f IN (0.0, 3.0, 4.0, 5.0)")) == 2
 
 
+def zero_bounds(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"f": [-0.0, 0.0]})
+    return plain.rows("SELECT f FROM t WHERE f <= -0.0 AND f < 0.0") == []
+
+
 def zero_blooms(path: Path) -> bool:
     plain = Plain(path)
     zeros = pa.table({"f": [-0.0] * 10 + [0.0] * 10})
@@ -156,8 +162,8 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
     check.__name__: check
     for check in (
         shared_names, nan_statistics, coarse_units, sorted_parts, constant_groups, outer_constants, literal_first,
-        aggregate_filters, anti_joins_without_keys, zero_lists, zero_blooms, decimal_literals, sum_beside_distinct,
-        listing_cache, distinct_from,
+        aggregate_filters, anti_joins_without_keys, zero_lists, zero_bounds, zero_blooms, decimal_literals,
+        sum_beside_distinct, listing_cache, distinct_from,
     )
 }  # fmt: skip
 

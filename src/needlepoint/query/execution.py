@@ -1,0 +1,205 @@
+"""A planned query that runs: it reads rows by page, then DataFusion runs the SQL over them and the scans."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import datafusion
+import pyarrow as pa
+
+from needlepoint.errors import NeedlepointError
+from needlepoint.query.cache.table_state import TableState
+from needlepoint.query.datafusion.batch_stream import BatchStream
+from needlepoint.query.datafusion.errors import CannotSkip, clear_error, raise_cause
+from needlepoint.query.datafusion.native_scan import metrics
+from needlepoint.query.datafusion.scoring import Score
+from needlepoint.query.datafusion.session import SessionOptions
+from needlepoint.query.datafusion.union_sort import sort_over_union
+from needlepoint.query.report.explain import Report, TableReport
+from needlepoint.query.report.table_report import table_report
+from needlepoint.query.result import Result
+from needlepoint.query.row_stream import RowStream
+from needlepoint.query.running import RunningQuery
+from needlepoint.query.scan.held_files import keep_held
+from needlepoint.query.scan.page_reader import read_pages
+from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
+from needlepoint.query.scan.table_provider import as_frame
+from needlepoint.query.sql.views import View
+
+if TYPE_CHECKING:
+    from needlepoint.query.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """A query with planned scans. `unscanned` tables are named in it, but not read. It `lists_tables` if it reads
+    information_schema."""
+
+    query: str
+    states: Mapping[str, TableState]
+    scans: Mapping[str, ScanPlan]
+    unscanned: tuple[ScanPlan, ...]
+    schema: pa.Schema
+    options: SessionOptions
+    views: list[View]
+    scores: tuple[Score, ...] = ()
+    outer_constants: bool = False
+    lists_tables: bool = False
+    grows: bool = False
+
+    def fits(self, room: int) -> bool:
+        """Whether the result is small, however many of the rows match."""
+        scanned = sum(file.identity.size for scan in self.scans.values() for file in scan.scanned)
+        return not self.grows and scanned <= room
+
+
+@dataclass(frozen=True, slots=True)
+class _TableRead:
+    """A table that is ready for the query, and the metrics so far."""
+
+    table: datafusion.Table
+    metrics: ScanMetrics
+
+
+class Execution:
+    """One run of a plan, with the engine's caches."""
+
+    def __init__(
+        self, engine: Engine, plan: QueryPlan, running: RunningQuery, started: float, *, is_noted: bool
+    ) -> None:
+        self._engine = engine
+        self._plan = plan
+        self._running = running
+        self._started = started
+        self._is_noted = is_noted
+        self._seconds: dict[str, float] = {}
+        self._done: dict[str, ScanMetrics] = {}
+        self._frame: datafusion.DataFrame | None = None
+
+    def run(self, parameters: Mapping[str, Any] | None, room: int, read_again: Callable[[], pa.Table]) -> Result:
+        """The result. If it has more than `room` bytes, its rest is read later."""
+        engine, plan, running = self._engine, self._plan, self._running
+        stream: BatchStream | None = None
+        tables: dict[str, datafusion.Table] = {}
+        self._lap("plan")
+        running.check()
+        with ExitStack() as resources:
+            context = resources.enter_context(engine.context_of(plan, running.limits, tables))
+            self._read(tables, context)
+            with engine.planner.tables(context, plan.views, tables), self._causes():
+                frame = engine.planner.frame(context, plan.query, parameters)
+                self._frame = frame = sort_over_union(context, frame) if plan.outer_constants else frame
+                if plan.fits(room):
+                    batches = frame.collect()
+                else:
+                    stream = resources.enter_context(contextlib.closing(BatchStream(frame, running, room)))
+                    batches = stream.first()
+            first = _conformed(batches, plan.schema)
+            if stream is None or stream.has_ended:
+                running.limits.check_rows(first.num_rows)
+                self._finish()
+                return Result(first, self._report)
+            resources.enter_context(keep_held())
+            resources.enter_context(engine.kept(running))
+            rows = RowStream(first, self._more(stream), self._finish, read_again, running, resources.pop_all())
+            return Result(rows, self._report)
+
+    def _read(self, tables: dict[str, datafusion.Table], context: datafusion.SessionContext) -> None:
+        """Add the tables, with the rows that are read by page."""
+        for scan in (*self._plan.scans.values(), *self._plan.unscanned):
+            name = scan.snapshot.table.name
+            read = self._read_table(scan, context)
+            tables[name] = read.table
+            if name in self._plan.scans:
+                self._done[name] = read.metrics
+        self._lap("read")
+        self._running.check()
+
+    def _read_table(self, scan: ScanPlan, context: datafusion.SessionContext) -> _TableRead:
+        engine, running = self._engine, self._running
+        barrier = not self._plan.options.own_filters
+        if not scan.access.kept() and not barrier:
+            return _TableRead(self._plan.states[scan.snapshot.table.name].empty, ScanMetrics())
+        pages = read_pages(scan, engine.cards, engine.caches, running.check)
+        running.limits.check_memory(0 if pages.rows is None else pages.rows.nbytes)
+        found = as_frame(scan, pages.rows, engine.natives, context, barrier)
+        return _TableRead(datafusion.Table(found.frame), replace(pages.metrics, listed=found.listed))
+
+    def _more(self, stream: BatchStream) -> Iterator[pa.RecordBatch]:
+        """The batches after the first ones."""
+        while True:
+            try:
+                with clear_error(self._plan.query, self._engine.names), self._causes():
+                    found = stream.next()
+            except CannotSkip:
+                self._engine.unskippable |= self._plan.scans.keys()
+                raise
+            if found is None:
+                return
+            yield from _conformed([found], self._plan.schema).to_batches()
+
+    def _finish(self) -> None:
+        """After the last row was read."""
+        plan = self._plan
+        for name, scan in plan.scans.items():
+            self._engine.check_files(scan, self._done[name])
+        self._lap("run")
+        if self._is_noted:
+            scanning = sum(bool(scan.scanned) for scan in plan.scans.values())
+            counted = self._counted if scanning == 1 else None
+            seconds = sum(self._seconds.values()) / max(1, len(plan.scans))
+            for name, scan in plan.scans.items():
+                self._engine.history.note(scan, self._done[name], seconds, counted)
+
+    def _lap(self, step: str) -> None:
+        """Note the time of a step, from the end of the step before."""
+        self._seconds[step] = time.perf_counter() - self._started - sum(self._seconds.values())
+
+    def _report(self) -> Report:
+        return Report(self._reports, executed=True, seconds=self._seconds)
+
+    def _reports(self) -> list[TableReport]:
+        counted = self._counted() if sum(bool(scan.scanned) for scan in self._plan.scans.values()) == 1 else None
+        return reports(self._engine, self._plan, self._done, counted)
+
+    def _counted(self) -> dict[str, int]:
+        """What DataFusion read. It counts per scan operator, not per table: with one scanned table, of that table."""
+        assert self._frame is not None
+        return metrics(self._frame.execution_plan())
+
+    @contextmanager
+    def _causes(self) -> Iterator[None]:
+        """If DataFusion fails in this block, raise the cause."""
+        limits = self._running.limits
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit, GeneratorExit, NeedlepointError):
+            raise
+        except BaseException as error:  # DataFusion panics, which is no Exception, if an object shrinks during a read
+            if limits.memory and "Resources exhausted" in str(error):
+                raise limits.out_of_memory() from error
+            raise_cause(error, self._plan.scans.values())
+
+
+def reports(
+    engine: Engine, plan: QueryPlan, done: Mapping[str, ScanMetrics], counted: dict[str, int] | None = None
+) -> list[TableReport]:
+    """What each table's scan read, or would read."""
+    return [
+        table_report(scan, done.get(name), engine.cards, counted if scan.scanned else None)
+        for name, scan in plan.scans.items()
+    ]
+
+
+def _conformed(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """The same types for page reads and native scans."""
+    batches = [batch if isinstance(batch, pa.RecordBatch) else batch.to_pyarrow() for batch in batches]
+    if not batches:
+        return schema.empty_table()
+    table = pa.Table.from_batches(batches).rename_columns(schema.names)
+    return table if table.schema.types == schema.types else table.cast(schema)
