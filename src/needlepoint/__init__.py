@@ -82,6 +82,7 @@ def open(
     settings: Settings | None = None,
     *,
     create: bool = True,
+    read_only: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
     **overrides: Unpack[SettingOverrides],
 ) -> Lake:
@@ -89,6 +90,7 @@ def open(
 
     Settings come from environment variables, or are all in `settings`; single ones can be given by name, as
     `open("lake", workers=4)`. docs/settings.md explains them. `create=False` refuses a place that is not a lake yet.
+    With `read_only` nothing is written to the lake or its store, which can be on a read-only file system.
     `progress` is called with what is done, how much of it, and of how much.
     """
     from needlepoint.indexer import no_progress
@@ -96,7 +98,7 @@ def open(
     from needlepoint.settings import Settings
 
     chosen = Settings.from_environment(**overrides) if settings is None else settings.override(**overrides)
-    return Lake(root, create=create, progress=progress or no_progress, settings=chosen)
+    return Lake(root, create=create, read_only=read_only, progress=progress or no_progress, settings=chosen)
 
 
 def connect(root: str | Path, *, create: bool = False, **settings: Unpack[SettingOverrides]) -> Connection:

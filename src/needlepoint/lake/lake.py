@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
@@ -78,7 +78,7 @@ from needlepoint.query import (
 from needlepoint.query import get as get_rows
 from needlepoint.queues import LocalQueue, Queue
 from needlepoint.settings import Settings
-from needlepoint.stores import claim, store_directory
+from needlepoint.stores import check_owner, claim, read_only_error, store_directory
 from needlepoint.tables import Batch, File, Mover, StagedFile, finish_all, recover
 from needlepoint.tables.registry import Registry
 
@@ -124,7 +124,13 @@ class Lake:
     """A root with tables, a directory or `s3://bucket/prefix`. Open one with `needlepoint.open`."""
 
     def __init__(
-        self, root: str | Path, *, create: bool = True, progress: Progress = no_progress, settings: Settings
+        self,
+        root: str | Path,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        progress: Progress = no_progress,
+        settings: Settings,
     ) -> None:
         forks.begin()
         self.root: Path | str = lake_root(root)
@@ -132,23 +138,29 @@ class Lake:
         # Another process that opens this lake may have another home directory.
         self.settings = settings = replace(settings, store=str(self.store))
         self.progress = progress
-        if not create and not (self.store / "registry.db").exists():
+        self.read_only = read_only
+        if (read_only or not create) and not (self.store / "registry.db").exists():
             inside = self.store.parent == self.root
             raise UsageError(
                 f"there is no lake in '{root}'." if inside else f"there is no store of '{root}' in {self.store}.",
                 hint="`needle create-table` or `needle ingest` creates one; --lake or NEEDLE_LAKE says where it is.",
             )
-        claim(self.store, self.root)
-        self.registry = Registry(self.store, self.root)
-        self.queue = _queue(settings.queue, self.store)
+        # Where a lake that is open for reading only writes what it unpacks and holds.
+        self._own = forks.OwnDirectory() if read_only else None
+        work = self.store if self._own is None else Path(self._own.name)
+        (check_owner if read_only else claim)(self.store, self.root)
+        self.registry = Registry(self.store, self.root, own=work if read_only else None)
+        self.queue = _queue(settings.queue, self.store, read_only)
         self.index_stores = IndexStores(self.store / "indexes", self.registry)
-        self.unpacked = UnpackedPayloads(self.store / "unpacked", settings.unpacked_bytes)
+        self.unpacked = UnpackedPayloads(work / "unpacked", settings.unpacked_bytes)
         file_indexes = IndexCache(self.index_stores.packs, self.unpacked, settings.index_bytes, settings.payload_bytes)
-        scratch = self.store / "scratch"
+        scratch = work / "scratch"
         self.indexer = Indexer(self.registry, self.index_stores, scratch, settings, progress)
-        self.history = History(self.store, settings.history == "on")
-        self.engine = Engine(self.registry, self.index_stores.entries, file_indexes, settings, self.history)
+        self.history = History(self.store, settings.history == "on" and not read_only)
+        self.engine = Engine(self.registry, self.index_stores.entries, file_indexes, settings, self.history, scratch)
         self.writer = BatchWriter(self.root, self.store, self.registry, self.queue, self.indexer)
+        if read_only:
+            self.indexer, self.writer = cast(Indexer, _ReadOnly()), cast(BatchWriter, _ReadOnly())
         forks.own(self)
 
     def abandon(self) -> None:
@@ -171,6 +183,8 @@ class Lake:
         self.history.close()
         self.queue.close()
         self.registry.close()
+        if self._own is not None:
+            self._own.remove()
 
     def __repr__(self) -> str:
         return f"Lake({str(self.root)!r})"
@@ -279,6 +293,8 @@ class Lake:
     def sweep(self, *, now: bool = False) -> SweepReport:
         """Remove what nothing refers to any more: entries of key indexes, packs of payloads, unpacked text indexes,
         staging. With `now` also what is so new that another process may be about to refer to it."""
+        if self.read_only:
+            raise read_only_error()
         return sweep(self, now=now)
 
     # Writing
@@ -373,6 +389,8 @@ class Lake:
 
     def follow_events(self, *, once: bool = False) -> Iterator[EventResult]:
         """Index what the events on the queue name, as they come, or with `once` until there are none."""
+        if self.read_only:
+            raise read_only_error()
         return follow(self.registry, self.queue, self.indexer, once=once)
 
     # Questions
@@ -489,9 +507,18 @@ class Lake:
         )
 
 
-def _queue(url: str, store: Path) -> Queue:
+class _ReadOnly:
+    """Replaces the parts of a lake that write."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise read_only_error()
+
+
+def _queue(url: str, store: Path, read_only: bool) -> Queue:
     if not url:
-        return LocalQueue(store)
+        return LocalQueue(store, read_only=read_only)
     from needlepoint.queues.sqs import SqsQueue
 
     return SqsQueue(url)
@@ -507,12 +534,12 @@ def maintenance_context(lake: Lake) -> MaintenanceContext:
 
 def lake_opener(lake: Lake) -> Callable[[], Lake]:
     """A function that opens a lake in another process that reaches its store, once per process; picklable."""
-    return functools.partial(_opened, str(lake.root), lake.settings)
+    return functools.partial(_opened, str(lake.root), lake.settings, lake.read_only)
 
 
 @functools.cache
-def _opened(root: str, settings: Settings) -> Lake:
-    return Lake(root, create=False, settings=settings)
+def _opened(root: str, settings: Settings, read_only: bool) -> Lake:
+    return Lake(root, create=False, read_only=read_only, settings=settings)
 
 
 forks.reset(_opened.cache_clear)

@@ -32,6 +32,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import datafusion
@@ -102,6 +103,7 @@ class Engine:
         file_indexes: IndexCache,
         settings: Settings,
         history: QueryHistory,
+        scratch: Path,
     ) -> None:
         self._registry = registry
         self._stores = stores
@@ -112,7 +114,7 @@ class Engine:
         self.snapshots = Snapshots(
             registry, settings.refresh, settings.object_refresh, skip_unfinished=settings.unfinished == "skip"
         )
-        self._retries = QueryRetries(self.snapshots.forget, settings.store, registry.locks)
+        self._retries = QueryRetries(self.snapshots.forget, scratch, registry.locks)
         self.cards = CardCache(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
         self.natives = NativeScans()

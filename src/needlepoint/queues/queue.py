@@ -74,8 +74,9 @@ class LocalQueue:
 
     approximate = False
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, read_only: bool = False) -> None:
         self._path = directory / "queue.db"
+        self._read_only = read_only
         self._lock = threading.Lock()
         self._opened: Database | None = None
 
@@ -83,7 +84,7 @@ class LocalQueue:
     def _database(self) -> Database:
         with self._lock:
             if self._opened is None:
-                self._opened = Database(self._path, _STATEMENTS, FORMAT, hint=_HINT)
+                self._opened = Database(self._path, _STATEMENTS, FORMAT, read_only=self._read_only, hint=_HINT)
             return self._opened
 
     def put(self, body: str) -> None:
@@ -115,14 +116,19 @@ class LocalQueue:
             connection.execute("UPDATE messages SET visible_at = 0 WHERE id = ?", (message.id,))
 
     def waiting(self) -> int:
-        return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NULL")[0][0])
+        return self._count("reason IS NULL")
 
     def aside(self) -> list[DeadLetter]:
         query = "SELECT id, body, reason FROM messages WHERE reason IS NOT NULL ORDER BY id LIMIT ?"
         return [DeadLetter(str(id), body, reason) for id, body, reason in self._database.read(query, MOST_SHOWN)]
 
     def aside_count(self) -> int:
-        return int(self._database.read("SELECT count(*) FROM messages WHERE reason IS NOT NULL")[0][0])
+        return self._count("reason IS NOT NULL")
+
+    def _count(self, condition: str) -> int:
+        if self._read_only and not self._path.exists():
+            return 0
+        return int(self._database.read(f"SELECT count(*) FROM messages WHERE {condition}")[0][0])
 
     def close(self) -> None:
         with self._lock:

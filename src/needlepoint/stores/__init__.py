@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from needlepoint.stores.base import Entries, IndexDamaged, KeyStore, Locations, name_in_range
-from needlepoint.stores.database import Database, is_damaged, statements_of
+from needlepoint.stores.database import Database, is_damaged, read_only_error, statements_of
 from needlepoint.stores.packs import UNCLAIMED_AGE, PackStore, PackWriter
-from needlepoint.stores.place import claim, store_directory
+from needlepoint.stores.place import check_owner, claim, store_directory
 
 if TYPE_CHECKING:
     from needlepoint.stores.rocksdb import RocksKeyStore
@@ -29,9 +29,11 @@ __all__ = [
     "PackStore",
     "PackWriter",
     "RocksKeyStore",
+    "check_owner",
     "claim",
     "is_damaged",
     "name_in_range",
+    "read_only_error",
     "statements_of",
     "store_directory",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -23,6 +24,7 @@ class Database:
 
     `write` is one transaction: all of it is durable when it returns, or nothing happened. `upgrades` maps a format to
     the function that upgrades it to the next one. A database that is not `durable` may lose commits, and never waits.
+    A `read_only` one can be on a file system that cannot be written.
     """
 
     def __init__(
@@ -33,23 +35,62 @@ class Database:
         upgrades: Mapping[int, Upgrade] | None = None,
         *,
         durable: bool = True,
+        read_only: bool = False,
         hint: str = _HINT,
     ) -> None:
         self.path = path
         self._hint = hint
+        self._read_only = read_only
+        self._unchanging: os.stat_result | None = None
         self._lock = threading.RLock()
         self._closed = False
         with self._errors():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(
-                path, timeout=60 if durable else 0.1, isolation_level=None, check_same_thread=False
-            )
-            self._use_write_ahead_log()
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
-            self._connection.execute("PRAGMA foreign_keys = ON")
-            self._connection.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten
-            self._create(statements, version, upgrades or {})
+            if read_only:
+                self._open_to_read()
+                self._check(version)
+            else:
+                self._open_to_write(60 if durable else 0.1)
+                self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+                self._create(statements, version, upgrades or {})
         forks.own(self)
+
+    def _open_to_write(self, patience: float) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(self.path, timeout=patience, isolation_level=None, check_same_thread=False)
+        self._use_write_ahead_log()
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        self._connection.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten
+
+    def _open_to_read(self) -> None:
+        """SQLite reads a write-ahead log only together with a file that it makes beside it, unless a writer has made
+        it. Where that is impossible and there is no log, nobody else writes either: open the file as unchanging."""
+        uri = f"{self.path.absolute().as_uri()}?mode=ro"
+        self._unchanging = None
+        self._connection = _connect(uri)
+        try:
+            self._version()
+        except sqlite3.OperationalError:
+            self._connection.close()
+            log = self.path.with_name(f"{self.path.name}-wal")
+            if not self.path.exists() or (log.exists() and log.stat().st_size):
+                raise
+            self._unchanging = self.path.stat()
+            self._connection = _connect(f"{uri}&immutable=1")
+
+    def _check(self, version: int) -> None:
+        found = self._version()
+        if found != version:
+            raise StoreError(
+                f"{self.path} has format {found}; this version of Needlepoint reads format {version}.",
+                hint="Open it once for writing, with the newer of both versions: an older format is upgraded then.",
+            )
+
+    def _current(self) -> sqlite3.Connection:
+        """The connection; a new one if a file that was opened as unchanging has changed."""
+        if self._unchanging is not None and not _is_same(self._unchanging, self.path.stat()):
+            self._connection.close()
+            self._open_to_read()
+        return self._connection
 
     def abandon(self) -> None:
         """In a child of the process that opened it, see forks.py. A thread of the parent may have held the lock."""
@@ -112,10 +153,12 @@ class Database:
 
     def read(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
         with self._lock, self._errors():
-            return self._connection.execute(query, parameters).fetchall()
+            return self._current().execute(query, parameters).fetchall()
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
+        if self._read_only:
+            raise read_only_error()
         with self._lock, self._errors():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -132,7 +175,7 @@ class Database:
             if self._connection.in_transaction:
                 yield
                 return
-            self._connection.execute("BEGIN")
+            self._current().execute("BEGIN")
             try:
                 yield
             finally:
@@ -150,6 +193,19 @@ class Database:
         with self._lock:
             self._closed = True
             self._connection.close()
+
+
+def read_only_error() -> UsageError:
+    return UsageError("the lake is open for reading only.", hint="Open it without read_only to change it.")
+
+
+def _connect(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None, check_same_thread=False)
+
+
+def _is_same(one: os.stat_result, other: os.stat_result) -> bool:
+    """Whether a file has not changed."""
+    return (one.st_ino, one.st_size, one.st_mtime_ns) == (other.st_ino, other.st_size, other.st_mtime_ns)
 
 
 def is_damaged(error: StoreError) -> bool:

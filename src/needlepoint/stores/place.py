@@ -60,12 +60,19 @@ def claim(store: Path, root: Path | str) -> None:
             with open(store / OWNER, "x") as file:
                 file.write(f"{root}\n")
         except FileExistsError:
-            owner = (store / OWNER).read_text().strip()
-            # Empty: the process that made it is just about to write, or died.
-            if owner not in ("", str(root)):
-                raise UsageError(
-                    f"{store} is the store of the lake {owner}, not of {root}.",
-                    hint=f"Name another directory; or, if the lake was moved, change its file '{OWNER}'.",
-                ) from None
+            check_owner(store, root)
     except OSError as error:
         raise StoreError(f"the store {store} cannot be used: {error}.", hint="Is its directory writable?") from error
+
+
+def check_owner(store: Path, root: Path | str) -> None:
+    """UsageError when the store belongs to another lake."""
+    if isinstance(root, Path) and store == root / IN_LAKE:
+        return
+    owner = (store / OWNER).read_text().strip()
+    # Empty: the process that made it is just about to write, or died.
+    if owner not in ("", str(root)):
+        raise UsageError(
+            f"{store} is the store of the lake {owner}, not of {root}.",
+            hint=f"Name another directory; or, if the lake was moved, change its file '{OWNER}'.",
+        )

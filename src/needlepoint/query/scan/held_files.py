@@ -120,9 +120,9 @@ class _ObjectCopy:
 class QueryRetries:
     """Runs the queries of one lake, and retries each until no file changes during it."""
 
-    def __init__(self, forget: Callable[[], None], store: str, locks: TableLocks) -> None:
+    def __init__(self, forget: Callable[[], None], scratch: Path, locks: TableLocks) -> None:
         self._forget = forget
-        self._store = store
+        self._parent = scratch
         self._locks = locks
         self._restless_until = float("-inf")
 
@@ -135,7 +135,7 @@ class QueryRetries:
             except FileChanged:
                 self._changed(first)
             first = 1
-        with Holder(self._store, self._locks) as holder:
+        with Holder(self._parent, self._locks) as holder:
             for attempt in range(first, MOST_TRIES):
                 try:
                     if not holding:
@@ -157,8 +157,8 @@ class QueryRetries:
 class Holder:
     """The files that one query holds over all its attempts: later ones reuse the copies of objects."""
 
-    def __init__(self, store: str, locks: TableLocks) -> None:
-        self._store = store
+    def __init__(self, scratch: Path, locks: TableLocks) -> None:
+        self._parent = scratch
         self._locks = locks
         self._files: dict[str, HeldFile] = {}
         self._copies: dict[tuple[str, Identity], str] = {}
@@ -277,7 +277,7 @@ class Holder:
     def _scratch(self) -> Path:
         """A directory of this query; `sweep` keeps it while the query runs and removes it after a crash."""
         if self._directory is None:
-            directory = Path(self._store) / "scratch" / uuid.uuid4().hex
+            directory = self._parent / uuid.uuid4().hex
             self._locks.claim(directory.name)
             directory.mkdir(parents=True, exist_ok=True)
             self._directory = directory

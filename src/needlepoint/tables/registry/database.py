@@ -19,8 +19,8 @@ CHANGES_KEPT = 1000
 
 
 class RegistryDatabase(Database):
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, STATEMENTS, FORMAT, UPGRADES)
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        super().__init__(path, STATEMENTS, FORMAT, UPGRADES, read_only=read_only)
 
     def sequence(self) -> int:
         """Rises with every change by any process."""

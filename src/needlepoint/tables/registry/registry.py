@@ -24,10 +24,12 @@ from needlepoint.tables.registry.views import Views
 
 
 class Registry:
-    """What it keeps is in its parts; they share one database, and a transaction can span several of them."""
+    """What it keeps is in its parts; they share one database, and a transaction can span several of them.
 
-    def __init__(self, directory: Path, root: Path | str) -> None:
-        self.database = database = RegistryDatabase(directory / "registry.db")
+    One for reading only has its locks in the `own` directory of its process."""
+
+    def __init__(self, directory: Path, root: Path | str, *, own: Path | None = None) -> None:
+        self.database = database = RegistryDatabase(directory / "registry.db", read_only=own is not None)
         self.batches = Batches(database, lambda table_id: self.tables.refuse_shared(table_id))
         self.tables = Tables(database, root, self.batches)
         self.views = Views(database)
@@ -35,7 +37,7 @@ class Registry:
         self.indexes = Indexes(database)
         self.generations = IndexGenerations(database)
         self.payloads = Payloads(database)
-        self.locks = TableLocks(directory / "turns")
+        self.locks = TableLocks((own or directory) / "turns")
         # Not wrapped in methods: every query calls them.
         self.sequence: Callable[[], int] = database.sequence
         self.snapshot: Callable[[], AbstractContextManager[None]] = database.snapshot
