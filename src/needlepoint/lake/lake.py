@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from needlepoint import forks
 from needlepoint.advisor import History, TableAdvice
-from needlepoint.errors import NeedlepointError, SqlError, StoreError, UsageError
+from needlepoint.errors import NeedlepointError, SqlError, StoreError, UnknownName, UsageError
 from needlepoint.indexer import (
     BuildRequest,
     EventResult,
@@ -421,9 +421,9 @@ class Lake:
                 self.drop_index(name)
                 return _answer("dropped", [name])
             case ShowIndexes(table):
-                return self._show_indexes(table)
+                return self._show_indexes(table, limits)
             case ShowTables():
-                return self._show_tables()
+                return self._show_tables(limits)
             case CreateView(name, view):
                 check_view(self.engine.explain, name, view)
                 self.registry.views.create(name, view)
@@ -435,7 +435,7 @@ class Lake:
                 report = (
                     self._analyze(explained, parameters, limits, query_id)
                     if analyze
-                    else self.explain(explained, parameters)
+                    else self.explain(explained, parameters, limits=limits)
                 )
                 return Result(pa.table({"plan": pa.array(str(report).split("\n"), pa.string())}), lambda: report)
         return self.engine.sql(query, parameters, limits=limits, query_id=query_id)
@@ -453,17 +453,21 @@ class Lake:
             pass
         return result.report
 
-    def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
-        """What a query would read and why, without reading it."""
+    def explain(
+        self, query: str, parameters: Mapping[str, Any] | None = None, *, limits: Limits | None = None
+    ) -> Report:
+        """What a query would read and why, without reading it. Of the limits, only `tables` matter."""
         check_text(query)
         match parse(query):
             case Explain(explained, analyze):
-                return self._analyze(explained, parameters) if analyze else self.explain(explained, parameters)
+                if analyze:
+                    return self._analyze(explained, parameters, limits)
+                return self.explain(explained, parameters, limits=limits)
             case None:
                 pass
             case _:
                 raise SqlError("only a query can be explained.", hint="CREATE, DROP and SHOW read no rows.")
-        return self.engine.explain(query, parameters)
+        return self.engine.explain(query, parameters, limits)
 
     def plan_read(self, table: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
         """Plan `SELECT columns FROM table WHERE where` for other processes to read, in parts that can be pickled. They
@@ -475,16 +479,21 @@ class Lake:
         bounds, some rows of the queried columns, and the history of queries."""
         return advise_table(self, table)
 
-    def _show_tables(self) -> Result:
+    def _show_tables(self, limits: Limits | None) -> Result:
         """As information_schema.tables has them, where DataFusion calls our tables views."""
-        kinds = dict.fromkeys(self.tables(), "TABLE") | {name: "VIEW" for name, _ in self.registry.views.all()}
+        tables, views = self.engine.visible(limits)
+        kinds = dict.fromkeys(tables, "TABLE") | dict.fromkeys(views, "VIEW")
         rows = [(CATALOG, SCHEMA, name, kinds[name]) for name in sorted(kinds)]
         names = ("table_catalog", "table_schema", "table_name", "table_type")
         columns = {name: pa.array([row[at] for row in rows], pa.string()) for at, name in enumerate(names)}
         return Result(pa.table(columns), _nothing_read)
 
-    def _show_indexes(self, table: str | None) -> Result:
-        tables = self.status().tables if table is None else [table_status(self, self.registry.tables.get(table))]
+    def _show_indexes(self, table: str | None, limits: Limits | None) -> Result:
+        visible, _ = self.engine.visible(limits)
+        if table is not None and table not in visible:
+            raise UnknownName("table", table, visible)
+        wanted = sorted(visible) if table is None else [table]
+        tables = [table_status(self, self.registry.tables.get(name)) for name in wanted]
         rows = [index for found in tables for index in found.indexes]
         names = ("name", "table", "column", "kind", "embedded", "files", "entries", "bytes")
         columns = {name: [getattr(row, name) for row in rows] for name in names}

@@ -31,6 +31,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -85,6 +86,9 @@ _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
 Answer = TypeVar("Answer")
 
+# The tables that the current query may read; None means all.
+_visible: ContextVar[frozenset[str] | None] = ContextVar("visible", default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class _Names:
@@ -93,6 +97,15 @@ class _Names:
     sequence: int
     tables: frozenset[str]
     views: list[View]
+
+    def only(self, tables: frozenset[str]) -> _Names:
+        """Without other tables, and without views that say the name of one, or of such a view."""
+        hidden = set(self.tables - tables)
+        shown = list(self.views)
+        while hiding := [name for name, view in shown if not hidden.isdisjoint(words(view))]:
+            hidden |= set(hiding)
+            shown = [each for each in shown if each[0] not in hiding]
+        return _Names(self.sequence, self.tables & tables, shown)
 
 
 class Engine:
@@ -155,9 +168,11 @@ class Engine:
     def run(self, query: str, limits: Limits | None = None, query_id: str = "") -> Iterator[RunningQuery]:
         """Within this block, a query is listed in `running`; after it too, while the rest of its rows is read."""
         running = self.running.begin(query, limits or self._limits, query_id)
+        token = _visible.set(running.limits.tables)
         try:
             yield running
         finally:
+            _visible.reset(token)
             if not running.is_kept:
                 self.running.end(running)
 
@@ -206,10 +221,10 @@ class Engine:
         `query/scan/held_files.py`."""
         return self._retries.run(ask, holding)
 
-    def explain(self, query: str, parameters: Mapping[str, Any] | None = None) -> Report:
+    def explain(self, query: str, parameters: Mapping[str, Any] | None = None, limits: Limits | None = None) -> Report:
         """The report of a query that is planned but not run."""
         parameters = check_parameters(query, parameters)
-        with clear_error(query, self.names):
+        with self.run(query, limits), clear_error(query, self.names):
             plan = self._plan(query, parameters)
         return Report(lambda: reports(self, plan, {}), executed=False)
 
@@ -315,6 +330,8 @@ class Engine:
         columns: a word that looks like a column name can have another meaning in SQL."""
         form = recognise(query)
         if form is None or (form.table not in self._states and form.table not in self._known().tables):
+            return None
+        if (visible := _visible.get()) is not None and form.table not in visible:
             return None
         try:
             state = self.state(form.table)
@@ -453,7 +470,18 @@ class Engine:
         known = self._known()
         return [*known.tables, *(name for name, _ in known.views)]
 
+    def visible(self, limits: Limits | None) -> tuple[frozenset[str], list[str]]:
+        """The tables and views that a query with these limits can name."""
+        known = self._all_known()
+        known = known if limits is None or limits.tables is None else known.only(limits.tables)
+        return known.tables, [name for name, _ in known.views]
+
     def _known(self) -> _Names:
+        """What the current query can name."""
+        known, tables = self._all_known(), _visible.get()
+        return known if tables is None else known.only(tables)
+
+    def _all_known(self) -> _Names:
         sequence = self._registry.sequence()
         if self._names_known is None or self._names_known.sequence != sequence:
             names = frozenset(self._registry.tables.names())

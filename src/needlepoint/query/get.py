@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from needlepoint.errors import UsageError
+from needlepoint.errors import UnknownName, UsageError
 from needlepoint.query.engine import Engine
 from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.result import Result
@@ -32,6 +32,9 @@ def get(
     running: RunningQuery,
 ) -> Result:
     """The rows with these values; with `in_order`, in the order of the first key's values."""
+    visible = running.limits.tables
+    if visible is not None and name not in visible:
+        raise UnknownName("table", name, visible)
     if not keys:
         raise UsageError("get needs at least one key.", hint="For example get(product_id=384209819).")
     columns = [columns] if isinstance(columns, str) else columns

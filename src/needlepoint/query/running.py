@@ -25,11 +25,13 @@ class Limits:
     seconds   of work; the time in which a large result waits to be read does not count
     rows      of the result
     memory    bytes that sorts, joins, groups and pages hold; sorts and groups spill to disk before
+    tables    that it may read; None means all. A view over another table does not exist for it, like that table
     """
 
     seconds: float = 0.0
     rows: int = 0
     memory: int = 0
+    tables: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         if min(self.seconds, self.rows, self.memory) < 0:
