@@ -780,7 +780,7 @@ def test_ingest_names_the_source_that_does_not_fit(tmp_path: Path, spark: Any) -
 
 
 def test_values_inside_lists_and_structs() -> None:
-    from needlepoint.cli.formats import json_value
+    from needlepoint.row_formats import json_value
 
     nested = {"a": [b"\x00", float("inf"), {"b": None}]}
     assert json_value(nested) == {"a": ["00", None, {"b": None}]}

@@ -11,7 +11,7 @@ each_table      runs a command for one table or all
 messages        lines on stdout and stderr
 interrupts      what commands leave when they are interrupted
 screen          tables, progress bars, and numbers with units
-formats         answers as table, JSON, CSV, Arrow or Parquet
+screen_table    rows as a table of text
 batch_summary   what a batch added
 confirm         asks before something is deleted
 limits          warns of limits that would abort the process

@@ -186,8 +186,8 @@ def _ask(lake: Lake, rows: int, console: Console) -> bool:
 
 
 def _show(measured: Measurement, console: Console) -> None:
-    from needlepoint.cli.formats import screen_table
     from needlepoint.cli.screen import duration, funnel
+    from needlepoint.cli.screen_table import screen_table
     from needlepoint.printable import count
 
     answer = measured.answer

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from needlepoint.query import Result
 
-FORMATS = ("table", "json", "csv", "arrow", "parquet")
+FORMATS = ("table", "json", "ndjson", "csv", "arrow", "parquet")
 
 
 @click.command("sql")
@@ -48,6 +48,7 @@ def command(query: str, format: str | None, output: str | None, rows: int, repor
       table    for people; at most --rows rows, long values cut on a terminal
       json     one array of objects; dates and times ISO 8601, decimals as strings,
                bytes as hexadecimal digits, NaN and infinity null
+      ndjson   the same objects, one a line
       csv      with a header; text quoted, NULL empty
       arrow    Arrow's IPC stream
       parquet  one Parquet file
@@ -70,13 +71,13 @@ def command(query: str, format: str | None, output: str | None, rows: int, repor
                 result = lake.sql(query)
             elapsed = time.perf_counter() - started
             if output is not None:
-                _write_file(result.to_arrow(), chosen, output, rows)
+                _write_file(result, chosen, output, rows)
             elif chosen == "table" and isinstance(parse(query), Explain):
                 say(str(result.report))
             elif chosen == "table":
                 _show(result, rows, elapsed)
             else:
-                _write(result.to_arrow(), chosen, sys.stdout.buffer, rows)
+                _write(result, chosen, sys.stdout.buffer, rows)
             if report:
                 say(str(result.report), err=True)
 
@@ -106,16 +107,16 @@ def _format_of(output: str | None) -> str:
     return suffix
 
 
-def _write_file(table: pa.Table, format: str, output: str, rows: int) -> None:
+def _write_file(result: Result, format: str, output: str, rows: int) -> None:
     from needlepoint.errors import UsageError
     from needlepoint.printable import count
 
     try:
         with _complete_or_not_at_all(Path(output)) as file:
-            _write(table, format, file, rows)
+            written = _write(result, format, file, rows)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror or error}.") from error
-    say(f"{count(table.num_rows, 'row')} written to {output}", err=True)
+    say(f"{count(written, 'row')} written to {output}", err=True)
 
 
 @contextmanager
@@ -141,40 +142,61 @@ def _complete_or_not_at_all(target: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def _write(table: pa.Table, format: str, stream: IO[bytes], rows: int) -> None:
+def _write(result: Result, format: str, stream: IO[bytes], rows: int) -> int:
+    """Write all rows, in bounded memory, and return their number. A table has some of them."""
     from rich.console import Console
 
-    from needlepoint.cli.formats import WRITERS, write_csv_for_terminal
     from needlepoint.cli.screen import WIDTH_OF_A_FILE
+    from needlepoint.printable import printable_lines
+    from needlepoint.row_formats import ENCODERS
 
-    if format == "csv" and stream.isatty():
-        write_csv_for_terminal(table, stream)
-        return
-    if format != "table":
-        WRITERS[format](table, stream)
-        return
-    text = io.StringIO()
-    _show_table(table, rows, Console(file=text, width=WIDTH_OF_A_FILE, highlight=False, emoji=False, markup=False))
-    stream.write(text.getvalue().encode())
+    if format == "table":
+        text = io.StringIO()
+        console = Console(file=text, width=WIDTH_OF_A_FILE, highlight=False, emoji=False, markup=False)
+        total = _show_table(result, rows, console)
+        stream.write(text.getvalue().encode())
+        return total
+    written = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal written
+        for batch in result.batches():
+            written += batch.num_rows
+            yield batch
+
+    # CSV has no escapes: what a terminal cannot show is not the value any more. Files and pipes get it as it is.
+    shown = format == "csv" and stream.isatty()
+    for piece in ENCODERS[format](result.schema, batches()):
+        stream.write(printable_lines(piece.decode()).encode() if shown else piece)
+    return written
 
 
 def _show(result: Result, rows: int, elapsed: float) -> None:
     from needlepoint.cli.screen import duration, funnel, output
 
     console = output()
-    _show_table(result.to_arrow(), rows, console)
+    _show_table(result, rows, console)
     if console.is_terminal:
         console.print(duration(elapsed), style="dim", end="")
         console.print("".join(f"  {funnel(table)}" for table in result.report.tables), style="dim")
 
 
-def _show_table(table: pa.Table, rows: int, console: Console) -> None:
-    from needlepoint.cli.formats import screen_table
+def _show_table(result: Result, rows: int, console: Console) -> int:
+    """Show the first rows, and return the number of all."""
+    import pyarrow as pa
+
+    from needlepoint.cli.screen_table import screen_table
     from needlepoint.printable import count
 
-    if table.num_columns:
-        console.print(screen_table(table.slice(0, rows), console))
-    if table.num_rows > rows:
-        console.print(f"{rows:,} of {count(table.num_rows, 'row')} shown; --rows shows more")
+    first, total = list[pa.RecordBatch](), 0
+    for batch in result.batches():
+        if total < rows:
+            first.append(batch.slice(0, rows - total))
+        total += batch.num_rows
+    if result.schema.names:
+        console.print(screen_table(pa.Table.from_batches(first, result.schema), console))
+    if total > rows:
+        console.print(f"{rows:,} of {count(total, 'row')} shown; --rows shows more")
     else:
-        console.print(count(table.num_rows, "row"))
+        console.print(count(total, "row"))
+    return total
