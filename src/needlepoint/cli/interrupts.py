@@ -39,6 +39,8 @@ LEAVES = {
     "expire": _STEPS,
     "ingest": "the batch is in the table entirely or not at all. With --batch, the same command adds it once.",
     "indexer": "events that were not finished come again.",
+    "serve": "running queries were finished.",
+    "token": "the token is there or not, as `needle token list` says.",
 }
 
 

@@ -49,6 +49,8 @@ COMMANDS = {
     "expire": "maintenance",
     "ingest": "tables",
     "indexer": "indexes",
+    "serve": "service",
+    "token": "service",
 }
 """The room of each command, in the order of `needle --help`."""
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -41,6 +41,11 @@ class Result:
         return self.make_report()
 
     @property
+    def is_complete(self) -> bool:
+        """Whether all rows are there; those of a large result are read while they are consumed."""
+        return not isinstance(self._found, RowStream) or "_rows" in self.__dict__
+
+    @property
     def schema(self) -> pa.Schema:
         return _with_known_zones(self._found.schema.empty_table()).schema
 
@@ -56,10 +61,11 @@ class Result:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows in parts. Of a large result, each part is read when it is asked for, so its size does not matter;
         but only once, and FileChanged says that a file was replaced meanwhile."""
-        if not isinstance(self._found, RowStream) or "_rows" in self.__dict__:
+        if self.is_complete:
             yield from self._table.to_batches()
             return
-        for batch in self._found.batches():
+        stream = cast(RowStream, self._found)
+        for batch in stream.batches():
             yield from _with_known_zones(pa.Table.from_batches([batch])).to_batches()
 
     def close(self) -> None:
@@ -107,8 +113,7 @@ class Result:
         return int(self._rows.num_rows)
 
     def __repr__(self) -> str:
-        known = not isinstance(self._found, RowStream) or "_rows" in self.__dict__
-        rows = count(len(self), "row") if known else "more rows than are read yet"
+        rows = count(len(self), "row") if self.is_complete else "more rows than are read yet"
         return f"Result({rows}: {', '.join(self._found.schema.names)})"
 
 

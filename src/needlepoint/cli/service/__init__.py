@@ -1,0 +1,5 @@
+"""Commands of the HTTP service.
+
+serve   `needle serve`
+token   `needle token`
+"""

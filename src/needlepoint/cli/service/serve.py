@@ -1,0 +1,81 @@
+"""`needle serve`"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from needlepoint.cli.messages import say
+from needlepoint.cli.options import GlobalOptions, common_options
+from needlepoint.errors import UsageError
+
+
+@click.command("serve", short_help="Answer SQL and lookups over HTTP.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address; others than loopback need --tokens.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True)
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the port.")
+@click.option("--tokens", type=click.Path(dir_okay=False), help="File of hashed tokens, of `needle token create`.")
+@click.option("--seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Most time of a query.")
+@click.option("--rows", type=click.IntRange(0), default=1_000_000, show_default=True, help="Most rows of a result.")
+@click.option("--memory", type=click.IntRange(0), default=1 << 30, show_default=True, help="Most bytes of a query.")
+@click.option("--threads", type=click.IntRange(1), help="Queries at a time.  [default: two a core]")
+@click.option("--waiting", type=click.IntRange(0), default=128, show_default=True, help="Queries that may wait.")
+@click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="For TLS: the certificate.")
+@click.option("--private-key", type=click.Path(exists=True, dir_okay=False), help="For TLS: its private key.")
+@common_options
+@click.pass_context
+def command(
+    context: click.Context,
+    host: str,
+    port: int,
+    workers: int,
+    tokens: str | None,
+    seconds: float,
+    rows: int,
+    memory: int,
+    threads: int | None,
+    waiting: int,
+    certificate: str | None,
+    private_key: str | None,
+) -> None:
+    """Answer SQL and lookups over HTTP, for users who cannot change the lake.
+
+    GET /openapi.json describes the routes. The service listens on this machine only, unless --host and --tokens are
+    given. Ctrl-C and SIGTERM end it after the running queries.
+
+    \b
+    Examples:
+      needle serve --lake lake
+      curl localhost:8321/v1/tables/product/rows?product_id=384209819
+      curl localhost:8321/v1/sql --json '{"sql": "SELECT count(*) AS n FROM product"}'
+      curl localhost:8321/v1/sql -H 'Accept: text/csv' --json '{"sql": "SELECT * FROM product LIMIT 9"}'
+    """
+    try:
+        from needlepoint.service import ServiceOptions, serve
+    except ImportError as error:
+        raise UsageError(f"{error.name} is not installed.", hint="pip install 'needlepoint[service]'") from None
+    chosen = context.ensure_object(GlobalOptions)
+    options = ServiceOptions(
+        lake=_absolute(chosen.lake),
+        store=chosen.store,
+        host=host,
+        port=port,
+        workers=workers,
+        seconds=seconds,
+        rows=rows,
+        memory=memory,
+        waiting=waiting,
+        tokens=tokens,
+        certificate=certificate,
+        private_key=private_key,
+    )
+    if threads is not None:
+        options = dataclasses.replace(options, threads=threads)
+    scheme = "http" if certificate is None else "https"
+    serve(options, lambda: say(f"{scheme}://{host}:{port}  (Ctrl-C ends it)", err=True))
+
+
+def _absolute(lake: str) -> str:
+    return lake if "://" in lake else str(Path(lake).absolute())

@@ -1,0 +1,326 @@
+"""The routes of the service."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import Body, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import needlepoint
+from needlepoint.errors import NeedlepointError, UnknownName
+from needlepoint.lake import Lake
+from needlepoint.query import Result
+from needlepoint.service.answers import MEDIA_TYPES, Format
+from needlepoint.service.logs import log_failure, log_request
+from needlepoint.service.metrics import Metrics
+from needlepoint.service.options import ServiceOptions
+from needlepoint.service.problems import RequestProblem, problem, status_of
+from needlepoint.service.requests import Query, User, keys_of, user_of
+from needlepoint.service.tokens import Tokens
+from needlepoint.service.worker import Worker
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_ROWS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The rows.", "content": {name: {} for name in MEDIA_TYPES}}
+}
+
+
+def create_app(options: ServiceOptions) -> FastAPI:
+    """The service of one lake, which it opens for reading only."""
+    options.check()
+    lake = needlepoint.open(options.lake, read_only=True, store=options.store)
+    return Service(lake, options).app
+
+
+class Service:
+    def __init__(self, lake: Lake, options: ServiceOptions) -> None:
+        self._lake = lake
+        self._options = options
+        self._worker = Worker(options.threads, options.waiting)
+        self._tokens = None if options.tokens is None else Tokens(Path(options.tokens))
+        self._metrics = Metrics(lake, self._worker)
+        self._owners: dict[str, str] = {}
+        self.app = self._routed()
+
+    def _routed(self) -> FastAPI:
+        app = FastAPI(
+            title="Needlepoint",
+            version=needlepoint.__version__,
+            summary="Point lookups and SQL on a lake of Parquet files",
+            docs_url=None,  # these pages would fetch scripts from elsewhere
+            redoc_url=None,
+            lifespan=self._life,
+        )
+        for kind in (NeedlepointError, RequestValidationError, HTTPException, Exception):
+            app.add_exception_handler(kind, self._refused)
+        app.post("/v1/sql", responses=_ROWS, response_model=None)(self.sql)
+        app.post("/v1/explain")(self.explain)
+        app.get("/v1/tables")(self.tables)
+        app.get("/v1/tables/{table}")(self.table)
+        app.get("/v1/tables/{table}/rows", responses=_ROWS, response_model=None)(self.rows)
+        app.get("/v1/indexes")(self.indexes)
+        app.get("/v1/status")(self.status)
+        app.get("/v1/queries")(self.queries)
+        app.delete("/v1/queries/{query_id}")(self.cancel)
+        app.get("/health")(self.health)
+        app.get("/ready")(self.ready)
+        app.get("/metrics", response_model=None)(self.metrics)
+        app.add_middleware(_Requests, self._metrics, self._options.body_bytes)
+        return app
+
+    @asynccontextmanager
+    async def _life(self, app: FastAPI) -> AsyncIterator[None]:
+        yield
+        self._worker.close()
+        self._lake.close()
+
+    # Queries
+
+    async def sql(self, request: Request, query: Annotated[Query, Body()]) -> Response:
+        """Run a query. `Accept` chooses the format: JSON, lines of JSON, CSV or an Arrow IPC stream."""
+        user = self._user(request)
+        limits, query_id = user.limits(self._options, query.limits), query.query_id or uuid.uuid4().hex[:12]
+        return await self._answered(
+            request,
+            user,
+            query_id,
+            lambda: self._lake.sql(query.sql, query.parameters, limits=limits, query_id=query_id),
+        )
+
+    async def rows(self, request: Request, table: str, columns: str | None = None) -> Response:
+        """Rows by key: `?product_id=384209819`. A repeated key means any of its values; `columns` are separated by
+        commas."""
+        user = self._user(request)
+        user.check(table, self._lake.tables())
+        query_id = uuid.uuid4().hex[:12]
+        wanted = None if columns is None else columns.split(",")
+        found = self._lake.table(table)
+        keys = keys_of(request.query_params.multi_items(), found.schema)
+        limits = user.limits(self._options)
+        return await self._answered(
+            request, user, query_id, lambda: found.get(keys, columns=wanted, limits=limits, query_id=query_id)
+        )
+
+    async def explain(self, request: Request, query: Annotated[Query, Body()]) -> dict[str, Any]:
+        """What a query would read, and why, without reading it."""
+        limits = self._user(request).limits(self._options, query.limits)
+        report = await self._in_place(lambda: self._lake.explain(query.sql, query.parameters, limits=limits).to_dict())
+        return dict(report)
+
+    async def _answered(self, request: Request, user: User, query_id: str, run: Callable[[], Result]) -> Response:
+        """A small result in one piece; a large one while it is read."""
+        format = Format.accepted(request.headers.get("accept"))
+        headers = {"X-Query-Id": query_id}
+
+        def first() -> tuple[Result, Iterator[bytes], bytes | None]:
+            began = time.perf_counter()
+            result = run()
+            pieces = format.pieces(result, query_id, time.perf_counter() - began)
+            return result, pieces, b"".join(pieces) if result.is_complete else None
+
+        self._worker.enter()
+        self._owners[query_id] = user.name
+        try:
+            result, pieces, whole = await self._worker.run(first)
+        except BaseException:
+            self._left(query_id)
+            raise
+        if whole is not None:
+            self._left(query_id)
+            self._metrics.rows.inc(len(result))
+            return Response(whole, media_type=format.media_type, headers=headers)
+
+        def ended() -> None:
+            result.close()
+            self._left(query_id)
+
+        return _Streamed(self._sent(pieces), ended, media_type=format.media_type, headers=headers)
+
+    async def _sent(self, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+        while (piece := await self._worker.run(lambda: next(pieces, None))) is not None:
+            yield piece
+
+    def _left(self, query_id: str) -> None:
+        self._owners.pop(query_id, None)
+        self._worker.leave()
+
+    async def _in_place(self, function: Callable[[], Any]) -> Any:
+        self._worker.enter()
+        try:
+            return await self._worker.run(function)
+        finally:
+            self._worker.leave()
+
+    # The lake
+
+    async def tables(self, request: Request) -> dict[str, Any]:
+        """The tables and views that the user may read."""
+        limits = self._user(request).limits(self._options)
+        tables, views = self._lake.engine.visible(limits)
+        return {"tables": sorted(tables), "views": sorted(views)}
+
+    async def table(self, request: Request, table: str) -> dict[str, Any]:
+        """Columns, sizes and indexes of a table."""
+        self._user(request).check(table, self._lake.tables())
+        schema = self._lake.table(table).schema
+        columns = [{"name": field.name, "type": str(field.type)} for field in schema]
+        (found,) = [each for each in (await self._in_place(self._lake.status)).tables if each.name == table]
+        return {"columns": columns, **_shown(found)}
+
+    async def indexes(self, request: Request) -> dict[str, Any]:
+        """The indexes, and how many files each covers."""
+        found = (await self.status(request))["tables"]
+        return {"indexes": [index for table in found for index in table["indexes"]]}
+
+    async def status(self, request: Request) -> dict[str, Any]:
+        """Tables with their sizes and indexes, and the events that no indexer has handled."""
+        user = self._user(request)
+        status = await self._in_place(self._lake.status)
+        tables = [_shown(table) for table in status.tables if user.tables is None or table.name in user.tables]
+        return {
+            "version": needlepoint.__version__,
+            "tables": tables,
+            "waiting_events": status.waiting_events,
+            "events_set_aside": status.events_set_aside,
+        }
+
+    async def queries(self, request: Request) -> dict[str, Any]:
+        """The queries that the user runs in this process; without tokens, all."""
+        name = self._user(request).name
+        mine = [each for each in self._lake.running() if self._owners.get(each.id) == name]
+        return {
+            "queries": [{"query_id": each.id, "seconds": round(each.seconds, 3), "sql": each.query} for each in mine]
+        }
+
+    async def cancel(self, request: Request, query_id: str) -> dict[str, str]:
+        """Cancel a running query."""
+        name = self._user(request).name
+        for each in self._lake.running():
+            if each.id == query_id and self._owners.get(query_id) == name:
+                each.cancel()
+                return {"cancelled": query_id}
+        raise UnknownName("query", query_id, [])
+
+    # The process
+
+    async def health(self) -> dict[str, str]:
+        """The process answers."""
+        return {"status": "ok"}
+
+    async def ready(self) -> dict[str, str]:
+        """The lake can be read."""
+        await self._worker.run(self._lake.registry.sequence)
+        return {"status": "ready"}
+
+    async def metrics(self, request: Request) -> Response:
+        """Metrics of this process, for Prometheus."""
+        self._user(request)
+        text = await self._worker.run(self._metrics.text)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    def _user(self, request: Request) -> User:
+        user = user_of(request.headers.get("authorization"), self._tokens)
+        request.state.user = user.name
+        return user
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        request_id = request.state.request_id
+        error = getattr(request.state, "refusal", error)  # FastAPI replaces what is raised while it reads a body
+        if isinstance(error, RequestValidationError):
+            error = RequestProblem(422, f"the request is not valid: {_first_of(error)}.", hint="See /openapi.json.")
+        elif isinstance(error, HTTPException):
+            error = RequestProblem(error.status_code, f"{error.detail}.", headers=dict(error.headers or {}))
+        elif not isinstance(error, NeedlepointError):
+            log_failure(request_id, error)
+        request.state.error = type(error).__name__
+        headers = error.headers if isinstance(error, RequestProblem) else {}
+        return JSONResponse(problem(error, request_id), status_of(error), headers)
+
+
+class _Streamed(StreamingResponse):
+    """A response that says when it has ended, however it ends."""
+
+    def __init__(self, content: AsyncIterator[bytes], ended: Callable[[], None], **options: Any) -> None:
+        super().__init__(content, **options)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
+
+
+class _Requests:
+    """Gives each request an id, limits its size, measures it and logs it."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, most_bytes: int) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._most_bytes = most_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        began, status, seen = time.perf_counter(), 500, 0
+
+        async def limited() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self._most_bytes:
+                state["refusal"] = RequestProblem(413, f"the request has more than {self._most_bytes:,} bytes.")
+                raise state["refusal"]
+            return message
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, limited, noted)
+        finally:
+            seconds = time.perf_counter() - began
+            route = getattr(scope.get("route"), "path", "unknown")
+            self._metrics.request(route, status, seconds)
+            log_request(
+                request_id=request_id,
+                method=scope["method"],
+                route=route,
+                status=status,
+                seconds=seconds,
+                user=state.get("user", ""),
+                error=state.get("error", ""),
+            )
+
+
+def _shown(table: Any) -> dict[str, Any]:
+    """A status without places of the machine."""
+    found = asdict(table)
+    del found["location"]
+    return found
+
+
+def _first_of(error: RequestValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

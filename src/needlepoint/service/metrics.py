@@ -1,0 +1,57 @@
+"""Counters and histograms for Prometheus, of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from needlepoint.lake import Lake
+from needlepoint.service.worker import Worker
+
+_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+
+
+class Metrics:
+    def __init__(self, lake: Lake, worker: Worker) -> None:
+        self._registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "needlepoint_request_seconds",
+            "Time of requests, until the last byte is sent.",
+            ("route", "status"),
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self.rows = Counter("needlepoint_rows", "Rows in responses.", registry=self._registry)
+        self._registry.register(_LakeMetrics(lake, worker))
+
+    def request(self, route: str, status: int, seconds: float) -> None:
+        self._seconds.labels(route, str(status)).observe(seconds)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _LakeMetrics:
+    """Read from the lake when they are asked for."""
+
+    def __init__(self, lake: Lake, worker: Worker) -> None:
+        self._lake = lake
+        self._worker = worker
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("needlepoint_queries", "Queries that run or wait.", self._worker.taken)
+        yield GaugeMetricFamily("needlepoint_waiting_events", "Events that no indexer has handled.", self._waiting())
+        for name in ("hits", "misses", "evictions"):
+            family = CounterMetricFamily(f"needlepoint_cache_{name}", f"The {name} of a cache.", labels=["cache"])
+            for cache in self._lake.caches():
+                family.add_metric([cache.name], getattr(cache, name))
+            yield family
+        sizes = GaugeMetricFamily("needlepoint_cache_bytes", "The bytes in a cache.", labels=["cache"])
+        for cache in self._lake.caches():
+            sizes.add_metric([cache.name], cache.bytes)
+        yield sizes
+
+    def _waiting(self) -> int:
+        return self._lake.queue.waiting()

@@ -1,0 +1,66 @@
+"""What a server is started with."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import os
+from dataclasses import dataclass
+
+from needlepoint.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """
+    seconds, rows, memory   the limits of a query; a request can only lower them
+    threads                 queries that run at the same time in a process
+    waiting                 queries that may wait for a thread; more are refused with 429
+    body_bytes              the largest request
+    tokens                  the file of hashed tokens; without one, everyone may read everything
+    """
+
+    lake: str = "lake"
+    store: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8321
+    workers: int = 1
+    seconds: float = 30.0
+    rows: int = 1_000_000
+    memory: int = 1 << 30
+    threads: int = 2 * (os.cpu_count() or 1)
+    waiting: int = 128
+    body_bytes: int = 1 << 20
+    tokens: str | None = None
+    certificate: str | None = None
+    private_key: str | None = None
+    shutdown_seconds: int = 30
+
+    def check(self) -> None:
+        """Refuse what would let everyone in."""
+        if not is_loopback(self.host) and self.tokens is None:
+            raise UsageError(
+                f"a service on {self.host} needs tokens: others can reach it.",
+                hint="Create one with `needle token create --tokens FILE`, and pass --tokens FILE.",
+            )
+        if (self.certificate is None) != (self.private_key is None):
+            raise UsageError("TLS needs a certificate and its private key.", hint="Pass both, or none.")
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ServiceOptions:
+        return cls(**json.loads(text))
+
+
+def is_loopback(host: str) -> bool:
+    """
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

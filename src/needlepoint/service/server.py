@@ -1,0 +1,49 @@
+"""Starts the service, with one process or several."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from needlepoint.service.app import create_app
+from needlepoint.service.logs import to_stderr
+from needlepoint.service.options import ServiceOptions
+
+_OPTIONS = "NEEDLE_SERVICE_OPTIONS"  # how worker processes get the options; they have no secret
+
+
+def serve(options: ServiceOptions, begins: Callable[[], None] = lambda: None) -> None:
+    """Serve until SIGINT or SIGTERM; running queries are finished first. `begins` is called before."""
+    options.check()
+    if options.workers > 1:
+        os.environ[_OPTIONS] = options.to_json()
+        begins()
+        uvicorn.run("needlepoint.service.server:worker_app", factory=True, workers=options.workers, **_config(options))
+        return
+    to_stderr()
+    app = create_app(options)
+    begins()
+    uvicorn.run(app, **_config(options))
+
+
+def worker_app() -> FastAPI:
+    """The app of a worker process."""
+    to_stderr()
+    return create_app(ServiceOptions.from_json(os.environ[_OPTIONS]))
+
+
+def _config(options: ServiceOptions) -> dict[str, Any]:
+    return {
+        "host": options.host,
+        "port": options.port,
+        "ssl_certfile": options.certificate,
+        "ssl_keyfile": options.private_key,
+        "timeout_graceful_shutdown": options.shutdown_seconds,
+        "access_log": False,
+        "log_level": "warning",
+        "server_header": False,
+    }

@@ -1,0 +1,363 @@
+"""The HTTP service, as a process on loopback answers it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import uvicorn
+
+import needlepoint
+from needlepoint import UsageError
+from needlepoint.service import ServiceOptions, Tokens
+from needlepoint.service.app import create_app
+
+ROWS = 20_000
+LONG = "SELECT count(*) FROM product a, product b, product c WHERE a.id + b.id + c.id = -1"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("service") / "lake"
+    for name in ("product", "secret"):
+        (root / name).mkdir(parents=True)
+        for number in range(2):
+            ids = range(number * ROWS, (number + 1) * ROWS)
+            rows = pa.table({"id": ids, "title": [f"{name} {id}" for id in ids], "price": [id / 4 for id in ids]})
+            pq.write_table(rows, root / name / f"{number}.parquet", row_group_size=5000)
+    with needlepoint.open(root) as lake:
+        for name in ("product", "secret"):
+            lake.create_table(name)
+            lake.create_index(name, "id")
+        lake.sql("CREATE VIEW cheap AS SELECT id FROM product WHERE price < 1")
+    return root
+
+
+@contextmanager
+def served(options: ServiceOptions) -> Iterator[httpx.Client]:
+    """A server in this process, on a free port."""
+    config = uvicorn.Config(create_app(options), port=0, log_level="warning", access_log=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def client(root: Path) -> Iterator[httpx.Client]:
+    with served(ServiceOptions(lake=str(root), seconds=20, body_bytes=100_000)) as client:
+        yield client
+
+
+def ask(client: httpx.Client, sql: str, parameters: dict[str, Any] | None = None, **more: Any) -> Any:
+    found = client.post("/v1/sql", json={"sql": sql, "parameters": parameters, **more})
+    assert found.status_code == 200, found.text
+    return found.json()
+
+
+# Rows
+
+
+def test_sql(client: httpx.Client) -> None:
+    found = ask(client, "SELECT id, title FROM product WHERE id = $id", {"id": 77})
+    assert found["rows"] == [{"id": 77, "title": "product 77"}]
+    assert found["columns"] == [{"name": "id", "type": "int64"}, {"name": "title", "type": "string"}]
+    assert found["query_id"] and found["seconds"] > 0
+
+
+def test_every_format(client: httpx.Client) -> None:
+    def get(accept: str) -> httpx.Response:
+        body = {"sql": "SELECT id, title FROM product WHERE id < 3 ORDER BY id"}
+        return client.post("/v1/sql", json=body, headers={"Accept": accept})
+
+    rows = [{"id": id, "title": f"product {id}"} for id in range(3)]
+    assert get("application/json").json()["rows"] == rows
+    assert get("*/*").json()["rows"] == rows
+    lines = get("application/x-ndjson")
+    assert lines.headers["content-type"] == "application/x-ndjson"
+    assert [json.loads(line) for line in lines.text.splitlines()] == rows
+    assert get("text/csv;q=0.9, application/json;q=0.1").text.splitlines()[:2] == ['"id","title"', '0,"product 0"']
+    assert pa.ipc.open_stream(get("application/vnd.apache.arrow.stream").content).read_all().to_pylist() == rows
+    assert get("image/png").status_code == 406
+
+
+def test_a_large_result_is_streamed(root: Path) -> None:
+    with served(ServiceOptions(lake=str(root))) as client:
+        query = "SELECT a.id, b.title FROM product a JOIN product b ON a.id % 200 = b.id % 200 WHERE a.id < 4000"
+        body = {"sql": query}
+        with client.stream("POST", "/v1/sql", json=body, headers={"Accept": "application/x-ndjson"}) as response:
+            assert response.status_code == 200
+            lines = sum(1 for _ in response.iter_lines())
+        assert lines == 4000 * ROWS * 2 // 200
+        found = client.post("/v1/sql", json=body, headers={"Accept": "application/vnd.apache.arrow.stream"})
+        assert pa.ipc.open_stream(io.BytesIO(found.content)).read_all().num_rows == lines
+        assert client.get("/v1/queries").json() == {"queries": []}
+
+
+def test_a_client_that_goes_away_ends_its_query(client: httpx.Client) -> None:
+    body = {"sql": "SELECT a.id, b.title FROM product a, product b"}
+    with client.stream("POST", "/v1/sql", json=body, headers={"Accept": "application/x-ndjson"}) as response:
+        next(response.iter_lines())
+    for _ in range(500):
+        if not client.get("/v1/queries").json()["queries"]:
+            return
+        time.sleep(0.02)
+    raise AssertionError("the query still runs")
+
+
+def test_rows_by_key(client: httpx.Client) -> None:
+    def rows(query: str) -> Any:
+        return client.get(f"/v1/tables/product/rows?{query}").json()["rows"]
+
+    assert rows("id=5") == [{"id": 5, "title": "product 5", "price": 1.25}]
+    assert sorted(row["id"] for row in rows("id=5&id=7&columns=id")) == [5, 7]
+    assert rows("id=5&columns=title,id") == [{"title": "product 5", "id": 5}]
+    assert rows("id=5&title=product+6") == []
+    assert rows("price=2.5&columns=id") == [{"id": 10}]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("product/rows?id=x", 400, "'x' is not a value of column 'id'"),
+        ("product/rows?nothing=1", 404, "unknown column 'nothing'"),
+        ("product/rows?id=1&columns=nothing", 404, "unknown column 'nothing'"),
+        ("product/rows", 400, "names no key"),
+        ("nothing/rows?id=1", 404, "unknown table 'nothing'"),
+        ("nothing", 404, "unknown table 'nothing'"),
+        ("..%2Fsecret/rows?id=1", 404, ""),
+    ],
+)
+def test_wrong_lookups(client: httpx.Client, path: str, status: int, said: str) -> None:
+    found = client.get(f"/v1/tables/{path}")
+    assert found.status_code == status and said in found.text
+    assert found.json()["request_id"] == found.headers["x-request-id"]
+
+
+# What is there
+
+
+def test_the_lake(client: httpx.Client) -> None:
+    assert client.get("/health").json() == {"status": "ok"}
+    assert client.get("/ready").json() == {"status": "ready"}
+    assert client.get("/v1/tables").json() == {"tables": ["product", "secret"], "views": ["cheap"]}
+    table = client.get("/v1/tables/product").json()
+    assert table["rows"] == 2 * ROWS and [column["name"] for column in table["columns"]] == ["id", "title", "price"]
+    assert [index["name"] for index in client.get("/v1/indexes").json()["indexes"]] == [
+        "product_id_key",
+        "secret_id_key",
+    ]
+    assert client.get("/v1/status").json()["waiting_events"] == 0
+    report = client.post("/v1/explain", json={"sql": "SELECT title FROM product WHERE id = 7"}).json()
+    assert report["tables"][0]["table"] == "product"
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {"/v1/sql", "/v1/tables/{table}/rows", "/v1/queries/{query_id}"} <= paths.keys()
+
+
+def test_metrics(client: httpx.Client) -> None:
+    ask(client, "SELECT id FROM product WHERE id = 7")
+    text = client.get("/metrics").text
+    assert 'needlepoint_request_seconds_count{route="/v1/sql",status="200"}' in text
+    assert "needlepoint_rows_total" in text and 'needlepoint_cache_hits_total{cache="cards"}' in text
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELEC 1",
+        "SELECT * FROM nothing",
+        "SELECT nothing FROM product",
+        "CREATE VIEW x AS SELECT 1",
+        "DROP VIEW cheap",
+        "CREATE INDEX ON product USING key (title)",
+        "CREATE EXTERNAL TABLE x STORED AS CSV LOCATION '/etc/passwd'",
+        "CREATE TABLE x AS SELECT 1",
+        "COPY (SELECT 1) TO '/tmp/needlepoint-x.csv'",
+        "INSERT INTO product VALUES (1)",
+        "SET datafusion.execution.batch_size = 1",
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM 's3://other/x.parquet'",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM parquet_metadata('/etc/passwd')",
+        "",
+        "SELECT 1; SELECT 2",
+    ],
+)
+def test_what_sql_may_not_do(client: httpx.Client, root: Path, sql: str) -> None:
+    found = client.post("/v1/sql", json={"sql": sql})
+    assert found.status_code in (400, 404, 422), found.text
+    said = found.json()["error"]
+    assert said["message"] and str(root) not in found.text and "root:" not in found.text
+    assert not Path("/tmp/needlepoint-x.csv").exists()
+
+
+def test_limits_of_a_query(client: httpx.Client) -> None:
+    body = {"sql": "SELECT * FROM product", "limits": {"rows": 10}}
+    found = client.post("/v1/sql", json=body)
+    assert found.status_code == 422 and "more than 10 rows" in found.text
+    found = client.post("/v1/sql", json={"sql": "x" * 200_000})
+    assert found.status_code == 413 and "more than 100,000 bytes" in found.text
+    pieces = (b"x" * 50_000 for _ in range(5))
+    assert client.post("/v1/sql", content=pieces).status_code == 413
+    assert client.post("/v1/sql", json={"sql": "SELECT 1", "more": 1}).status_code == 422
+    assert client.post("/v1/sql", content=b"\xff\x00").status_code == 422
+    assert client.get("/v1/sql").status_code == 405
+    assert client.get("/nothing").status_code == 404
+
+
+def test_a_client_cancels_its_query(root: Path) -> None:
+    """In a process of its own: a join of three tables goes on in the background."""
+    with process(root, "--seconds", "60") as (client, _):
+        found: list[httpx.Response] = []
+        body = {"sql": LONG, "query_id": "long"}
+        thread = threading.Thread(target=lambda: found.append(client.post("/v1/sql", json=body)))
+        thread.start()
+        for _ in range(1000):
+            running = client.get("/v1/queries").json()["queries"]
+            if running:
+                break
+            time.sleep(0.01)
+        assert running[0]["query_id"] == "long" and running[0]["sql"] == LONG
+        assert client.delete("/v1/queries/other").status_code == 404
+        assert client.delete("/v1/queries/long").json() == {"cancelled": "long"}
+        thread.join(30)
+        assert found[0].status_code == 409 and "cancelled after" in found[0].text
+        assert ask(client, "SELECT count(*) AS n FROM product")["rows"] == [{"n": 2 * ROWS}]
+        found = [client.post("/v1/sql", json={"sql": LONG, "limits": {"seconds": 0.2}})]
+        assert found[0].status_code == 422 and "more than 0.2 seconds" in found[0].text
+
+
+def test_too_many_queries_wait(root: Path) -> None:
+    with process(root, "--threads", "1", "--waiting", "0", "--seconds", "2") as (client, _):
+        thread = threading.Thread(target=lambda: client.post("/v1/sql", json={"sql": LONG}))
+        thread.start()
+        for _ in range(1000):
+            if client.get("/v1/queries").json()["queries"]:
+                break
+            time.sleep(0.01)
+        refused = client.post("/v1/sql", json={"sql": "SELECT 1"})
+        assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
+        assert client.get("/health").status_code == 200
+        thread.join()
+        assert ask(client, "SELECT 1 AS one")["rows"] == [{"one": 1}]
+
+
+# Rights
+
+
+def test_tokens(root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    tokens = Tokens(file)
+    shop, all_tables = tokens.create("shop", ["product"], 90), tokens.create("all", None, None)
+    expired = tokens.create("old", None, -1)
+    assert file.stat().st_mode & 0o077 == 0 and shop not in file.read_text()
+    with served(ServiceOptions(lake=str(root), tokens=str(file))) as client:
+
+        def status(token: str, path: str, **body: Any) -> int:
+            headers = {"Authorization": f"Bearer {token}"}
+            found = client.post(path, json=body, headers=headers) if body else client.get(path, headers=headers)
+            return found.status_code
+
+        for token in ("x", "x y", expired, shop[:-1]):
+            assert status(token, "/v1/sql", sql="SELECT 1") == 401
+            assert status(token, "/v1/status") == status(token, "/metrics") == status(token, "/v1/queries") == 401
+        assert client.get("/v1/tables").headers["www-authenticate"] == "Bearer"
+        assert client.get("/health").status_code == client.get("/ready").status_code == 200
+        assert status(shop, "/v1/sql", sql="SELECT * FROM product WHERE id = 5") == 200
+        assert status(shop, "/v1/sql", sql="SELECT * FROM cheap") == 200
+        assert status(shop, "/v1/sql", sql="SELECT * FROM secret WHERE id = 5") == 404
+        assert status(shop, "/v1/explain", sql="SELECT * FROM secret") == 404
+        assert status(shop, "/v1/tables/secret") == status(shop, "/v1/tables/secret/rows?id=1") == 404
+        for path in ("/v1/tables", "/v1/indexes", "/v1/status"):
+            assert "secret" not in client.get(path, headers={"Authorization": f"Bearer {shop}"}).text
+            assert "secret" in client.get(path, headers={"Authorization": f"Bearer {all_tables}"}).text
+        tokens.revoke("shop")
+        assert status(shop, "/v1/sql", sql="SELECT 1") == 401
+
+
+def test_only_loopback_without_tokens(root: Path) -> None:
+    with pytest.raises(UsageError, match="needs tokens"):
+        create_app(ServiceOptions(lake=str(root), host="0.0.0.0"))
+    with pytest.raises(UsageError, match="private key"):
+        create_app(ServiceOptions(lake=str(root), certificate="x"))
+
+
+# The process
+
+
+@contextmanager
+def process(root: Path, *options: str) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
+    """`needle serve` on a free port."""
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "needlepoint", "--lake", str(root), "serve", "--port", str(port), *options]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            for _ in range(600):
+                assert started.poll() is None, started.communicate()[1]
+                try:
+                    client.get("/ready")
+                    break
+                except httpx.TransportError:
+                    time.sleep(0.05)
+            yield client, started
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+
+
+def test_sigterm_finishes_running_queries(root: Path) -> None:
+    with process(root) as (client, server):
+        found: list[httpx.Response] = []
+        query = "SELECT count(*) AS n FROM product a, product b WHERE a.id < 3000 AND b.id < 30000 AND a.id + b.id < 9"
+        thread = threading.Thread(target=lambda: found.append(client.post("/v1/sql", json={"sql": query})))
+        thread.start()
+        while not client.get("/v1/queries").json()["queries"] and not found:
+            time.sleep(0.005)
+        server.send_signal(signal.SIGTERM)
+        thread.join(60)
+        assert found[0].json()["rows"] == [{"n": 45}]
+        errors = server.communicate(timeout=30)[1]
+        assert server.returncode in (0, -signal.SIGTERM), errors
+        logged = [json.loads(line) for line in errors.splitlines() if line.startswith("{")]
+        (sql,) = [line for line in logged if line["route"] == "/v1/sql"]
+        assert sql["status"] == 200 and sql["ms"] > 0 and "9000" not in errors and "SELECT" not in errors
+
+
+def test_several_processes(root: Path) -> None:
+    with process(root, "--workers", "2") as (client, server):
+        for id in range(20):
+            assert client.get(f"/v1/tables/product/rows?id={id}").json()["rows"][0]["id"] == id
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=60)
