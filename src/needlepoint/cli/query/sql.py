@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import sys
@@ -19,29 +18,25 @@ from needlepoint.cli.interrupts import ended_by_second_interrupt
 from needlepoint.cli.messages import KEPT, UNCHANGED, if_interrupted, say
 from needlepoint.cli.options import common_options, open_lake
 from needlepoint.cli.query.query_argument import QUERY
+from needlepoint.cli.query.show import FORMATS, show, write
 from needlepoint.errors import NeedlepointError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from rich.console import Console
-
     from needlepoint.query import Result
-
-FORMATS = ("table", "json", "ndjson", "csv", "arrow", "parquet")
 
 
 @click.command("sql")
-@click.argument("query", type=QUERY)
+@click.argument("query", type=QUERY, required=False)
 @click.option("--format", type=click.Choice(FORMATS), help="[default: from the name of --output, else table]")
 @click.option("--output", metavar="FILE", help="Write the rows to a file.")
 @click.option("--rows", type=click.IntRange(min=0), default=100, show_default=True, help="Most rows a table shows.")
 @click.option("--report", is_flag=True, help="Also show on stderr what was read and which indexes were used.")
 @common_options
-def command(query: str, format: str | None, output: str | None, rows: int, report: bool) -> None:
-    """Run a query and show its rows.
+def command(query: str | None, format: str | None, output: str | None, rows: int, report: bool) -> None:
+    """Run a query and show its rows. Without a query, on a terminal, open a shell.
 
-    QUERY "-" is read from stdin. CREATE INDEX, DROP INDEX, SHOW INDEXES, CREATE VIEW and DROP VIEW work too,
-    and EXPLAIN and EXPLAIN ANALYZE show what `needle explain` shows.
+    QUERY "-" is read from stdin, and so is what is piped into the command. CREATE INDEX, DROP INDEX, SHOW INDEXES,
+    CREATE VIEW and DROP VIEW work too, and EXPLAIN and EXPLAIN ANALYZE show what `needle explain` shows.
 
     \b
     Formats:
@@ -58,7 +53,12 @@ def command(query: str, format: str | None, output: str | None, rows: int, repor
       needle sql "SELECT title, upc FROM product WHERE product_id = 384209819"
       needle sql --format json "SELECT * FROM product LIMIT 3" | jq .
       needle sql --output cheap.parquet - < cheap.sql
+      needle sql
     """
+    if query is None and sys.stdin.isatty():
+        _open_shell(rows)
+        return
+    query = query or QUERY.convert("-", None, None)
     chosen = format or _format_of(output)
     if chosen in ("arrow", "parquet") and output is None and sys.stdout.isatty():
         raise click.UsageError(f"{chosen} is binary, and this is a terminal. Use --output FILE or a pipe.")
@@ -75,11 +75,18 @@ def command(query: str, format: str | None, output: str | None, rows: int, repor
             elif chosen == "table" and isinstance(parse(query), Explain):
                 say(str(result.report))
             elif chosen == "table":
-                _show(result, rows, elapsed)
+                show(result, rows, elapsed)
             else:
-                _write(result, chosen, sys.stdout.buffer, rows)
+                write(result, chosen, sys.stdout.buffer, rows)
             if report:
                 say(str(result.report), err=True)
+
+
+def _open_shell(rows: int) -> None:
+    from needlepoint.cli.query.shell import Shell
+
+    with open_lake() as lake:
+        Shell(lake, rows=rows).run()
 
 
 def _left(query: str) -> str:
@@ -113,7 +120,7 @@ def _write_file(result: Result, format: str, output: str, rows: int) -> None:
 
     try:
         with _complete_or_not_at_all(Path(output)) as file:
-            written = _write(result, format, file, rows)
+            written = write(result, format, file, rows)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror or error}.") from error
     say(f"{count(written, 'row')} written to {output}", err=True)
@@ -140,63 +147,3 @@ def _complete_or_not_at_all(target: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-
-
-def _write(result: Result, format: str, stream: IO[bytes], rows: int) -> int:
-    """Write all rows, in bounded memory, and return their number. A table has some of them."""
-    from rich.console import Console
-
-    from needlepoint.cli.screen import WIDTH_OF_A_FILE
-    from needlepoint.printable import printable_lines
-    from needlepoint.row_formats import ENCODERS
-
-    if format == "table":
-        text = io.StringIO()
-        console = Console(file=text, width=WIDTH_OF_A_FILE, highlight=False, emoji=False, markup=False)
-        total = _show_table(result, rows, console)
-        stream.write(text.getvalue().encode())
-        return total
-    written = 0
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal written
-        for batch in result.batches():
-            written += batch.num_rows
-            yield batch
-
-    # CSV has no escapes: what a terminal cannot show is not the value any more. Files and pipes get it as it is.
-    shown = format == "csv" and stream.isatty()
-    for piece in ENCODERS[format](result.schema, batches()):
-        stream.write(printable_lines(piece.decode()).encode() if shown else piece)
-    return written
-
-
-def _show(result: Result, rows: int, elapsed: float) -> None:
-    from needlepoint.cli.screen import duration, funnel, output
-
-    console = output()
-    _show_table(result, rows, console)
-    if console.is_terminal:
-        console.print(duration(elapsed), style="dim", end="")
-        console.print("".join(f"  {funnel(table)}" for table in result.report.tables), style="dim")
-
-
-def _show_table(result: Result, rows: int, console: Console) -> int:
-    """Show the first rows, and return the number of all."""
-    import pyarrow as pa
-
-    from needlepoint.cli.screen_table import screen_table
-    from needlepoint.printable import count
-
-    first, total = list[pa.RecordBatch](), 0
-    for batch in result.batches():
-        if total < rows:
-            first.append(batch.slice(0, rows - total))
-        total += batch.num_rows
-    if result.schema.names:
-        console.print(screen_table(pa.Table.from_batches(first, result.schema), console))
-    if total > rows:
-        console.print(f"{rows:,} of {count(total, 'row')} shown; --rows shows more")
-    else:
-        console.print(count(total, "row"))
-    return total

@@ -1,0 +1,67 @@
+"""Completion of names in the shell: tables, columns, functions, words of SQL, and the shell's own commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+from needlepoint.errors import NeedlepointError
+
+if TYPE_CHECKING:
+    from needlepoint.lake import Lake
+
+WORDS = """
+    ALL ANALYZE AND AS ASC AVG BETWEEN BY CASE CAST COUNT CREATE CROSS DATE DESC DISTINCT DROP ELSE END EXCEPT EXPLAIN
+    FIRST FROM FULL GROUP HAVING ILIKE IN INDEX INDEXES INNER INTERSECT INTERVAL IS JOIN LAST LEFT LIKE LIMIT MAX MIN
+    NOT NULL NULLS OFFSET ON OR ORDER OVER PARTITION RIGHT SELECT SHOW SUM TABLES THEN UNION USING VIEW WHEN WHERE WITH
+""".split()  # noqa: SIM905
+COMMANDS = ("\\d", "\\explain", "\\format", "\\q", "\\rows", "\\timing", "\\?")
+_WORD = re.compile(r"[\w\\?]+$")
+
+
+class Names:
+    """What can be completed, by name, with what it is. It is read when it is first needed, and again after changes."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._known: dict[str, str] | None = None
+        self._functions: dict[str, str] | None = None
+
+    def forget(self) -> None:
+        self._known = None
+
+    def all(self) -> dict[str, str]:
+        if self._known is None:
+            tables, views = self._lake.engine.visible(None)
+            columns = {column: f"column of {name}" for name in sorted(tables) for column in self._columns(name)}
+            self._known = columns | dict.fromkeys(views, "view") | dict.fromkeys(tables, "table")
+        if self._functions is None:
+            found = self._lake.sql("SELECT DISTINCT routine_name AS name FROM information_schema.routines").rows()
+            self._functions = {row["name"]: "function" for row in found}
+        return dict.fromkeys(WORDS, "") | self._functions | self._known
+
+    def _columns(self, table: str) -> list[str]:
+        try:
+            return list(self._lake.table(table).schema.names)
+        except NeedlepointError:
+            return []
+
+
+class NamesCompleter(Completer):
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        before = document.text_before_cursor
+        found = _WORD.search(before)
+        if found is None:
+            return
+        begun = found[0].lower()
+        names = dict.fromkeys(COMMANDS, "command") if begun.startswith("\\") else self._names.all()
+        for name in sorted(names, key=lambda name: (not names[name], name.lower())):
+            if name.lower().startswith(begun) and name.lower() != begun:
+                yield Completion(name, -len(begun), display_meta=names[name])
