@@ -23,7 +23,7 @@ from needlepoint.query.cache.index_cache import IndexCache
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion.session import CATALOG, SCHEMA
 from needlepoint.query.engine import Engine
-from needlepoint.query.get import get
+from needlepoint.query.get import get, get_at_once
 from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.report.explain import Report, TableReport
@@ -81,6 +81,7 @@ __all__ = [
     "check_view",
     "find_matches",
     "get",
+    "get_at_once",
     "parse",
     "plan_read",
     "quoted",

@@ -146,6 +146,13 @@ class Snapshots:
                 return held.snapshot
             return self._renew(name)
 
+    def fresh(self, name: str) -> Snapshot | None:
+        """The newest snapshot, if nothing must be listed or loaded for it."""
+        held = self._snapshots.get(name)
+        if held is None or held.began <= self._forgotten or time.monotonic() >= held.fresh_until:
+            return None
+        return held.snapshot if held.known.sequence == self._registry.sequence() else None
+
     def _lock(self, name: str) -> threading.Lock:
         return self._locks.setdefault(name, threading.Lock())
 

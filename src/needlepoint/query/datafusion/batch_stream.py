@@ -1,7 +1,11 @@
-"""Batches of a running query, from all partitions at once, in bounded memory.
+"""Batches of a running query, in bounded memory.
 
 DataFusion's blocking calls cannot be stopped from another thread, its asynchronous ones can. So one event loop, in a
-thread of its own, awaits the batches of all partitions of all queries; the thread of a query waits for them here.
+thread of its own, awaits the batches of all queries; the thread of a query waits for them here.
+
+DataFusion itself merges the partitions of a query, and starts all of them at once. Awaiting them one by one would be in
+order, but a partition of a hash join waits forever for another one that ended before it began: both report what their
+build sides have, for the filter that the join makes for its other side.
 """
 
 from __future__ import annotations
@@ -10,13 +14,13 @@ import asyncio
 import functools
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import datafusion
 import pyarrow as pa
 
 from needlepoint import forks
+from needlepoint.query.datafusion.session import more_threads
 from needlepoint.query.running import RunningQuery
 
 # Bytes that wait to be read. A result up to this size is complete before anything of it is returned.
@@ -31,42 +35,39 @@ class BatchStream:
         self.limits = running.limits
         self.has_ended = False
         self._room = room
-        self._waiting: deque[tuple[int, pa.RecordBatch]] = deque()
+        self._waiting: deque[pa.RecordBatch] = deque()
         self._bytes = self._rows = 0
         self._failure: BaseException | None = None
         self._changed = threading.Condition()
         self._loop = _loop()
         self._has_room = asyncio.Event()
-        streams = frame.execute_stream_partitioned()
-        self._pulling = len(streams)
+        self._is_pulling = True
         running.on_cancel(self._wake)
-        self._tasks = [self._start(self._pull(number, stream)) for number, stream in enumerate(streams)]
+        self._task = asyncio.run_coroutine_threadsafe(self._pull(frame.execute_stream()), self._loop)
 
     def first(self) -> list[pa.RecordBatch]:
-        """All batches, in the order of partitions; or those of a larger result that arrived first."""
-        self._wait(lambda: not self._pulling or self._bytes >= self._room)
+        """All batches, or those of a larger result that arrived first."""
+        self._wait(lambda: not self._is_pulling or self._bytes >= self._room)
         with self._changed:
-            self.has_ended = not self._pulling
-            found = sorted(self._waiting, key=lambda each: each[0]) if self.has_ended else [*self._waiting]
+            self.has_ended = not self._is_pulling
+            found = [*self._waiting]
             self._taken(len(found))
-        return [batch for _, batch in found]
+        return found
 
     def next(self) -> pa.RecordBatch | None:
         """The next batch; None at the end."""
-        self._wait(lambda: not self._pulling or bool(self._waiting))
+        self._wait(lambda: not self._is_pulling or bool(self._waiting))
         with self._changed:
             if not self._waiting:
                 self.has_ended = True
                 return None
-            batch = self._waiting[0][1]
+            batch = self._waiting[0]
             self._taken(1)
         return batch
 
     def close(self) -> None:
         """Stop what is still running."""
-        for task in self._tasks:
-            task.cancel()
-        self._tasks = []
+        self._task.cancel()
         with self._changed:
             self._waiting.clear()
 
@@ -84,32 +85,29 @@ class BatchStream:
     def _taken(self, batches: int) -> None:
         was_full = self._bytes >= self._room
         for _ in range(batches):
-            self._bytes -= self._waiting.popleft()[1].nbytes
+            self._bytes -= self._waiting.popleft().nbytes
         if was_full and self._bytes < self._room:
             self._loop.call_soon_threadsafe(self._has_room.set)
 
-    def _start(self, pulling: Coroutine[Any, Any, None]) -> Any:
-        return asyncio.run_coroutine_threadsafe(pulling, self._loop)
-
     # In the event loop
 
-    async def _pull(self, number: int, stream: Any) -> None:
+    async def _pull(self, stream: datafusion.RecordBatchStream) -> None:
         try:
             async for found in stream:
-                await self._put(number, found.to_pyarrow())
+                await self._put(found.to_pyarrow())
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # DataFusion panics, which is not an Exception
-            self._failure = self._failure or error
+            self._failure = error
         finally:
-            self._pulling -= 1
+            self._is_pulling = False
             self._wake()
 
-    async def _put(self, number: int, batch: pa.RecordBatch) -> None:
+    async def _put(self, batch: pa.RecordBatch) -> None:
         with self._changed:
             self._rows += batch.num_rows
             self.limits.check_rows(self._rows)
-            self._waiting.append((number, batch))
+            self._waiting.append(batch)
             self._bytes += batch.nbytes
             self._changed.notify_all()
         while self._bytes >= self._room:
@@ -125,7 +123,15 @@ class BatchStream:
 def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="needlepoint-batches", daemon=True).start()
+    with more_threads():
+        asyncio.run_coroutine_threadsafe(_start_threads(), loop).result()
     return loop
+
+
+async def _start_threads() -> None:
+    """Asynchronous calls have threads of their own, which start with the first."""
+    async for _ in datafusion.SessionContext().sql("SELECT 1").execute_stream():
+        pass
 
 
 forks.reset(_loop.cache_clear)

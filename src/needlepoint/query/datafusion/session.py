@@ -148,7 +148,7 @@ def make_context(
     `subqueries_as_joins`, scalar subqueries are inputs of nodes, so the plan shows all scans. `without_rules` names
     optimizer rules to remove."""
     forks.begin()
-    _start_runtime()
+    _start_threads()
     pushdown = options.pushdown
     settings = {
         "datafusion.catalog.information_schema": "true",
@@ -193,14 +193,20 @@ def make_context(
 
 
 @functools.cache
-def _start_runtime() -> None:
-    """Start DataFusion's threads: more than there are cores. A join that multiplies its inputs does not notice that it
-    was cancelled, and would leave no thread to other queries. The number of threads that work is another one, of
-    partitions."""
+def _start_threads() -> None:
+    with more_threads():
+        datafusion.SessionContext().sql("SELECT 1").collect()
+
+
+@contextmanager
+def more_threads() -> Iterator[None]:
+    """Threads of DataFusion that start within this block are more than there are cores. A join that multiplies its
+    inputs does not notice that it was cancelled, and would leave no thread to other queries. How many threads a query
+    uses is another number, of its partitions."""
     given = os.environ.get(_THREADS)
     os.environ[_THREADS] = given or str(max(16, 4 * CORES))
     try:
-        datafusion.SessionContext().sql("SELECT 1").collect()
+        yield
     finally:
         if given is None:
             del os.environ[_THREADS]
