@@ -539,10 +539,29 @@ def test_of_every_command_it_is_known_what_an_interrupt_leaves() -> None:
     assert LEAVES.keys() == COMMANDS.keys()
 
 
-def on_a_terminal(*arguments: str) -> tuple[int, str]:
-    """Run with stdout and stderr on a terminal of 100 columns."""
+@pytest.mark.parametrize("columns", [80, 40])
+def test_screens_are_legible_on_narrow_terminals(tmp_path: Path, columns: int) -> None:
+    root = tmp_path / "lake"
+    path = root / "product" / "partner=ACM" / "year=2024" / "month=11" / "0.parquet"
+    path.parent.mkdir(parents=True)
+    ids = pa.array(range(2000), pa.int64())
+    pq.write_table(pa.table({"product_id": ids, "created_timestamp": ids.cast(pa.timestamp("us", "UTC"))}), path)
+    assert needle("create-table", "product", lake=root).exit_code == 0
+    assert needle("create-index", "product", "product_id", lake=root).exit_code == 0
+    code, status = on_a_terminal("--lake", str(root), "status", columns=columns)
+    assert code == 0 and "…" not in status
+    for whole in ("product_product_id_key", "2,000", "partner, year, month"):
+        assert whole in status
+    code, advice = on_a_terminal("--lake", str(root), "advise", "product", columns=columns)
+    assert code == 0 and "…" not in advice
+    _, anatomy = on_a_terminal("inspect", str(path), columns=max(columns, 80))
+    assert "created_timestamp " in anatomy and "product_id " in anatomy
+
+
+def on_a_terminal(*arguments: str, columns: int = 100) -> tuple[int, str]:
+    """Run with stdout and stderr on a terminal."""
     control, terminal = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "100", "TERM": "xterm", "NO_COLOR": "1"}
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"}
     process = subprocess.Popen([*console_script(), *arguments], stdout=terminal, stderr=terminal, env=environment)
     os.close(terminal)
     shown = b"".join(_read_all(control))

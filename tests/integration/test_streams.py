@@ -294,7 +294,7 @@ def test_a_partition_of_a_join_that_ends_before_another_begins(lake: Lake) -> No
     lake.engine.room = 1
     query = """
         SELECT t.id, t.name FROM item AS t LEFT ANTI JOIN item AS u ON t.name = u.name WHERE t.id < 0 UNION ALL
-        SELECT t.id, t.name FROM item AS t WHERE t.id < 3 AND EXISTS (SELECT 1 FROM item AS v WHERE v.kind - 7 = t.id)"""
+        SELECT id, name FROM item AS t WHERE t.id < 3 AND EXISTS (SELECT 1 FROM item AS v WHERE v.kind - 7 = t.id)"""
     for _ in range(20):
         assert lake.sql(query).rows() == [{"id": 0, "name": "item 0"}]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -67,6 +68,33 @@ def grid(console: Console, *headers: str, right: tuple[str, ...] = ()) -> Table:
     for header in headers:
         table.add_column(header, justify="right" if header in right else "left", no_wrap=True, overflow="ellipsis")
     return table
+
+
+def fitted(table: Table, console: Console) -> Table:
+    """The table if the screen is wide enough; else with less space between columns; else each value on its own line."""
+    if not is_too_wide(table, console):
+        return table
+    close = Table(box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
+    for column in table.columns:
+        close.add_column(column.header, justify=column.justify, no_wrap=True)
+    columns = [[*column.cells] for column in table.columns]
+    for row in zip(*columns, strict=True):
+        close.add_row(*row)
+    if not is_too_wide(close, console):
+        return close
+    lines = Table.grid("", "", padding=(0, 2))
+    for number, row in enumerate(zip(*columns, strict=True)):
+        if number:
+            lines.add_row()
+        for column, value in zip(table.columns, row, strict=True):
+            lines.add_row(Text(str(column.header), style="bold"), value)
+    return lines
+
+
+def is_too_wide(table: Table, console: Console) -> bool:
+    """Whether a terminal would cut something."""
+    width = Measurement.get(console, console.options.update(max_width=WIDTH_OF_A_FILE), table).maximum
+    return console.is_terminal and width > console.width
 
 
 class ProgressBar:

@@ -41,7 +41,7 @@ def command(table: str, as_json: bool) -> None:
 
 def _show(advised: TableAdvice) -> None:
     from needlepoint.advisor import DAYS
-    from needlepoint.cli.screen import grid, output
+    from needlepoint.cli.screen import fitted, grid, output
     from needlepoint.printable import count, size_text
 
     console = output()
@@ -55,14 +55,16 @@ def _show(advised: TableAdvice) -> None:
     if not advised.advice:
         console.print("nothing to do better is known")
         return
-    headers = ("", "do", "reads", "would read", "takes", "would take", "asked", "saves", "confidence")
-    table = grid(console, *headers, right=(headers[0], *headers[2:8]))
+    headers = ("", "reads", "would read", "takes", "would take", "asked", "saves", "confidence")
+    table = grid(console, *headers, right=headers[:7])
     for number, each in enumerate(advised.advice, 1):
         read = [_known(value, size_text) for value in (each.bytes_now, each.bytes_after)]
-        table.add_row(str(number), each.command, *read, *_times(each), each.confidence)
-    console.print(table)
+        table.add_row(str(number), *read, *_times(each), each.confidence)
     for number, each in enumerate(advised.advice, 1):
-        console.print(f"{number}. {each.why}. Takes: {each.costs}.")
+        # A terminal that breaks a long line itself copies it as one.
+        console.print(f"{number}. {each.command}", soft_wrap=True)
+        console.print(f"   {each.why}. Takes: {each.costs}.")
+    console.print(fitted(table, console))
 
 
 def _times(advice: Advice) -> list[str]:

@@ -21,7 +21,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from needlepoint.cli.messages import one_line, say
 from needlepoint.cli.query.completion import Names, NamesCompleter
 from needlepoint.cli.query.show import FORMATS, show_table, write
-from needlepoint.cli.screen import duration, funnel, grid, output
+from needlepoint.cli.screen import duration, fitted, funnel, grid, output
 from needlepoint.errors import NeedlepointError, QueryCancelled, UsageError
 from needlepoint.printable import count, size_text
 
@@ -159,14 +159,14 @@ class Shell:
                 shown.add_row(table.name, "table", f"{table.rows:,}", size_text(table.bytes), f"{table.files:,}")
             for view in self._lake.engine.visible(None)[1]:
                 shown.add_row(view, "view", "", "", "")
-            console.print(shown)
+            console.print(fitted(shown, console))
             return
         shown = grid(console, "column", "type", "indexes")
         indexes = self._lake.sql(f"SHOW INDEXES FROM {name}").rows()
         for field in self._lake.table(name).schema:
             kinds = ", ".join(each["kind"] for each in indexes if field.name in str(each["column"]).split(", "))
             shown.add_row(field.name, str(field.type), kinds)
-        console.print(shown)
+        console.print(fitted(shown, console))
 
     def _explain(self, query: str) -> None:
         say(str(self._lake.explain(query)))

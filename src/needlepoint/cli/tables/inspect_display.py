@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.padding import Padding
 
-from needlepoint.cli.screen import grid
+from needlepoint.cli.screen import grid, is_too_wide
 from needlepoint.printable import count, printable, size_text
 
 if TYPE_CHECKING:
@@ -46,13 +46,20 @@ def show(console: Console, anatomy: Anatomy, *, everything: bool) -> None:
 
 
 def _grid(console: Console, *headers: str, right: tuple[str, ...]) -> Table:
-    """Where the terminal is too narrow, texts are broken and numbers are not."""
+    """Where the terminal is too narrow, texts are broken; numbers and the names in the first column are not."""
     table = grid(console, *headers, right=right)
     table.padding, table.pad_edge = (0, 1, 0, 0), False
-    for column in table.columns:
+    for column in table.columns[1:]:
+        column.min_width = len(str(column.header))
         if column.justify == "left":
             column.no_wrap, column.overflow = False, "fold"
     return table
+
+
+def _print(console: Console, table: Table) -> None:
+    if is_too_wide(table, console):
+        table.box = None  # which takes a blank between columns
+    console.print(table)
 
 
 def _show_layout(console: Console, anatomy: Anatomy) -> None:
@@ -61,7 +68,7 @@ def _show_layout(console: Console, anatomy: Anatomy) -> None:
     for kind, total in anatomy.bytes_by_kind().items():
         where = bar([each for each in anatomy.segments if each.kind == kind], anatomy.size)
         table.add_row(kind, where, size_text(total), _share(total / anatomy.size))
-    console.print(table)
+    _print(console, table)
 
 
 def bar(segments: Sequence[Segment], total: int) -> str:
@@ -80,7 +87,7 @@ def bar(segments: Sequence[Segment], total: int) -> str:
 
 
 def _show_columns(console: Console, columns: Sequence[ColumnAnatomy]) -> None:
-    right = ("bytes", "share", "ratio", "dictionary", "NULLs")
+    right = ("bytes", "share", "ratio", "dict", "NULLs")
     table = _grid(console, "column", "type", "encoding", "codec", *right, right=right)
     for column in columns:
         table.add_row(
@@ -94,7 +101,7 @@ def _show_columns(console: Console, columns: Sequence[ColumnAnatomy]) -> None:
             size_text(column.dictionary_bytes) if column.dictionary_bytes else "-",
             "?" if column.nulls is None else f"{column.nulls:,}",
         )
-    console.print(table)
+    _print(console, table)
 
 
 def _show_page_sizes(console: Console, columns: Sequence[ColumnAnatomy]) -> None:
@@ -108,7 +115,7 @@ def _show_page_sizes(console: Console, columns: Sequence[ColumnAnatomy]) -> None
             figures = [f"{pages.count:,}", *rows, size_text(pages.median_bytes), size_text(pages.max_bytes)]
         has = (column.statistics, column.page_index, column.bloom_filters)
         table.add_row(printable(column.name), *figures, *(_some(number, column.chunks) for number in has))
-    console.print(table)
+    _print(console, table)
 
 
 def _some(number: int, of: int) -> str:
@@ -161,7 +168,7 @@ def show_pages(console: Console, path: str, column: str, pages: Sequence[PageAna
             *(_bound(value) for value in (page.min, page.max)),
         )
     if shown:
-        console.print(table)
+        _print(console, table)
     if len(shown) < len(pages):
         console.print(f"… and {count(len(pages) - len(shown), 'more page')}; --all shows all")
 

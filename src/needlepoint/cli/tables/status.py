@@ -49,7 +49,7 @@ def _rows(table: TableStatus) -> str:
 
 
 def _show(status: Status, console: Console) -> None:
-    from needlepoint.cli.screen import grid
+    from needlepoint.cli.screen import fitted, grid
     from needlepoint.printable import count, size_text
 
     console.print(f"lake {status.root}")
@@ -63,7 +63,7 @@ def _show(status: Status, console: Console) -> None:
         cells = ("?",) * 5 if table.problem else (*numbers, size_text(table.bytes), *left[:2])
         tables.add_row(f"{table.name}{version}", *cells, left[2])
     if status.tables:
-        console.print(tables)
+        console.print(fitted(tables, console))
     for table in status.tables:
         if table.problem:
             console.print(f"{table.name}: {one_line(table.problem)}")
@@ -76,6 +76,6 @@ def _show(status: Status, console: Console) -> None:
         sizes = (f"{index.files:,}", f"{index.entries:,}{dead}", size_text(index.bytes))
         indexes.add_row(index.name, index.table, index.column, index.kind, *sizes)
     if indexes.row_count:
-        console.print(indexes)
+        console.print(fitted(indexes, console))
     about = "about " if status.approximate_events else ""
     console.print(f"{about}{count(status.waiting_events, 'event')} waiting, {status.events_set_aside:,} set aside")
