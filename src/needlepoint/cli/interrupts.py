@@ -40,6 +40,7 @@ LEAVES = {
     "ingest": "the batch is in the table entirely or not at all. With --batch, the same command adds it once.",
     "indexer": "events that were not finished come again.",
     "serve": "running queries were finished.",
+    "mcp": UNCHANGED,
     "token": "the token is there or not, as `needle token list` says.",
 }
 

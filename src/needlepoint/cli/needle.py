@@ -51,6 +51,7 @@ COMMANDS = {
     "indexer": "indexes",
     "serve": "service",
     "token": "service",
+    "mcp": "service",
 }
 """The room of each command, in the order of `needle --help`."""
 

@@ -1,17 +1,18 @@
-"""The HTTP service: SQL, lookups by key and status of one lake, for users who may not change it.
+"""The services: SQL and lookups by key over HTTP, and tools for agents, for users who may not change a lake.
 
-app        routes, and what each returns
-options    what a server is started with
-worker     runs queries in threads, and refuses more than can wait
-requests   what requests say, and who sends them
-answers    results in the format that a client accepts
-problems   errors as JSON, without anything internal
-tokens     who may read which tables
-metrics    counters and histograms for Prometheus
-logs       a line of JSON for each request
-server     starts it, with one process or several
+app         routes, and what each returns
+options     what a server is started with
+worker      runs queries in threads, and refuses more than can wait
+requests    what requests say, and who sends them
+answers     results in the format that a client accepts
+problems    errors as JSON, without anything internal
+tokens      who may read which tables
+metrics     counters and histograms for Prometheus
+logs        a line of JSON for each request
+server      starts it, with one process or several
+mcp_server  tools for agents, over the Model Context Protocol
 
-It needs the extra `service`, except for tokens.
+HTTP needs the extra `service`, agents the extra `mcp`, tokens none.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from needlepoint.service.options import ServiceOptions
 from needlepoint.service.tokens import Tokens
 
 if TYPE_CHECKING:
+    from needlepoint.service.mcp_server import create_mcp_server
     from needlepoint.service.server import serve
 
-__all__ = ["ServiceOptions", "Tokens", "serve"]
+__all__ = ["ServiceOptions", "Tokens", "create_mcp_server", "serve"]
 
 
 def __getattr__(name: str) -> Any:
@@ -32,4 +34,8 @@ def __getattr__(name: str) -> Any:
         from needlepoint.service.server import serve
 
         return serve
+    if name == "create_mcp_server":
+        from needlepoint.service.mcp_server import create_mcp_server
+
+        return create_mcp_server
     raise AttributeError(f"module 'needlepoint.service' has no attribute '{name}'")

@@ -1,5 +1,6 @@
-"""Commands of the HTTP service.
+"""Commands of the services.
 
 serve   `needle serve`
 token   `needle token`
+mcp     `needle mcp`
 """
