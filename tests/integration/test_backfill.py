@@ -228,6 +228,7 @@ def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
     assert report.failures == ()
 
 
+@pytest.mark.long
 def test_what_was_sorted_of_files_that_changed_since_is_not_used(tmp_path: Path) -> None:
     make_lake(tmp_path / "lake").close()
     kill_a_build(tmp_path / "lake", "inline", "indexing", FILES + 2)
@@ -243,6 +244,7 @@ def test_what_was_sorted_of_files_that_changed_since_is_not_used(tmp_path: Path)
         assert lake.verify("product", samples=4).differences == ()
 
 
+@pytest.mark.long
 def test_files_travel_where_executors_do_not_reach_the_lake(
     tmp_path: Path, spark, local: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +283,7 @@ def _fails(item: int, directory: Path) -> int:
     return item
 
 
+@pytest.mark.long
 def test_a_task_that_fails_says_why(tmp_path: Path, spark) -> None:
     with pytest.raises(needlepoint.SparkError, match=r"building indexes in Spark failed: .*this one fails"):
         list(SparkPool(spark).run(_fails, range(6), tmp_path))
@@ -322,6 +325,7 @@ def test_a_file_that_cannot_be_indexed_fails_alone(tmp_path: Path, spark) -> Non
         assert lake.sql("SELECT upc FROM product WHERE product_id = 4711").rows() == [{"upc": "U000004711"}]
 
 
+@pytest.mark.long
 def test_one_index_of_several(tmp_path: Path, spark, local: Lake) -> None:
     with make_lake(tmp_path / "lake") as lake:
         with pytest.raises(needlepoint.UnknownName, match="Did you mean 'titles'"):

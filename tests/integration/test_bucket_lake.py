@@ -348,6 +348,7 @@ def _publish_many(root: str, store: str, first: int) -> None:
             publish(lake, f"b{number}", number * 30)
 
 
+@pytest.mark.long
 def test_a_killed_writer_leaves_whole_batches(lake: needlepoint.Lake, bucket: Bucket) -> None:
     context = multiprocessing.get_context("spawn")
     publish(lake, "b0", 0)

@@ -92,6 +92,7 @@ def test_spark_writes_an_event_is_indexed_and_sql_finds_the_row(
     assert lake.sql("SELECT count(*) AS n FROM product").rows() == [{"n": ROWS}]
 
 
+@pytest.mark.long
 def test_spark_reads_by_page_by_scan_and_everything(
     lake: needlepoint.Lake, bucket: Bucket, spark: SparkSession, tmp_path: Path
 ) -> None:

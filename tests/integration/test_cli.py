@@ -485,6 +485,7 @@ def test_ctrl_c_ends_with_one_line(lake: Path) -> None:
         assert process.stderr is not None and process.stderr.read() == b"interrupted: nothing was changed.\n"
 
 
+@pytest.mark.long
 def test_the_second_ctrl_c_ends_a_query(lake: Path) -> None:
     """DataFusion joins in batches, and does not stop in the middle of one."""
     query = "SELECT count(*) FROM item a, item b, item c, item d WHERE a.id + b.id < c.id + d.id"
@@ -696,6 +697,7 @@ def test_inspect_as_json(tmp_path: Path) -> None:
     assert sum(found["bytes_by_kind"].values()) == found["size"] - 4
 
 
+@pytest.mark.long
 def test_inspect_of_many_columns_is_a_summary(tmp_path: Path) -> None:
     path = tmp_path / "wide.parquet"
     pq.write_table(pa.table({f"c{number}": [number] for number in range(1000)}), path)

@@ -77,6 +77,7 @@ def test_spark_merges_sorts_and_embeds(lake, spark) -> None:
     assert list((lake.store / "stage" / "product").iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_reads_what_was_planned_or_fails(lake, spark) -> None:
     """If old files are kept, Spark reads them. If not, it fails. It never returns fewer rows."""

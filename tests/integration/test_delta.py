@@ -702,6 +702,7 @@ except needlepoint.UsageError as error:
     assert "pip install 'needlepoint[delta]'" in done.stdout
 
 
+@pytest.mark.long
 def test_in_a_bucket(tmp_path: Path, orders: str) -> None:
     with aws_server() as server:
         bucket = server.bucket()

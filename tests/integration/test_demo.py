@@ -22,6 +22,7 @@ def demo(directory: Path, *options: str) -> Result:
     return CliRunner().invoke(main, ["demo", "--lake", str(directory), *options])
 
 
+@pytest.mark.long
 def test_it_runs_reuses_refuses_and_starts_again(tmp_path: Path, spark: SparkSession) -> None:
     lake = tmp_path / "demo"
     first = demo(lake, "--rows", "20000", "--batches", "2")

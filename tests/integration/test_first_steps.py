@@ -255,6 +255,7 @@ def test_verify_says_once_what_one_index_lacks(lake: Path) -> None:
 # Files that are written
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("format", ["csv", *long("json", "arrow", "parquet")])
 def test_output_that_does_not_fit_leaves_nothing(lake: Path, tmp_path: Path, format: str) -> None:
     """A limit on the file size simulates a full disk."""

@@ -158,6 +158,7 @@ def test_an_index_that_is_open_for_writing(root: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_fork_beside_threads_that_ask(root: Path) -> None:
     run(
         root,

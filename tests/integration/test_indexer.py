@@ -36,6 +36,7 @@ print(after - before)
 """
 
 
+@pytest.mark.long
 def test_memory_is_bounded_by_the_setting_not_by_the_file(tmp_path: Path) -> None:
     rows = 6_000_000
     ids = np.random.default_rng(1).permutation(rows)

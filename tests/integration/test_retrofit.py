@@ -123,6 +123,7 @@ def test_duckdb_skips_row_groups_by_bloom_filters(files: tuple[Path, Path], tmp_
         assert with_filter[1]["total_bytes_read"] < without[1]["total_bytes_read"] / 2
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_everyone_reads_the_same(files: tuple[Path, Path], spark: SparkSession) -> None:
     readers: dict[str, Callable[[Path, str], list[Any]]] = {

@@ -355,6 +355,7 @@ def test_sigterm_finishes_running_queries(root: Path) -> None:
         assert sql["status"] == 200 and sql["ms"] > 0 and "9000" not in errors and "SELECT" not in errors
 
 
+@pytest.mark.long
 def test_several_processes(root: Path) -> None:
     with process(root, "--workers", "2") as (client, server):
         for id in range(20):

@@ -286,6 +286,7 @@ def test_a_batch_of_very_many_files_is_announced_in_parts(lake) -> None:
 # Leases and dead letters
 
 
+@pytest.mark.long
 def test_a_killed_indexer_loses_nothing(lake, bucket: Bucket, server: Server, monkeypatch) -> None:
     """It dies while it holds leases; when they expire, another indexer does the work."""
     monkeypatch.setattr("needlepoint.indexer.event_consumer.LEASE", 1.0)

@@ -107,6 +107,7 @@ def kill_at_each(spark: Any, lake: needlepoint.Lake, root: Path, steps: Sequence
     assert ids(lake) == expected
 
 
+@pytest.mark.long
 def test_a_killed_driver_loses_nothing_and_repeats_nothing(lake, spark, tmp_path: Path) -> None:
     kill_at_each(spark, lake, tmp_path, DEFAULT_STEPS)
 

@@ -309,7 +309,7 @@ def test_sixteen_threads_share_a_lake(lake: Lake) -> None:
 
     def run(number: int) -> None:
         try:
-            for turn in range(12):
+            for turn in range(6):
                 id = (number * 7919 + turn * 104_729) % (ROWS * FILES)
                 rows = [{"id": id, "name": f"item {id}", "kind": 7}]
                 assert lake.sql(f"SELECT * FROM item WHERE id = {id}").rows() == rows

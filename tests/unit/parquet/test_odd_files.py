@@ -22,6 +22,7 @@ from needlepoint.parquet.read import page_reader
 from needlepoint.parquet.read.page_reader import read_rows
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", [True, *long(False)])
 def test_ten_thousand_columns(tmp_path: Path, index: bool) -> None:
     path = str(tmp_path / "wide.parquet")

@@ -144,6 +144,7 @@ def test_a_table_that_is_recreated_during_the_listing_is_listed_again(lake, list
     assert [file.path for file in found.files] == ["a.parquet"]
 
 
+@pytest.mark.long
 def test_queries_go_on_while_files_are_published_and_swapped(lake, monkeypatch: pytest.MonkeyPatch) -> None:
     original, listed, stop = snapshots.list_files, [], threading.Event()
 

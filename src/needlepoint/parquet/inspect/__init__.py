@@ -5,6 +5,7 @@ layout     where each part is, and what nothing refers to
 page_walk  the pages of a chunk, one after the other
 display    numbers and bytes as a person reads them
 advice     how to write the file better
+html       a file as a picture, for notebooks
 """
 
 from needlepoint.parquet.inspect.advice import LARGE_PAGE

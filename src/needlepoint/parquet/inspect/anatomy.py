@@ -109,6 +109,11 @@ class Anatomy:
         """Plain values, as `json` takes them."""
         return {**dataclasses.asdict(self), "bytes_by_kind": self.bytes_by_kind()}
 
+    def _repr_html_(self) -> str:
+        from needlepoint.parquet.inspect.html import anatomy_html
+
+        return anatomy_html(self)
+
 
 @dataclass(frozen=True, slots=True)
 class PageAnatomy:
