@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shlex
 import shutil
@@ -36,7 +37,7 @@ _ROWS_SHOWN = 3
 def command(rows: int, batches: int, fresh: bool) -> None:
     """Write a lake with Spark, index it, and run queries with and without the index.
 
-    The lake is in demo-lake unless --lake says otherwise (NEEDLE_LAKE does not count here). A second run finds it and
+    The lake is in demo-lake unless --lake says otherwise; NEEDLE_LAKE does not count here. A second run finds it and
     only runs the queries; an interrupted run continues where it stopped.
 
     \b
@@ -158,11 +159,17 @@ def _create_index(lake: Lake, console: Console) -> None:
     from needlepoint.cli.screen import duration
 
     product = lake.registry.tables.get("product")
-    if any(index.column == "product_id" for index in lake.registry.indexes.of(product)):
-        return
-    started = time.perf_counter()
-    name = lake.create_index("product", "product_id")
-    console.print(f"CREATE INDEX {name} ON product USING key (product_id): {duration(time.perf_counter() - started)}")
+    there = {index.column for index in lake.registry.indexes.of(product)}
+    for column, kind, embed in (("product_id", "key", False), ("title", "text", True)):
+        if column not in there and (kind != "text" or _has_text()):
+            started = time.perf_counter()
+            name = lake.create_index("product", column, kind, embed=embed)
+            took, where = duration(time.perf_counter() - started), ", embedded in the files" if embed else ""
+            console.print(f"CREATE INDEX {name} ON product USING {kind} ({column}){where}: {took}")
+
+
+def _has_text() -> bool:
+    return importlib.util.find_spec("tantivy") is not None
 
 
 # Asking
@@ -170,12 +177,12 @@ def _create_index(lake: Lake, console: Console) -> None:
 
 def _ask(lake: Lake, rows: int, console: Console) -> bool:
     """True if every answer is the same with and without the index."""
-    from needlepoint.cli.demo.comparison import demo_queries, measure, plain_datafusion
+    from needlepoint.cli.demo.comparison import demo_queries, measure, plain_datafusion, text_queries
     from needlepoint.cli.screen import working
 
     context = plain_datafusion(lake)
     measured = []
-    for question in demo_queries(rows):
+    for question in [*demo_queries(rows), *(text_queries(lake, rows) if _has_text() else ())]:
         _heading(console, question.title)
         console.print(question.shown, style="cyan")
         with working("asking, in turns with and without the index"):
@@ -197,7 +204,8 @@ def _show(measured: Measurement, console: Console) -> None:
     console.print(f"{count(answer.num_rows, 'row')}{more}")
     for table in measured.reports:
         console.print(funnel(table), style="dim")
-    times = f"{duration(measured.indexed)} with the index, {duration(measured.scanned)} by DataFusion's own scan"
+    by = "DataFusion's own scan" if measured.question.by_datafusion else "a scan"
+    times = f"{duration(measured.indexed)} with the index, {duration(measured.scanned)} by {by}"
     console.print(f"{times}: {_ratio(measured)}", style="bold")
     if measured.equal:
         console.print("both answers are equal", style="green")
@@ -209,7 +217,7 @@ def _summary(measured: list[Measurement], console: Console) -> None:
     from needlepoint.cli.screen import duration, grid
 
     _heading(console, "In short (medians of warm runs in turns)")
-    headers = ("question", "rows", "with the index", "DataFusion's scan", "ratio", "answers")
+    headers = ("question", "rows", "with the index", "scan", "ratio", "answers")
     table = grid(console, *headers, right=headers[1:5])
     for each in measured:
         times = (duration(each.indexed), duration(each.scanned), _ratio(each))
@@ -237,5 +245,6 @@ def _farewell(console: Console, directory: str, rows: int) -> None:
     console.print("The files are plain Parquet. Go on with:")
     lake = f"needle --lake {shlex.quote(directory)}"
     query = shlex.quote(demo_queries(rows)[0].sql)
-    for line in (f"{lake} status", f"{lake} explain --analyze {query}", f"{lake} sql {query}"):
+    lines = (f"{lake} status", f"{lake} explain --analyze {query}", f"{lake} sql", f"{lake} serve")
+    for line in lines:  # the last two open a shell, and answer over HTTP
         console.print(f"  {line}", style="cyan", soft_wrap=True)
