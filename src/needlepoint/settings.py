@@ -13,6 +13,7 @@ page_bytes        NEEDLE_PAGE_BYTES        64 MiB    memory for small pages of o
 index_bytes       NEEDLE_INDEX_BYTES       256 MiB   memory for open indexes of single files
 payload_bytes     NEEDLE_PAYLOAD_BYTES     1 GiB     largest payload of one file's index that is read, unpacked
 unpacked_bytes    NEEDLE_UNPACKED_BYTES    16 GiB    disk for unpacked text indexes, under the lake's store
+slow_seconds      NEEDLE_SLOW_SECONDS      0.0       warn of queries that take as many seconds; 0 is never
 range_limit       NEEDLE_RANGE_LIMIT       20000     most entries a range reads from a key index
 query_seconds     NEEDLE_QUERY_SECONDS     0.0       most seconds that a query may work; 0 is no limit
 query_rows        NEEDLE_QUERY_ROWS        0         most rows of a result; 0 is no limit
@@ -57,6 +58,7 @@ class SettingOverrides(TypedDict, total=False):
     payload_bytes: int | None
     unpacked_bytes: int | None
     range_limit: int | None
+    slow_seconds: float | None
     query_seconds: float | None
     query_rows: int | None
     query_memory: int | None
@@ -82,6 +84,7 @@ class Settings:
     payload_bytes: int = 1 << 30
     unpacked_bytes: int = 16 << 30
     range_limit: int = 20_000
+    slow_seconds: float = 0.0
     query_seconds: float = 0.0
     query_rows: int = 0
     query_memory: int = 0

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -538,6 +539,15 @@ def test_an_interrupted_question_changes_nothing(lake: Path, monkeypatch: pytest
 
 def test_of_every_command_it_is_known_what_an_interrupt_leaves() -> None:
     assert LEAVES.keys() == COMMANDS.keys()
+
+
+def test_verbose_shows_queries_without_values(tmp_path: Path) -> None:
+    (tmp_path / "item").mkdir()
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "item" / "0.parquet")
+    assert needle("create-table", "item", lake=tmp_path).exit_code == 0
+    shown = needle("sql", "--verbose", "SELECT * FROM item WHERE id = 2", lake=tmp_path)
+    assert re.search(r"^a query took [\d.]+ ms: SELECT \* FROM item WHERE id = \?$", shown.stderr, re.MULTILINE)
+    assert needle("sql", "SELECT * FROM item WHERE id = 2", lake=tmp_path).stderr == ""
 
 
 @pytest.mark.parametrize("columns", [80, 40])

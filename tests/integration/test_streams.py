@@ -245,6 +245,23 @@ def test_limits_of_a_lake(lake: Lake) -> None:
         Limits(seconds=-1)
 
 
+# Slow queries
+
+
+def test_slow_queries_are_in_the_log_without_values(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    query = "SELECT count(*) FROM item -- mine\nWHERE name = 'it''s' AND id < 5"
+    with needlepoint.open(lake.root, slow_seconds=0.0001) as watched:
+        watched.sql(query)
+        with pytest.raises(SqlError):
+            watched.sql("SELECT 1 / 0 FROM item")
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.endswith("seconds: SELECT count(*) FROM item WHERE name = ? AND id < ?")
+    assert second.endswith("seconds: SELECT ? / ? FROM item")
+    caplog.clear()
+    lake.sql(query)
+    assert caplog.records == []
+
+
 # Cancel
 
 

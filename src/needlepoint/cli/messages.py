@@ -39,13 +39,19 @@ def if_interrupted(tell: Callable[[], str]) -> Iterator[None]:
 
 
 class WarningHandler(logging.Handler):
-    """Warnings of the library, one line each on stderr."""
+    """Warnings of the library, one line each on stderr; with --verbose, what it does too."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(f"warning: {printable(one_line(record.getMessage()))}", err=True)
+        warning = "warning: " if record.levelno >= logging.WARNING else ""
+        click.echo(f"{warning}{printable(one_line(record.getMessage()))}", err=True)
 
 
 def show_warnings() -> None:
     log = logging.getLogger("needlepoint")
     if not any(isinstance(handler, WarningHandler) for handler in log.handlers):
-        log.addHandler(WarningHandler(logging.WARNING))
+        log.addHandler(WarningHandler())
+    log.setLevel(logging.WARNING)
+
+
+def show_everything() -> None:
+    logging.getLogger("needlepoint").setLevel(logging.INFO)

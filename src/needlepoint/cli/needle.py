@@ -23,7 +23,7 @@ import click
 from needlepoint import NeedlepointError, __version__
 from needlepoint.cli.interrupts import report_interrupt
 from needlepoint.cli.messages import one_line, say, show_warnings
-from needlepoint.cli.options import GlobalOptions, choose_debug, choose_lake, choose_store
+from needlepoint.cli.options import GlobalOptions, choose_debug, choose_lake, choose_store, choose_verbose
 
 COMMANDS = {
     "demo": "demo",
@@ -144,6 +144,9 @@ def _forget_output() -> None:
     expose_value=False,
     callback=choose_store,
     help="The directory of its registry and indexes; for a directory, by default .needlepoint in it.",
+)
+@click.option(
+    "--verbose", is_flag=True, expose_value=False, callback=choose_verbose, help="Show on stderr what is done."
 )
 @click.option(
     "--debug", is_flag=True, expose_value=False, callback=choose_debug, help="Show the traceback of an error."

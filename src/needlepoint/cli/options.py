@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from needlepoint.cli.messages import show_everything
+
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
     from needlepoint.spark import SparkSession
@@ -29,6 +31,7 @@ class GlobalOptions:
     asked: str | None = None
     store: str | None = None
     debug: bool = False
+    verbose: bool = False
 
 
 def choose_lake(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
@@ -50,8 +53,13 @@ def choose_debug(context: click.Context, parameter: click.Parameter, value: bool
         context.ensure_object(GlobalOptions).debug = True
 
 
+def choose_verbose(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(GlobalOptions).verbose = True
+
+
 def common_options(command: Command) -> Command:
-    """`--lake`, `--store` and `--debug`, for use after the command."""
+    """`--lake`, `--store`, `--verbose` and `--debug`, for use after the command."""
     lake = click.option(
         "--lake",
         metavar="PLACE",
@@ -69,7 +77,10 @@ def common_options(command: Command) -> Command:
     debug = click.option(
         "--debug", is_flag=True, expose_value=False, callback=choose_debug, help="Show the traceback of an error."
     )
-    return lake(store(debug(command)))
+    verbose = click.option(
+        "--verbose", is_flag=True, expose_value=False, callback=choose_verbose, help="Show on stderr what is done."
+    )
+    return lake(store(verbose(debug(command))))
 
 
 def global_options() -> GlobalOptions:
@@ -82,6 +93,8 @@ def open_lake(*, create: bool = False, directory: str | None = None) -> Iterator
     from needlepoint.cli.limits import warn_of_limits
 
     warn_of_limits()
+    if global_options().verbose:
+        show_everything()
     import needlepoint
     from needlepoint.cli.screen import ProgressBar
 

@@ -135,7 +135,7 @@ class Engine:
         self._context = self._contexts(SessionOptions())
         self.planner = Planner(self._context, self.names)
         self._lent_contexts = ContextPool()
-        self.running = RunningQueries()
+        self.running = RunningQueries(settings.slow_seconds)
         self._limits = Limits(settings.query_seconds, settings.query_rows, settings.query_memory)
         self.room = ROOM
         self.unskippable: set[str] = set()

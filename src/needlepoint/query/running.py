@@ -7,6 +7,7 @@ stopped ends within moments; only a join that multiplies its inputs keeps DataFu
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
@@ -16,6 +17,9 @@ from dataclasses import dataclass
 
 from needlepoint.errors import LimitExceeded, QueryCancelled, UsageError
 from needlepoint.printable import count, size_text
+from needlepoint.query.sql.tokens import without_values
+
+_log = logging.getLogger("needlepoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +123,11 @@ class RunningQuery:
 
 
 class RunningQueries:
-    """The queries of one lake in this process."""
+    """The queries of one lake in this process. Those that take `slow` seconds or more are warned of in the log, others
+    are in it for `--verbose`; both without their values."""
 
-    def __init__(self) -> None:
+    def __init__(self, slow: float = 0.0) -> None:
+        self._slow = slow
         self._running: dict[str, RunningQuery] = {}
         self._lock = threading.Lock()
 
@@ -136,6 +142,10 @@ class RunningQueries:
     def end(self, running: RunningQuery) -> None:
         with self._lock:
             self._running.pop(running.id, None)
+        if 0 < self._slow <= running.seconds:
+            _log.warning("a query took %.1f seconds: %s", running.seconds, without_values(running.query))
+        elif _log.isEnabledFor(logging.INFO):
+            _log.info("a query took %.1f ms: %s", running.seconds * 1000, without_values(running.query))
 
     def all(self) -> list[RunningQuery]:
         """The oldest first."""

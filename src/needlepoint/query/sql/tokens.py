@@ -27,5 +27,22 @@ def tokens(query: str) -> list[re.Match[str]]:
     return [] if any(each["strange"] for each in found) else found
 
 
+def without_values(query: str) -> str:
+    """The query on one line, with ? for its strings and numbers: for logs.
+
+    >>> without_values("SELECT x1 FROM t -- mine\\nWHERE s = 'it''s' AND \\"a b\\" > 8.64 LIMIT 3")
+    'SELECT x1 FROM t WHERE s = ? AND "a b" > ? LIMIT ?'
+    """
+    shown, end = "", 0
+    for each in tokens(query):
+        is_value = each["number"] or each[0].endswith("'")
+        if is_value and shown.endswith("?") and each.start() == end:
+            shown, end = shown, each.end()  # the second half of a string with a quote
+            continue
+        gap = " " if each.start() > end and shown else ""
+        shown, end = f"{shown}{gap}{'?' if is_value else each[0]}", each.end()
+    return shown or "…"
+
+
 def _is_comment(token: str) -> bool:
     return token.startswith("--") or (token.startswith("/*") and len(token) > 2)
