@@ -181,6 +181,9 @@ def test_metrics(client: httpx.Client) -> None:
     ask(client, "SELECT id FROM product WHERE id = 7")
     text = client.get("/metrics").text
     assert 'needlepoint_request_seconds_count{route="/v1/sql",status="200"}' in text
+    lines = [line.split() for line in text.splitlines() if line.startswith("needlepoint_bytes_")]
+    sizes = {name: float(value) for name, value in lines}
+    assert sizes["needlepoint_bytes_read_total"] > 0 and sizes["needlepoint_bytes_skipped_total"] > 0
     assert "needlepoint_rows_total" in text and 'needlepoint_cache_hits_total{cache="cards"}' in text
 
 

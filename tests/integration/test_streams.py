@@ -116,6 +116,7 @@ def test_a_report_after_the_rows(streaming: Lake) -> None:
         pass
     (table,) = result.report.tables
     assert table.scan_counted and table.scanned_rows == ROWS * FILES
+    assert (result.bytes.read, result.bytes.there) == (table.bytes.read, table.bytes.total)
 
 
 def test_explain_analyze_of_a_large_result(streaming: Lake) -> None:

@@ -22,7 +22,7 @@ from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.datafusion.union_sort import sort_over_union
 from needlepoint.query.report.explain import Report, TableReport
 from needlepoint.query.report.table_report import table_report
-from needlepoint.query.result import Result
+from needlepoint.query.result import ReadBytes, Result
 from needlepoint.query.row_stream import RowStream
 from needlepoint.query.running import RunningQuery
 from needlepoint.query.scan.held_files import keep_held
@@ -103,11 +103,11 @@ class Execution:
             if stream is None or stream.has_ended:
                 running.limits.check_rows(first.num_rows)
                 self._finish()
-                return Result(first, self._report)
+                return Result(first, self._report, self._bytes)
             resources.enter_context(keep_held())
             resources.enter_context(engine.kept(running))
             rows = RowStream(first, self._more(stream), self._finish, read_again, running, resources.pop_all())
-            return Result(rows, self._report)
+            return Result(rows, self._report, self._bytes)
 
     def _read(self, tables: dict[str, datafusion.Table], context: datafusion.SessionContext) -> None:
         """Add the tables, with the rows that are read by page."""
@@ -162,6 +162,11 @@ class Execution:
 
     def _report(self) -> Report:
         return Report(self._reports, executed=True, seconds=self._seconds)
+
+    def _bytes(self) -> ReadBytes:
+        paged = sum(stats.bytes_read for metrics in self._done.values() for stats in metrics.reads)
+        scanned = self._counted()["bytes"] if any(scan.scanned for scan in self._plan.scans.values()) else 0
+        return ReadBytes(paged + scanned, sum(self._plan.states[name].bytes for name in self._plan.scans))
 
     def _reports(self) -> list[TableReport]:
         counted = self._counted() if sum(bool(scan.scanned) for scan in self._plan.scans.values()) == 1 else None

@@ -49,7 +49,7 @@ def get(
     with_key = [*wanted, *([] if first in wanted else [first])]
     found = engine.with_replan(lambda _: _get_once(engine, name, keys, with_key, running))
     rows = _ordered(found.to_arrow(), first, _values(table.field(first), keys[first]))
-    return Result(rows.select(wanted), found.make_report)
+    return Result(rows.select(wanted), found.make_report, found.count_bytes)
 
 
 def get_at_once(

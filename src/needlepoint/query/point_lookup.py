@@ -36,7 +36,7 @@ from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.pruning.key_step import FEW_VALUES
 from needlepoint.query.report.explain import Report
 from needlepoint.query.report.table_report import table_report
-from needlepoint.query.result import Result
+from needlepoint.query.result import ReadBytes, Result
 from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.page_reader import complete_rows, matching_rows, read_pages
 from needlepoint.query.scan.scan_plan import FEW_FILES, FEW_ROWS, ScanMetrics, ScanPlan
@@ -146,6 +146,10 @@ def recognise(query: str) -> LookupForm | None:
     return LookupForm(found[2].lower(), found[1].lower(), found[3].lower(), found[4] or found[5])
 
 
+def _bytes(state: TableState, reads: Sequence[ReadStats]) -> ReadBytes:
+    return ReadBytes(sum(stats.bytes_read for stats in reads), state.bytes)
+
+
 class PointLookups:
     """Runs point lookups with the caches of an engine."""
 
@@ -186,7 +190,7 @@ class PointLookups:
         def report() -> Report:
             return Report(lambda: [table_report(scan, metrics, self._engine.cards)], executed=True, seconds=seconds)
 
-        return Result(rows, report)
+        return Result(rows, report, lambda: _bytes(state, metrics.reads))
 
     def _found_by_key(self, lookup: PointLookup, state: TableState, started: float) -> Result | None:
         """The rows that a key index names; None if the index is not enough."""
@@ -227,7 +231,7 @@ class PointLookups:
                 seconds=seconds,
             )
 
-        return Result(rows, report)
+        return Result(rows, report, lambda: _bytes(state, reads))
 
     def _wanted(self, state: TableState, locations: Locations) -> tuple[list[int], list[FileRows]] | None:
         """The positions of files, and the rows of each; None if a file cannot be read by page, or if the index is

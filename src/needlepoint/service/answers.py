@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from needlepoint.query import Result
 from needlepoint.row_formats import ENCODERS, encode_json
 from needlepoint.service.problems import RequestProblem
@@ -20,9 +22,12 @@ MEDIA_TYPES = {
 _OF_FORMAT = {format: media_type for media_type, format in reversed(MEDIA_TYPES.items())}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Format:
+    """A format of one response; `rows` counts those that were written."""
+
     name: str
+    rows: int = 0
 
     @property
     def media_type(self) -> str:
@@ -45,13 +50,18 @@ class Format:
     def pieces(self, result: Result, query_id: str, seconds: float) -> Iterator[bytes]:
         """The rows as bytes. JSON also says what the columns are."""
         if self.name != "json":
-            yield from ENCODERS[self.name](result.schema, result.batches())
+            yield from ENCODERS[self.name](result.schema, self._counted(result))
             return
         columns = [{"name": field.name, "type": str(field.type)} for field in result.schema]
         head = {"query_id": query_id, "seconds": round(seconds, 6), "columns": columns}
         yield json.dumps(head).encode()[:-1] + b', "rows": '
-        yield from encode_json(result.schema, result.batches())
+        yield from encode_json(result.schema, self._counted(result))
         yield b"}\n"
+
+    def _counted(self, result: Result) -> Iterator[pa.RecordBatch]:
+        for batch in result.batches():
+            self.rows += batch.num_rows
+            yield batch
 
 
 def _weighted(part: str) -> tuple[float, str]:

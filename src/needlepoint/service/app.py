@@ -125,7 +125,7 @@ class Service:
     def _at_once(self, request: Request, query_id: str, result: Result) -> Response:
         """A lookup of a millisecond: another thread would take longer to begin."""
         format = Format.accepted(request.headers.get("accept"))
-        self._metrics.rows.inc(len(result))
+        self._metrics.result(result, len(result))
         seconds = sum(result.report.seconds.values())
         whole = b"".join(format.pieces(result, query_id, seconds))
         return Response(whole, media_type=format.media_type, headers={"X-Query-Id": query_id})
@@ -150,10 +150,11 @@ class Service:
             raise
         if whole is not None:
             self._left(query_id)
-            self._metrics.rows.inc(len(result))
+            self._metrics.result(result, len(result))
             return Response(whole, media_type=format.media_type, headers=headers)
 
         def ended() -> None:
+            self._metrics.result(result, format.rows)
             result.close()
             self._left(query_id)
 

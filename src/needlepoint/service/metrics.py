@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from needlepoint.lake import Lake
+from needlepoint.query import Result
 from needlepoint.service.worker import Worker
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
@@ -23,11 +24,22 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        self.rows = Counter("needlepoint_rows", "Rows in responses.", registry=self._registry)
+        self._rows = Counter("needlepoint_rows", "Rows in responses.", registry=self._registry)
+        self._read = Counter("needlepoint_bytes_read", "Bytes of data files that were read.", registry=self._registry)
+        self._skipped = Counter(
+            "needlepoint_bytes_skipped", "Bytes of the tables of queries that were not read.", registry=self._registry
+        )
         self._registry.register(_LakeMetrics(lake, worker))
 
     def request(self, route: str, status: int, seconds: float) -> None:
         self._seconds.labels(route, str(status)).observe(seconds)
+
+    def result(self, result: Result, rows: int) -> None:
+        """A result whose rows were sent."""
+        found = result.bytes
+        self._rows.inc(rows)
+        self._read.inc(found.read)
+        self._skipped.inc(max(0, found.there - found.read))
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

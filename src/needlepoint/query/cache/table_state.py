@@ -49,6 +49,11 @@ class TableState:
         return {field.name: field.type for field in self.snapshot.table.schema}
 
     @cached_property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.identity.size for file in self.snapshot.files)
+
+    @cached_property
     def fields(self) -> Mapping[str, pa.Field]:
         return {field.name: field for field in self.snapshot.table.schema}
 
