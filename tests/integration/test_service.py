@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import uvicorn
+from tests.lakes import product_lake, products, staged
 
 import needlepoint
 from needlepoint import UsageError
@@ -363,5 +364,25 @@ def test_several_processes(root: Path) -> None:
     with process(root, "--workers", "2") as (client, server):
         for id in range(20):
             assert client.get(f"/v1/tables/product/rows?id={id}").json()["rows"][0]["id"] == id
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=60)
+
+
+@pytest.mark.long
+def test_an_indexer_beside_it(tmp_path: Path) -> None:
+    with needlepoint.open(tmp_path) as lake:
+        product_lake(tmp_path, files=1)
+        lake.create_table("product")
+        lake.create_index("product", "product_id")
+    with process(tmp_path, "--indexer") as (client, server), needlepoint.open(tmp_path) as lake:
+        staging = Path(lake.writer.staging("product"))
+        lake.publish("product", staged(staging, {"year=2020/new.parquet": products(900_000, 5)}), staging)
+        for _ in range(300):
+            table = client.get("/v1/tables/product").json()
+            if table["indexed"] == table["files"] == 2:
+                break
+            time.sleep(0.1)
+        assert table["indexed"] == 2
+        assert client.get("/v1/tables/product/rows?product_id=900003").json()["rows"][0]["upc"] == "U000900003"
         server.send_signal(signal.SIGTERM)
         server.communicate(timeout=60)

@@ -589,3 +589,34 @@ def test_fields_of_structs(world: World, table: str, query: str) -> None:
     world.table("t", {"p=1/a.parquet": rows, "p=2/a.parquet": rows})
     world.table("u", {"a.parquet": rows})
     world.check(query.format(table))
+
+
+REGROUPED = "(SELECT {} FROM (SELECT p FROM t GROUP BY p) AS x JOIN t AS y ON {} {}) AS z"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT p, id FROM {z} ORDER BY p, id",
+        "SELECT p, id FROM {z} ORDER BY p DESC, id LIMIT 7",
+        "SELECT p, count(*) AS n FROM {z} GROUP BY p, id",
+        "SELECT p FROM {z} GROUP BY p, id ORDER BY p, id LIMIT 60",
+        "SELECT count(*) AS n FROM (SELECT DISTINCT p, id FROM {z}) AS d",
+        "SELECT p, max(id) AS m FROM {z} GROUP BY p, id ORDER BY p, m LIMIT 9",
+        "SELECT id FROM t WHERE id IN (SELECT count(*) + id FROM {z} GROUP BY p, id)",
+        "SELECT id, (SELECT count(*) FROM (SELECT p, count(*) FROM {z} GROUP BY p, id) AS d) AS n FROM t WHERE id < 3",
+        "SELECT p, rank() OVER (ORDER BY p, id) AS r FROM {z}",
+        "SELECT w.p, w.id, count(*) AS n FROM {z} JOIN t AS w ON w.id = z.id GROUP BY w.p, w.id ORDER BY w.p, w.id",
+    ],
+)
+@pytest.mark.parametrize(
+    "regrouped",
+    [
+        REGROUPED.format("x.p, y.id", "TRUE", "GROUP BY x.p, y.id"),
+        REGROUPED.format("DISTINCT x.p, y.id", "x.p = y.p", ""),
+        REGROUPED.format("x.p, y.id, count(*)", "x.p <= y.p", "GROUP BY x.p, y.id"),
+    ],
+)
+def test_groups_of_joined_groups(partitioned: World, query: str, regrouped: str) -> None:
+    """DataFusion takes the keys of the inner groups for unique above the join."""
+    partitioned.check(query.format(z=regrouped), ordered="ORDER BY" in query and "OVER" not in query)

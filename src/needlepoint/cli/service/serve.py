@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from needlepoint.cli.messages import say
 from needlepoint.cli.options import GlobalOptions, common_options
 from needlepoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from needlepoint.service import ServiceOptions
 
 
 @click.command("serve", short_help="Answer SQL and lookups over HTTP.")
@@ -24,6 +33,7 @@ from needlepoint.errors import UsageError
 @click.option("--waiting", type=click.IntRange(0), default=128, show_default=True, help="Queries that may wait.")
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="For TLS: the certificate.")
 @click.option("--private-key", type=click.Path(exists=True, dir_okay=False), help="For TLS: its private key.")
+@click.option("--indexer", is_flag=True, help="Also run `needle indexer`, in a process of its own.")
 @common_options
 @click.pass_context
 def command(
@@ -39,6 +49,7 @@ def command(
     waiting: int,
     certificate: str | None,
     private_key: str | None,
+    indexer: bool,
 ) -> None:
     """Answer SQL and lookups over HTTP, for users who cannot change the lake.
 
@@ -48,6 +59,7 @@ def command(
     \b
     Examples:
       needle serve --lake lake
+      needle serve --lake lake --workers 2 --indexer
       curl localhost:8321/v1/tables/product/rows?product_id=384209819
       curl localhost:8321/v1/sql --json '{"sql": "SELECT count(*) AS n FROM product"}'
       curl localhost:8321/v1/sql -H 'Accept: text/csv' --json '{"sql": "SELECT * FROM product LIMIT 9"}'
@@ -74,7 +86,23 @@ def command(
     if threads is not None:
         options = dataclasses.replace(options, threads=threads)
     scheme = "http" if certificate is None else "https"
-    serve(options, lambda: say(f"{scheme}://{host}:{port}  (Ctrl-C ends it)", err=True))
+    with _beside(options) if indexer else nullcontext():
+        serve(options, lambda: say(f"{scheme}://{host}:{port}  (Ctrl-C ends it)", err=True))
+
+
+@contextmanager
+def _beside(options: ServiceOptions) -> Iterator[None]:
+    """An indexer while the service runs. It ends between two events, as when it runs alone."""
+    store = [] if options.store is None else ["--store", options.store]
+    command = [sys.executable, "-m", "needlepoint", "--lake", options.lake, *store, "indexer"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    # uvicorn sends itself the signal that ended it once more, which would end this process at once.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _absolute(lake: str) -> str:

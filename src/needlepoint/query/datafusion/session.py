@@ -85,6 +85,8 @@ class SessionOptions:
                   (plan_facts.py); tables are then behind a barrier (table_provider.py)
     equijoins     not where filters are stacked over such joins: no filter passes a join without keys
     sorted_parts  not with unions: it drops a column that is constant in each part from the keys of ORDER BY with LIMIT
+    unique_keys   not with groups of a join of groups: it drops keys of ORDER BY that others do not determine
+    fewer_keys    not with groups of these: it drops keys of groups too, together with all columns that are not used
     leaves        not with joins and projections: for a struct's field it makes a projection with a duplicate name
     footers       not of objects: it uses a cached footer for any object of the same path, size and second
     generation    of the cached footers (footers.py); a context has those of one generation
@@ -105,6 +107,8 @@ class SessionOptions:
     own_filters: bool = True
     equijoins: bool = True
     sorted_parts: bool = True
+    unique_keys: bool = True
+    fewer_keys: bool = True
     leaves: bool = True
     footers: bool = True
     generation: int = 0
@@ -181,6 +185,8 @@ def make_context(
     removed = [*without_rules]
     removed += [] if options.equijoins else ["extract_equijoin_predicate"]
     removed += [] if options.moves else ["push_down_filter"]
+    removed += [] if options.unique_keys else ["eliminate_duplicated_expr"]
+    removed += [] if options.fewer_keys else ["optimize_projections"]
     removed += [] if options.regrouping else ["single_distinct_aggregation_to_group_by"]
     for rule in removed:
         if not context.remove_optimizer_rule(rule):

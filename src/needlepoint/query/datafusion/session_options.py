@@ -48,6 +48,8 @@ def session_options(
         parallel=attempt is not Attempt.PLAIN,
         own_filters=attempt is not Attempt.PLAIN and not facts.shared_names,
         equijoins=not facts.stacked_filters,
+        unique_keys=not facts.regroups,
+        fewer_keys=not facts.regroups_again,
         leaves=not facts.joins and all(map(_is_bare_scan, scans)),
         sorted_parts=not (facts.unions or facts.outer_constants),
         footers=not forgetful,

@@ -9,6 +9,15 @@ the inputs of a join share a name, the filter lands on the wrong column and rows
           x                 y                   and is applied to y alone
 
 Filters that DataFusion makes itself (for ORDER BY with LIMIT, joins, min and max) are mapped the same way.
+
+DataFusion 55 also takes the keys of a group for unique after a join and another GROUP BY, though a join repeats them.
+What it takes for unique decides the order alone, and makes other keys of groups superfluous:
+
+    Sort: x.p, y.id                             is sorted by x.p only; a GROUP BY x.p, y.id above would lose groups
+      Aggregate: groupBy=[x.p, y.id]            x.p occurs with every y.id
+        Join
+          Aggregate: groupBy=[x.p]              x.p is unique here
+          y
 """
 
 from __future__ import annotations
@@ -26,6 +35,7 @@ import pyarrow as pa
 # Nodes that keep the names of columns, or whose renamings the plan shows.
 _KEEPS_NAMES = {"Filter", "Projection", "Join", "SubqueryAlias", "Sort", "Limit", "TableScan"}
 _ANY = "*"
+_GROUPS = {"Aggregate", "Distinct"}
 _FIXES_NOTHING = {"SubqueryAlias", "Join", "Sort", "Limit", "Distinct", "Union"}
 # Nodes with at most as many rows as their inputs have together.
 _KEEPS_COUNT = (_KEEPS_NAMES | _FIXES_NOTHING | {"Aggregate", "WindowExpr", "EmptyRelation", "Values"}) - {"Join"}
@@ -49,6 +59,8 @@ class PlanFacts:
     outer_constants   an outer join or grouping sets may fill columns with NULL that are constant below
     anti_joins        the plan has an anti join, for NOT EXISTS or NOT IN
     grows             it may have more rows than its tables
+    regroups          groups of a join, one of whose inputs has groups
+    regroups_again    and groups of such groups
     """
 
     joins: bool = False
@@ -60,6 +72,8 @@ class PlanFacts:
     outer_constants: bool = False
     anti_joins: bool = False
     grows: bool = False
+    regroups: bool = False
+    regroups_again: bool = False
 
     @classmethod
     def careful(cls) -> PlanFacts:
@@ -72,6 +86,8 @@ class PlanFacts:
             unions=True,
             outer_constants=True,
             grows=True,
+            regroups=True,
+            regroups_again=True,
         )
 
     def __or__(self, other: PlanFacts) -> PlanFacts:
@@ -114,7 +130,16 @@ def plan_facts(plan: Any) -> PlanFacts:
         outer_constants=constants,
         anti_joins=anti,
         grows=grows,
+        regroups=(depth := _regrouping_depth(plan)) > 2,
+        regroups_again=depth > 3,
     )
+
+
+def _regrouping_depth(plan: Any) -> int:
+    """How many of these are on one path to a scan, from below: groups, a join, groups, groups."""
+    kind, below = _kind(plan), max(map(_regrouping_depth, plan.inputs()), default=0)
+    wanted = {0: _GROUPS, 1: {"Join"}, 2: _GROUPS, 3: _GROUPS}.get(below, set())
+    return below + (kind in wanted)
 
 
 def _filtered_below(node: Any, kind: str, filtered: frozenset[str]) -> frozenset[str]:

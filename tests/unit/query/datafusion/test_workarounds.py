@@ -110,6 +110,21 @@ def anti_joins_without_keys(path: Path) -> bool:
     return plain.rows("SELECT i FROM x WHERE i NOT IN (SELECT i FROM y)") == []
 
 
+REGROUPED = "(SELECT x.p, y.i FROM (SELECT p FROM t GROUP BY p) AS x, t AS y GROUP BY x.p, y.i) AS z"
+
+
+def keys_of_groups(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"i": [3, 1, 2], "p": [7, 7, 8]})
+    return [row["i"] for row in plain.rows(f"SELECT * FROM {REGROUPED} ORDER BY p, i")] == [1, 2, 3, 1, 2, 3]
+
+
+def groups_of_groups(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"i": [3, 1, 2], "p": [7, 7, 8]})
+    return len(plain.rows(f"SELECT p, count(*) AS n FROM {REGROUPED} GROUP BY p, i")) == 6
+
+
 def zero_lists(path: Path) -> bool:
     plain = Plain(path)
     plain.memory("t", {"f": [-0.0, 0.0]})
@@ -162,8 +177,8 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
     check.__name__: check
     for check in (
         shared_names, nan_statistics, coarse_units, sorted_parts, constant_groups, outer_constants, literal_first,
-        aggregate_filters, anti_joins_without_keys, zero_lists, zero_bounds, zero_blooms, decimal_literals,
-        sum_beside_distinct, listing_cache, distinct_from,
+        aggregate_filters, anti_joins_without_keys, keys_of_groups, groups_of_groups, zero_lists, zero_bounds,
+        zero_blooms, decimal_literals, sum_beside_distinct, listing_cache, distinct_from,
     )
 }  # fmt: skip
 
