@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import datafusion
@@ -93,6 +94,8 @@ class Planner:
                 facts = PlanFacts.careful() if shown is None else facts | plan_facts(shown) | _OWN_FILTERS
                 zeros += () if shown is None else listed_zeros(shown)
             # The plan before optimization has types from before coercion: of a UNION, those of its first part.
+            if facts.regroups_again:
+                facts |= self._facts_of_all_columns(query, parameters)
             schema = _without_views(self._context.create_dataframe_from_logical_plan(plan).schema())
         views = [(name, written.get(view, view)) for name, view in views]
         if facts.outer_constants or keep_keys:
@@ -129,6 +132,17 @@ class Planner:
             return self.frame(self._shown, query, parameters).optimized_logical_plan()
         except Exception:
             return None
+
+    @cached_property
+    def _all_columns(self) -> datafusion.SessionContext:
+        return session.make_context(SessionOptions(unique_keys=False, fewer_keys=False), subqueries_as_joins=True)
+
+    def _facts_of_all_columns(self, query: str, parameters: Parameters | None) -> PlanFacts:
+        """The facts of a plan that keeps unused columns: more inputs of joins share a name."""
+        try:
+            return plan_facts(self.frame(self._all_columns, query, parameters).optimized_logical_plan())
+        except Exception:
+            return PlanFacts.careful()
 
     def _with_kept_keys(
         self, query: str, parameters: Parameters | None, views: list[View], tables: Mapping[str, TableState]
