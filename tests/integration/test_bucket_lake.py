@@ -553,6 +553,7 @@ def test_the_command_line(bucket: Bucket, server: Server, tmp_path: Path, monkey
 # Deletion and compaction
 
 
+@pytest.mark.long
 def test_rows_are_deleted_and_files_compacted_in_a_bucket(
     lake: needlepoint.Lake, bucket: Bucket, tmp_path: Path
 ) -> None:

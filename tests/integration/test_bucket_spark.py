@@ -68,6 +68,7 @@ def copied(bucket: Bucket, directory: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
+@pytest.mark.long
 def test_spark_writes_an_event_is_indexed_and_sql_finds_the_row(
     lake: needlepoint.Lake, bucket: Bucket, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -550,7 +550,7 @@ def test_verbose_shows_queries_without_values(tmp_path: Path) -> None:
     assert needle("sql", "SELECT * FROM item WHERE id = 2", lake=tmp_path).stderr == ""
 
 
-@pytest.mark.parametrize("columns", [80, 40])
+@pytest.mark.parametrize("columns", [80, pytest.param(40, marks=pytest.mark.long)])
 def test_screens_are_legible_on_narrow_terminals(tmp_path: Path, columns: int) -> None:
     root = tmp_path / "lake"
     path = root / "product" / "partner=ACM" / "year=2024" / "month=11" / "0.parquet"

@@ -438,6 +438,7 @@ def test_structs_that_got_fields(lake: Lake, tmp_path: Path) -> None:
         lake.sync()
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_reads_what_the_log_says(spark: Any, lake: Lake, tmp_path: Path) -> None:
     place = str(tmp_path / "t")

@@ -172,6 +172,7 @@ def test_everyone_reads_the_same(
         assert read(path) == was, read
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_reads_the_same(plain: Callable[[str], Path], tmp_path: Path, spark: SparkSession) -> None:
     """One job reads all files of a kind; files that Spark wrote are a kind too."""

@@ -181,6 +181,7 @@ def test_a_fork_beside_threads_that_ask(root: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_multiprocessing(root: Path) -> None:
     run(
         root,

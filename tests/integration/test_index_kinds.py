@@ -218,6 +218,7 @@ def test_a_damaged_payload_costs_time_only(tmp_path: Path, embed: bool) -> None:
         assert use(lake.explain("SELECT id FROM item WHERE brand = 'rare'"), "distinct").used
 
 
+@pytest.mark.long
 def test_verify_names_a_wrong_index(tmp_path: Path) -> None:
     with opened(tmp_path) as lake:
         lake.create_index("item", "brand", kind="distinct")

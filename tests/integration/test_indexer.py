@@ -66,6 +66,7 @@ print(lake.sql("SELECT upc FROM product WHERE product_id = 7777").rows())
 """
 
 
+@pytest.mark.long
 def test_worker_processes_need_no_main_guard(tmp_path: Path) -> None:
     product_lake(tmp_path / "lake")
     script = tmp_path / "script.py"
@@ -255,6 +256,7 @@ def test_a_query_that_began_before_an_index_was_replaced_scans(tmp_path: Path, m
         assert is_found_by_page(lake)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pool", [None, LocalPool(1)])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_build_leaves_nothing_in_an_index_that_was_replaced(

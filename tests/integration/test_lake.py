@@ -335,17 +335,17 @@ def test_a_directory_that_vanishes_while_listing_takes_only_its_own_files(lake, 
 
 
 def test_a_file_deleted_while_it_is_to_be_scanned_is_planned_again(lake, monkeypatch) -> None:
-    from needlepoint.query import engine
+    from needlepoint.query.execution import Execution
 
-    original, calls = engine._collected, []
+    original, calls = Execution._read, []
 
     def delete_first(*arguments):
+        original(*arguments)
         if not calls:
             calls.append(1)
             (lake.root / "product/year=2020/p0.parquet").unlink()
-        return original(*arguments)
 
-    monkeypatch.setattr(engine, "_collected", delete_first)
+    monkeypatch.setattr(Execution, "_read", delete_first)
     assert lake.sql("SELECT count(upc) AS c FROM product").rows() == [{"c": 6000}]
 
 
@@ -358,20 +358,20 @@ def test_directories_that_are_no_partitions_among_many(tmp_path: Path) -> None:
 
 
 def test_many_partitions_under_steady_writing(tmp_path: Path, monkeypatch) -> None:
-    from needlepoint.query import engine
+    from needlepoint.query.execution import Execution
 
     for number in range(20):
         write(products(number * 10, 10), tmp_path / f"lake/t/part={number}/a.parquet")
     lake = needlepoint.open(tmp_path / "lake", refresh=0)
     lake.create_table("t")
-    original, calls = engine._collected, []
+    original, calls = Execution._read, []
 
     def add(*arguments):
+        original(*arguments)
         calls.append(1)
         write(products(len(calls) * 1000, 1), tmp_path / f"lake/t/part=0/new{len(calls)}.parquet")
-        return original(*arguments)
 
-    monkeypatch.setattr(engine, "_collected", add)
+    monkeypatch.setattr(Execution, "_read", add)
     assert lake.sql("SELECT count(part) AS c FROM t").rows() in [[{"c": 200}], [{"c": 201}], [{"c": 202}]]
 
 

@@ -157,6 +157,7 @@ EMBED = """
 """
 
 
+@pytest.mark.long
 def test_queries_answer_while_indexes_are_embedded_and_files_retrofitted(
     lake: needlepoint.Lake,
 ) -> None:
@@ -186,7 +187,7 @@ def test_no_room_for_copies(lake: needlepoint.Lake, monkeypatch: pytest.MonkeyPa
     """Without copies, files are read by path and checked afterwards."""
     monkeypatch.setattr(held, "DESCRIPTORS", "/dev/fd")
     monkeypatch.setattr(held_files, "MOST_COPIED", 1)
-    retries = QueryRetries(lambda: None, str(lake.store), lake.registry.locks)
+    retries = QueryRetries(lambda: None, lake.store / "scratch", lake.registry.locks)
     state = lake.engine.state("t")
     retries._restless_until = float("inf")
     scan = retries.run(lambda _: lake.engine.plan_scan(state, everything(["id"])))
@@ -196,7 +197,7 @@ def test_no_room_for_copies(lake: needlepoint.Lake, monkeypatch: pytest.MonkeyPa
 
 @contextmanager
 def trying(lake: needlepoint.Lake) -> Iterator[None]:
-    with Holder(str(lake.store), lake.registry.locks) as holder, holder.trying(1):
+    with Holder(lake.store / "scratch", lake.registry.locks) as holder, holder.trying(1):
         yield
 
 

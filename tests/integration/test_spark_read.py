@@ -160,6 +160,7 @@ PLACES = {
 }
 
 
+@pytest.mark.long
 def test_partitions_are_those_of_sql(spark, tmp_path: Path) -> None:
     with needlepoint.open(tmp_path / "lake") as lake:
         for name, (native, places) in PLACES.items():

@@ -235,6 +235,7 @@ def test_what_cannot_work_is_refused_before_the_stream_starts(lake, spark, tmp_p
     assert spark.streams.active == []
 
 
+@pytest.mark.long
 def test_two_streams_into_one_table(lake, spark, tmp_path: Path) -> None:
     for root, first in ((tmp_path / "one", 0), (tmp_path / "two", 4)):
         root.mkdir()

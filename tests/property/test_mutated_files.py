@@ -7,7 +7,7 @@ import time
 from tests.cases import cases
 from tests.fuzz import mutated_files
 
-MOST = cases(120, 40)
+MOST = cases(120, 24)
 
 
 def test_mutated_files() -> None:

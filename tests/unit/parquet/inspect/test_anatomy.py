@@ -48,6 +48,7 @@ def test_every_byte_is_accounted_for(lake: Lake, any_file: str) -> None:
     assert kinds == ({"metadata copy"} if any_file.startswith("polars") else set())
 
 
+@pytest.mark.long
 def test_pages_by_index_and_by_headers_are_the_same(lake: Lake) -> None:
     def without_bounds(path: str, column: str) -> list[tuple[object, ...]]:
         # Not the bytes: with a page index, pyarrow omits the bounds from the headers.
