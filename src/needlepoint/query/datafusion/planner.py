@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,14 @@ from needlepoint.query.datafusion.scoring import Score, scores
 from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.sql import literals, nesting
 from needlepoint.query.sql.parameters import for_datafusion
-from needlepoint.query.sql.plan_facts import PlanFacts, Zeros, has_subqueries, listed_zeros, plan_facts
+from needlepoint.query.sql.plan_facts import (
+    PlanFacts,
+    Zeros,
+    count_group_keys,
+    has_subqueries,
+    listed_zeros,
+    plan_facts,
+)
 from needlepoint.query.sql.predicate_extraction import Request, requests
 from needlepoint.query.sql.sort_keys import with_kept_keys
 from needlepoint.query.sql.views import View, ViewErrors, define
@@ -88,6 +95,8 @@ class Planner:
             drawn = plan.display_indent()
             asked, wanted = requests(plan, drawn, types), scores(plan, drawn, types)
             facts = plan_facts(plan)
+            if facts.regroups_again and count_group_keys(frame.logical_plan()) <= count_group_keys(plan):
+                facts = replace(facts, regroups_again=False)  # no key was dropped
             zeros = [*listed_zeros(plan)]
             if has_subqueries(drawn):
                 shown = self._with_subqueries(query, parameters)

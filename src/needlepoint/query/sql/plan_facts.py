@@ -142,6 +142,15 @@ def _regrouping_depth(plan: Any) -> int:
     return below + (kind in wanted)
 
 
+def count_group_keys(plan: Any) -> int:
+    """The number of keys of all groups of a plan: after optimization, fewer if some were dropped."""
+    kind = _kind(plan)
+    own = len(plan.to_variant().group_by_exprs()) if kind == "Aggregate" else 0
+    if kind == "Distinct":
+        own = len(plan.inputs()[0].to_variant().schema().field_names())
+    return own + sum(map(count_group_keys, plan.inputs()))
+
+
 def _filtered_below(node: Any, kind: str, filtered: frozenset[str]) -> frozenset[str]:
     """The column names in filters above the inputs of a node; a wildcard where names may change."""
     if kind == "Filter":
