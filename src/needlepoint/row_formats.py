@@ -136,6 +136,11 @@ class _Sink(io.RawIOBase):
         return True
 
 
+def described(schema: pa.Schema) -> list[dict[str, str]]:
+    """The names and types of columns, for JSON."""
+    return [{"name": field.name, "type": str(field.type)} for field in schema]
+
+
 ENCODERS: dict[str, Encoder] = {
     "json": encode_json,
     "ndjson": encode_ndjson,

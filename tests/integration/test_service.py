@@ -305,6 +305,45 @@ def test_tokens(root: Path, tmp_path: Path) -> None:
         assert status(shop, "/v1/sql", sql="SELECT 1") == 401
 
 
+def test_nobody_takes_over_the_query_of_another(root: Path, tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    mine, others = ({"Authorization": f"Bearer {tokens.create(name, None, None)}"} for name in ("mine", "others"))
+    with process(root, "--tokens", str(tmp_path / "tokens.json")) as (client, _):
+        body = {"sql": LONG, "query_id": "long"}
+        found: list[httpx.Response] = []
+        thread = threading.Thread(target=lambda: found.append(client.post("/v1/sql", json=body, headers=mine)))
+        thread.start()
+        while not client.get("/v1/queries", headers=mine).json()["queries"]:
+            time.sleep(0.01)
+        refused = client.post("/v1/sql", json={"sql": "SELECT 1", "query_id": "long"}, headers=others)
+        assert refused.status_code == 409 and "is running" in refused.text
+        assert client.get("/v1/queries", headers=others).json() == {"queries": []}
+        assert client.delete("/v1/queries/long", headers=others).status_code == 404
+        assert client.delete("/v1/queries/long", headers=mine).json() == {"cancelled": "long"}
+        thread.join(30)
+        assert found[0].status_code == 409
+
+
+def test_responses_name_no_place_of_the_machine(tmp_path: Path) -> None:
+    for name in ("item", "gone"):
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table({"id": [1, 2]}), tmp_path / name / "0.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("item")
+        lake.create_table("gone")
+    (tmp_path / "gone" / "0.parquet").write_bytes(b"PAR1 and more that is no Parquet file PAR1")
+    with served(ServiceOptions(lake=str(tmp_path))) as client:
+        query = {"sql": "SELECT * FROM item WHERE id = 1"}
+        responses = [
+            client.post("/v1/explain", json=query),
+            client.post("/v1/explain", json={"sql": "SELECT * FROM gone"}),
+        ]
+        responses += [client.get(path) for path in ("/v1/status", "/v1/tables/item", "/v1/tables/gone", "/metrics")]
+        responses += [client.post("/v1/sql", json={"sql": f"{word} SELECT * FROM gone"}) for word in ("", "EXPLAIN")]
+        for response in responses:
+            assert str(tmp_path) not in response.text, response.text
+
+
 def test_only_loopback_without_tokens(root: Path) -> None:
     with pytest.raises(UsageError, match="needs tokens"):
         create_app(ServiceOptions(lake=str(root), host="0.0.0.0"))

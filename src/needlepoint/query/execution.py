@@ -34,6 +34,9 @@ from needlepoint.query.sql.views import View
 if TYPE_CHECKING:
     from needlepoint.query.engine import Engine
 
+# A query of files with as many rows, or an unknown number, runs as a stream.
+MOST_ROWS = 200_000
+
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
@@ -53,9 +56,10 @@ class QueryPlan:
     grows: bool = False
 
     def fits(self, room: int) -> bool:
-        """Whether the result is small, however many of the rows match."""
-        scanned = sum(file.identity.size for scan in self.scans.values() for file in scan.scanned)
-        return not self.grows and scanned <= room
+        """Whether the result is small, however many of the rows match. A small file can have very many rows."""
+        scanned = [file for scan in self.scans.values() for file in scan.scanned]
+        rows = sum(MOST_ROWS if file.rows is None else file.rows for file in scanned)
+        return not self.grows and rows < MOST_ROWS and sum(file.identity.size for file in scanned) <= room
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from needlepoint.query import Result
-from needlepoint.row_formats import ENCODERS, encode_json
+from needlepoint.row_formats import ENCODERS, described, encode_json
 from needlepoint.service.problems import RequestProblem
 
 MEDIA_TYPES = {
@@ -52,8 +52,7 @@ class Format:
         if self.name != "json":
             yield from ENCODERS[self.name](result.schema, self._counted(result))
             return
-        columns = [{"name": field.name, "type": str(field.type)} for field in result.schema]
-        head = {"query_id": query_id, "seconds": round(seconds, 6), "columns": columns}
+        head = {"query_id": query_id, "seconds": round(seconds, 6), "columns": described(result.schema)}
         yield json.dumps(head).encode()[:-1] + b', "rows": '
         yield from encode_json(result.schema, self._counted(result))
         yield b"}\n"

@@ -19,13 +19,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import needlepoint
 from needlepoint.errors import NeedlepointError, UnknownName
-from needlepoint.lake import Lake
+from needlepoint.lake import Lake, LakeTable
 from needlepoint.query import Result, get_at_once
+from needlepoint.row_formats import described
 from needlepoint.service.answers import MEDIA_TYPES, Format
 from needlepoint.service.logs import log_failure, log_request
 from needlepoint.service.metrics import Metrics
 from needlepoint.service.options import ServiceOptions
-from needlepoint.service.problems import RequestProblem, problem, status_of
+from needlepoint.service.problems import RequestProblem, problem, status_of, without_paths
 from needlepoint.service.requests import Query, User, keys_of, user_of
 from needlepoint.service.tokens import Tokens
 from needlepoint.service.worker import Worker
@@ -104,14 +105,16 @@ class Service:
         """Rows by key: `?product_id=384209819`. A repeated key means any of its values; `columns` are separated by
         commas."""
         user = self._user(request)
-        user.check(table, self._lake.tables())
-        query_id = uuid.uuid4().hex[:12]
+        limits, query_id = user.limits(self._options), uuid.uuid4().hex[:12]
         wanted = None if columns is None else columns.split(",")
-        found = self._lake.table(table)
-        keys = keys_of(request.query_params.multi_items(), found.schema)
-        limits = user.limits(self._options)
-        if (quick := get_at_once(self._lake.engine, table, keys, wanted, limits)) is not None:
-            return self._at_once(request, query_id, quick)
+        given = request.query_params.multi_items()
+        state = self._lake.engine.fresh_state(table, limits)
+        if state is not None:  # then the registry is not read again
+            keys = keys_of(given, state.snapshot.table.schema)
+            if (quick := get_at_once(self._lake.engine, table, keys, wanted, limits)) is not None:
+                return self._at_once(request, query_id, quick)
+        found = self._table(user, table)
+        keys = keys_of(given, found.schema)
         return await self._answered(
             request, user, query_id, lambda: found.get(keys, columns=wanted, limits=limits, query_id=query_id)
         )
@@ -141,6 +144,10 @@ class Service:
             pieces = format.pieces(result, query_id, time.perf_counter() - began)
             return result, pieces, b"".join(pieces) if result.is_complete else None
 
+        if query_id in self._owners:  # of anyone: who asks must not become its owner
+            raise RequestProblem(
+                409, f"a query with the id '{query_id}' is running.", hint="Choose another id, or none."
+            )
         self._worker.enter()
         self._owners[query_id] = user.name
         try:
@@ -154,9 +161,9 @@ class Service:
             return Response(whole, media_type=format.media_type, headers=headers)
 
         def ended() -> None:
-            self._metrics.result(result, format.rows)
             result.close()
             self._left(query_id)
+            self._metrics.result(result, format.rows)
 
         return _Streamed(self._sent(pieces), ended, media_type=format.media_type, headers=headers)
 
@@ -185,9 +192,7 @@ class Service:
 
     async def table(self, request: Request, table: str) -> dict[str, Any]:
         """Columns, sizes and indexes of a table."""
-        self._user(request).check(table, self._lake.tables())
-        schema = self._lake.table(table).schema
-        columns = [{"name": field.name, "type": str(field.type)} for field in schema]
+        columns = described(self._table(self._user(request), table).schema)
         (found,) = [each for each in (await self._in_place(self._lake.status)).tables if each.name == table]
         return {"columns": columns, **_shown(found)}
 
@@ -241,6 +246,12 @@ class Service:
         self._user(request)
         text = await self._worker.run(self._metrics.text)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    def _table(self, user: User, name: str) -> LakeTable:
+        """A table that the user may read; for others it is as if it were not there."""
+        if user.tables is not None and name not in user.tables:
+            raise UnknownName("table", name, user.tables.intersection(self._lake.tables()))
+        return self._lake.table(name)
 
     def _user(self, request: Request) -> User:
         user = user_of(request.headers.get("authorization"), self._tokens)
@@ -331,7 +342,7 @@ def _shown(table: Any) -> dict[str, Any]:
     """A status without places of the machine."""
     found = asdict(table)
     del found["location"]
-    return found
+    return {**found, "problem": without_paths(found["problem"])}
 
 
 def _first_of(error: RequestValidationError) -> str:

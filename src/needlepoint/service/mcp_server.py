@@ -15,7 +15,7 @@ import needlepoint
 from needlepoint.errors import NeedlepointError, UnknownName
 from needlepoint.lake import Lake
 from needlepoint.query import Limits
-from needlepoint.row_formats import json_values
+from needlepoint.row_formats import described, json_values
 
 INSTRUCTIONS = (
     "Tables of a Parquet lake, read by SQL as DataFusion understands it (close to PostgreSQL). Describe a table before "
@@ -53,7 +53,7 @@ class _Tools:
         found = [each for each in self._lake.status().tables if each.name == table]
         if not found:
             raise UnknownName("table", table, self._lake.tables())
-        columns = [{"name": field.name, "type": str(field.type)} for field in self._lake.table(table).schema]
+        columns = described(self._lake.table(table).schema)
         indexes = [{"column": index.column, "kind": index.kind} for index in found[0].indexes]
         return json.dumps({"columns": columns, "partitions": found[0].partitions, "indexes": indexes})
 
@@ -70,9 +70,8 @@ class _Tools:
                     break
         finally:
             result.close()
-        described = [{"name": field.name, "type": str(field.type)} for field in result.schema]
-        is_cut = len(rows) > self._rows
-        return json.dumps({"columns": described, "rows": rows[: self._rows], "more_rows": is_cut}, ensure_ascii=False)
+        found = {"columns": described(result.schema), "rows": rows[: self._rows], "more_rows": len(rows) > self._rows}
+        return json.dumps(found, ensure_ascii=False)
 
     def explain(self, sql: str, parameters: dict[str, Any] | None = None) -> str:
         """What a query would read: files, row groups, pages and rows, and what each index does."""

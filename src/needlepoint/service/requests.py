@@ -59,11 +59,6 @@ class User:
         seconds, rows = (asked.seconds, asked.rows) if asked is not None else (0.0, 0)
         return Limits(_lower(seconds, options.seconds), int(_lower(rows, options.rows)), options.memory, self.tables)
 
-    def check(self, table: str, known: Iterable[str]) -> None:
-        """Refuse a table that they may not see, as if it were not there."""
-        if self.tables is not None and table not in self.tables:
-            raise UnknownName("table", table, [name for name in known if name in self.tables])
-
 
 def user_of(authorization: str | None, tokens: Tokens | None) -> User:
     """Who has the bearer token of this header."""

@@ -26,6 +26,9 @@ from needlepoint.errors import NeedlepointError, QueryCancelled, UsageError
 from needlepoint.printable import count, size_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from needlepoint.lake import Lake
     from needlepoint.query import Result
 
@@ -129,7 +132,7 @@ class Shell:
                     running.cancel()
             return found.result()
 
-    def _page(self, show: Callable[..., object]) -> None:
+    def _page(self, show: Callable[[Console], object]) -> None:
         """What is higher than the screen goes through a pager."""
         console = output()
         if not console.is_terminal:
@@ -147,26 +150,23 @@ class Shell:
     # Commands
 
     def _describe(self, name: str) -> None:
-        self._page(lambda console: self._describe_on(console, name))
+        self._page(lambda console: console.print(fitted(self._described(console, name), console)))
 
-    def _describe_on(self, console: object, name: str) -> None:
-        from rich.console import Console
-
-        assert isinstance(console, Console)
+    def _described(self, console: Console, name: str) -> Table:
+        tables = self._lake.status().tables
         if not name:
             shown = grid(console, "name", "kind", "rows", "size", "files", right=("rows", "size", "files"))
-            for table in self._lake.status().tables:
+            for table in tables:
                 shown.add_row(table.name, "table", f"{table.rows:,}", size_text(table.bytes), f"{table.files:,}")
             for view in self._lake.engine.visible(None)[1]:
                 shown.add_row(view, "view", "", "", "")
-            console.print(fitted(shown, console))
-            return
+            return shown
         shown = grid(console, "column", "type", "indexes")
-        indexes = self._lake.sql(f"SHOW INDEXES FROM {name}").rows()
+        indexes = [index for table in tables if table.name == name for index in table.indexes]
         for field in self._lake.table(name).schema:
-            kinds = ", ".join(each["kind"] for each in indexes if field.name in str(each["column"]).split(", "))
+            kinds = ", ".join(index.kind for index in indexes if field.name in index.column.split(", "))
             shown.add_row(field.name, str(field.type), kinds)
-        console.print(fitted(shown, console))
+        return shown
 
     def _explain(self, query: str) -> None:
         say(str(self._lake.explain(query)))

@@ -130,25 +130,32 @@ def plan_facts(plan: Any) -> PlanFacts:
         outer_constants=constants,
         anti_joins=anti,
         grows=grows,
-        regroups=(depth := _regrouping_depth(plan)) > 2,
-        regroups_again=depth > 3,
+        regroups=joins and _has_path(plan, (_GROUPS, {"Join"}, _GROUPS)),
+        regroups_again=joins and _has_path(plan, (_GROUPS, _GROUPS, {"Join"}, _GROUPS)),
     )
 
 
-def _regrouping_depth(plan: Any) -> int:
-    """How many of these are on one path to a scan, from below: groups, a join, groups, groups."""
-    kind, below = _kind(plan), max(map(_regrouping_depth, plan.inputs()), default=0)
-    wanted = {0: _GROUPS, 1: {"Join"}, 2: _GROUPS, 3: _GROUPS}.get(below, set())
-    return below + (kind in wanted)
+def _has_path(plan: Any, kinds: Sequence[set[str]]) -> bool:
+    """Whether nodes of these kinds are on one path from the top to a scan, in this order, with others between them."""
+    waiting = [(plan, 0)]
+    while waiting:
+        node, found = waiting.pop()
+        found += _kind(node) in kinds[found]
+        if found == len(kinds):
+            return True
+        waiting += [(each, found) for each in node.inputs()]
+    return False
 
 
 def count_group_keys(plan: Any) -> int:
     """The number of keys of all groups of a plan: after optimization, fewer if some were dropped."""
-    kind = _kind(plan)
-    own = len(plan.to_variant().group_by_exprs()) if kind == "Aggregate" else 0
-    if kind == "Distinct":
-        own = len(plan.inputs()[0].to_variant().schema().field_names())
-    return own + sum(map(count_group_keys, plan.inputs()))
+    keys = 0
+    for each, node in nodes(plan):
+        if (kind := type(node).__name__) == "Aggregate":
+            keys += len(node.group_by_exprs())
+        elif kind == "Distinct":
+            keys += len(each.inputs()[0].to_variant().schema().field_names())
+    return keys
 
 
 def _filtered_below(node: Any, kind: str, filtered: frozenset[str]) -> frozenset[str]:
