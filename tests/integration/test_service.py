@@ -178,6 +178,31 @@ def test_the_lake(client: httpx.Client) -> None:
     assert {"/v1/sql", "/v1/tables/{table}/rows", "/v1/queries/{query_id}"} <= paths.keys()
 
 
+def test_what_a_query_reads(client: httpx.Client) -> None:
+    query = {"sql": "SELECT title FROM product WHERE id = 30007"}
+    (drawn,) = client.post("/v1/map", json=query).json()["tables"]
+    (directory,) = drawn["directories"]
+    assert directory["names"] == ["0.parquet", "1.parquet"] and directory["access"] == [0, 2]
+    assert [drawn["steps"][step] if step >= 0 else None for step in directory["step"]] == ["by_zone", None]
+    groups = drawn["pages"]["1.parquet"]
+    assert [group["read"] for group in groups] == [0, 0, 1, 0] and all(group["rows"] == 5000 for group in groups)
+    assert [lit for group in groups for _, _, lit in group["pages"]].count(1) == 1
+    found = ask(client, report=True, **query)
+    scanned = ask(client, report=True, scan=True, **query)
+    assert found["rows"] == scanned["rows"] == [{"title": "product 30007"}]
+    (by_index,), (by_scan,) = found["report"]["tables"], scanned["report"]["tables"]
+    assert (by_index["scanned_files"], by_scan["scanned_files"]) == (0, 2)
+    assert "report" not in ask(client, **query)
+
+
+def test_names_and_advice(client: httpx.Client) -> None:
+    found = client.get("/v1/completion").json()
+    assert found["tables"].keys() == {"product", "secret", "cheap"}
+    assert [column["name"] for column in found["tables"]["product"]] == ["id", "title", "price"]
+    assert {"upper", "sum", "text_match"} <= set(found["functions"])
+    assert [table["table"] for table in client.get("/v1/advise").json()["tables"]] == ["product", "secret"]
+
+
 def test_metrics(client: httpx.Client) -> None:
     ask(client, "SELECT id FROM product WHERE id = 7")
     text = client.get("/metrics").text
@@ -298,7 +323,9 @@ def test_tokens(root: Path, tmp_path: Path) -> None:
         assert status(shop, "/v1/sql", sql="SELECT * FROM secret WHERE id = 5") == 404
         assert status(shop, "/v1/explain", sql="SELECT * FROM secret") == 404
         assert status(shop, "/v1/tables/secret") == status(shop, "/v1/tables/secret/rows?id=1") == 404
-        for path in ("/v1/tables", "/v1/indexes", "/v1/status"):
+        assert status(shop, "/v1/map", sql="SELECT * FROM secret") == 404
+        assert status(shop, "/v1/sql", sql="SELECT * FROM secret WHERE id = 5", scan=True) == 404
+        for path in ("/v1/tables", "/v1/indexes", "/v1/status", "/v1/completion", "/v1/advise"):
             assert "secret" not in client.get(path, headers={"Authorization": f"Bearer {shop}"}).text
             assert "secret" in client.get(path, headers={"Authorization": f"Bearer {all_tables}"}).text
         tokens.revoke("shop")

@@ -6,6 +6,7 @@ ddl                 tables and indexes, checked before they are declared
 batch_writer        batches of files, from staging to publishing
 garbage_collection  remove what nothing refers to any more
 advising            which index or order would pay
+names               what a query can name, for completion
 status              what there is
 dbapi               DB-API 2.0
 """
@@ -14,6 +15,7 @@ from needlepoint.lake.batch_writer import BatchWriter
 from needlepoint.lake.dbapi import Connection, connect
 from needlepoint.lake.ddl import all_of_directory, build_index
 from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
+from needlepoint.lake.names import SqlNames, names_in_sql
 from needlepoint.lake.status import Status, TableStatus
 from needlepoint.query import Limits
 
@@ -23,6 +25,7 @@ __all__ = [
     "Lake",
     "LakeTable",
     "Limits",
+    "SqlNames",
     "Status",
     "TableStatus",
     "all_of_directory",
@@ -30,4 +33,5 @@ __all__ = [
     "connect",
     "lake_opener",
     "maintenance_context",
+    "names_in_sql",
 ]

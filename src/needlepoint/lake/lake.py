@@ -559,4 +559,4 @@ def _answer(column: str, values: list[str]) -> Result:
 
 
 def _nothing_read() -> Report:
-    return Report(list, executed=True)
+    return Report(list, list, executed=True)

@@ -57,7 +57,7 @@ from needlepoint.query.datafusion.scoring import count_terms
 from needlepoint.query.datafusion.session import ContextPool, SessionOptions
 from needlepoint.query.datafusion.session_options import Attempt, session_options
 from needlepoint.query.datafusion.unreadable import unreadable
-from needlepoint.query.execution import Execution, QueryPlan, reports
+from needlepoint.query.execution import Execution, QueryPlan, maps, reports
 from needlepoint.query.point_lookup import PointLookup, PointLookups, recognise
 from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import PruningResult
@@ -250,7 +250,7 @@ class Engine:
         parameters = check_parameters(query, parameters)
         with self.run(query, limits), clear_error(query, self.names):
             plan = self._plan(query, parameters)
-        return Report(lambda: reports(self, plan, {}), executed=False)
+        return Report(lambda: reports(self, plan, {}), lambda: maps(self, plan), executed=False)
 
     def _run_once(
         self,

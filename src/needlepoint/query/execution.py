@@ -21,7 +21,8 @@ from needlepoint.query.datafusion.scoring import Score
 from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.datafusion.union_sort import sort_over_union
 from needlepoint.query.report.explain import Report, TableReport
-from needlepoint.query.report.table_report import table_report
+from needlepoint.query.report.lake_map import TableMap
+from needlepoint.query.report.table_report import table_map, table_report
 from needlepoint.query.result import ReadBytes, Result
 from needlepoint.query.row_stream import RowStream
 from needlepoint.query.running import RunningQuery
@@ -165,7 +166,7 @@ class Execution:
         self._seconds[step] = time.perf_counter() - self._started - sum(self._seconds.values())
 
     def _report(self) -> Report:
-        return Report(self._reports, executed=True, seconds=self._seconds)
+        return Report(self._reports, lambda: maps(self._engine, self._plan), executed=True, seconds=self._seconds)
 
     def _bytes(self) -> ReadBytes:
         paged = sum(stats.bytes_read for metrics in self._done.values() for stats in metrics.reads)
@@ -203,6 +204,11 @@ def reports(
         table_report(scan, done.get(name), engine.cards, counted if scan.scanned else None)
         for name, scan in plan.scans.items()
     ]
+
+
+def maps(engine: Engine, plan: QueryPlan) -> list[TableMap]:
+    """The files of each table, and what is read of them."""
+    return [table_map(scan, engine.cards) for scan in plan.scans.values()]
 
 
 def _conformed(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

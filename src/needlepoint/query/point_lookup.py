@@ -35,7 +35,7 @@ from needlepoint.predicate import And, Compare, In, Leaf, Ordinal, Predicate, le
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.pruning.key_step import FEW_VALUES
 from needlepoint.query.report.explain import Report
-from needlepoint.query.report.table_report import table_report
+from needlepoint.query.report.table_report import table_map, table_report
 from needlepoint.query.result import ReadBytes, Result
 from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.page_reader import complete_rows, matching_rows, read_pages
@@ -150,6 +150,13 @@ def _bytes(state: TableState, reads: Sequence[ReadStats]) -> ReadBytes:
     return ReadBytes(sum(stats.bytes_read for stats in reads), state.bytes)
 
 
+def _report(scan: ScanPlan, metrics: ScanMetrics, engine: Engine, seconds: dict[str, float]) -> Report:
+    cards = engine.cards
+    return Report(
+        lambda: [table_report(scan, metrics, cards)], lambda: [table_map(scan, cards)], executed=True, seconds=seconds
+    )
+
+
 class PointLookups:
     """Runs point lookups with the caches of an engine."""
 
@@ -188,7 +195,7 @@ class PointLookups:
         seconds = {"plan": planned - started, "read": finished - planned}
 
         def report() -> Report:
-            return Report(lambda: [table_report(scan, metrics, self._engine.cards)], executed=True, seconds=seconds)
+            return _report(scan, metrics, self._engine, seconds)
 
         return Result(rows, report, lambda: _bytes(state, metrics.reads))
 
@@ -225,11 +232,7 @@ class PointLookups:
         def report() -> Report:
             seconds = {"plan": planned - started, "read": finished - planned}
             metrics = ScanMetrics(reads, matched=matched)
-            return Report(
-                lambda: [table_report(engine.plan_scan(state, lookup.request), metrics, engine.cards)],
-                executed=True,
-                seconds=seconds,
-            )
+            return _report(engine.plan_scan(state, lookup.request), metrics, engine, seconds)
 
         return Result(rows, report, lambda: _bytes(state, reads))
 

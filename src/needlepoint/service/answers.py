@@ -24,9 +24,10 @@ _OF_FORMAT = {format: media_type for media_type, format in reversed(MEDIA_TYPES.
 
 @dataclass(slots=True)
 class Format:
-    """A format of one response; `rows` counts those that were written."""
+    """A format of one response. JSON can have a report. `rows` counts those that were written."""
 
     name: str
+    reports: bool = False
     rows: int = 0
 
     @property
@@ -35,16 +36,16 @@ class Format:
         return f"{found}; charset=utf-8" if self.name == "csv" else found
 
     @classmethod
-    def accepted(cls, header: str | None) -> Format:
+    def accepted(cls, header: str | None, reports: bool = False) -> Format:
         """The first format that the header names, in the order of its weights."""
         ranges = [_weighted(part) for part in (header or "*/*").split(",")]
         for weight, media_type in sorted(ranges, key=lambda each: -each[0]):
             if weight > 0 and media_type in ("*/*", "application/*"):
-                return cls("json")
+                return cls("json", reports)
             if weight > 0 and media_type == "text/*":
                 return cls("csv")
             if weight > 0 and media_type in MEDIA_TYPES:
-                return cls(MEDIA_TYPES[media_type])
+                return cls(MEDIA_TYPES[media_type], reports)
         raise RequestProblem(406, "none of the accepted formats is known.", hint=f"Accept {', '.join(MEDIA_TYPES)}.")
 
     def pieces(self, result: Result, query_id: str, seconds: float) -> Iterator[bytes]:
@@ -55,6 +56,8 @@ class Format:
         head = {"query_id": query_id, "seconds": round(seconds, 6), "columns": described(result.schema)}
         yield json.dumps(head).encode()[:-1] + b', "rows": '
         yield from encode_json(result.schema, self._counted(result))
+        if self.reports:
+            yield b', "report": ' + json.dumps(result.report.to_dict()).encode()
         yield b"}\n"
 
     def _counted(self, result: Result) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import needlepoint
 from needlepoint.errors import NeedlepointError, UnknownName
-from needlepoint.lake import Lake, LakeTable
+from needlepoint.lake import Lake, LakeTable, names_in_sql
 from needlepoint.query import Result, get_at_once
 from needlepoint.row_formats import described
 from needlepoint.service.answers import MEDIA_TYPES, Format
@@ -67,11 +67,14 @@ class Service:
             app.add_exception_handler(kind, self._refused)
         app.post("/v1/sql", responses=_ROWS, response_model=None)(self.sql)
         app.post("/v1/explain")(self.explain)
+        app.post("/v1/map")(self.map)
         app.get("/v1/tables")(self.tables)
         app.get("/v1/tables/{table}")(self.table)
         app.get("/v1/tables/{table}/rows", responses=_ROWS, response_model=None)(self.rows)
         app.get("/v1/indexes")(self.indexes)
         app.get("/v1/status")(self.status)
+        app.get("/v1/advise")(self.advise)
+        app.get("/v1/completion")(self.completion)
         app.get("/v1/queries")(self.queries)
         app.delete("/v1/queries/{query_id}")(self.cancel)
         app.get("/health")(self.health)
@@ -92,14 +95,17 @@ class Service:
         """Run a query. `Accept` chooses the format: JSON, lines of JSON, CSV or an Arrow IPC stream."""
         user = self._user(request)
         limits, query_id = user.limits(self._options, query.limits), query.query_id or uuid.uuid4().hex[:12]
-        if (quick := self._lake.engine.sql_at_once(query.sql, query.parameters, limits)) is not None:
-            return self._at_once(request, query_id, quick)
-        return await self._answered(
-            request,
-            user,
-            query_id,
-            lambda: self._lake.sql(query.sql, query.parameters, limits=limits, query_id=query_id),
-        )
+        engine, sql, parameters = self._lake.engine, query.sql, query.parameters
+        format = Format.accepted(request.headers.get("accept"), query.report)
+        if not query.scan and (quick := engine.sql_at_once(sql, parameters, limits)) is not None:
+            return self._at_once(format, query_id, quick)
+
+        def run() -> Result:
+            if query.scan:
+                return engine.sql(sql, parameters, use_indexes=False, limits=limits, query_id=query_id)
+            return self._lake.sql(sql, parameters, limits=limits, query_id=query_id)
+
+        return await self._answered(format, user, query_id, run)
 
     async def rows(self, request: Request, table: str, columns: str | None = None) -> Response:
         """Rows by key: `?product_id=384209819`. A repeated key means any of its values; `columns` are separated by
@@ -108,15 +114,16 @@ class Service:
         limits, query_id = user.limits(self._options), uuid.uuid4().hex[:12]
         wanted = None if columns is None else columns.split(",")
         given = request.query_params.multi_items()
+        format = Format.accepted(request.headers.get("accept"))
         state = self._lake.engine.fresh_state(table, limits)
         if state is not None:  # then the registry is not read again
             keys = keys_of(given, state.snapshot.table.schema)
             if (quick := get_at_once(self._lake.engine, table, keys, wanted, limits)) is not None:
-                return self._at_once(request, query_id, quick)
+                return self._at_once(format, query_id, quick)
         found = self._table(user, table)
         keys = keys_of(given, found.schema)
         return await self._answered(
-            request, user, query_id, lambda: found.get(keys, columns=wanted, limits=limits, query_id=query_id)
+            format, user, query_id, lambda: found.get(keys, columns=wanted, limits=limits, query_id=query_id)
         )
 
     async def explain(self, request: Request, query: Annotated[Query, Body()]) -> dict[str, Any]:
@@ -125,17 +132,24 @@ class Service:
         report = await self._in_place(lambda: self._lake.explain(query.sql, query.parameters, limits=limits).to_dict())
         return dict(report)
 
-    def _at_once(self, request: Request, query_id: str, result: Result) -> Response:
+    async def map(self, request: Request, query: Annotated[Query, Body()]) -> dict[str, Any]:
+        """Each file of the tables of a query, and what of it would be read."""
+        limits = self._user(request).limits(self._options, query.limits)
+        explain = self._lake.explain
+        maps = await self._in_place(
+            lambda: [each.to_dict() for each in explain(query.sql, query.parameters, limits=limits).maps]
+        )
+        return {"tables": maps}
+
+    def _at_once(self, format: Format, query_id: str, result: Result) -> Response:
         """A lookup of a millisecond: another thread would take longer to begin."""
-        format = Format.accepted(request.headers.get("accept"))
         self._metrics.result(result, len(result))
         seconds = sum(result.report.seconds.values())
         whole = b"".join(format.pieces(result, query_id, seconds))
         return Response(whole, media_type=format.media_type, headers={"X-Query-Id": query_id})
 
-    async def _answered(self, request: Request, user: User, query_id: str, run: Callable[[], Result]) -> Response:
+    async def _answered(self, format: Format, user: User, query_id: str, run: Callable[[], Result]) -> Response:
         """A small result in one piece; a large one while it is read."""
-        format = Format.accepted(request.headers.get("accept"))
         headers = {"X-Query-Id": query_id}
 
         def first() -> tuple[Result, Iterator[bytes], bytes | None]:
@@ -212,6 +226,22 @@ class Service:
             "waiting_events": status.waiting_events,
             "events_set_aside": status.events_set_aside,
         }
+
+    async def advise(self, request: Request) -> dict[str, Any]:
+        """What would make the queries of the past faster, for each table that the user may read."""
+        tables, _ = self._lake.engine.visible(self._user(request).limits(self._options))
+        found = await self._in_place(lambda: [asdict(self._lake.advise(name)) for name in sorted(tables)])
+        return {"tables": found}
+
+    async def completion(self, request: Request) -> dict[str, Any]:
+        """The names that a query can say: tables and views with their columns, and functions."""
+        limits = self._user(request).limits(self._options)
+        found = await self._in_place(lambda: names_in_sql(self._lake, limits))
+        tables = {
+            name: [{"name": column, "type": type} for column, type in columns.items()]
+            for name, columns in found.tables.items()
+        }
+        return {"tables": tables, "functions": found.functions}
 
     async def queries(self, request: Request) -> dict[str, Any]:
         """The queries that the user runs in this process; without tokens, all."""

@@ -41,6 +41,8 @@ class Query(BaseModel):
     sql: str = Field(min_length=1, description="One statement that reads.")
     parameters: dict[str, Any] | None = Field(None, description="The value of each `$name`.")
     limits: RequestLimits = Field(default_factory=lambda: RequestLimits(seconds=0, rows=0))
+    scan: bool = Field(False, description="Run it without indexes, to compare.")
+    report: bool = Field(False, description="JSON also says what was read, and why.")
     query_id: str = Field("", pattern=r"^[A-Za-z0-9_.-]{0,64}$", description="Names the query, to cancel it.")
 
 

@@ -77,6 +77,6 @@ def test_a_report_in_a_notebook_is_a_picture(lake: Lake) -> None:
     for report in (lake.explain("SELECT title FROM t WHERE id = 5"), lake.table("t").get(id=5).report):
         page = report._repr_html_()
         tags = _Checked(page).tags
-        assert tags.count("svg") == 1 and tags.count("rect") == 10
+        assert tags.count("svg") == 2 and tags.count("rect") == 11
         assert re.search(r"rows</text>(<rect[^>]*/>){2}<text[^>]*>1 of 100</text>", page)
     assert "svg" not in _Checked(lake.explain("SELECT 1")._repr_html_()).tags

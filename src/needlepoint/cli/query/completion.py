@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from needlepoint.errors import NeedlepointError
+from needlepoint.lake import names_in_sql
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
@@ -29,7 +29,6 @@ class Names:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._known: dict[str, str] | None = None
-        self._functions: dict[str, str] | None = None
 
     def forget(self) -> None:
         self._known = None
@@ -37,18 +36,11 @@ class Names:
     def all(self) -> dict[str, str]:
         if self._known is None:
             tables, views = self._lake.engine.visible(None)
-            columns = {column: f"column of {name}" for name in sorted(tables) for column in self._columns(name)}
-            self._known = columns | dict.fromkeys(views, "view") | dict.fromkeys(tables, "table")
-        if self._functions is None:
-            found = self._lake.sql("SELECT DISTINCT routine_name AS name FROM information_schema.routines").rows()
-            self._functions = {row["name"]: "function" for row in found}
-        return dict.fromkeys(WORDS, "") | self._functions | self._known
-
-    def _columns(self, table: str) -> list[str]:
-        try:
-            return list(self._lake.table(table).schema.names)
-        except NeedlepointError:
-            return []
+            found = names_in_sql(self._lake)
+            columns = {column: f"column of {name}" for name, columns in found.tables.items() for column in columns}
+            self._known = dict.fromkeys(WORDS, "") | dict.fromkeys(found.functions, "function") | columns
+            self._known |= dict.fromkeys(views, "view") | dict.fromkeys(tables, "table")
+        return self._known
 
 
 class NamesCompleter(Completer):

@@ -20,9 +20,11 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class PruningResult:
-    """The access plan after all steps, what each step ruled out, the indexes considered, and what the steps read."""
+    """The access plan after all steps, what each step ruled out, the indexes considered, what the steps read, and the
+    access plan after each step."""
 
     access: AccessPlan
     steps: tuple[StepReport, ...] = ()
     indexes: tuple[IndexUse, ...] = ()
     reads: tuple[ReadStats, ...] = ()
+    accesses: tuple[AccessPlan, ...] = ()

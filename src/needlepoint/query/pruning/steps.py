@@ -53,6 +53,7 @@ def prune(access: AccessPlan, context: PruningContext) -> PruningResult:
     steps: list[StepReport] = []
     indexes: list[IndexUse] = []
     reads: list[ReadStats] = []
+    accesses: list[AccessPlan] = []
     for step in STEPS:
         files_before, rows_before = access.kept(), rows
         if files_before:
@@ -61,8 +62,9 @@ def prune(access: AccessPlan, context: PruningContext) -> PruningResult:
             access = found.access
             indexes += found.indexes
             reads += found.reads
+        accesses.append(access)
         steps.append(StepReport(step.__name__, files_before, access.kept(), rows_before, rows))
-    return PruningResult(access, tuple(steps), tuple(indexes), tuple(reads))
+    return PruningResult(access, tuple(steps), tuple(indexes), tuple(reads), tuple(accesses))
 
 
 def by_partition(access: AccessPlan, context: PruningContext) -> StepResult:

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from needlepoint.printable import count, printable
+from needlepoint.query.report.lake_map import TableMap
 
 MOST_NAMED = 5  # skipped files
 
@@ -119,12 +120,18 @@ class Report:
     """
 
     make: Callable[[], list[TableReport]]
+    draw: Callable[[], list[TableMap]]
     executed: bool
     seconds: dict[str, float] = field(default_factory=dict)
 
     @cached_property
     def tables(self) -> list[TableReport]:
         return self.make()
+
+    @cached_property
+    def maps(self) -> list[TableMap]:
+        """Each table's files, and what is read of them."""
+        return self.draw()
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""HTML for notebooks: rows as a table, a report as a picture of its funnel.
+"""HTML for notebooks: rows as a table, a report as pictures of its funnel and of its files.
 
 Colours follow the notebook (`currentColor`), in light and in dark. All texts are escaped.
 """
@@ -8,13 +8,16 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from needlepoint.printable import count, printable
 from needlepoint.query.report.explain import Level, Report, TableReport
+from needlepoint.query.report.lake_map import SKIPPED, TableMap
 
 MOST_ROWS, MOST_COLUMNS, MOST_CHARACTERS = 20, 20, 100
 _BAR, _LINE = 240, 22  # pixels
+_MAP, _CELL, _MOST_CELLS = 600, 14, 1000
 
 
 def table_html(table: pa.Table) -> str:
@@ -29,8 +32,8 @@ def table_html(table: pa.Table) -> str:
 
 
 def report_html(report: Report) -> str:
-    """The funnel of each table, and the whole text to unfold."""
-    pictures = "".join(map(_funnel, report.tables))
+    """The funnel and the map of each table, and the whole text to unfold."""
+    pictures = "".join(_funnel(table) + _map(files) for table, files in zip(report.tables, report.maps, strict=True))
     return f"{pictures}<details><summary>explain</summary><pre>{escape(str(report))}</pre></details>"
 
 
@@ -56,6 +59,38 @@ def _bar(number: int, name: str, level: Level) -> str:
         f"<rect x='90' y='{y + 4}' width='{width:.1f}' height='14' fill='#2a78d6'/>"
         f"<text x='{100 + _BAR}' y='{y + 15}'>{level}</text>"
     )
+
+
+def _map(table: TableMap) -> str:
+    """The files one after the other in lines of cells, as wide as they are large. What is read of them is in full
+    colour; many files share a cell."""
+    files = len(table.paths)
+    if not files:
+        return ""
+    cells = np.array_split(np.arange(files), min(files, _MOST_CELLS))
+    sizes = np.array([sum(table.bytes[at] for at in cell) for cell in cells], float)
+    lines = -(-len(cells) // 50)
+    widths = np.maximum(3.0, sizes / max(1.0, sizes.sum()) * _MAP * lines)
+    drawn, x, y = [], 0.0, 0
+    for cell, width in zip(cells, np.minimum(widths, _MAP).tolist(), strict=True):
+        if x + width > _MAP + 1:
+            x, y = 0.0, y + _CELL + 2
+        read = int(np.count_nonzero(table.access[cell]))
+        fill = f"fill='#2a78d6' opacity='{0.4 + 0.6 * read / len(cell):.2f}'" if read else "opacity='0.15'"
+        place = f"x='{x:.1f}' y='{y}' width='{width - 1:.1f}' height='{_CELL}'"
+        drawn.append(f"<rect {place} {fill}><title>{_text(_cell_text(table, cell.tolist(), read))}</title></rect>")
+        x += width
+    size = f"width='{_MAP}' height='{y + _CELL}' fill='currentColor'"
+    return f"<svg role='img' aria-label='the files of {_text(table.table)}' {size}>{''.join(drawn)}</svg>"
+
+
+def _cell_text(table: TableMap, cell: list[int], read: int) -> str:
+    if len(cell) > 1:
+        return f"{count(len(cell), 'file')} from {table.paths[cell[0]]}, {read:,} read"
+    at = cell[0]
+    if table.access[at] != SKIPPED:
+        return f"{table.paths[at]}, read"
+    return f"{table.paths[at]}, skipped {table.steps[table.step[at]] if table.step[at] >= 0 else ''}".rstrip()
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The report of a scan, planned or done."""
+"""The report and the map of a scan, planned or done."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import numpy as np
 
 from needlepoint.access import Access, Rows
 from needlepoint.parquet import FileCard, ReadStats
+from needlepoint.parquet.format import Int64Array
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.report.explain import FileAccess, GroupAccess, Level, TableReport
+from needlepoint.query.report.lake_map import SKIPPED, GroupMap, TableMap
+from needlepoint.query.scan.cost_model import overlaps
 from needlepoint.query.scan.page_reader import estimate_reads, rows_read
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.tables import File
@@ -19,6 +22,7 @@ from needlepoint.tables import File
 # At most this many files are drawn, and this many row ranges in each row group.
 MOST_FILES = 8
 MOST_RANGES = 16
+MOST_MAPPED = 200  # files with pages in the map
 
 
 def table_report(
@@ -123,3 +127,45 @@ def _bar(rows: Rows, total: int, width: int = 20) -> str:
     before = np.searchsorted(rows.stops, edges[:-1], side="right")
     after = np.searchsorted(rows.starts, np.maximum(edges[1:], edges[:-1] + 1), side="left")
     return "".join("█" if full else "░" for full in (after > before).tolist())
+
+
+def table_map(scan: ScanPlan, cards: CardCache) -> TableMap:
+    """The map of a planned scan."""
+    files, pruning = scan.snapshot.files, scan.pruning
+    access = scan.access.states.astype(np.int64)
+    step = np.full(len(files), -1)
+    for number, after in reversed(list(enumerate(pruning.accesses if pruning else ()))):
+        step[after.states == SKIPPED] = number
+    step[access != SKIPPED] = -1
+    mapped = {}
+    for at, rows in list(scan.access.rows.items())[:MOST_MAPPED]:
+        if (card := cards.get(files[at])) is not None:
+            mapped[files[at].path] = _mapped(card, rows, scan.stored_columns())
+    return TableMap(
+        scan.snapshot.table.name,
+        tuple(each.step for each in pruning.steps) if pruning else (),
+        tuple(file.path for file in files),
+        tuple(file.identity.size for file in files),
+        tuple(file.rows for file in files),
+        access,
+        step,
+        mapped,
+    )
+
+
+def _mapped(card: FileCard, rows: Rows, columns: list[str]) -> tuple[GroupMap, ...]:
+    leaves = [card.find(name).first_leaf for name in columns if card.has(name)] or [0]
+    groups = []
+    for number, read in enumerate(rows.split(card.row_group_rows[1:])):
+        total = int(card.row_group_rows[number + 1] - card.row_group_rows[number])
+        edges = max((_edges(card, leaf, number) for leaf in leaves), key=len)
+        groups.append(GroupMap(total, read.count, edges, (overlaps(edges[:-1], read) > 0).astype(np.int64)))
+    return tuple(groups)
+
+
+def _edges(card: FileCard, leaf: int, row_group: int) -> Int64Array:
+    """The first row of each page of a column chunk, then its number of rows; one page if the pages are unknown."""
+    chunk, (first, end) = card.chunk_index(leaf, row_group), card.row_group_rows[row_group : row_group + 2]
+    first_rows = card.pages.first_row[card.page_starts[chunk] : card.page_starts[chunk + 1]]
+    edges: Int64Array = np.append(first_rows if len(first_rows) else first, end) - first
+    return edges
