@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import uvicorn
+from adbc_driver_flightsql.dbapi import connect as flight_client
 from tests.lakes import product_lake, products, staged
 
 import needlepoint
@@ -381,14 +383,16 @@ def test_only_loopback_without_tokens(root: Path) -> None:
 # The process
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @contextmanager
 def process(root: Path, *options: str) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
     """`needle serve` on a free port."""
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "needlepoint", "--lake", str(root), "serve", "--port", str(port), *options]
     started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
@@ -408,7 +412,11 @@ def process(root: Path, *options: str) -> Iterator[tuple[httpx.Client, subproces
 
 
 def test_sigterm_finishes_running_queries(root: Path) -> None:
-    with process(root) as (client, server):
+    flight_port = free_port()
+    with process(root, "--flight-port", str(flight_port)) as (client, server):
+        with flight_client(f"grpc://127.0.0.1:{flight_port}", autocommit=True) as flight, flight.cursor() as cursor:
+            cursor.execute("SELECT title FROM product WHERE id = ?", [7])
+            assert cursor.fetchall() == [("product 7",)]
         found: list[httpx.Response] = []
         query = "SELECT count(*) AS n FROM product a, product b WHERE a.id < 3000 AND b.id < 30000 AND a.id + b.id < 9"
         thread = threading.Thread(target=lambda: found.append(client.post("/v1/sql", json={"sql": query})))
@@ -427,7 +435,11 @@ def test_sigterm_finishes_running_queries(root: Path) -> None:
 
 @pytest.mark.long
 def test_several_processes(root: Path) -> None:
-    with process(root, "--workers", "2") as (client, server):
+    flight_port = free_port()
+    with process(root, "--workers", "2", "--flight-port", str(flight_port)) as (client, server):
+        with flight_client(f"grpc://127.0.0.1:{flight_port}", autocommit=True) as flight, flight.cursor() as cursor:
+            cursor.execute("SELECT title FROM product WHERE id = ?", [7])
+            assert cursor.fetchall() == [("product 7",)]
         for id in range(20):
             assert client.get(f"/v1/tables/product/rows?id={id}").json()["rows"][0]["id"] == id
         server.send_signal(signal.SIGTERM)

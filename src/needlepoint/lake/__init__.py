@@ -15,7 +15,7 @@ from needlepoint.lake.batch_writer import BatchWriter
 from needlepoint.lake.dbapi import Connection, connect
 from needlepoint.lake.ddl import all_of_directory, build_index
 from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
-from needlepoint.lake.names import SqlNames, names_in_sql
+from needlepoint.lake.names import names_in_sql
 from needlepoint.lake.status import Status, TableStatus
 from needlepoint.query import Limits
 
@@ -25,7 +25,6 @@ __all__ = [
     "Lake",
     "LakeTable",
     "Limits",
-    "SqlNames",
     "Status",
     "TableStatus",
     "all_of_directory",

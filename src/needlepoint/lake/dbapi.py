@@ -24,7 +24,7 @@ import pyarrow as pa
 import needlepoint
 from needlepoint.errors import NeedlepointError, Unsupported, UsageError
 from needlepoint.lake.lake import Lake
-from needlepoint.query import tokens
+from needlepoint.query import number_marks
 from needlepoint.settings import SettingOverrides, Settings
 
 apilevel = needlepoint.apilevel
@@ -236,19 +236,11 @@ def _tuples(table: pa.Table) -> Iterator[Row]:
 
 
 def _with_names(operation: str, values: Sequence[Any]) -> tuple[str, dict[str, Any]]:
-    """`?` by place as `$p1`, `$p2`, …
-
-    >>> _with_names("SELECT '?' FROM t WHERE a = ? AND b = ?", [7, "x"])
-    ("SELECT '?' FROM t WHERE a = $p1 AND b = $p2", {'p1': 7, 'p2': 'x'})
-    """
-    marks = [each.start() for each in tokens(operation) if each[0] == "?"]
-    if len(marks) != len(values):
-        raise ProgrammingError(f"the statement has {len(marks)} `?`, and there are {len(values)} parameters.")
-    parts, position = [], 0
-    for number, mark in enumerate(marks, 1):
-        parts += [operation[position:mark], f"$p{number}"]
-        position = mark + 1
-    return "".join((*parts, operation[position:])), {f"p{number}": value for number, value in enumerate(values, 1)}
+    """The statement and the values by name."""
+    query, marks = number_marks(operation)
+    if marks != len(values):
+        raise ProgrammingError(f"the statement has {marks} `?`, and there are {len(values)} parameters.")
+    return query, {f"p{number}": value for number, value in enumerate(values, 1)}
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from needlepoint.query.scan.cost_model import Costs
 from needlepoint.query.scan.row_matches import MatchedRows, find_matches
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.query.scan.scan_tasks import ReadPlan, ScanTask, plan_read
-from needlepoint.query.sql.parameters import check_text
+from needlepoint.query.sql.parameters import check_text, number_marks, placeholders
 from needlepoint.query.sql.statements import (
     CreateIndex,
     CreateView,
@@ -82,7 +82,9 @@ __all__ = [
     "find_matches",
     "get",
     "get_at_once",
+    "number_marks",
     "parse",
+    "placeholders",
     "plan_read",
     "quoted",
     "tokens",

@@ -252,6 +252,19 @@ class Engine:
             plan = self._plan(query, parameters)
         return Report(lambda: reports(self, plan, {}), lambda: maps(self, plan), executed=False)
 
+    def schema(
+        self, query: str, parameters: Mapping[str, Any] | None = None, limits: Limits | None = None
+    ) -> pa.Schema:
+        """The schema of the result of a query that is not run."""
+        parameters = check_parameters(query, parameters)
+        with self.run(query, limits), clear_error(query, self.names):
+            if (recognised := self._recognised(query, parameters)) is not None:
+                lookup, state = recognised
+                return pa.schema([(name, state.types[name]) for name in lookup.columns])
+            known = self._known()
+            views = views_named(query, known.views)
+            return self.planner.plan(query, parameters, views, self._states_of(query, views, known)).schema
+
     def _run_once(
         self,
         query: str,

@@ -1,4 +1,4 @@
-"""The services: SQL and lookups by key over HTTP, and tools for agents, for users who may not change a lake.
+"""The services, for users who may not change a lake: SQL and lookups over HTTP, Flight SQL, and tools for agents.
 
 app         routes, and what each returns
 options     what a server is started with
@@ -10,9 +10,10 @@ tokens      who may read which tables
 metrics     counters and histograms for Prometheus
 logs        a line of JSON for each request
 server      starts it, with one process or several
+flight/     Arrow Flight SQL
 mcp_server  tools for agents, over the Model Context Protocol
 
-HTTP needs the extra `service`, agents the extra `mcp`, tokens none.
+HTTP and Flight SQL need the extra `service`, agents the extra `mcp`, tokens none.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 import uuid
@@ -23,6 +24,7 @@ from needlepoint.lake import Lake, LakeTable, names_in_sql
 from needlepoint.query import Result, get_at_once
 from needlepoint.row_formats import described
 from needlepoint.service.answers import MEDIA_TYPES, Format
+from needlepoint.service.flight.server import FlightServer
 from needlepoint.service.logs import log_failure, log_request
 from needlepoint.service.metrics import Metrics
 from needlepoint.service.options import ServiceOptions
@@ -85,7 +87,12 @@ class Service:
 
     @asynccontextmanager
     async def _life(self, app: FastAPI) -> AsyncIterator[None]:
+        flight = None
+        if self._options.flight_port is not None and self._options.workers == 1:
+            flight = FlightServer(self._lake, self._options, self._worker, self._metrics)
         yield
+        if flight is not None:
+            await asyncio.to_thread(flight.close)
         self._worker.close()
         self._lake.close()
 

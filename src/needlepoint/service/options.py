@@ -14,6 +14,7 @@ from needlepoint.errors import UsageError
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
     """
+    flight_port             the port of Flight SQL; without one, there is none
     seconds, rows, memory   the limits of a query; a request can only lower them
     threads                 queries that run at the same time in a process
     waiting                 queries that may wait for a thread; more are refused with 429
@@ -25,6 +26,7 @@ class ServiceOptions:
     store: str | None = None
     host: str = "127.0.0.1"
     port: int = 8321
+    flight_port: int | None = None
     workers: int = 1
     seconds: float = 30.0
     rows: int = 1_000_000

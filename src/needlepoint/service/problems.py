@@ -36,13 +36,13 @@ class RequestProblem(NeedlepointError):
         super().__init__(message, hint=hint)
 
 
-def status_of(error: Exception) -> int:
+def status_of(error: BaseException) -> int:
     if isinstance(error, RequestProblem):
         return error.status
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
-def problem(error: Exception, request_id: str) -> dict[str, object]:
+def problem(error: BaseException, request_id: str) -> dict[str, object]:
     """The body of the response. Errors that are not ours are not shown."""
     if not isinstance(error, NeedlepointError):
         said = {"kind": "InternalError", "message": "the service failed; its log has the request id.", "hint": ""}

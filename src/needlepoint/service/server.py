@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
+import needlepoint
 from needlepoint.service.app import create_app
+from needlepoint.service.flight.server import FlightServer
 from needlepoint.service.logs import to_stderr
+from needlepoint.service.metrics import Metrics
 from needlepoint.service.options import ServiceOptions
+from needlepoint.service.worker import Worker
 
 _OPTIONS = "NEEDLE_SERVICE_OPTIONS"  # how worker processes get the options; they have no secret
 
@@ -21,8 +26,11 @@ def serve(options: ServiceOptions, begins: Callable[[], None] = lambda: None) ->
     options.check()
     if options.workers > 1:
         os.environ[_OPTIONS] = options.to_json()
-        begins()
-        uvicorn.run("needlepoint.service.server:worker_app", factory=True, workers=options.workers, **_config(options))
+        with _flight(options):
+            begins()
+            uvicorn.run(
+                "needlepoint.service.server:worker_app", factory=True, workers=options.workers, **_config(options)
+            )
         return
     to_stderr()
     app = create_app(options)
@@ -34,6 +42,23 @@ def worker_app() -> FastAPI:
     """The app of a worker process."""
     to_stderr()
     return create_app(ServiceOptions.from_json(os.environ[_OPTIONS]))
+
+
+@contextmanager
+def _flight(options: ServiceOptions) -> Iterator[None]:
+    """Flight SQL beside several workers. It is in this process: its port cannot be shared."""
+    if options.flight_port is None:
+        yield
+        return
+    to_stderr()
+    with needlepoint.open(options.lake, read_only=True, store=options.store) as lake:
+        worker = Worker(options.threads, options.waiting)
+        server = FlightServer(lake, options, worker, Metrics(lake, worker))
+        try:
+            yield
+        finally:
+            server.close()
+            worker.close()
 
 
 def _config(options: ServiceOptions) -> dict[str, Any]:

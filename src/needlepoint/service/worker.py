@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from needlepoint.service.problems import RequestProblem
@@ -47,6 +47,9 @@ class Worker:
     async def run(self, function: Callable[[], Answer]) -> Answer:
         """Call a function in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    def submit(self, function: Callable[[], Answer]) -> Future[Answer]:
+        return self._threads.submit(function)
 
     def close(self) -> None:
         self._threads.shutdown(wait=True)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.command("serve", short_help="Answer SQL and lookups over HTTP.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address; others than loopback need --tokens.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True)
+@click.option("--flight-port", type=click.IntRange(0, 65535), help="Also answer Arrow Flight SQL, on this port.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the port.")
 @click.option("--tokens", type=click.Path(dir_okay=False), help="File of hashed tokens, of `needle token create`.")
 @click.option("--seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Most time of a query.")
@@ -40,6 +41,7 @@ def command(
     context: click.Context,
     host: str,
     port: int,
+    flight_port: int | None,
     workers: int,
     tokens: str | None,
     seconds: float,
@@ -60,6 +62,7 @@ def command(
     Examples:
       needle serve --lake lake
       needle serve --lake lake --workers 2 --indexer
+      needle serve --lake lake --flight-port 8322   # for ADBC and JDBC
       curl localhost:8321/v1/tables/product/rows?product_id=384209819
       curl localhost:8321/v1/sql --json '{"sql": "SELECT count(*) AS n FROM product"}'
       curl localhost:8321/v1/sql -H 'Accept: text/csv' --json '{"sql": "SELECT * FROM product LIMIT 9"}'
@@ -74,6 +77,7 @@ def command(
         store=chosen.store,
         host=host,
         port=port,
+        flight_port=flight_port,
         workers=workers,
         seconds=seconds,
         rows=rows,

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from needlepoint.errors import SqlError
+from needlepoint.query.sql.tokens import tokens
 from needlepoint.query.sql.zeros import compared_without_signs
 
 Parameters = Mapping[str, pa.Scalar]
@@ -36,6 +37,30 @@ def for_datafusion(query: str, parameters: Mapping[str, Any] | None) -> dict[str
     if parameters:
         return dict(parameters)
     return dict(_UNUSED) if any(sign in query for sign in _SIGNS) else None
+
+
+def number_marks(query: str) -> tuple[str, int]:
+    """The query with `$p1`, `$p2`, … instead of each `?`, and their number.
+
+    >>> number_marks("SELECT '?' FROM t WHERE a = ? AND b = ?")
+    ("SELECT '?' FROM t WHERE a = $p1 AND b = $p2", 2)
+    """
+    marks = [each.start() for each in tokens(query) if each[0] == "?"]
+    parts, position = [], 0
+    for number, mark in enumerate(marks, 1):
+        parts += [query[position:mark], f"$p{number}"]
+        position = mark + 1
+    return "".join((*parts, query[position:])), len(marks)
+
+
+def placeholders(query: str) -> list[str]:
+    """The names of `$name` in a query, each once, in their order; numbers in the order of numbers.
+
+    >>> placeholders("SELECT '$x' FROM t WHERE a = $low AND b = $high OR c = $low"), placeholders("SELECT $2, $1")
+    (['low', 'high'], ['1', '2'])
+    """
+    names = list(dict.fromkeys(each[0][1:] for each in tokens(query) if each[0][0] == "$" and len(each[0]) > 1))
+    return sorted(names, key=int) if names and all(name.isdigit() for name in names) else names
 
 
 def check_text(query: str) -> None:
