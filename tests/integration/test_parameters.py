@@ -75,6 +75,7 @@ def test_get_with_an_integer_beyond_its_column_finds_nothing(lake: Lake) -> None
         ({}, ["parameter $a has no value"]),
         (None, ["parameter $a has no value"]),
         ({"a": object()}, ["parameter $a is an object", "no SQL type"]),
+        ({"a": {"b": None}}, ["parameter $a is a dict", "no SQL type"]),
         ({"a": 1j}, ["parameter $a is a complex"]),
         ({"a": 10**80}, ["parameter $a is an int", "76 digits"]),
         ({"a": decimal.Decimal("NaN")}, ["parameter $a is a Decimal"]),

@@ -86,7 +86,10 @@ def _scalar(name: str, value: Any) -> pa.Scalar:
     try:
         if isinstance(value, int) and value not in _INT64:
             return _large(value)
-        return pa.scalar(value)
+        found = pa.scalar(value)
+        if pa.types.is_nested(found.type):
+            pa.array([found])  # as DataFusion does, which not all such values allow
+        return found
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         why = " ".join(str(error).split())
         raise SqlError(
