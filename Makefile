@@ -6,7 +6,7 @@ ROWS ?= 2000000
 S3A_JARS := .cache/s3a-jars
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all fuzz test-s3a lint format bench-quick bench-peers bench-service bench-text bench-spark bench-write \
+.PHONY: help install demo test test-all fuzz test-s3a lint format bench-quick bench-peers bench-service soak bench-text bench-spark bench-write \
   bench-backfill bench-scale-simulation s3a-jars lock clean
 
 help:  ## Show this list
@@ -68,6 +68,9 @@ bench-peers: install  ## Lookups, ranges and an aggregate beside DataFusion, Duc
 bench-service: install  ## Lookups over HTTP by 1 to 64 clients, beside ROAPI and calls in one process (BENCH_ROWS=1000000)
 	$(BIN)/python -m pip install --quiet roapi
 	$(BIN)/python benchmarks/service.py
+
+soak: install  ## Ten minutes of mixed requests, writes and cancelled queries: memory stays flat, answers are right (MINUTES=10)
+	$(BIN)/python benchmarks/soak.py --minutes $(or $(MINUTES),10)
 
 bench-text: install  ## LIKE on 10M titles beside DataFusion, DuckDB and Lance, index size and build rate (BENCH_ROWS=10000000)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pylance==14.0.2" "tpchgen-cli==4.0.0"
