@@ -83,7 +83,7 @@ def open(
     *,
     create: bool = True,
     read_only: bool = False,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[str, float, int], None] | None = None,
     **overrides: Unpack[SettingOverrides],
 ) -> Lake:
     """Open the lake in a directory or at `s3://bucket/prefix`.
@@ -91,7 +91,7 @@ def open(
     Settings come from environment variables, or are all in `settings`; single ones can be given by name, as
     `open("lake", workers=4)`. docs/settings.md explains them. `create=False` refuses a place that is not a lake yet.
     With `read_only` nothing is written to the lake or its store, which can be on a read-only file system.
-    `progress` is called with what is done, how much of it, and of how much.
+    `progress` is called with what is done, how much of it (parts of files count), and of how much.
     """
     from needlepoint.indexer import no_progress
     from needlepoint.lake import Lake

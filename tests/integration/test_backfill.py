@@ -142,7 +142,7 @@ root, on, what, enough = sys.argv[1:]
 plan.FILES_PER_TASK, sorted_runs.ENTRIES_PER_RANGE = 1, 1500
 
 def progress(doing, done, total):
-    if doing == what and done >= int(enough):
+    if doing == what and done >= int(enough) and isinstance(done, int):
         os.kill(os.getpid(), signal.SIGKILL)
 
 if on == "spark":

@@ -18,7 +18,7 @@ import pytest
 from tests.lakes import product_lake, products, write
 
 import needlepoint
-from needlepoint.indexer import indexer, plan, run
+from needlepoint.indexer import file_source, indexer, plan, progress, run
 from needlepoint.indexer.pools import LocalPool
 from needlepoint.stores.packs import PackStore
 from needlepoint.stores.rocksdb import RocksKeyStore
@@ -214,6 +214,19 @@ def test_progress_is_told(tmp_path: Path) -> None:
         lake.create_index("product", "product_id")
     assert told[0] == ("indexing", 0, 4)
     assert told[-1] == ("indexing", 4, 4)
+
+
+def test_progress_moves_within_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_source, "BATCH_ROWS", 100)
+    monkeypatch.setattr(progress, "INTERVAL", 0.001)
+    product_lake(tmp_path / "lake", files=1, rows=20_000)
+    told: list[tuple[str, float, int]] = []
+    with needlepoint.open(tmp_path / "lake", progress=lambda *what: told.append(what)) as lake:
+        lake.create_table("product")
+        told.clear()
+        lake.create_index("product", "title", "text")
+    parts = [done for what, done, _ in told if what == "indexing"]
+    assert any(0 < done < 1 for done in parts) and parts == sorted(parts) and parts[-1] == 1
 
 
 # Other processes

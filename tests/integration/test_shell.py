@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -126,3 +127,19 @@ def _until(terminal: int, seen: str, wanted: str) -> str:
         if select.select([terminal], [], [], 0.1)[0]:
             seen += os.read(terminal, 1 << 16).decode(errors="replace")
     return seen
+
+
+# Other shells
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_other_shells_complete_commands(shell: str) -> None:
+    def asked(what: str, **words: str) -> str:
+        environment = {**os.environ, "_NEEDLE_COMPLETE": f"{shell}_{what}", **words}
+        program = "import sys; sys.argv = ['needle']; from needlepoint.cli import main; main()"
+        return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True).stdout
+
+    assert f"_NEEDLE_COMPLETE={shell}_complete" in asked("source")
+    assert "create-index" in asked(
+        "complete", COMP_WORDS="needle create", COMP_CWORD="create" if shell == "fish" else "1"
+    )

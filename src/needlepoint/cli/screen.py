@@ -105,7 +105,7 @@ class ProgressBar:
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
-    def __call__(self, what: str, done: int, total: int) -> None:
+    def __call__(self, what: str, done: float, total: int) -> None:
         if not self._terminal:
             return
         if done >= total:
@@ -117,9 +117,17 @@ class ProgressBar:
         progress.update(self._task, description=what, completed=done, total=total)
 
     def _start(self) -> Progress:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TaskProgressColumn,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        of_all = (BarColumn(), TaskProgressColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (TextColumn("{task.description}"), *of_all)
         self._progress = Progress(*columns, console=errors(), transient=True)
         self._progress.start()
         return self._progress

@@ -8,6 +8,7 @@ pools           this process, or processes of this machine
 build           what one task makes: cards, runs and payloads
 file_source     the columns of one file
 payloads        payloads of one file
+progress        how far a build is
 sorted_runs     runs of a large build, kept until they are merged
 range_merge     merges overlapping runs into disjoint ones
 commit          makes visible what tasks made
@@ -15,11 +16,11 @@ sweep           removes what indexes keep of files that are gone
 """
 
 from needlepoint.indexer.event_consumer import EventResult, follow
-from needlepoint.indexer.indexer import Indexer, SyncReport, no_progress
+from needlepoint.indexer.indexer import Indexer, SyncReport
 from needlepoint.indexer.payloads import strip_index
 from needlepoint.indexer.plan import BuildRequest
 from needlepoint.indexer.pools import Pool
-from needlepoint.indexer.run import Progress
+from needlepoint.indexer.progress import Progress, no_progress
 from needlepoint.indexer.sweep import count_entries, sweep_entries, sweep_packs
 
 __all__ = [

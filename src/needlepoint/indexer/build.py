@@ -26,6 +26,7 @@ from needlepoint.indexer.payloads import (
     find_payloads,
     same_data,
 )
+from needlepoint.indexer.progress import TaskProgress
 from needlepoint.indexer.range_merge import write_plain
 from needlepoint.indexes import KeysAndRows, entry_kind, filtered_columns, kind, write_run, zone_maps
 from needlepoint.indexes.key import entries_of, sorted_by_key
@@ -169,12 +170,12 @@ def build(task: BuildTask, directory: Path) -> Artifact:
     alone, with the reason."""
     keyed = task.entry_indexes
     writers = [_RunWriter(index, directory, capacity(task.memory, keyed, index), task.to_merge) for index in keyed]
-    packs = PackFiles(directory)
+    packs, progress = PackFiles(directory), TaskProgress(directory)
     files: list[FileArtifact] = []
     failures: list[Failure] = []
     for file, description in _descriptions(task.files):
         try:
-            artifact, refused = _index_file(file, description(), writers, task, packs)
+            artifact, refused = _index_file(file, description(), writers, task, packs, progress)
             files.append(artifact)
             failures += refused
         except StoreError:
@@ -183,6 +184,7 @@ def build(task: BuildTask, directory: Path) -> Artifact:
             failures.append(Failure(file.path, str(error), file.file_id, passing=may_pass(error)))
         except OSError as error:
             failures.append(Failure(file.path, f"{file.path}: {error}", file.file_id, passing=may_pass(error)))
+        progress.end()
     for writer in writers:
         writer.flush()
     runs = tuple(itertools.chain.from_iterable(writer.runs for writer in writers))
@@ -227,7 +229,12 @@ def _promised(file: FileTask) -> Callable[[], FileDescription]:
 
 
 def _index_file(
-    file: FileTask, description: FileDescription, writers: Sequence[_RunWriter], task: BuildTask, packs: PackFiles
+    file: FileTask,
+    description: FileDescription,
+    writers: Sequence[_RunWriter],
+    task: BuildTask,
+    packs: PackFiles,
+    progress: TaskProgress,
 ) -> tuple[FileArtifact, list[Failure]]:
     """The artifact, and which indexes could not be built for this file."""
     card = description.card
@@ -235,7 +242,8 @@ def _index_file(
         raise FileChanged(file.path, "changed since it was listed", hint="Run sync again.")
     if card.num_rows >= 1 << 32:
         raise NotParquet(file.path, f"has {card.num_rows} rows, more than 2^32", hint="Split it into smaller files.")
-    source = FileSource(file.path, file.identity, description, task.memory, file.trusted)
+    progress.begin(card.num_rows * len(file.indexes))
+    source = FileSource(file.path, file.identity, description, task.memory, file.trusted, progress.saw)
     entries = {}
     to_embed: list[Payload] = []
     own: set[str] = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,16 +24,21 @@ BATCH_ROWS = 1 << 16
 READ_AHEAD, REMOTE_READ_AHEAD = 1 << 20, 16 << 20
 
 
+def _ignore(rows: int) -> None:
+    return
+
+
 @dataclass(frozen=True, slots=True)
 class FileSource:
     """One version of a file. `trusted` are the checksums of embedded payloads that are used as they are; ALL is each.
-    `memory` bounds what a build may hold."""
+    `memory` bounds what a build may hold. `saw` is told how many rows were read."""
 
     path: str
     identity: Identity
     description: FileDescription
     memory: int
     trusted: frozenset[str] = frozenset()
+    saw: Callable[[int], None] = _ignore
 
     def columns(self, fields: tuple[pa.Field, ...], options: Options, scratch: Path) -> ColumnSource:
         card = self.description.card
@@ -96,6 +101,7 @@ class FileSource:
                         for each in fields
                     ]
                     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                    self.saw(batch.num_rows)
         except (pa.ArrowException, OSError) as error:
             names = ", ".join(f"'{name}'" for name in itertools.islice(present, 5))
             what = "column" if len(present) == 1 else "columns"

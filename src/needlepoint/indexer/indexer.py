@@ -30,7 +30,8 @@ from needlepoint.indexer.plan import (
     usable_indexes,
 )
 from needlepoint.indexer.pools import InlinePool, LocalPool, Pool
-from needlepoint.indexer.run import BuildResult, Progress, run_build
+from needlepoint.indexer.progress import Progress, no_progress
+from needlepoint.indexer.run import BuildResult, run_build
 from needlepoint.indexer.sorted_runs import RunMerger, alone
 from needlepoint.indexes import IndexStores
 from needlepoint.objects import Identity, concurrently, identify, is_url, last_touched
@@ -58,10 +59,6 @@ MOST_LOOKS = 3
 SCRATCH_AGE = 24 * 3600.0
 
 EVERYTHING = BuildRequest()
-
-
-def no_progress(what: str, done: int, total: int) -> None:
-    return
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from needlepoint.indexer.build import Artifact, BuildTask, Failure, build
 from needlepoint.indexer.pools import Pool
+from needlepoint.indexer.progress import NAME, Progress, no_progress, watched
 from needlepoint.indexer.sorted_runs import RunMerger
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is done, how much of it, and of how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +39,23 @@ def run_build(
     total = done + sum(len(task.files) for task in tasks)
     failures: list[Failure] = []
     progress("indexing", done, total)
-    for made, where in pool.run(build, tasks, directory):
-        artifact = made.moved(where)
-        if merger is None:
-            commit(artifact)
-        else:
-            commit(merger.without_entries(artifact))
-            merger.keep(artifact, where)  # after the commit: a file whose runs are kept is not read again
-        indexed.update(file.file_id for file in artifact.files)
-        failures += artifact.failures
-        done += artifact.finished_files
-        progress("indexing", done, total)
+
+    def look(read: float) -> None:
+        progress("indexing", min(done + read, total), total)
+
+    with contextlib.nullcontext() if progress is no_progress else watched(directory, look):
+        for made, where in pool.run(build, tasks, directory):
+            artifact = made.moved(where)
+            (where / NAME).unlink(missing_ok=True)
+            if merger is None:
+                commit(artifact)
+            else:
+                commit(merger.without_entries(artifact))
+                merger.keep(artifact, where)  # after the commit: a file whose runs are kept is not read again
+            indexed.update(file.file_id for file in artifact.files)
+            failures += artifact.failures
+            done += artifact.finished_files
+            progress("indexing", done, total)
     if merger is not None:
         merger.merge()
     return BuildResult(len(indexed), tuple(failures))

@@ -24,6 +24,7 @@ from needlepoint.errors import StoreError, UsageError
 from needlepoint.indexer.build import Artifact, EntryRun, FileTask, capacity
 from needlepoint.indexer.payloads import IndexTask
 from needlepoint.indexer.pools import Pool
+from needlepoint.indexer.progress import Progress
 from needlepoint.indexer.range_merge import choose_ranges, is_plain, merge
 from needlepoint.tables import TableLocks
 
@@ -104,7 +105,7 @@ class RunMerger:
         local: Pool,
         memory: int,
         commit: Callable[[Artifact], None],
-        progress: Callable[[str, int, int], None],
+        progress: Progress,
     ) -> None:
         self._directory = directory
         self._indexes = indexes
