@@ -80,7 +80,7 @@ def wrong(lines: list[str]) -> list[str]:
     return found
 
 
-ROUNDS = {"unpacked/": cases(12, 4), "indexes/": cases(16, 6), "queue.db": cases(5, 2), "history.db": cases(5, 2)}
+ROUNDS = {"unpacked/": cases(12, 2), "indexes/": cases(16, 3), "queue.db": cases(5, 2), "history.db": cases(5, 2)}
 
 
 @pytest.mark.parametrize(("only", "times"), ROUNDS.items())

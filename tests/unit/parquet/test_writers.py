@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from tests.unit.parquet.reading import card_of, check_subsets, whole
-from tests.unit.parquet.writers import ENCODINGS, FASTPARQUET, INT96, PYARROW, matrix, write
+from tests.unit.parquet.writers import ENCODINGS, FASTPARQUET, FEW, INT96, PYARROW, matrix, write
 
 from needlepoint.parquet.card import describe as describe_module
 from needlepoint.parquet.card.card import FileCard
@@ -80,7 +80,7 @@ def _is_hidden(card: FileCard, chunk: int) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", matrix())
+@pytest.mark.parametrize("name", matrix(short=FEW))
 def test_same_rows_with_caches(name: str, written: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Cache every dictionary, whatever its size, and look up every value; first on a miss, then on a hit."""
     monkeypatch.setattr(dictionaries, "SMALLEST_KEPT", 1)
