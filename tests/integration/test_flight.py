@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pyarrow.parquet as pq
 import pytest
+import sqlalchemy
 from tests.columns import flat
 
 import needlepoint
@@ -29,7 +30,7 @@ from needlepoint.service.metrics import Metrics
 from needlepoint.service.worker import Worker
 
 ROWS = 20_000
-LONG = "SELECT count(*) FROM product a, product b WHERE a.id + b.id = -1"
+LONG = "SELECT count(*) FROM product a, product b, product c WHERE a.id + b.id + c.id = -1"
 TYPES = flat().append_column("list", pa.array([[n, None] for n in range(2000)], pa.list_(pa.int32()))).append_column(
     "struct", pa.array([{"a": n, "b": str(n)} for n in range(2000)])
 )  # fmt: skip
@@ -160,6 +161,17 @@ def test_what_there_is(address: str) -> None:
         (only,) = chosen[0]["catalog_db_schemas"][0]["db_schema_tables"]
         assert only["table_name"] == "product"
         assert connection.adbc_get_table_schema("product").names == ["id", "title", "price"]
+
+
+@pytest.mark.filterwarnings("ignore:Cannot disable autocommit")  # there are no transactions
+def test_sqlalchemy(address: str) -> None:
+    engine = sqlalchemy.create_engine(f"{address.replace('grpc', 'adbc+flightsql')}?tls=false")
+    with engine.connect() as connection:
+        query = sqlalchemy.text("SELECT id, title FROM product WHERE id IN (:a, :b) ORDER BY id")
+        assert connection.execute(query, {"a": 7, "b": 9}).fetchall() == [(7, "product 7"), (9, "product 9")]
+        columns = sqlalchemy.inspect(connection).get_columns("product", schema="lake")
+        assert [str(column["type"]) for column in columns] == ["BIGINT", "VARCHAR", "FLOAT"]
+    engine.dispose()
 
 
 def test_every_command_has_the_schema_that_it_promises(address: str) -> None:

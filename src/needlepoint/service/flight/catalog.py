@@ -60,6 +60,14 @@ _SQL_TYPES: list[tuple[str, int, int, str | None, int | None]] = [
 ]
 
 
+_TYPE_NAME = "ARROW:FLIGHT:SQL:TYPE_NAME"
+_ARROW_TYPES = {
+    pa.bool_(): "BOOLEAN", pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INTEGER", pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.string(): "VARCHAR", pa.large_string(): "VARCHAR",
+    pa.binary(): "VARBINARY", pa.large_binary(): "VARBINARY",
+}  # fmt: skip
+
+
 def catalogs() -> pa.Table:
     return pa.table([[CATALOG]], schema=CATALOGS)
 
@@ -95,9 +103,22 @@ def tables(lake: Lake, limits: Limits, asked: Any) -> pa.Table:
 
 def _schema(lake: Lake, limits: Limits, name: str) -> pa.Schema:
     try:
-        return lake.engine.schema(f"SELECT * FROM {quoted(name)}", None, limits)
+        schema = lake.engine.schema(f"SELECT * FROM {quoted(name)}", None, limits)
     except NeedlepointError:  # its files cannot be read now
         return pa.schema([])
+    return pa.schema([field.with_metadata({_TYPE_NAME: _sql_type(field.type)}) for field in schema])
+
+
+def _sql_type(type: pa.DataType) -> str:
+    """
+    >>> _sql_type(pa.int64()), _sql_type(pa.timestamp("us")), _sql_type(pa.list_(pa.int8()))
+    ('BIGINT', 'TIMESTAMP', 'list<item: int8>')
+    """
+    if type in _ARROW_TYPES:
+        return _ARROW_TYPES[type]
+    groups = {"TIMESTAMP": pa.types.is_timestamp, "TIME": pa.types.is_time, "DATE": pa.types.is_date,
+              "DECIMAL": pa.types.is_decimal, "VARBINARY": pa.types.is_fixed_size_binary}  # fmt: skip
+    return next((name for name, fits in groups.items() if fits(type)), str(type))
 
 
 def types(code: int | None) -> pa.Table:
