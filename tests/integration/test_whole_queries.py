@@ -383,8 +383,16 @@ def test_greatest_text_of_files_of_different_types(world: World) -> None:
 def test_greatest_number_of_files_of_different_widths(world: World, types: tuple[pa.DataType, pa.DataType]) -> None:
     for number, type in enumerate(types):
         world.root.joinpath("c").mkdir(exist_ok=True)
-        pq.write_table(pa.table({"n": pa.array([12 * number], type)}), world.root / "c" / f"{number}.parquet")
+        rows = pa.table({"n": pa.array([12 * number], type), "s": ["yes"]})
+        pq.write_table(rows, world.root / "c" / f"{number}.parquet")
     world.lake.create_table("c")
+    for always in ("n >= 0", "n IS NOT NULL", "n + 0 >= 0", "s = 'yes'", "s LIKE 'y%'", "n >= 0 OR s = 'no'", "n < 99"):
+        where = f"FROM c WHERE {always}"
+        assert world.lake.sql(f"SELECT max(n) AS a {where}").rows() == [{"a": 12}], always
+        assert world.lake.sql(f"SELECT min(n) AS a, max(n) AS b, max(s) AS c {where}").rows() == [
+            {"a": 0, "b": 12, "c": "yes"}
+        ], always
+        assert world.lake.sql(f"SELECT n FROM c WHERE n = (SELECT max(n) {where})").rows() == [{"n": 12}], always
     assert world.lake.sql("SELECT max(n) AS a FROM c").rows() == [{"a": 12}]
     assert world.lake.sql("SELECT min(n) AS a, max(n) AS b FROM c").rows() == [{"a": 0, "b": 12}]
     assert world.lake.sql("SELECT n FROM c WHERE n = (SELECT max(n) FROM c)").rows() == [{"n": 12}]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -150,10 +150,13 @@ def _bytes(state: TableState, reads: Sequence[ReadStats]) -> ReadBytes:
     return ReadBytes(sum(stats.bytes_read for stats in reads), state.bytes)
 
 
-def _report(scan: ScanPlan, metrics: ScanMetrics, engine: Engine, seconds: dict[str, float]) -> Report:
+def _report(scan: Callable[[], ScanPlan], metrics: ScanMetrics, engine: Engine, seconds: dict[str, float]) -> Report:
     cards = engine.cards
     return Report(
-        lambda: [table_report(scan, metrics, cards)], lambda: [table_map(scan, cards)], executed=True, seconds=seconds
+        lambda: [table_report(scan(), metrics, cards)],
+        lambda: [table_map(scan(), cards)],
+        executed=True,
+        seconds=seconds,
     )
 
 
@@ -195,7 +198,7 @@ class PointLookups:
         seconds = {"plan": planned - started, "read": finished - planned}
 
         def report() -> Report:
-            return _report(scan, metrics, self._engine, seconds)
+            return _report(lambda: scan, metrics, self._engine, seconds)
 
         return Result(rows, report, lambda: _bytes(state, metrics.reads))
 
@@ -232,7 +235,7 @@ class PointLookups:
         def report() -> Report:
             seconds = {"plan": planned - started, "read": finished - planned}
             metrics = ScanMetrics(reads, matched=matched)
-            return _report(engine.plan_scan(state, lookup.request), metrics, engine, seconds)
+            return _report(lambda: engine.plan_scan(state, lookup.request), metrics, engine, seconds)
 
         return Result(rows, report, lambda: _bytes(state, reads))
 

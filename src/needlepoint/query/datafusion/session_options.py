@@ -7,6 +7,7 @@ from enum import Enum
 
 import pyarrow as pa
 
+from needlepoint.predicate import leaves
 from needlepoint.query.datafusion import footers
 from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.scan.scan_plan import ScanPlan
@@ -71,8 +72,11 @@ def _is_bare_scan(scan: ScanPlan) -> bool:
 
 def _may_differ(scan: ScanPlan) -> bool:
     """DataFusion does not compare the statistics of files that have a column in different types, such as INT32 and
-    INT64, and takes those of the first file for all. It reads texts as different types, also of one file."""
-    schema = scan.snapshot.table.schema
+    INT64, and takes those of the first file for all. It reads texts as different types, also of one file. If rows are
+    filtered by a column of the files, it does not take a result from statistics."""
+    schema, partitions = scan.snapshot.table.schema, scan.snapshot.table.partitions
+    if any(leaf.column not in partitions for leaf in leaves(scan.predicate)):
+        return False
     types = [schema.field(name).type for name in scan.columns]
     return len(scan.scanned) > 1 or any(pa.types.is_string(type) or pa.types.is_binary(type) for type in types)
 
