@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -346,11 +347,16 @@ def _decode(parts: Sequence[_FilePart], executor: Executor | None) -> dict[str, 
         selections = [part.selections[number] for part in parts]
         counts = [sum(selection.row_counts) for selection in selections]
         column = _read_column(reader, number, field.name, sum(counts), executor)
-        bases = np.cumsum(counts) - counts
-        positions = [selection.positions + base for selection, base in zip(selections, bases, strict=True)]
-        joined = positions[0] if len(positions) == 1 else np.concatenate(positions)
-        fields[field.name] = functools.partial(_taken, column, joined)
+        fields[field.name] = functools.partial(_taken, column, _joined_positions(selections, counts))
     return fields
+
+
+def _joined_positions(selections: Sequence[PageSelection], counts: Sequence[int]) -> Int64Array:
+    """The wanted rows of parts that follow one another, each with so many rows."""
+    if len(selections) == 1:
+        return selections[0].positions
+    bases = itertools.accumulate(counts, initial=0)
+    return np.concatenate([selection.positions + base for selection, base in zip(selections, bases, strict=False)])
 
 
 def _taken(column: Column, positions: Int64Array) -> pa.ChunkedArray:
