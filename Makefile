@@ -7,7 +7,7 @@ S3A_JARS := .cache/s3a-jars
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all fuzz test-s3a lint format bench-quick bench-peers bench-service soak bench-text bench-spark bench-write \
-  bench-backfill bench-scale-simulation s3a-jars lock clean
+  bench-backfill bench-scale-simulation console screenshots s3a-jars lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 24
@@ -87,6 +87,12 @@ bench-backfill: install  ## Indexes of 20M rows built in processes and in Spark'
 
 bench-scale-simulation: install  ## A query node over 100,000 files and KEYS=1e8 keys without their data (1e9: 10 GB, 15 minutes)
 	$(BIN)/python benchmarks/scale_simulation.py --keys $(or $(KEYS),1e8)
+
+console:  ## Bundle the console's editor (CodeMirror) again; needs Node, only after a change of console/package.json
+	cd console && npm install --no-package-lock --no-audit --no-fund && npm run build
+
+screenshots: install  ## The pictures of the console in docs/images, of a demo lake in Debian's chromium
+	$(BIN)/python console/screenshots.py
 
 lock: install  ## Resolve the versions again into requirements.lock (needs uv)
 	uv pip compile --extra dev --generate-hashes --no-emit-index-url --no-annotate --no-header \

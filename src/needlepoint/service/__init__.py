@@ -6,6 +6,7 @@ worker      runs queries in threads, and refuses more than can wait
 requests    what requests say, and who sends them
 answers     results in the format that a client accepts
 problems    errors as JSON, without anything internal
+console     the page at `/`; its files are in assets
 tokens      who may read which tables
 metrics     counters and histograms for Prometheus
 logs        a line of JSON for each request

@@ -24,6 +24,7 @@ from needlepoint.lake import Lake, LakeTable, names_in_sql
 from needlepoint.query import Result, get_at_once
 from needlepoint.row_formats import described
 from needlepoint.service.answers import MEDIA_TYPES, Format
+from needlepoint.service.console import add_console
 from needlepoint.service.flight.server import FlightServer
 from needlepoint.service.logs import log_failure, log_request
 from needlepoint.service.metrics import Metrics
@@ -82,6 +83,8 @@ class Service:
         app.get("/health")(self.health)
         app.get("/ready")(self.ready)
         app.get("/metrics", response_model=None)(self.metrics)
+        if self._options.console:
+            add_console(app)
         app.add_middleware(_Requests, self._metrics, self._options.body_bytes)
         return app
 

@@ -20,6 +20,7 @@ class ServiceOptions:
     waiting                 queries that may wait for a thread; more are refused with 429
     body_bytes              the largest request
     tokens                  the file of hashed tokens; without one, everyone may read everything
+    console                 the page at `/`
     """
 
     lake: str = "lake"
@@ -38,6 +39,7 @@ class ServiceOptions:
     certificate: str | None = None
     private_key: str | None = None
     shutdown_seconds: int = 30
+    console: bool = True
 
     def check(self) -> None:
         """Refuse what would let everyone in."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--waiting", type=click.IntRange(0), default=128, show_default=True, help="Queries that may wait.")
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="For TLS: the certificate.")
 @click.option("--private-key", type=click.Path(exists=True, dir_okay=False), help="For TLS: its private key.")
+@click.option("--no-console", is_flag=True, help="Without the web page at /.")
 @click.option("--indexer", is_flag=True, help="Also run `needle indexer`, in a process of its own.")
 @common_options
 @click.pass_context
@@ -51,12 +52,14 @@ def command(
     waiting: int,
     certificate: str | None,
     private_key: str | None,
+    no_console: bool,
     indexer: bool,
 ) -> None:
     """Answer SQL and lookups over HTTP, for users who cannot change the lake.
 
-    GET /openapi.json describes the routes. The service listens on this machine only, unless --host and --tokens are
-    given. Ctrl-C and SIGTERM end it after the running queries.
+    The address that it prints has the console, a page to query the lake. GET /openapi.json describes the routes. The
+    service listens on this machine only, unless --host and --tokens are given. Ctrl-C and SIGTERM end it after the
+    running queries.
 
     \b
     Examples:
@@ -86,12 +89,14 @@ def command(
         tokens=tokens,
         certificate=certificate,
         private_key=private_key,
+        console=not no_console,
     )
     if threads is not None:
         options = dataclasses.replace(options, threads=threads)
     scheme = "http" if certificate is None else "https"
+    what = "SQL and lookups" if no_console else "console, SQL and lookups"
     with _beside(options) if indexer else nullcontext():
-        serve(options, lambda: say(f"{scheme}://{host}:{port}  (Ctrl-C ends it)", err=True))
+        serve(options, lambda: say(f"{what}: {scheme}://{host}:{port}/  (Ctrl-C ends it)", err=True))
 
 
 @contextmanager
