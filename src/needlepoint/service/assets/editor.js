@@ -60,5 +60,11 @@ export function startEditor(parent, { names, run, explain, changed }) {
       view.focus();
     },
     focus: () => view.focus(),
+    /** Lines and columns are counted from 1, as messages do. */
+    goTo(line, column) {
+      const found = view.state.doc.line(Math.min(line, view.state.doc.lines));
+      view.dispatch({ selection: { anchor: Math.min(found.to, found.from + column - 1) }, scrollIntoView: true });
+      view.focus();
+    },
   };
 }

@@ -5,7 +5,7 @@ const COUNT = new Intl.NumberFormat("en-US");
 export const count = (number) => COUNT.format(number);
 
 /** "1 file", "1,234 files" */
-export const counted = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+export const counted = (number, word, words = `${word}s`) => `${count(number)} ${number === 1 ? word : words}`;
 
 /** "5.2 kB", in powers of 1,000 as storage is sold. */
 export function bytes(number) {

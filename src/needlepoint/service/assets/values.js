@@ -12,7 +12,7 @@ export function text(value, type = "") {
   if (value === null || value === undefined) return "NULL";
   if (typeof value === "object") return nested(value);
   if (isBinary(type)) return `0x${value}`;
-  if (/^timestamp/.test(type)) return String(value).replace("T", " ");
+  if (/^timestamp/.test(type)) return String(value).replace("T", " ").replace(/\.0+(?=$|[Z+-])/, "");
   return String(value);
 }
 
