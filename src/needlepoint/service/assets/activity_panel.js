@@ -44,7 +44,7 @@ export class ActivityPanel {
     const files = behind.reduce((sum, [, each]) => sum + each, 0);
     const isBehind = waiting > 0 || files > 0;
     byId("lag").dataset.state = isBehind ? "behind" : "even";
-    byId("lag-text").textContent = waiting > 0 ? `${counted(waiting, "event")} waiting` : files > 0 ? `${counted(files, "file")} to index` : "indexes up to date";
+    byId("lag-text").textContent = waiting > 0 ? `${counted(waiting, "event")} waiting` : files > 0 ? `${counted(files, "file")} to index` : "up to date";
     this._past = [...this._past, waiting + files].slice(-MOST_POINTS);
     show(
       this._lag,

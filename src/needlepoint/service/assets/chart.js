@@ -6,7 +6,7 @@ import { linear, roundTicks, shortNumber, timeLabel, timeTicks } from "./scales.
 import { cellText, isInteger, isNumber, isTime, numeric } from "./values.js";
 
 const MOST_BARS = 60; // more are no picture
-const [LEFT, RIGHT, TOP, BOTTOM] = [64, 16, 14, 44]; // room for labels, in pixels
+const [LEFT, RIGHT, TOP, BOTTOM] = [64, 16, 24, 44]; // room for labels, in pixels
 const KINDS = ["bars", "line", "points"];
 
 /** Which columns to draw, and how: {x, y, kind}, or null if no column has numbers.
@@ -81,8 +81,8 @@ class Plot {
     Object.assign(this, { _width: width, _height: height, _data: data, _kind: kind, _categories: categories, _isTime: isTime, _names: names });
     const ys = extent(data.map((each) => each.y));
     const [low, high] = kind === "bars" ? [Math.min(0, ys[0]), Math.max(0, ys[1])] : ys; // a bar has to begin at zero
-    this._ticks = roundTicks(low, high === low ? low + 1 : high, 5);
-    this._up = linear(Math.min(low, this._ticks[0]), Math.max(high, this._ticks.at(-1)), height - BOTTOM, TOP);
+    this._ticks = roundTicks(low, high === low ? low + 1 : high, 5, true);
+    this._up = linear(this._ticks[0], this._ticks.at(-1), height - BOTTOM, TOP);
     this._span = categories ? [-0.5, data.length - 0.5] : extent(data.map((each) => each.x));
     this._across = linear(...this._span, LEFT, width - RIGHT);
     this.tip = element("div", { class: "tip", hidden: true, role: "status" });

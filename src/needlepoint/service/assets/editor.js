@@ -17,6 +17,18 @@ const COLOURS = cm.HighlightStyle.define([
   { tag: [cm.tags.lineComment, cm.tags.blockComment], color: "var(--muted)", fontStyle: "italic" },
 ]);
 
+/** Chrome keeps the colours of a selection that is typed over as an inline style, which the page's policy forbids. So the
+ * editor replaces the text itself, as it does for all other keys. */
+function typeOverSelection(event, view) {
+  const { from, to, empty } = view.state.selection.main;
+  if (event.inputType !== "insertText" || !event.data || empty || view.composing) return false;
+  const typed = () => view.state.update(view.state.replaceSelection(event.data), { userEvent: "input.type", scrollIntoView: true });
+  const isHandled = view.state.facet(cm.EditorView.inputHandler).some((handler) => handler(view, from, to, event.data, typed));
+  if (!isHandled) view.dispatch(typed());
+  event.preventDefault();
+  return true;
+}
+
 /** `names()` returns tables and functions; `run` and `explain` are called by their keys. */
 export function startEditor(parent, { names, run, explain, changed }) {
   const keys = cm.Prec.highest(
@@ -44,6 +56,7 @@ export function startEditor(parent, { names, run, explain, changed }) {
       cm.placeholder("SELECT …"),
       cm.keymap.of([...cm.closeBracketsKeymap, ...cm.completionKeymap, ...cm.historyKeymap, ...cm.defaultKeymap]),
       cm.EditorView.contentAttributes.of({ "aria-label": "SQL", spellcheck: "false", autocapitalize: "off" }),
+      cm.EditorView.domEventHandlers({ beforeinput: typeOverSelection }),
       cm.EditorView.updateListener.of((update) => update.docChanged && changed()),
     ],
   });
@@ -60,6 +73,7 @@ export function startEditor(parent, { names, run, explain, changed }) {
       view.focus();
     },
     focus: () => view.focus(),
+    closeProposals: () => cm.closeCompletion(view),
     /** Lines and columns are counted from 1, as messages do. */
     goTo(line, column) {
       const found = view.state.doc.line(Math.min(line, view.state.doc.lines));

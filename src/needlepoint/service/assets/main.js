@@ -53,43 +53,51 @@ const activity = new ActivityPanel(byId("activity"), { noted: noteStatus, isShow
 async function run() {
   const sql = editor.chosen().trim().replace(/;$/, "");
   if (!sql || running) return;
+  editor.closeProposals();
   await whileRunning("Running", async (state) => {
     const answer = await runQuery(sql, { queryId: state.queryId, signal: state.leaving.signal });
     if (!answer.complete) cancel(state.queryId).catch(() => {}); // rows enough; leaving has ended it already, mostly
     asked = sql;
     // A link that can be copied from the address bar; it is no new page to go back to.
     history.replaceState(null, "", linkTo(sql));
-    await showAnswer(answer);
+    await showAnswer(sql, answer);
     const rows = answer.total ?? answer.rows.length;
     const there = answer.report?.tables.reduce((sum, table) => sum + (table.bytes.total ?? 0), 0);
     past.add({ sql, seconds: answer.seconds, rows, read: answer.report && bytesRead(answer.report), there });
   }, (error) => past.add({ sql, error: error.message.slice(0, 200) }));
 }
 
-async function showAnswer(answer) {
+async function showAnswer(sql, answer) {
   grid.set(answer);
   chart.set(answer);
   // An answer that was left early has no report at its end; what was planned is the next best.
-  const report = answer.report ?? (await explain(asked));
-  drawFunnel(byId("funnel"), report, answer.report ? scanCard(answer, () => scan(asked), showProblem) : null);
+  const report = answer.report ?? (await explain(sql));
+  drawFunnel(byId("funnel"), report, answer.report ? scanCard(() => withAndWithoutIndexes(sql)) : null);
   const rows = answer.complete ? counted(answer.total, "row") : `first ${counted(answer.rows.length, "row")}`;
   say(`${rows} in ${duration(answer.seconds)}; ${summary(report)}`);
   forgetMap();
 }
 
-/** The same query without any index, to compare. */
-async function scan(sql) {
-  let answer;
-  await whileRunning("Scanning", async ({ queryId, leaving }) => {
-    answer = await runQuery(sql, { queryId, signal: leaving.signal, scan: true });
-    say(`The scan took ${duration(answer.seconds)}`);
-  }, (error) => { throw error; });
-  return answer;
+/** The answers of the same query with the indexes and as a scan, to compare. */
+async function withAndWithoutIndexes(sql) {
+  const answers = [];
+  const work = async (state) => {
+    for (const scan of [false, true]) {
+      state.queryId = newQueryId(); // stopping stops the one that runs
+      answers.push(await runQuery(sql, { queryId: state.queryId, signal: state.leaving.signal, scan }));
+    }
+    say(`The scan took ${duration(answers[1].seconds)}`);
+  };
+  await whileRunning("Comparing", work, (error) => {
+    throw error;
+  });
+  return answers;
 }
 
 async function explainQuery() {
   const sql = editor.chosen().trim().replace(/;$/, "");
   if (!sql || running) return;
+  editor.closeProposals();
   await whileRunning("Explaining", async ({ leaving }) => {
     const report = await explain(sql, leaving.signal);
     asked = sql;
@@ -116,7 +124,7 @@ async function whileRunning(word, work, failed = () => {}) {
   } catch (error) {
     const shown = state.stopped && (error.name === "AbortError" || error.status === 409) ? { message: "The query was stopped." } : error;
     say(state.stopped ? "Stopped" : "Failed");
-    if (!state.stopped) forgetAnswer();
+    if (!state.stopped && word !== "Comparing") forgetAnswer();
     showProblem(shown);
     failed(shown instanceof Error ? shown : new Error(shown.message));
   } finally {

@@ -1,13 +1,14 @@
 // From values to places on an axis, and where its ticks are.
 
-/** About `wanted` round numbers from low to high: 0, 20, 40, … */
-export function roundTicks(low, high, wanted) {
+/** About `wanted` round numbers from low to high: 0, 20, 40, …; with `covers`, the first and the last are beyond them. */
+export function roundTicks(low, high, wanted, covers = false) {
   const rough = (high - low) / Math.max(1, wanted);
   if (!(rough > 0)) return [low];
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough);
+  const [first, last] = covers ? [Math.floor(low / step), Math.ceil(high / step)] : [Math.ceil(low / step), Math.floor(high / step + 1e-6)];
   const ticks = [];
-  for (let tick = Math.ceil(low / step) * step; tick <= high + step / 1e6; tick += step) ticks.push(Number(tick.toPrecision(12)));
+  for (let tick = first * step; tick <= last * step + step / 1e6; tick += step) ticks.push(Number(tick.toPrecision(12)));
   return ticks;
 }
 
