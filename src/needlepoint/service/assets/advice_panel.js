@@ -15,8 +15,8 @@ export async function showAdvice(target) {
 }
 
 function tablePart({ table, queries, since, advice }) {
-  const asked = queries ? `${counted(queries, "query", "queries")} since ${day(since)}` : "no queries noted yet";
-  const none = element("p", { class: "muted" }, queries ? "Nothing to advise." : "Advice comes from queries that `needle` or Python ran with the history on.");
+  const asked = queries ? `${counted(queries, "query", "queries")} since ${day(since)}` : "no query in the history yet";
+  const none = element("p", { class: "muted" }, "Nothing to advise.");
   return element("section", { class: "advice" }, element("h3", {}, table), element("p", { class: "muted" }, asked), advice.length ? advice.map(advicePart) : none);
 }
 

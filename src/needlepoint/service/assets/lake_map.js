@@ -14,9 +14,14 @@ const MOST_LISTED = 200;
 export class LakeMap {
   constructor(target) {
     this._target = target;
-    new ResizeObserver(() => this._canvas?.isConnected && this._arrange()).observe(target);
+    new ResizeObserver(() => this._resized()).observe(target);
     onThemeChange(() => this._canvas?.isConnected && this._arrange());
     this.clear();
+  }
+
+  _resized() {
+    if (!this._canvas?.isConnected || this._target.hidden) return;
+    if (this.width !== this._width() || this.height !== this._height()) this._arrange();
   }
 
   clear(message = "Run or explain a query to see which files it reads.") {
@@ -45,6 +50,7 @@ export class LakeMap {
     this._canvas.setAttribute("aria-label", `Map of ${counted(this._files.length, "file")} of ${this._tables[this._at].table}; arrows move, Enter opens a file, R goes to the next file that is read, Escape goes back`);
     this._canvas.addEventListener("pointermove", (event) => this._point(this._under(event), event));
     this._canvas.addEventListener("pointerleave", () => this._point(-1));
+    this._canvas.addEventListener("blur", () => this._point(-1));
     this._canvas.addEventListener("click", (event) => this._click(event));
     this._canvas.addEventListener("keydown", (event) => this._key(event));
     this._tip = element("div", { class: "tip", hidden: true });
@@ -107,8 +113,7 @@ export class LakeMap {
 
   /** Lay out and draw, at the pixels of the device. */
   _arrange() {
-    const width = Math.max(200, this._canvas.parentElement.clientWidth);
-    const height = this._height(width);
+    const [width, height] = [this._width(), this._height()];
     const ratio = window.devicePixelRatio || 1;
     this._canvas.width = width * ratio;
     this._canvas.height = height * ratio;
@@ -126,10 +131,14 @@ export class LakeMap {
     if (this._current >= 0) outline(context, this.places, this._current, this._colours);
   }
 
+  _width() {
+    return Math.max(200, this._canvas.parentElement.clientWidth);
+  }
+
   /** As much as the panel has room for without scrolling; on a phone the page scrolls, so the width decides. */
-  _height(width) {
+  _height() {
     const above = this._canvas.getBoundingClientRect().top - this._target.getBoundingClientRect().top + this._target.scrollTop;
-    const room = getComputedStyle(this._target).overflowY === "visible" ? width : this._target.clientHeight - above - 50;
+    const room = getComputedStyle(this._target).overflowY === "visible" ? this._width() : this._target.clientHeight - above - 50;
     return Math.round(Math.max(280, Math.min(room, 900)));
   }
 
@@ -169,7 +178,10 @@ export class LakeMap {
   _open(file) {
     const directory = this._find(this._files.directories[file]);
     if (Math.min(this.places.w[file], this.places.h[file]) < TOO_SMALL_TO_CLICK && directory !== this._directory) this._zoom(directory);
+    this._point(file);
+    this._tip.hidden = true;
     show(this._detail, fileDetail(this._files, file, () => (show(this._detail), this._canvas.focus())));
+    this._detail.scrollIntoView({ block: "nearest" });
   }
 
   _key(event) {

@@ -41,7 +41,7 @@ const editor = startEditor(byId("editor"), {
   changed: () => sessionStorage.setItem(DRAFT, editor.text()),
 });
 const downloads = downloadButton({ sql: () => asked, say, failed: showProblem });
-const grid = new Grid(byId("rows"), [element("button", { type: "button", onclick: () => answerTabs.select("chart") }, "Chart"), downloads]);
+const grid = new Grid(byId("rows"), [element("button", { type: "button", class: "to-chart", onclick: () => answerTabs.select("chart") }, "Chart"), downloads]);
 const chart = new Chart(byId("chart"));
 const map = new LakeMap(byId("map"));
 const past = new QueryHistory(byId("past"), takeUp);

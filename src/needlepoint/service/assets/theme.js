@@ -14,7 +14,7 @@ export function startTheme() {
   const apply = () => {
     if (chosen === "system") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = chosen;
-    button.textContent = { system: "Auto", light: "Light", dark: "Dark" }[chosen];
+    byId("theme-text").textContent = { system: "Auto", light: "Light", dark: "Dark" }[chosen];
     button.title = `Colours: ${chosen}; click for the next`;
     button.setAttribute("aria-label", `Colours: ${chosen}`);
     listeners.forEach((listener) => listener());

@@ -2,6 +2,7 @@
 
 const HEADER = 15; // pixels of a directory's name
 const ROOM_FOR_NAME = [54, 34]; // a smaller frame has none
+const BY_NAME = new Intl.Collator("en", { numeric: true });
 
 /** The tree of directories with the totals of each: {name, path, children, files: [first, end), bytes, read}.
  *
@@ -59,7 +60,7 @@ export function layout(tree, weights, width, height) {
     const items = [];
     for (const child of directory.children.values()) if (child.bytes) items.push({ weight: child.bytes, child });
     for (let file = directory.files[0]; file < directory.files[1]; file += 1) items.push({ weight: weights[file], file });
-    items.sort((a, b) => b.weight - a.weight);
+    order(items);
     squarify(items, inner, (item, x, y, w, h) => {
       if (item.child) return place(item.child, { x, y, w, h }, depth + 1);
       places.x[item.file] = x;
@@ -68,6 +69,15 @@ export function layout(tree, weights, width, height) {
       places.h[item.file] = h;
     });
   }
+}
+
+/** The heaviest first makes the squarest cells. Directories of similar sizes stay in the order of their names: who looks for
+ * a year finds it. */
+function order(items) {
+  const weights = items.map((item) => item.weight);
+  const isSimilar = items.every((item) => item.child) && items.length <= 1000 && Math.max(...weights) < 4 * Math.min(...weights);
+  if (isSimilar) items.sort((a, b) => BY_NAME.compare(a.child.name, b.child.name));
+  else items.sort((a, b) => b.weight - a.weight);
 }
 
 /** A directory with one directory and no file in it is drawn as one frame: "year=2024/region=eu". */
@@ -82,20 +92,22 @@ function withoutForks(directory) {
 
 /** Bruls, Huizing, van Wijk, "Squarified Treemaps" (2000): rows of cells that are as square as possible.
  *
- * `items` come with the heaviest first; `put(item, x, y, w, h)` gets the place of each. */
+ * `items` come with the heaviest first, or in another order if they are similar; `put(item, x, y, w, h)` gets the place of each. */
 export function squarify(items, { x, y, w, h }, put) {
   let left = items.reduce((sum, item) => sum + item.weight, 0);
   let first = 0;
   while (first < items.length) {
     const scale = left > 0 ? (w * h) / left : 0;
     const side = Math.min(w, h);
-    const heaviest = items[first].weight * scale;
     let end = first;
     let sum = 0;
     let worst = Infinity;
+    let [lightest, heaviest] = [Infinity, 0];
     while (end < items.length) {
       const area = items[end].weight * scale;
-      const next = worstRatio(heaviest, area, sum + area, side);
+      lightest = Math.min(lightest, area);
+      heaviest = Math.max(heaviest, area);
+      const next = worstRatio(heaviest, lightest, sum + area, side);
       if (next > worst) break;
       worst = next;
       sum += area;
