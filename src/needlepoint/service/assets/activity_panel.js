@@ -5,7 +5,7 @@ import { byId, element, shape, show } from "./dom.js";
 import { count, counted, duration } from "./format.js";
 
 const MOST_POINTS = 120; // of the line of waiting events
-const EVERY = 3000; // milliseconds
+const EVERY = 5000; // milliseconds
 
 export class ActivityPanel {
   /** `noted(status)` is called with every new status of the lake. */

@@ -6,9 +6,9 @@ import { stepWord } from "./steps.js";
 
 const [WIDTH, HEIGHT] = [800, 150]; // of the drawing; it stretches to the page
 
-/** One line for the bar below the editor. */
+/** One line for the bar below the editor: the largest table. */
 export function summary(report) {
-  const table = report.tables[0];
+  const table = [...report.tables].sort((a, b) => (b.bytes.total ?? 0) - (a.bytes.total ?? 0))[0];
   if (!table) return "no table is read";
   const of = (name, { read, total }) => `${name} ${count(read)} of ${total === null ? "?" : count(total)}`;
   const more = report.tables.length > 1 ? ` and ${counted(report.tables.length - 1, "more table")}` : "";

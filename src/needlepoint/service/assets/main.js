@@ -14,6 +14,7 @@ import { drawFunnel, summary } from "./funnel.js";
 import { Grid } from "./grid.js";
 import { linkTo, QueryHistory, sqlOfLink } from "./history.js";
 import { LakeMap } from "./lake_map.js";
+import { MOST_ROWS } from "./row_stream.js";
 import { bytesRead, scanCard } from "./scan_cost.js";
 import { TablesPanel } from "./tables_panel.js";
 import { startTabs } from "./tabs.js";
@@ -150,6 +151,11 @@ async function stop() {
   await cancel(state.queryId).catch(() => state.leaving.abort());
 }
 
+function runWithLimit() {
+  editor.set(`${editor.chosen().trim().replace(/;$/, "")}\nLIMIT ${MOST_ROWS}`);
+  run();
+}
+
 function forgetAnswer() {
   asked = null;
   grid.clear("The query failed.");
@@ -161,7 +167,9 @@ function forgetAnswer() {
 function showProblem(error) {
   const at = /line (\d+), column (\d+)/.exec(error.message);
   const go = at && element("button", { type: "button", class: "link", onclick: () => editor.goTo(Number(at[1]), Number(at[2])) }, "Go there");
-  show(byId("problem"), element("b", {}, error.message), error.hint ? element("span", {}, error.hint) : null, go);
+  // The service refuses a result over its limit as a whole, so more than a grid shows is asked for with a limit.
+  const limit = /more than [\d,]+ rows/.test(error.message) && element("button", { type: "button", onclick: runWithLimit }, `Add LIMIT ${MOST_ROWS} and run`);
+  show(byId("problem"), element("b", {}, error.message), error.hint ? element("span", {}, error.hint) : null, go, limit);
   byId("problem").hidden = false;
 }
 
@@ -196,7 +204,7 @@ async function loadNames() {
   } catch {
     return; // the status says that the service does not answer
   }
-  const first = Object.keys(names.tables)[0];
+  const first = Object.keys(names.tables).sort()[0];
   if (!editor.text() && first) editor.set(`SELECT * FROM ${quoted(first)} LIMIT 100`);
 }
 

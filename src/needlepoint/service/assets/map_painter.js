@@ -114,7 +114,7 @@ function halos(context, tiny, places, colours) {
   context.lineWidth = 1.5;
   for (const file of tiny) {
     const [x, y] = [places.x[file] + places.w[file] / 2, places.y[file] + places.h[file] / 2];
-    const size = Math.max(4, Math.min(places.w[file], places.h[file]));
+    const size = Math.max(5, Math.min(places.w[file], places.h[file]));
     context.fillRect(x - size / 2, y - size / 2, size, size);
     if (tiny.length > 400) continue; // so many stand out by themselves
     context.globalAlpha = 0.55;
