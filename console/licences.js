@@ -1,12 +1,14 @@
 // The licences of all packages in the bundle, in one file beside it.
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 
-const BUILD_ONLY = /^(@esbuild|esbuild)/;
+const BUILD_ONLY = /^(@esbuild|esbuild|prettier)/;
 
 function packagesIn(folder) {
   return readdirSync(folder)
     .filter((name) => !name.startsWith("."))
-    .flatMap((name) => (name.startsWith("@") ? readdirSync(`${folder}/${name}`).map((part) => `${name}/${part}`) : [name]))
+    .flatMap((name) =>
+      name.startsWith("@") ? readdirSync(`${folder}/${name}`).map((part) => `${name}/${part}`) : [name],
+    )
     .filter((name) => !BUILD_ONLY.test(name));
 }
 
@@ -20,4 +22,7 @@ function licenceOf(name) {
 
 const line = `\n${"-".repeat(80)}\n\n`;
 const text = packagesIn("node_modules").sort().map(licenceOf).join(line);
-writeFileSync("../src/needlepoint/service/assets/vendor/LICENCES.txt", `codemirror.js contains these packages.\n${line}${text}`);
+writeFileSync(
+  "../src/needlepoint/service/assets/vendor/LICENCES.txt",
+  `codemirror.js contains these packages.\n${line}${text}`,
+);

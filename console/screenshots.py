@@ -31,7 +31,7 @@ YEARS = range(2023, 2027)
 STATES = ["delivered", "delivered", "delivered", "shipped", "returned", "open"]
 
 LOOKUP = "SELECT order_id, ordered_at, customer, state, amount\nFROM orders\nWHERE order_id IN (610774, 612012, 700123)"
-RANGE = """-- orders of one customer, wherever they are
+ONE_CUSTOMER = """-- orders of one customer, wherever they are
 SELECT order_id, ordered_at, state, amount
 FROM orders
 WHERE customer = 'customer 4711' AND year >= 2025 AND region IN ('asia', 'europe')
@@ -138,24 +138,20 @@ def ask(page: Page, sql: str, *, explain: bool = False) -> None:
 
 
 def pictures(browser: Browser, address: str, folder: Path) -> None:
-    def opened(width: int, height: int, colours: Any) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=colours)
-        page = context.new_page()
+    def opened(colours: Any, height: int = 820) -> Page:
+        size: Any = {"width": 1280, "height": height}
+        page = browser.new_context(viewport=size, color_scheme=colours).new_page()
         page.goto(address)
         page.wait_for_selector("#tables .table")
+        page.locator("#tables summary", has_text="orders").click()
         return page
 
-    page = opened(1280, 800, "light")
-    page.locator("#tables summary", has_text="orders").click()
+    page = opened("light")
     ask(page, GROUPS)
-    ask(page, RANGE)
+    ask(page, ONE_CUSTOMER)
     page.screenshot(path=folder / "console.png")
-    page.click("#tab-funnel")
-    page.get_by_role("button", name="Compare with a scan").click()
-    page.wait_for_selector(".verdict")
-    page.screenshot(path=folder / "console-funnel.png")
 
-    page = opened(1280, 800, "light")
+    page = opened("light")
     ask(page, LOOKUP)
     page.click("#tab-map")
     page.wait_for_selector("#map canvas")
@@ -163,11 +159,12 @@ def pictures(browser: Browser, address: str, folder: Path) -> None:
     page.keyboard.press("r")
     page.screenshot(path=folder / "console-map.png")
 
-    page = opened(1280, 800, "dark")
-    page.locator("#tables summary", has_text="orders").click()
-    ask(page, GROUPS)
-    page.click("#tab-chart")
-    page.wait_for_selector("#chart svg")
+    page = opened("dark", 1040)
+    ask(page, LOOKUP)
+    page.click("#tab-funnel")
+    page.get_by_role("button", name="Compare with a scan").click()
+    page.wait_for_selector(".verdict")
+    page.locator("#funnel").evaluate("panel => panel.scrollTo(0, 0)")
     page.screenshot(path=folder / "console-dark.png")
 
 

@@ -1,5 +1,13 @@
 // What the console uses of CodeMirror; esbuild makes one module of it.
-export { autocompletion, acceptCompletion, closeBrackets, closeBracketsKeymap, closeCompletion, completionKeymap, startCompletion } from "@codemirror/autocomplete";
+export {
+  autocompletion,
+  acceptCompletion,
+  closeBrackets,
+  closeBracketsKeymap,
+  closeCompletion,
+  completionKeymap,
+  startCompletion,
+} from "@codemirror/autocomplete";
 export { defaultKeymap, history, historyKeymap, indentLess, indentMore } from "@codemirror/commands";
 export { SQLDialect, sql } from "@codemirror/lang-sql";
 export { HighlightStyle, bracketMatching, syntaxHighlighting, syntaxTree } from "@codemirror/language";

@@ -20,7 +20,7 @@ import httpx
 import pyarrow as pa
 import pytest
 from tests.integration.test_service import process, served
-from tests.lakes import write
+from tests.lakes import staged, write
 
 import needlepoint
 from needlepoint.service import ServiceOptions, Tokens
@@ -44,10 +44,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Products by year, and a table of values that are hard to show."""
     root = tmp_path_factory.mktemp("console") / "lake"
     for number in range(FILES):
-        ids = range(number * ROWS, (number + 1) * ROWS)
-        rows = pa.table(
-            {"id": ids, "title": [f"title {id % 97}" for id in ids], "price": [id % 1000 / 4 for id in ids]}
-        )
+        rows = _products(range(number * ROWS, (number + 1) * ROWS))
         write(rows, root / "product" / f"year={2020 + number % 3}" / f"p{number}.parquet")
     hard = pa.table(
         {
@@ -66,6 +63,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lake.create_index("product", "id")
         lake.sql("CREATE VIEW cheap AS SELECT id FROM product WHERE price < 1")
     return root
+
+
+def _products(ids: range) -> pa.Table:
+    return pa.table({"id": ids, "title": [f"title {id % 97}" for id in ids], "price": [id % 1000 / 4 for id in ids]})
 
 
 # Without a browser
@@ -469,6 +470,12 @@ def test_a_token_is_asked_for(opened: Callable[..., Page], root: Path, tmp_path:
     secret = tokens.create("shop", ["product"], None)
     with served(ServiceOptions(lake=str(root), tokens=str(tmp_path / "tokens.json"))) as client:
         page = opened(at=str(client.base_url).rstrip("/"), tables=False)
+        page.wait_for_selector("#token")
+        page.keyboard.press("Escape")
+        until(page, "lag-text", "no token")
+        assert page.is_hidden("#dialog")
+        typed(page, LOOKUP)
+        page.keyboard.press("Control+Enter")  # asks again
         page.fill("#token", "wrong")
         page.keyboard.press("Enter")
         until(page, "dialog", r"does not accept")
@@ -551,12 +558,26 @@ def test_a_phone(opened: Callable[..., Page]) -> None:
 
 
 @in_browser
+def test_the_lag_of_the_indexer_is_live(opened: Callable[..., Page], root: Path) -> None:
+    page = opened()
+    page.click("#lag")
+    assert page.inner_text("#lag-text") == "up to date"
+    with needlepoint.open(root) as lake:
+        staging = Path(lake.writer.staging("product"))
+        lake.publish("product", staged(staging, {"year=2020/new.parquet": _products(range(900_000, 900_005))}), staging)
+        until(page, "lag-text", "1 event waiting")
+        assert "product: 1 file not indexed yet" in page.inner_text("#activity")
+        assert len(list(lake.follow_events(once=True))) == 1
+    until(page, "lag-text", "up to date")
+
+
+@in_browser
 def test_stop_a_query(opened: Callable[..., Page], address: str) -> None:
     """The last test: a join of three tables goes on in the background for a while."""
     page = opened()
     typed(page, LONG)
     page.keyboard.press("Control+Enter")
-    until(page, "said", r"Running [1-9]")
+    until(page, "clock", r"[1-9]")
     page.keyboard.press("Escape")
     page.wait_for_selector("#stop", state="hidden")
     assert "stopped" in page.inner_text("#problem")

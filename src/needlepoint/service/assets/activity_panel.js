@@ -5,7 +5,7 @@ import { byId, element, shape, show } from "./dom.js";
 import { count, counted, duration } from "./format.js";
 
 const MOST_POINTS = 120; // of the line of waiting events
-const EVERY = 5000; // milliseconds
+const [OFTEN, SELDOM] = [1000, 5000]; // milliseconds, with the panel open and without
 
 export class ActivityPanel {
   /** `noted(status)` is called with every new status of the lake. */
@@ -16,15 +16,21 @@ export class ActivityPanel {
     show(target, element("h3", {}, "Indexer"), this._lag, element("h3", {}, "Running queries"), this._queries);
   }
 
+  /** Ask again and again, while someone looks. */
   start() {
-    const again = async () => {
-      const began = performance.now();
-      if (!document.hidden) await this.refresh().catch(() => this._offline());
+    let [last, took, busy] = [-Infinity, 0, false];
+    const look = async () => {
       // A lake whose status takes long is asked less often.
-      setTimeout(again, Math.max(this._isShown() ? 1000 : EVERY, 10 * (performance.now() - began)));
+      const wait = Math.max(this._isShown() ? OFTEN : SELDOM, Math.min(10 * took, 60_000));
+      if (busy || document.hidden || performance.now() < last + wait) return;
+      busy = true;
+      const began = performance.now();
+      await this.refresh().catch((error) => this._offline(error));
+      last = performance.now();
+      [took, busy] = [last - began, false];
     };
-    document.addEventListener("visibilitychange", () => document.hidden || this.refresh().catch(() => this._offline()));
-    return again();
+    setInterval(look, 250);
+    look();
   }
 
   async refresh() {
@@ -34,23 +40,39 @@ export class ActivityPanel {
     this._noted(status);
   }
 
-  _offline() {
+  _offline({ status }) {
     byId("lag").dataset.state = "off";
-    byId("lag-text").textContent = "no answer";
+    byId("lag-text").textContent = status === 401 ? "no token" : "no answer";
   }
 
   _drawLag({ tables, waiting_events: waiting, events_set_aside: aside }) {
-    const behind = tables.filter((table) => table.indexes.length).map((table) => [table.name, table.files - table.indexed + table.unknown]).filter(([, files]) => files > 0);
+    const behind = tables
+      .filter((table) => table.indexes.length)
+      .map((table) => [table.name, table.files - table.indexed + table.unknown])
+      .filter(([, files]) => files > 0);
     const files = behind.reduce((sum, [, each]) => sum + each, 0);
     const isBehind = waiting > 0 || files > 0;
     byId("lag").dataset.state = isBehind ? "behind" : "even";
-    byId("lag-text").textContent = waiting > 0 ? `${counted(waiting, "event")} waiting` : files > 0 ? `${counted(files, "file")} to index` : "up to date";
+    byId("lag-text").textContent =
+      waiting > 0
+        ? `${counted(waiting, "event")} waiting`
+        : files > 0
+          ? `${counted(files, "file")} to index`
+          : "up to date";
     this._past = [...this._past, waiting + files].slice(-MOST_POINTS);
     show(
       this._lag,
-      element("dl", { class: "facts" }, fact("events waiting", count(waiting)), fact("files not indexed", count(files)), aside ? fact("events set aside", count(aside)) : null),
+      element(
+        "dl",
+        { class: "facts" },
+        fact("events waiting", count(waiting)),
+        fact("files not indexed", count(files)),
+        aside ? fact("events set aside", count(aside)) : null,
+      ),
       line(this._past),
-      behind.map(([name, each]) => element("p", { class: "muted" }, `${name}: ${counted(each, "file")} not indexed yet`)),
+      behind.map(([name, each]) =>
+        element("p", { class: "muted" }, `${name}: ${counted(each, "file")} not indexed yet`),
+      ),
     );
   }
 
@@ -61,22 +83,33 @@ export class ActivityPanel {
         "li",
         {},
         element("code", { title: sql }, sql.slice(0, 300)),
-        element("div", { class: "bar" }, element("span", { class: "muted" }, `${duration(seconds)}`), element("span", { class: "grow" }), element("button", { type: "button", class: "danger", onclick: () => this._stop(id) }, "Stop")),
+        element(
+          "div",
+          { class: "bar" },
+          element("span", { class: "muted" }, `${duration(seconds)}`),
+          element("span", { class: "grow" }),
+          element("button", { type: "button", class: "danger", onclick: () => this._stop(id) }, "Stop"),
+        ),
       ),
     );
     // A focused stop button stays where it is, unless its query has ended.
     const state = queries.map(({ query_id: id }) => id).join();
     if (state === this._running && state) {
-      [...this._queries.querySelectorAll(".muted")].forEach((each, at) => (each.textContent = duration(queries[at].seconds)));
+      [...this._queries.querySelectorAll(".muted")].forEach(
+        (each, at) => (each.textContent = duration(queries[at].seconds)),
+      );
       return;
     }
     this._running = state;
-    show(this._queries, lines.length ? element("ul", { class: "running" }, lines) : element("p", { class: "muted" }, "None."));
+    show(
+      this._queries,
+      lines.length ? element("ul", { class: "running" }, lines) : element("p", { class: "muted" }, "None."),
+    );
   }
 
   async _stop(id) {
     await cancel(id).catch(() => {}); // it has ended by itself
-    await this.refresh().catch(() => this._offline());
+    await this.refresh().catch((error) => this._offline(error));
   }
 }
 
@@ -85,5 +118,16 @@ const fact = (name, value) => element("div", {}, element("dt", {}, name), elemen
 function line(values) {
   const most = Math.max(1, ...values);
   const points = values.map((value, at) => `${(at / (MOST_POINTS - 1)) * 240} ${38 - (value / most) * 34}`);
-  return shape("svg", { viewBox: "0 0 240 40", class: "lag-line", preserveAspectRatio: "none", role: "img", "aria-label": `events and files that waited, at most ${count(most === 1 ? Math.max(...values) : most)}` }, shape("path", { d: `M0 38.5H240`, class: "rule" }), shape("path", { d: `M${points.join("L")}`, class: "stroke" }));
+  return shape(
+    "svg",
+    {
+      viewBox: "0 0 240 40",
+      class: "lag-line",
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": `events and files that waited, at most ${count(most === 1 ? Math.max(...values) : most)}`,
+    },
+    shape("path", { d: `M0 38.5H240`, class: "rule" }),
+    shape("path", { d: `M${points.join("L")}`, class: "stroke" }),
+  );
 }

@@ -8,16 +8,29 @@ export async function showAdvice(target) {
   show(target, element("p", { class: "nothing" }, "Looking at the queries of the past…"));
   try {
     const { tables } = await get("/v1/advise");
-    show(target, tables.length ? tables.map(tablePart) : element("p", { class: "nothing" }, "The lake has no table yet."));
+    show(
+      target,
+      tables.length ? tables.map(tablePart) : element("p", { class: "nothing" }, "The lake has no table yet."),
+    );
   } catch (error) {
-    show(target, element("p", { class: "wrong" }, error.message), error.hint ? element("p", { class: "muted" }, error.hint) : null);
+    show(
+      target,
+      element("p", { class: "wrong" }, error.message),
+      error.hint ? element("p", { class: "muted" }, error.hint) : null,
+    );
   }
 }
 
 function tablePart({ table, queries, since, advice }) {
   const asked = queries ? `${counted(queries, "query", "queries")} since ${day(since)}` : "no query in the history yet";
   const none = element("p", { class: "muted" }, "Nothing to advise.");
-  return element("section", { class: "advice" }, element("h3", {}, table), element("p", { class: "muted" }, asked), advice.length ? advice.map(advicePart) : none);
+  return element(
+    "section",
+    { class: "advice" },
+    element("h3", {}, table),
+    element("p", { class: "muted" }, asked),
+    advice.length ? advice.map(advicePart) : none,
+  );
 }
 
 /** The history counts days since 1970. */
@@ -25,13 +38,18 @@ const day = (number) => (number === null ? "the beginning" : new Date(number * 8
 
 function advicePart(advice) {
   const copying = element("button", { type: "button", class: "quiet" }, "copy");
-  copying.addEventListener("click", async () => (copying.textContent = (await copy(advice.command)) ? "copied" : "no clipboard"));
+  copying.addEventListener(
+    "click",
+    async () => (copying.textContent = (await copy(advice.command)) ? "copied" : "no clipboard"),
+  );
   return element(
     "article",
     {},
     element("h4", {}, advice.what),
     element("p", {}, advice.why),
-    advice.bytes_after === null || advice.bytes_after === undefined ? null : element("p", { class: "gain" }, gain(advice)),
+    advice.bytes_after === null || advice.bytes_after === undefined
+      ? null
+      : element("p", { class: "gain" }, gain(advice)),
     advice.costs ? element("p", { class: "muted" }, `Costs: ${advice.costs}`) : null,
     advice.command ? element("div", { class: "command" }, element("code", {}, advice.command), copying) : null,
   );
@@ -39,6 +57,9 @@ function advicePart(advice) {
 
 function gain({ bytes_now: before, bytes_after: after, seconds_now: slow, seconds_after: fast }) {
   const size = before === null ? "" : `${bytes(before)} → ${bytes(after)}`;
-  const time = slow === null || slow === undefined || fast === null || fast === undefined ? "" : `${duration(slow)} → ${duration(fast)}`;
+  const time =
+    slow === null || slow === undefined || fast === null || fast === undefined
+      ? ""
+      : `${duration(slow)} → ${duration(fast)}`;
   return `A query: ${[size, time].filter(Boolean).join(", ")}`;
 }

@@ -20,6 +20,7 @@ export function onTokenNeeded(ask) {
 }
 
 let asking = null; // one prompt for all requests that are refused at the same time
+let declined = false; // who has no token is not asked again and again by what the page does by itself
 
 async function send(path, options = {}, refused = null) {
   const token = sessionStorage.getItem(TOKEN);
@@ -36,9 +37,11 @@ async function send(path, options = {}, refused = null) {
   const problem = new ServiceError(response.status, said);
   if (response.status !== 401) throw problem;
   if (sessionStorage.getItem(TOKEN) === token) {
+    if (declined && options.byItself) throw problem;
     asking ??= askForToken(token !== null || refused !== null).finally(() => (asking = null));
     const given = await asking;
-    if (given === null) throw problem;
+    declined = given === null;
+    if (declined) throw problem;
     sessionStorage.setItem(TOKEN, given);
   }
   return send(path, options, problem);
@@ -52,7 +55,8 @@ const post = (path, body, { accept = "application/json", signal } = {}) =>
     signal,
   });
 
-export const get = async (path) => (await send(path)).json();
+/** What the page asks by itself. */
+export const get = async (path) => (await send(path, { byItself: true })).json();
 
 /** Rows with their report; `scan` asks the same without any index. */
 export async function runQuery(sql, { queryId, scan = false, signal } = {}) {

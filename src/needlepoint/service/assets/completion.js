@@ -1,9 +1,12 @@
 // What to propose while SQL is typed: tables, the columns of the tables that the query names, functions, keywords.
 
-const KEYWORDS = `all and any as asc between by case cast cross current date desc describe distinct else end escape except
+const KEYWORDS =
+  `all and any as asc between by case cast cross current date desc describe distinct else end escape except
 exists explain false fetch filter first following from full group having ilike in inner intersect interval is join last
 lateral left like limit natural not null nulls offset on or order outer over partition preceding range right row rows
-select show similar then timestamp to true unbounded union unnest using values view when where window with within`.split(/\s+/);
+select show similar then timestamp to true unbounded union unnest using values view when where window with within`.split(
+    /\s+/,
+  );
 
 const PLAIN = /^[a-z_][a-z0-9_]*$/; // DataFusion makes other names lower-case, unless they are quoted
 

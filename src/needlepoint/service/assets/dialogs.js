@@ -26,14 +26,21 @@ function open(title, ...content) {
 const close = () => byId("dialog").close();
 
 export function showShortcuts() {
-  const rows = SHORTCUTS.map(([keys, what]) => element("tr", {}, element("th", { scope: "row" }, element("kbd", {}, keys)), element("td", {}, what)));
+  const rows = SHORTCUTS.map(([keys, what]) =>
+    element("tr", {}, element("th", { scope: "row" }, element("kbd", {}, keys)), element("td", {}, what)),
+  );
   open("Keyboard", element("table", { class: "keys" }, element("tbody", {}, rows)), element("menu", {}, closing()));
 }
 
 /** A value that is too long for its cell. */
 export function showValue(name, type, value) {
   const copying = element("button", { type: "button", onclick: () => copy(value) }, "Copy");
-  open(name, element("p", { class: "muted" }, type), element("pre", { class: "value", tabindex: "0" }, value), element("menu", {}, copying, closing()));
+  open(
+    name,
+    element("p", { class: "muted" }, type),
+    element("pre", { class: "value", tabindex: "0" }, value),
+    element("menu", {}, copying, closing()),
+  );
 }
 
 function closing() {
@@ -42,7 +49,13 @@ function closing() {
 
 /** The token that the user enters, or null. */
 export function promptForToken(wasRefused) {
-  const input = element("input", { type: "password", autocomplete: "off", spellcheck: "false", id: "token", required: true });
+  const input = element("input", {
+    type: "password",
+    autocomplete: "off",
+    spellcheck: "false",
+    id: "token",
+    required: true,
+  });
   return new Promise((resolve) => {
     let given = null;
     const form = element(
@@ -55,10 +68,20 @@ export function promptForToken(wasRefused) {
           close();
         },
       },
-      element("p", {}, wasRefused ? "The service does not accept this token. " : "The service asks for a token. ", "It is kept until this tab is closed."),
+      element(
+        "p",
+        {},
+        wasRefused ? "The service does not accept this token. " : "The service asks for a token. ",
+        "It is kept until this tab is closed.",
+      ),
       element("label", { for: "token" }, "Token"),
       input,
-      element("menu", {}, element("button", { type: "button", onclick: close }, "Cancel"), element("button", { class: "primary" }, "Use")),
+      element(
+        "menu",
+        {},
+        element("button", { type: "button", onclick: close }, "Cancel"),
+        element("button", { class: "primary" }, "Use"),
+      ),
     );
     const dialog = open("Token", form);
     dialog.addEventListener("close", () => resolve(given), { once: true });

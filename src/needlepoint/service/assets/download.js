@@ -13,7 +13,10 @@ const FORMATS = {
 /** A select that downloads what `sql()` returns; `say` tells how far it is, `failed` what went wrong. */
 export function downloadButton({ sql, say, failed }) {
   const select = element("select", { class: "download", "aria-label": "Download the whole result" });
-  select.append(element("option", { value: "" }, "Download"), ...Object.keys(FORMATS).map((name) => element("option", { value: name }, name)));
+  select.append(
+    element("option", { value: "" }, "Download"),
+    ...Object.keys(FORMATS).map((name) => element("option", { value: name }, name)),
+  );
   select.addEventListener("change", async () => {
     const name = select.value;
     select.value = "";
@@ -41,7 +44,7 @@ async function save(sql, [accept, extension], say) {
     const response = await download(sql, accept, queryId, leaving.signal);
     const chunks = [];
     let size = 0;
-    for (const reader = response.body.getReader(); ; ) {
+    for (const reader = response.body.getReader(); ;) {
       const { done, value } = await reader.read();
       if (done) break;
       chunks.push(value);

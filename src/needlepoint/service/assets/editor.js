@@ -5,7 +5,8 @@ import * as cm from "./vendor/codemirror.js";
 
 const DIALECT = cm.SQLDialect.define({
   keywords: keywords.join(" "),
-  types: "bigint binary boolean bytea char date decimal double float int integer interval numeric real smallint string text time timestamp tinyint varchar",
+  types:
+    "bigint binary boolean bytea char date decimal double float int integer interval numeric real smallint string text time timestamp tinyint varchar",
   doubleDollarQuotedStrings: true,
 });
 
@@ -22,8 +23,11 @@ const COLOURS = cm.HighlightStyle.define([
 function typeOverSelection(event, view) {
   const { from, to, empty } = view.state.selection.main;
   if (event.inputType !== "insertText" || !event.data || empty || view.composing) return false;
-  const typed = () => view.state.update(view.state.replaceSelection(event.data), { userEvent: "input.type", scrollIntoView: true });
-  const isHandled = view.state.facet(cm.EditorView.inputHandler).some((handler) => handler(view, from, to, event.data, typed));
+  const typed = () =>
+    view.state.update(view.state.replaceSelection(event.data), { userEvent: "input.type", scrollIntoView: true });
+  const isHandled = view.state
+    .facet(cm.EditorView.inputHandler)
+    .some((handler) => handler(view, from, to, event.data, typed));
   if (!isHandled) view.dispatch(typed());
   event.preventDefault();
   return true;
@@ -67,7 +71,11 @@ export function startEditor(parent, { names, run, explain, changed }) {
       const { from, to } = view.state.selection.main;
       return view.state.sliceDoc(from, to).trim() || view.state.doc.toString();
     },
-    set: (text) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text }, selection: { anchor: text.length } }),
+    set: (text) =>
+      view.dispatch({
+        changes: { from: 0, to: view.state.doc.length, insert: text },
+        selection: { anchor: text.length },
+      }),
     insert(text) {
       view.dispatch(view.state.replaceSelection(text));
       view.focus();

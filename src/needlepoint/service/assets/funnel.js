@@ -36,9 +36,18 @@ function tablePart(report, table) {
   return element(
     "section",
     { class: "funnel", "aria-label": `What is read of ${table.table}` },
-    element("h3", {}, table.table, table.version ? element("span", { class: "muted" }, ` version ${table.version}`) : null),
+    element(
+      "h3",
+      {},
+      table.table,
+      table.version ? element("span", { class: "muted" }, ` version ${table.version}`) : null,
+    ),
     picture(levels),
-    element("dl", { class: "levels" }, levels.map(([name, level]) => levelText(name, level))),
+    element(
+      "dl",
+      { class: "levels" },
+      levels.map(([name, level]) => levelText(name, level)),
+    ),
     bytesBar(report, table),
     element("div", { class: "columns" }, stepsPart(table), indexesPart(table)),
     notesPart(table),
@@ -47,7 +56,13 @@ function tablePart(report, table) {
 
 function levelText(name, { read, total }) {
   const share = total ? percent(read, total) : "";
-  return element("div", {}, element("dt", {}, name), element("dd", {}, element("b", {}, count(read)), ` of ${total === null ? "unknown" : count(total)}`), element("dd", { class: "muted" }, share));
+  return element(
+    "div",
+    {},
+    element("dt", {}, name),
+    element("dd", {}, element("b", {}, count(read)), ` of ${total === null ? "unknown" : count(total)}`),
+    element("dd", { class: "muted" }, share),
+  );
 }
 
 /** Widths are fourth roots: one row of a million is three hundredths, where a true width would be nothing to look at. */
@@ -60,10 +75,18 @@ function picture(levels) {
   const label = levels.map(([name, { read, total }]) => `${name} ${read} of ${total ?? "unknown"}`).join(", ");
   return shape(
     "svg",
-    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", class: "thread", role: "img", "aria-label": label },
+    {
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      preserveAspectRatio: "none",
+      class: "thread",
+      role: "img",
+      "aria-label": label,
+    },
     shape("path", { d: band(there), class: "there" }),
     shape("path", { d: band(read), class: "read" }),
-    [1, 2, 3].map((at) => shape("line", { x1: (WIDTH / 4) * at, x2: (WIDTH / 4) * at, y1: 0, y2: HEIGHT, class: "cut" })),
+    [1, 2, 3].map((at) =>
+      shape("line", { x1: (WIDTH / 4) * at, x2: (WIDTH / 4) * at, y1: 0, y2: HEIGHT, class: "cut" }),
+    ),
   );
 }
 
@@ -99,31 +122,85 @@ function bytesBar(report, { bytes: level, filter_bytes: filters, cached_bytes: c
   return element(
     "div",
     { class: "bytes" },
-    element("div", { class: "bar-text" }, element("span", {}, element("b", {}, `${bytes(level.read)} ${report.executed ? "read" : "to read at most"}`), level.total === null ? "" : ` of ${bytes(level.total)} there`), element("span", { class: "muted" }, [level.total ? percent(level.read, level.total) : "", ...more].filter(Boolean).join(", "))),
-    element("div", { class: "track", role: "img", "aria-label": `bytes: ${percent(level.read, level.total)}` }, level.read ? fill : null),
+    element(
+      "div",
+      { class: "bar-text" },
+      element(
+        "span",
+        {},
+        element("b", {}, `${bytes(level.read)} ${report.executed ? "read" : "to read at most"}`),
+        level.total === null ? "" : ` of ${bytes(level.total)} there`,
+      ),
+      element(
+        "span",
+        { class: "muted" },
+        [level.total ? percent(level.read, level.total) : "", ...more].filter(Boolean).join(", "),
+      ),
+    ),
+    element(
+      "div",
+      { class: "track", role: "img", "aria-label": `bytes: ${percent(level.read, level.total)}` },
+      level.read ? fill : null,
+    ),
   );
 }
 
 function stepsPart({ steps, files }) {
   const narrowing = steps.filter((step) => step.rows_after < step.rows_before || step.files_after < step.files_before);
-  if (!narrowing.length) return element("div", {}, element("h4", {}, "Steps"), element("p", { class: "muted" }, "No step could rule anything out."));
+  if (!narrowing.length)
+    return element(
+      "div",
+      {},
+      element("h4", {}, "Steps"),
+      element("p", { class: "muted" }, "No step could rule anything out."),
+    );
   const most = Math.max(files.total ?? 0, narrowing[0].files_before);
   const rows = narrowing.map((step) => {
     const track = element("span", { class: "track", "aria-hidden": "true" }, element("span", { class: "fill" }));
     track.firstChild.style.width = `${(100 * step.files_after) / (most || 1)}%`;
-    return element("tr", {}, element("th", { scope: "row", title: step.step }, stepWord(step.step)), element("td", {}, track), element("td", { class: "number" }, counted(step.files_after, "file")), element("td", { class: "number" }, counted(step.rows_after, "row")));
+    return element(
+      "tr",
+      {},
+      element("th", { scope: "row", title: step.step }, stepWord(step.step)),
+      element("td", {}, track),
+      element("td", { class: "number" }, counted(step.files_after, "file")),
+      element("td", { class: "number" }, counted(step.rows_after, "row")),
+    );
   });
-  return element("div", {}, element("h4", {}, "What each step leaves"), element("div", { class: "scroller" }, element("table", { class: "steps" }, element("tbody", {}, rows))));
+  return element(
+    "div",
+    {},
+    element("h4", {}, "What each step leaves"),
+    element("div", { class: "scroller" }, element("table", { class: "steps" }, element("tbody", {}, rows))),
+  );
 }
 
 function indexesPart({ indexes }) {
-  if (!indexes.length) return element("div", {}, element("h4", {}, "Indexes"), element("p", { class: "muted" }, "The table has no index for this query."));
-  const rows = indexes.map((use) => element("li", { class: use.used ? "used" : "" }, element("b", {}, use.index), ` ${use.used ? "used" : "not used"}`, element("span", { class: "muted" }, `: ${use.why}`)));
+  if (!indexes.length)
+    return element(
+      "div",
+      {},
+      element("h4", {}, "Indexes"),
+      element("p", { class: "muted" }, "The table has no index for this query."),
+    );
+  const rows = indexes.map((use) =>
+    element(
+      "li",
+      { class: use.used ? "used" : "" },
+      element("b", {}, use.index),
+      ` ${use.used ? "used" : "not used"}`,
+      element("span", { class: "muted" }, `: ${use.why}`),
+    ),
+  );
   return element("div", {}, element("h4", {}, "Indexes"), element("ul", { class: "uses" }, rows));
 }
 
 function notesPart(table) {
-  const ways = [counted(table.page_read_files, "file") + " by page", table.row_group_files ? `${count(table.row_group_files)} by row group` : "", `${count(table.scanned_files)} by native scan`];
+  const ways = [
+    counted(table.page_read_files, "file") + " by page",
+    table.row_group_files ? `${count(table.row_group_files)} by row group` : "",
+    `${count(table.scanned_files)} by native scan`,
+  ];
   const notes = [
     `Read: ${ways.filter(Boolean).join(", ")}.`,
     table.scanned_files ? "Row groups and pages of scanned files are not counted." : "",

@@ -28,14 +28,40 @@ export class Grid {
   }
 
   _draw(focus = false) {
-    const top = element("div", { class: "bar" }, this._sizeText(), element("span", { class: "grow" }), this._paging(), ...this._tools);
+    const top = element(
+      "div",
+      { class: "bar" },
+      this._sizeText(),
+      element("span", { class: "grow" }),
+      this._paging(),
+      ...this._tools,
+    );
     const from = this._page * this._pageSize;
     const shown = this._sorted.slice(from, from + this._pageSize);
     const table = element(
       "table",
-      { role: "grid", class: "grid", "aria-rowcount": this._sorted.length + 1, "aria-colcount": this._columns.length, "aria-label": "Rows" },
-      element("thead", {}, element("tr", { "aria-rowindex": 1 }, element("th", { class: "place", scope: "col" }, element("span", { class: "offscreen" }, "Row")), this._columns.map((column, at) => this._head(column, at)))),
-      element("tbody", {}, shown.map((row, at) => this._row(row, from + at))),
+      {
+        role: "grid",
+        class: "grid",
+        "aria-rowcount": this._sorted.length + 1,
+        "aria-colcount": this._columns.length,
+        "aria-label": "Rows",
+      },
+      element(
+        "thead",
+        {},
+        element(
+          "tr",
+          { "aria-rowindex": 1 },
+          element("th", { class: "place", scope: "col" }, element("span", { class: "offscreen" }, "Row")),
+          this._columns.map((column, at) => this._head(column, at)),
+        ),
+      ),
+      element(
+        "tbody",
+        {},
+        shown.map((row, at) => this._row(row, from + at)),
+      ),
     );
     table.addEventListener("keydown", (event) => this._key(event));
     table.addEventListener("dblclick", (event) => this._open(event.target.closest("td")));
@@ -47,8 +73,10 @@ export class Grid {
 
   _sizeText() {
     const { length } = this._rows;
-    if (this._total === null) return element("span", { class: "size" }, `first ${counted(length, "row")}; the answer has more`);
-    if (this._total > length) return element("span", { class: "size" }, `first ${count(length)} of ${counted(this._total, "row")}`);
+    if (this._total === null)
+      return element("span", { class: "size" }, `first ${counted(length, "row")}; the answer has more`);
+    if (this._total > length)
+      return element("span", { class: "size" }, `first ${count(length)} of ${counted(this._total, "row")}`);
     return element("span", { class: "size" }, counted(length, "row"));
   }
 
@@ -56,24 +84,51 @@ export class Grid {
     const direction = this._sort?.at === at ? this._sort.direction : 0;
     const state = { 0: "none", 1: "ascending", [-1]: "descending" }[direction];
     const mark = element("span", { class: "mark", "aria-hidden": "true" }, { 0: "", 1: "↑", [-1]: "↓" }[direction]);
-    const button = element("button", { type: "button", title: `${type}; click to sort`, onclick: () => this._sortBy(at) }, element("span", { class: "name" }, name), element("span", { class: "type" }, type), mark);
+    const button = element(
+      "button",
+      { type: "button", title: `${type}; click to sort`, onclick: () => this._sortBy(at) },
+      element("span", { class: "name" }, name),
+      element("span", { class: "type" }, type),
+      mark,
+    );
     return element("th", { scope: "col", "aria-sort": state, class: isNumber(type) ? "number" : "" }, button);
   }
 
   _row(row, at) {
     const cells = this._columns.map(({ name, type }) => {
       const value = row[name];
-      return element("td", { role: "gridcell", tabindex: "-1", class: cellClass(value, type) }, value === "" ? "''" : cellText(value, type));
+      return element(
+        "td",
+        { role: "gridcell", tabindex: "-1", class: cellClass(value, type) },
+        value === "" ? "''" : cellText(value, type),
+      );
     });
-    return element("tr", { "aria-rowindex": at + 2 }, element("th", { class: "place", scope: "row" }, count(at + 1)), cells);
+    return element(
+      "tr",
+      { "aria-rowindex": at + 2 },
+      element("th", { class: "place", scope: "row" }, count(at + 1)),
+      cells,
+    );
   }
 
   _paging() {
     const pages = Math.max(1, Math.ceil(this._sorted.length / this._pageSize));
     const to = (page) => () => this._turn(page);
-    const button = (label, sign, page, off) => element("button", { type: "button", class: "quiet", "aria-label": label, title: label, disabled: off, onclick: to(page) }, sign);
-    const size = element("select", { "aria-label": "Rows a page", onchange: (event) => this._resize(Number(event.target.value)) });
-    size.append(...PAGE_SIZES.map((each) => element("option", { value: each, selected: each === this._pageSize }, `${each} a page`)));
+    const button = (label, sign, page, off) =>
+      element(
+        "button",
+        { type: "button", class: "quiet", "aria-label": label, title: label, disabled: off, onclick: to(page) },
+        sign,
+      );
+    const size = element("select", {
+      "aria-label": "Rows a page",
+      onchange: (event) => this._resize(Number(event.target.value)),
+    });
+    size.append(
+      ...PAGE_SIZES.map((each) =>
+        element("option", { value: each, selected: each === this._pageSize }, `${each} a page`),
+      ),
+    );
     return element(
       "span",
       { class: "paging" },
@@ -128,19 +183,39 @@ export class Grid {
     const cells = this._cells();
     let row = cells.findIndex((each) => [...each].includes(event.target));
     let column = [...cells[row]].indexOf(event.target);
-    if ((event.ctrlKey || event.metaKey) && event.key === "c" && !String(getSelection())) return void copy(this._whole(row, column));
+    if ((event.ctrlKey || event.metaKey) && event.key === "c" && !String(getSelection()))
+      return void copy(this._whole(row, column));
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     switch (event.key) {
-      case "ArrowDown": row += 1; break;
-      case "ArrowUp": row -= 1; break;
-      case "ArrowRight": column += 1; break;
-      case "ArrowLeft": column -= 1; break;
-      case "Home": column = 0; break;
-      case "End": column = this._columns.length - 1; break;
-      case "PageDown": event.preventDefault(); return this._turn(this._page + 1, true);
-      case "PageUp": event.preventDefault(); return this._turn(this._page - 1, true);
-      case "Enter": event.preventDefault(); return this._open(event.target);
-      default: return;
+      case "ArrowDown":
+        row += 1;
+        break;
+      case "ArrowUp":
+        row -= 1;
+        break;
+      case "ArrowRight":
+        column += 1;
+        break;
+      case "ArrowLeft":
+        column -= 1;
+        break;
+      case "Home":
+        column = 0;
+        break;
+      case "End":
+        column = this._columns.length - 1;
+        break;
+      case "PageDown":
+        event.preventDefault();
+        return this._turn(this._page + 1, true);
+      case "PageUp":
+        event.preventDefault();
+        return this._turn(this._page - 1, true);
+      case "Enter":
+        event.preventDefault();
+        return this._open(event.target);
+      default:
+        return;
     }
     event.preventDefault();
     const next = cells[row]?.[column];

@@ -29,7 +29,10 @@ export class QueryHistory {
 
   /** `entry`: sql, seconds, rows, read and there in bytes, or error. The same query again moves to the top. */
   add(entry) {
-    this._entries = [{ ...entry, at: Date.now() }, ...this._entries.filter((each) => each.sql !== entry.sql)].slice(0, MOST);
+    this._entries = [{ ...entry, at: Date.now() }, ...this._entries.filter((each) => each.sql !== entry.sql)].slice(
+      0,
+      MOST,
+    );
     this._store();
   }
 
@@ -43,21 +46,59 @@ export class QueryHistory {
   }
 
   draw() {
-    if (!this._entries.length) return show(this._target, element("p", { class: "nothing" }, "Queries that you run are listed here."));
-    const clear = element("button", { type: "button", class: "quiet", onclick: () => ((this._entries = []), this._store()) }, "Clear");
-    const top = element("div", { class: "bar" }, element("span", { class: "muted" }, `${counted(this._entries.length, "query", "queries")}, kept in this browser`), element("span", { class: "grow" }), clear);
-    show(this._target, top, element("ol", { class: "past" }, this._entries.map((entry) => this._line(entry))));
+    if (!this._entries.length)
+      return show(this._target, element("p", { class: "nothing" }, "Queries that you run are listed here."));
+    const clear = element(
+      "button",
+      { type: "button", class: "quiet", onclick: () => ((this._entries = []), this._store()) },
+      "Clear",
+    );
+    const top = element(
+      "div",
+      { class: "bar" },
+      element("span", { class: "muted" }, `${counted(this._entries.length, "query", "queries")}, kept in this browser`),
+      element("span", { class: "grow" }),
+      clear,
+    );
+    show(
+      this._target,
+      top,
+      element(
+        "ol",
+        { class: "past" },
+        this._entries.map((entry) => this._line(entry)),
+      ),
+    );
   }
 
   _line(entry) {
-    const said = entry.error ? element("span", { class: "wrong" }, entry.error) : `${counted(entry.rows, "row")}, ${duration(entry.seconds)}${entry.read === undefined ? "" : `, ${bytes(entry.read)} read`}`;
-    const link = element("button", { type: "button", class: "quiet", "aria-label": "Copy link", title: "Copy a link to this query" }, "link");
-    link.addEventListener("click", async () => (link.textContent = (await copy(linkTo(entry.sql))) ? "copied" : "no clipboard"));
+    const said = entry.error
+      ? element("span", { class: "wrong" }, entry.error)
+      : `${counted(entry.rows, "row")}, ${duration(entry.seconds)}${entry.read === undefined ? "" : `, ${bytes(entry.read)} read`}`;
+    const link = element(
+      "button",
+      { type: "button", class: "quiet", "aria-label": "Copy link", title: "Copy a link to this query" },
+      "link",
+    );
+    link.addEventListener(
+      "click",
+      async () => (link.textContent = (await copy(linkTo(entry.sql))) ? "copied" : "no clipboard"),
+    );
     return element(
       "li",
       {},
-      element("button", { type: "button", class: "sql", title: entry.sql.slice(0, 2000), onclick: () => this._chosen(entry.sql) }, entry.sql.slice(0, 300)),
-      element("div", { class: "bar" }, element("span", { class: "muted" }, ago(entry.at), " · ", said), element("span", { class: "grow" }), link),
+      element(
+        "button",
+        { type: "button", class: "sql", title: entry.sql.slice(0, 2000), onclick: () => this._chosen(entry.sql) },
+        entry.sql.slice(0, 300),
+      ),
+      element(
+        "div",
+        { class: "bar" },
+        element("span", { class: "muted" }, ago(entry.at), " · ", said),
+        element("span", { class: "grow" }),
+        link,
+      ),
     );
   }
 }

@@ -39,15 +39,20 @@ export class LakeMap {
     this._at = at;
     this._files = new MapFiles(this._tables[at]);
     this._tree = weigh(directoryTree(this._tables[at]), this._files.weights);
-    this._kinds = [...new Set(Array.from({ length: this._files.length }, (_, file) => this._files.kind(file)))].sort((a, b) => a - b);
+    this._kinds = [...new Set(Array.from({ length: this._files.length }, (_, file) => this._files.kind(file)))].sort(
+      (a, b) => a - b,
+    );
     this._only = null;
     this._build();
     this._zoom(this._tree);
   }
 
   _build() {
-    this._canvas = element("canvas", { tabindex: "0", role: "img", "aria-describedby": "map-said" });
-    this._canvas.setAttribute("aria-label", `Map of ${counted(this._files.length, "file")} of ${this._tables[this._at].table}; arrows move, Enter opens a file, R goes to the next file that is read, Escape goes back`);
+    this._canvas = element("canvas", { tabindex: "0", role: "application", "aria-describedby": "map-said" });
+    this._canvas.setAttribute(
+      "aria-label",
+      `Map of ${counted(this._files.length, "file")} of ${this._tables[this._at].table}; arrows move, Enter opens a file, R goes to the next file that is read, Escape goes back`,
+    );
     this._canvas.addEventListener("pointermove", (event) => this._point(this._under(event), event));
     this._canvas.addEventListener("pointerleave", () => this._point(-1));
     this._canvas.addEventListener("blur", () => this._point(-1));
@@ -58,30 +63,66 @@ export class LakeMap {
     this._crumbs = element("nav", { class: "crumbs", "aria-label": "Directories" });
     this._detail = element("div");
     const holder = element("div", { class: "map-canvas" }, this._canvas, this._tip);
-    show(this._target, element("div", { class: "bar" }, this._tableChoice(), this._crumbs, element("span", { class: "grow" }), this._totals()), this._legend(), holder, this._said, this._detail, this._list());
+    show(
+      this._target,
+      element(
+        "div",
+        { class: "bar" },
+        this._tableChoice(),
+        this._crumbs,
+        element("span", { class: "grow" }),
+        this._totals(),
+      ),
+      this._legend(),
+      holder,
+      this._said,
+      this._detail,
+      this._list(),
+    );
   }
 
   _tableChoice() {
     if (this._tables.length === 1) return element("b", {}, this._tables[0].table);
     const select = element("select", { "aria-label": "Table", onchange: () => this._choose(Number(select.value)) });
-    select.append(...this._tables.map(({ table }, at) => element("option", { value: at, selected: at === this._at }, table)));
+    select.append(
+      ...this._tables.map(({ table }, at) => element("option", { value: at, selected: at === this._at }, table)),
+    );
     return select;
   }
 
   _totals() {
     const read = this._files.access.reduce((sum, access) => sum + (access !== SKIPPED), 0);
-    return element("span", { class: "muted" }, `${count(read)} of ${counted(this._files.length, "file")} read, ${bytes(this._files.total)} there`);
+    return element(
+      "span",
+      { class: "muted" },
+      `${count(read)} of ${counted(this._files.length, "file")} read, ${bytes(this._files.total)} there`,
+    );
   }
 
   _legend() {
     const colours = mapColours(this._kinds);
     const buttons = this._kinds.map((kind) => {
-      const of = Array.from({ length: this._files.length }, (_, file) => file).filter((file) => this._files.kind(file) === kind);
+      const of = Array.from({ length: this._files.length }, (_, file) => file).filter(
+        (file) => this._files.kind(file) === kind,
+      );
       const swatch = element("span", { class: `swatch${kind === 0 ? " some" : ""}`, "aria-hidden": "true" });
       swatch.dataset.kind = kind;
       swatch.style.backgroundColor = colours.of(kind);
       const size = of.reduce((sum, file) => sum + this._files.bytes[file], 0);
-      return element("button", { type: "button", class: "quiet", "aria-pressed": "false", title: "Hold these up", onclick: (event) => this._hold(kind, event.currentTarget) }, swatch, `${this._files.kindWord(kind)} `, element("b", {}, count(of.length)), element("span", { class: "muted" }, ` ${bytes(size)}`));
+      return element(
+        "button",
+        {
+          type: "button",
+          class: "quiet",
+          "aria-pressed": "false",
+          title: "Hold these up",
+          onclick: (event) => this._hold(kind, event.currentTarget),
+        },
+        swatch,
+        `${this._files.kindWord(kind)} `,
+        element("b", {}, count(of.length)),
+        element("span", { class: "muted" }, ` ${bytes(size)}`),
+      );
     });
     this._swatches = () => {
       const fresh = mapColours(this._kinds);
@@ -92,7 +133,8 @@ export class LakeMap {
 
   _hold(kind, button) {
     this._only = this._only === kind ? null : kind;
-    for (const each of button.parentElement.children) each.setAttribute("aria-pressed", String(each === button && this._only !== null));
+    for (const each of button.parentElement.children)
+      each.setAttribute("aria-pressed", String(each === button && this._only !== null));
     this._arrange();
   }
 
@@ -100,8 +142,14 @@ export class LakeMap {
     this._directory = directory;
     this._current = -1;
     const parts = directory.path ? directory.path.split("/") : [];
-    const crumb = (name, path) => element("button", { type: "button", class: "quiet", onclick: () => this._zoom(this._find(path)) }, name);
-    show(this._crumbs, parts.length ? [crumb("all files", ""), ...parts.map((part, at) => crumb(part, parts.slice(0, at + 1).join("/")))] : []);
+    const crumb = (name, path) =>
+      element("button", { type: "button", class: "quiet", onclick: () => this._zoom(this._find(path)) }, name);
+    show(
+      this._crumbs,
+      parts.length
+        ? [crumb("all files", ""), ...parts.map((part, at) => crumb(part, parts.slice(0, at + 1).join("/")))]
+        : [],
+    );
     this._arrange();
   }
 
@@ -124,7 +172,16 @@ export class LakeMap {
     this._swatches();
     const context = this._canvas.getContext("2d");
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    paint(context, { files: this._files, shown: this._shown, places: this.places, frames: this.frames, colours: this._colours, only: this._only, width, height });
+    paint(context, {
+      files: this._files,
+      shown: this._shown,
+      places: this.places,
+      frames: this.frames,
+      colours: this._colours,
+      only: this._only,
+      width,
+      height,
+    });
     // The picture is kept, so that moving the outline does not draw 100,000 cells again.
     this._picture = element("canvas", { width: this._canvas.width, height: this._canvas.height });
     this._picture.getContext("2d").drawImage(this._canvas, 0, 0);
@@ -137,15 +194,18 @@ export class LakeMap {
 
   /** As much as the panel has room for without scrolling; on a phone the page scrolls, so the width decides. */
   _height() {
-    const above = this._canvas.getBoundingClientRect().top - this._target.getBoundingClientRect().top + this._target.scrollTop;
-    const room = getComputedStyle(this._target).overflowY === "visible" ? this._width() : this._target.clientHeight - above - 50;
+    const above =
+      this._canvas.getBoundingClientRect().top - this._target.getBoundingClientRect().top + this._target.scrollTop;
+    const room =
+      getComputedStyle(this._target).overflowY === "visible" ? this._width() : this._target.clientHeight - above - 50;
     return Math.round(Math.max(280, Math.min(room, 900)));
   }
 
   _under({ offsetX, offsetY }) {
     const { x, y, w, h } = this.places;
     for (const file of this._shown) {
-      if (offsetX >= x[file] && offsetX < x[file] + w[file] && offsetY >= y[file] && offsetY < y[file] + h[file]) return file;
+      if (offsetX >= x[file] && offsetX < x[file] + w[file] && offsetY >= y[file] && offsetY < y[file] + h[file])
+        return file;
     }
     return -1;
   }
@@ -161,9 +221,16 @@ export class LakeMap {
     this._tip.hidden = file < 0;
     if (file < 0) return;
     const said = [this._files.fate(file), this._files.size(file), this._files.path(file)];
-    show(this._tip, element("b", {}, said[0]), element("span", {}, said[1]), element("span", { class: "path" }, said[2]));
+    show(
+      this._tip,
+      element("b", {}, said[0]),
+      element("span", {}, said[1]),
+      element("span", { class: "path" }, said[2]),
+    );
     if (!event) this._said.textContent = said.join("; ");
-    const [x, y] = event ? [event.offsetX, event.offsetY] : [this.places.x[file], this.places.y[file] + this.places.h[file]];
+    const [x, y] = event
+      ? [event.offsetX, event.offsetY]
+      : [this.places.x[file], this.places.y[file] + this.places.h[file]];
     this._tip.style.left = `${Math.max(0, Math.min(x + 14, this.width - this._tip.offsetWidth - 4))}px`;
     this._tip.style.top = `${y + 18 + this._tip.offsetHeight > this.height ? Math.max(0, y - this._tip.offsetHeight - 10) : y + 18}px`;
   }
@@ -171,16 +238,24 @@ export class LakeMap {
   _click(event) {
     const file = this._under(event);
     if (file >= 0) return this._open(file);
-    const frame = [...this.frames].reverse().find(({ x, y, w, h }) => event.offsetX >= x && event.offsetX < x + w && event.offsetY >= y && event.offsetY < y + h);
+    const frame = [...this.frames]
+      .reverse()
+      .find(
+        ({ x, y, w, h }) => event.offsetX >= x && event.offsetX < x + w && event.offsetY >= y && event.offsetY < y + h,
+      );
     if (frame) this._zoom(frame.directory);
   }
 
   _open(file) {
     const directory = this._find(this._files.directories[file]);
-    if (Math.min(this.places.w[file], this.places.h[file]) < TOO_SMALL_TO_CLICK && directory !== this._directory) this._zoom(directory);
+    if (Math.min(this.places.w[file], this.places.h[file]) < TOO_SMALL_TO_CLICK && directory !== this._directory)
+      this._zoom(directory);
     this._point(file);
     this._tip.hidden = true;
-    show(this._detail, fileDetail(this._files, file, () => (show(this._detail), this._canvas.focus())));
+    show(
+      this._detail,
+      fileDetail(this._files, file, () => (show(this._detail), this._canvas.focus())),
+    );
     this._detail.scrollIntoView({ block: "nearest" });
   }
 
@@ -225,9 +300,39 @@ export class LakeMap {
     const details = element("details", {}, element("summary", {}, "As a list"));
     details.addEventListener("toggle", () => {
       if (details.childElementCount > 1) return;
-      const rows = read.slice(0, MOST_LISTED).map((file) => element("tr", {}, element("td", {}, element("button", { type: "button", class: "link", onclick: () => this._open(file) }, this._files.path(file))), element("td", {}, this._files.fate(file)), element("td", { class: "number" }, bytes(this._files.bytes[file]))));
+      const rows = read
+        .slice(0, MOST_LISTED)
+        .map((file) =>
+          element(
+            "tr",
+            {},
+            element(
+              "td",
+              {},
+              element(
+                "button",
+                { type: "button", class: "link", onclick: () => this._open(file) },
+                this._files.path(file),
+              ),
+            ),
+            element("td", {}, this._files.fate(file)),
+            element("td", { class: "number" }, bytes(this._files.bytes[file])),
+          ),
+        );
       const more = read.length > rows.length ? `and ${counted(read.length - rows.length, "more file")}` : "";
-      details.append(element("div", { class: "scroller" }, element("table", { class: "list" }, element("caption", { class: "offscreen" }, "Files that are read"), element("tbody", {}, rows))), element("p", { class: "muted" }, read.length ? more : "No file is read."));
+      details.append(
+        element(
+          "div",
+          { class: "scroller" },
+          element(
+            "table",
+            { class: "list" },
+            element("caption", { class: "offscreen" }, "Files that are read"),
+            element("tbody", {}, rows),
+          ),
+        ),
+        element("p", { class: "muted" }, read.length ? more : "No file is read."),
+      );
     });
     return details;
   }

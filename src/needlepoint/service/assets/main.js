@@ -31,7 +31,12 @@ let mapOf = null; // the query whose map is drawn
 const say = (text) => (byId("said").textContent = text);
 
 startTheme();
-onTokenNeeded(promptForToken);
+onTokenNeeded(async (wasRefused) => {
+  const token = await promptForToken(wasRefused);
+  // The request that was refused is sent again first; then the rest of the page can be filled.
+  if (token !== null) setTimeout(() => activity.refresh().catch(() => {}), 100);
+  return token;
+});
 
 const answerTabs = startTabs(byId("answer-tabs"), (name) => name === "map" && drawMap());
 const sideTabs = startTabs(byId("side-tabs"), (name) => name === "advice" && showAdvice(byId("advice")));
@@ -42,12 +47,18 @@ const editor = startEditor(byId("editor"), {
   changed: () => sessionStorage.setItem(DRAFT, editor.text()),
 });
 const downloads = downloadButton({ sql: () => asked, say, failed: showProblem });
-const grid = new Grid(byId("rows"), [element("button", { type: "button", class: "to-chart", onclick: () => answerTabs.select("chart") }, "Chart"), downloads]);
+const grid = new Grid(byId("rows"), [
+  element("button", { type: "button", class: "to-chart", onclick: () => answerTabs.select("chart") }, "Chart"),
+  downloads,
+]);
 const chart = new Chart(byId("chart"));
 const map = new LakeMap(byId("map"));
 const past = new QueryHistory(byId("past"), takeUp);
 const tables = new TablesPanel(byId("tables"), { insert: (text) => editor.insert(text), ask: takeUp });
-const activity = new ActivityPanel(byId("activity"), { noted: noteStatus, isShown: () => sideTabs.current() === "activity" });
+const activity = new ActivityPanel(byId("activity"), {
+  noted: noteStatus,
+  isShown: () => sideTabs.current() === "activity",
+});
 
 // Queries
 
@@ -55,17 +66,21 @@ async function run() {
   const sql = editor.chosen().trim().replace(/;$/, "");
   if (!sql || running) return;
   editor.closeProposals();
-  await whileRunning("Running", async (state) => {
-    const answer = await runQuery(sql, { queryId: state.queryId, signal: state.leaving.signal });
-    if (!answer.complete) cancel(state.queryId).catch(() => {}); // rows enough; leaving has ended it already, mostly
-    asked = sql;
-    // A link that can be copied from the address bar; it is no new page to go back to.
-    history.replaceState(null, "", linkTo(sql));
-    await showAnswer(sql, answer);
-    const rows = answer.total ?? answer.rows.length;
-    const there = answer.report?.tables.reduce((sum, table) => sum + (table.bytes.total ?? 0), 0);
-    past.add({ sql, seconds: answer.seconds, rows, read: answer.report && bytesRead(answer.report), there });
-  }, (error) => past.add({ sql, error: error.message.slice(0, 200) }));
+  await whileRunning(
+    "Running",
+    async (state) => {
+      const answer = await runQuery(sql, { queryId: state.queryId, signal: state.leaving.signal });
+      if (!answer.complete) cancel(state.queryId).catch(() => {}); // rows enough; leaving has ended it already, mostly
+      asked = sql;
+      // A link that can be copied from the address bar; it is no new page to go back to.
+      history.replaceState(null, "", linkTo(sql));
+      await showAnswer(sql, answer);
+      const rows = answer.total ?? answer.rows.length;
+      const there = answer.report?.tables.reduce((sum, table) => sum + (table.bytes.total ?? 0), 0);
+      past.add({ sql, seconds: answer.seconds, rows, read: answer.report && bytesRead(answer.report), there });
+    },
+    (error) => past.add({ sql, error: error.message.slice(0, 200) }),
+  );
 }
 
 async function showAnswer(sql, answer) {
@@ -115,7 +130,8 @@ async function explainQuery() {
 async function whileRunning(word, work, failed = () => {}) {
   const state = { queryId: newQueryId(), leaving: new AbortController(), stopped: false };
   const began = performance.now();
-  const clock = setInterval(() => say(`${word} ${duration((performance.now() - began) / 1000)}`), 100);
+  // Beside the words, which screen readers read out: they would never end.
+  const clock = setInterval(() => (byId("clock").textContent = duration((performance.now() - began) / 1000)), 100);
   running = state;
   setRunning(true);
   byId("problem").hidden = true;
@@ -123,13 +139,17 @@ async function whileRunning(word, work, failed = () => {}) {
   try {
     await work(state);
   } catch (error) {
-    const shown = state.stopped && (error.name === "AbortError" || error.status === 409) ? { message: "The query was stopped." } : error;
+    const shown =
+      state.stopped && (error.name === "AbortError" || error.status === 409)
+        ? { message: "The query was stopped." }
+        : error;
     say(state.stopped ? "Stopped" : "Failed");
     if (!state.stopped && word !== "Comparing") forgetAnswer();
     showProblem(shown);
     failed(shown instanceof Error ? shown : new Error(shown.message));
   } finally {
     clearInterval(clock);
+    byId("clock").textContent = "";
     running = null;
     setRunning(false);
   }
@@ -166,10 +186,24 @@ function forgetAnswer() {
 
 function showProblem(error) {
   const at = /line (\d+), column (\d+)/.exec(error.message);
-  const go = at && element("button", { type: "button", class: "link", onclick: () => editor.goTo(Number(at[1]), Number(at[2])) }, "Go there");
+  const go =
+    at &&
+    element(
+      "button",
+      { type: "button", class: "link", onclick: () => editor.goTo(Number(at[1]), Number(at[2])) },
+      "Go there",
+    );
   // The service refuses a result over its limit as a whole, so more than a grid shows is asked for with a limit.
-  const limit = /more than [\d,]+ rows/.test(error.message) && element("button", { type: "button", onclick: runWithLimit }, `Add LIMIT ${MOST_ROWS} and run`);
-  show(byId("problem"), element("b", {}, error.message), error.hint ? element("span", {}, error.hint) : null, go, limit);
+  const limit =
+    /more than [\d,]+ rows/.test(error.message) &&
+    element("button", { type: "button", onclick: runWithLimit }, `Add LIMIT ${MOST_ROWS} and run`);
+  show(
+    byId("problem"),
+    element("b", {}, error.message),
+    error.hint ? element("span", {}, error.hint) : null,
+    go,
+    limit,
+  );
   byId("problem").hidden = false;
 }
 

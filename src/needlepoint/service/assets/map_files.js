@@ -8,7 +8,13 @@ export const [SKIPPED, SCANNED, ROWS] = [0, 1, 2]; // the access of a file, as t
 export class MapFiles {
   constructor(table) {
     const of = (name) => table.directories.flatMap((directory) => directory[name]);
-    Object.assign(this, { names: of("names"), bytes: of("bytes"), rows: of("rows"), access: of("access"), step: of("step") });
+    Object.assign(this, {
+      names: of("names"),
+      bytes: of("bytes"),
+      rows: of("rows"),
+      access: of("access"),
+      step: of("step"),
+    });
     this.directories = table.directories.flatMap(({ path, names }) => names.map(() => path));
     this.steps = table.steps;
     this.pages = new Map(Object.entries(table.pages));
@@ -47,7 +53,10 @@ export class MapFiles {
     const groups = this.groups(file);
     if (!groups) return this.kindWord(this.kind(file));
     const read = groups.reduce((sum, group) => sum + group.read, 0);
-    return `${count(read)} of ${counted(groups.reduce((sum, group) => sum + group.rows, 0), "row")} read`;
+    return `${count(read)} of ${counted(
+      groups.reduce((sum, group) => sum + group.rows, 0),
+      "row",
+    )} read`;
   }
 
   size(file) {

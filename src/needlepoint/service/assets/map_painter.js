@@ -10,9 +10,19 @@ const MOST_HALOS = 3000;
 /** The colours of the theme, with as many greys as there are steps. */
 export function mapColours(kinds) {
   const steps = kinds.filter((kind) => kind >= 2);
-  const greys = new Map(steps.map((kind, at) => [kind, blend(themeColour("--skip-first"), themeColour("--skip-last"), steps.length < 2 ? 0 : at / (steps.length - 1))]));
+  const greys = new Map(
+    steps.map((kind, at) => [
+      kind,
+      blend(themeColour("--skip-first"), themeColour("--skip-last"), steps.length < 2 ? 0 : at / (steps.length - 1)),
+    ]),
+  );
   return {
-    of: (kind) => (kind === 0 ? themeColour("--read-some") : kind === 1 ? themeColour("--read") : (greys.get(kind) ?? themeColour("--skip-first"))),
+    of: (kind) =>
+      kind === 0
+        ? themeColour("--read-some")
+        : kind === 1
+          ? themeColour("--read")
+          : (greys.get(kind) ?? themeColour("--skip-first")),
     read: themeColour("--read"),
     some: themeColour("--read-some"),
     frame: themeColour("--frame"),
@@ -23,7 +33,11 @@ export function mapColours(kinds) {
 }
 
 function blend(from, to, share) {
-  const parts = (colour) => colour.match(/[\d.]+/g).slice(0, 3).map(Number);
+  const parts = (colour) =>
+    colour
+      .match(/[\d.]+/g)
+      .slice(0, 3)
+      .map(Number);
   const [a, b] = [parts(from), parts(to)];
   return `rgb(${a.map((each, at) => Math.round(each + (b[at] - each) * share)).join(" ")})`;
 }
@@ -48,7 +62,12 @@ export function paint(context, { files, shown, places, frames, colours, only, wi
   context.globalAlpha = 1;
   const read = shown.filter((file) => files.access[file] !== SKIPPED && (only === null || only === files.kind(file)));
   for (const file of read) if (files.access[file] === ROWS) drawGroups(context, files, places, file, colours);
-  halos(context, read.filter((file) => Math.min(places.w[file], places.h[file]) < TINY).slice(0, MOST_HALOS), places, colours);
+  halos(
+    context,
+    read.filter((file) => Math.min(places.w[file], places.h[file]) < TINY).slice(0, MOST_HALOS),
+    places,
+    colours,
+  );
 }
 
 function drawFrame(context, { x, y, w, h, name, depth, named }, colours) {
@@ -94,7 +113,13 @@ function drawGroups(context, files, places, file, colours) {
   for (const group of groups) {
     const tall = (h * group.rows) / total;
     for (const [first, end, read] of group.pages) {
-      if (read) context.fillRect(x + (w * first) / group.rows, top, Math.max(2, (w * (end - first)) / group.rows), Math.max(1, tall - (tall > 4 ? 1 : 0)));
+      if (read)
+        context.fillRect(
+          x + (w * first) / group.rows,
+          top,
+          Math.max(2, (w * (end - first)) / group.rows),
+          Math.max(1, tall - (tall > 4 ? 1 : 0)),
+        );
     }
     top += tall;
     if (tall > 4) {

@@ -40,7 +40,12 @@ export async function readAnswer(response) {
   }
   const answer = parseExactly(outside);
   const found = rows.length ? rows : answer.rows;
-  return { ...answer, rows: found.slice(0, MOST_ROWS), total: complete ? Math.max(total, found.length) : null, complete };
+  return {
+    ...answer,
+    rows: found.slice(0, MOST_ROWS),
+    total: complete ? Math.max(total, found.length) : null,
+    complete,
+  };
 }
 
 async function* lines(body) {

@@ -34,17 +34,27 @@ function comparison(indexed, scanned) {
   return [
     element("h3", {}, "As a scan"),
     element("p", { class: "verdict" }, verdict(indexed, scanned)),
-    element("div", { class: "columns" }, pair("time", indexed.seconds, scanned.seconds, duration), pair("bytes read", indexed.bytes, scanned.bytes, bytes)),
+    element(
+      "div",
+      { class: "columns" },
+      pair("time", indexed.seconds, scanned.seconds, duration),
+      pair("bytes read", indexed.bytes, scanned.bytes, bytes),
+    ),
     element("p", { class: "muted" }, "One run each, one after the other."),
   ];
 }
 
 function verdict(indexed, scanned) {
   const faster = scanned.seconds / indexed.seconds;
-  const time = faster >= 1 ? `The scan takes ${times(faster)} as long` : `The scan is faster: it takes ${(100 * faster).toFixed(0)} % of the time`;
+  const time =
+    faster >= 1
+      ? `The scan takes ${times(faster)} as long`
+      : `The scan is faster: it takes ${(100 * faster).toFixed(0)} % of the time`;
   if (!indexed.bytes || !scanned.bytes) return `${time}.`;
   const more = scanned.bytes / indexed.bytes;
-  return more >= 1 ? `${time} and reads ${times(more)} as many bytes.` : `${time} and reads ${(100 * more).toFixed(0)} % of the bytes.`;
+  return more >= 1
+    ? `${time} and reads ${times(more)} as many bytes.`
+    : `${time} and reads ${(100 * more).toFixed(0)} % of the bytes.`;
 }
 
 function pair(name, indexed, scanned, format) {
@@ -52,7 +62,19 @@ function pair(name, indexed, scanned, format) {
   const line = (label, value, kind) => {
     const fill = element("span", { class: `fill ${kind}` });
     fill.style.width = `${(100 * value) / most}%`;
-    return element("div", { class: "pair" }, element("span", {}, label), element("span", { class: "track", "aria-hidden": "true" }, fill), element("b", { class: "number" }, format(value)));
+    return element(
+      "div",
+      { class: "pair" },
+      element("span", {}, label),
+      element("span", { class: "track", "aria-hidden": "true" }, fill),
+      element("b", { class: "number" }, format(value)),
+    );
   };
-  return element("div", {}, element("h4", {}, name), line("with indexes", indexed, "lit"), line("scan", scanned, "grey"));
+  return element(
+    "div",
+    {},
+    element("h4", {}, name),
+    line("with indexes", indexed, "lit"),
+    line("scan", scanned, "grey"),
+  );
 }

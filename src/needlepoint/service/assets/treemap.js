@@ -44,7 +44,12 @@ export function weigh(tree, weights) {
 /** The places of all files and directories of a tree: {x, y, w, h} by file number, and frames from outside in. */
 export function layout(tree, weights, width, height) {
   const size = weights.length;
-  const places = { x: new Float32Array(size), y: new Float32Array(size), w: new Float32Array(size), h: new Float32Array(size) };
+  const places = {
+    x: new Float32Array(size),
+    y: new Float32Array(size),
+    w: new Float32Array(size),
+    h: new Float32Array(size),
+  };
   const frames = [];
   place(tree, { x: 0, y: 0, w: width, h: height }, 0);
   return { places, frames };
@@ -56,10 +61,16 @@ export function layout(tree, weights, width, height) {
     const gap = depth === 0 ? 0 : outer.w < 6 || outer.h < 6 ? 0 : depth === 1 ? 1.5 : 1;
     if (depth > 0) frames.push({ ...outer, directory, name: joined.name, depth, named });
     const top = named ? HEADER : gap;
-    const inner = { x: outer.x + gap, y: outer.y + top, w: Math.max(0, outer.w - 2 * gap), h: Math.max(0, outer.h - top - gap) };
+    const inner = {
+      x: outer.x + gap,
+      y: outer.y + top,
+      w: Math.max(0, outer.w - 2 * gap),
+      h: Math.max(0, outer.h - top - gap),
+    };
     const items = [];
     for (const child of directory.children.values()) if (child.bytes) items.push({ weight: child.bytes, child });
-    for (let file = directory.files[0]; file < directory.files[1]; file += 1) items.push({ weight: weights[file], file });
+    for (let file = directory.files[0]; file < directory.files[1]; file += 1)
+      items.push({ weight: weights[file], file });
     order(items);
     squarify(items, inner, (item, x, y, w, h) => {
       if (item.child) return place(item.child, { x, y, w, h }, depth + 1);
@@ -75,7 +86,8 @@ export function layout(tree, weights, width, height) {
  * a year finds it. */
 function order(items) {
   const weights = items.map((item) => item.weight);
-  const isSimilar = items.every((item) => item.child) && items.length <= 1000 && Math.max(...weights) < 4 * Math.min(...weights);
+  const isSimilar =
+    items.every((item) => item.child) && items.length <= 1000 && Math.max(...weights) < 4 * Math.min(...weights);
   if (isSimilar) items.sort((a, b) => BY_NAME.compare(a.child.name, b.child.name));
   else items.sort((a, b) => b.weight - a.weight);
 }

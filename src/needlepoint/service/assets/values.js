@@ -12,14 +12,20 @@ export function text(value, type = "") {
   if (value === null || value === undefined) return "NULL";
   if (typeof value === "object") return nested(value);
   if (isBinary(type)) return `0x${value}`;
-  if (/^timestamp/.test(type)) return String(value).replace("T", " ").replace(/\.0+(?=$|[Z+-])/, "");
+  if (/^timestamp/.test(type))
+    return String(value)
+      .replace("T", " ")
+      .replace(/\.0+(?=$|[Z+-])/, "");
   return String(value);
 }
 
 /** A value in one line of limited length, with line breaks and controls visible. */
 export function cellText(value, type) {
   const whole = text(value, type);
-  const line = whole.slice(0, MOST_CHARACTERS).replace(/\r?\n/g, "↵").replace(/[\u0000-\u001f\u007f]/g, "·");
+  const line = whole
+    .slice(0, MOST_CHARACTERS)
+    .replace(/\r?\n/g, "↵")
+    .replace(/[\u0000-\u001f\u007f]/g, "·");
   return whole.length > MOST_CHARACTERS ? `${line}…` : line;
 }
 
@@ -54,6 +60,7 @@ export function compare(a, b, type) {
 /** A value as a number for a chart, or NaN: times become milliseconds. */
 export function numeric(value, type) {
   if (value === null || value === undefined || value === "") return NaN;
-  if (/^(timestamp|date)/.test(type)) return Date.parse(/[Z+]/.test(value) || type.startsWith("date") ? value : `${value}Z`);
+  if (/^(timestamp|date)/.test(type))
+    return Date.parse(/[Z+]/.test(value) || type.startsWith("date") ? value : `${value}Z`);
   return Number(value);
 }
