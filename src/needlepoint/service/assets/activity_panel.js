@@ -13,7 +13,7 @@ export class ActivityPanel {
     Object.assign(this, { _noted: noted, _isShown: isShown, _past: [] });
     this._lag = element("div");
     this._queries = element("div", { "aria-live": "polite" });
-    show(target, element("h3", {}, "Indexer"), this._lag, element("h3", {}, "Running queries"), this._queries);
+    show(target, element("h2", {}, "Indexer"), this._lag, element("h2", {}, "Running queries"), this._queries);
   }
 
   /** Ask again and again, while someone looks. */

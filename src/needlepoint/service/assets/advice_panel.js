@@ -27,7 +27,7 @@ function tablePart({ table, queries, since, advice }) {
   return element(
     "section",
     { class: "advice" },
-    element("h3", {}, table),
+    element("h2", {}, table),
     element("p", { class: "muted" }, asked),
     advice.length ? advice.map(advicePart) : none,
   );
@@ -45,13 +45,15 @@ function advicePart(advice) {
   return element(
     "article",
     {},
-    element("h4", {}, advice.what),
+    element("h3", {}, advice.what),
     element("p", {}, advice.why),
     advice.bytes_after === null || advice.bytes_after === undefined
       ? null
       : element("p", { class: "gain" }, gain(advice)),
     advice.costs ? element("p", { class: "muted" }, `Costs: ${advice.costs}`) : null,
-    advice.command ? element("div", { class: "command" }, element("code", {}, advice.command), copying) : null,
+    advice.command
+      ? element("div", { class: "command" }, element("code", { tabindex: "0" }, advice.command), copying)
+      : null,
   );
 }
 

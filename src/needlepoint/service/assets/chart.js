@@ -175,7 +175,7 @@ class Plot {
 
   _below() {
     const y = this._height - BOTTOM + 18;
-    const room = Math.max(2, Math.floor((this._width - LEFT - RIGHT) / 90));
+    const room = Math.max(2, Math.floor((this._width - LEFT - RIGHT) / (this._categories ? 56 : 90)));
     if (this._categories) {
       const every = Math.ceil(this._data.length / room);
       const letters = Math.max(4, Math.floor((((this._width - LEFT - RIGHT) / this._data.length) * every) / 7.2));

@@ -14,7 +14,7 @@ export function fileDetail(files, file, close) {
     element(
       "div",
       { class: "bar" },
-      element("h3", {}, files.path(file)),
+      element("h2", {}, files.path(file)),
       element("span", { class: "grow" }),
       element("button", { type: "button", class: "quiet", onclick: close }, "Close"),
     ),

@@ -37,7 +37,7 @@ function tablePart(report, table) {
     "section",
     { class: "funnel", "aria-label": `What is read of ${table.table}` },
     element(
-      "h3",
+      "h2",
       {},
       table.table,
       table.version ? element("span", { class: "muted" }, ` version ${table.version}`) : null,
@@ -151,7 +151,7 @@ function stepsPart({ steps, files }) {
     return element(
       "div",
       {},
-      element("h4", {}, "Steps"),
+      element("h3", {}, "Steps"),
       element("p", { class: "muted" }, "No step could rule anything out."),
     );
   const most = Math.max(files.total ?? 0, narrowing[0].files_before);
@@ -170,7 +170,7 @@ function stepsPart({ steps, files }) {
   return element(
     "div",
     {},
-    element("h4", {}, "What each step leaves"),
+    element("h3", {}, "What each step leaves"),
     element("div", { class: "scroller" }, element("table", { class: "steps" }, element("tbody", {}, rows))),
   );
 }
@@ -180,7 +180,7 @@ function indexesPart({ indexes }) {
     return element(
       "div",
       {},
-      element("h4", {}, "Indexes"),
+      element("h3", {}, "Indexes"),
       element("p", { class: "muted" }, "The table has no index for this query."),
     );
   const rows = indexes.map((use) =>
@@ -192,7 +192,7 @@ function indexesPart({ indexes }) {
       element("span", { class: "muted" }, `: ${use.why}`),
     ),
   );
-  return element("div", {}, element("h4", {}, "Indexes"), element("ul", { class: "uses" }, rows));
+  return element("div", {}, element("h3", {}, "Indexes"), element("ul", { class: "uses" }, rows));
 }
 
 function notesPart(table) {

@@ -11,7 +11,7 @@ export function scanCard(runs) {
   const card = element("section", { class: "cost", "aria-label": "What a scan costs" });
   const button = element("button", { type: "button", onclick: compare }, "Compare with a scan");
   const note = element("p", { class: "muted" }, NOTE);
-  show(card, element("h3", {}, "As a scan"), element("div", { class: "bar" }, button, note));
+  show(card, element("h2", {}, "As a scan"), element("div", { class: "bar" }, button, note));
   return card;
 
   async function compare() {
@@ -32,7 +32,7 @@ export const bytesRead = (report) => report.tables.reduce((sum, table) => sum + 
 
 function comparison(indexed, scanned) {
   return [
-    element("h3", {}, "As a scan"),
+    element("h2", {}, "As a scan"),
     element("p", { class: "verdict" }, verdict(indexed, scanned)),
     element(
       "div",
@@ -73,7 +73,7 @@ function pair(name, indexed, scanned, format) {
   return element(
     "div",
     {},
-    element("h4", {}, name),
+    element("h3", {}, name),
     line("with indexes", indexed, "lit"),
     line("scan", scanned, "grey"),
   );

@@ -57,7 +57,7 @@ export class TablesPanel {
       this._columns(columns, new Set(table.partitions)),
       table.indexes.length
         ? [
-            element("h4", {}, "Indexes"),
+            element("h2", { class: "label" }, "Indexes"),
             element(
               "ul",
               { class: "indexes" },
