@@ -27,14 +27,17 @@ export function show(target, ...children) {
   target.replaceChildren(...children.flat().filter(Boolean));
 }
 
-/** A colour of the theme as the canvas needs it: resolved, without var() or light-dark(). */
-export function themeColour(name) {
+/** Colours of the theme as the canvas needs them: resolved, without var() or light-dark(). */
+export function themeColours(...names) {
   const probe = element("span", { hidden: true });
-  probe.style.color = `var(${name})`;
   document.body.append(probe);
-  const colour = getComputedStyle(probe).color;
+  const style = getComputedStyle(probe);
+  const colours = names.map((name) => {
+    probe.style.color = `var(${name})`;
+    return style.color;
+  });
   probe.remove();
-  return colour;
+  return colours;
 }
 
 /** Copy a text, also where the clipboard is closed because the page came without TLS. */

@@ -39,9 +39,7 @@ export class LakeMap {
     this._at = at;
     this._files = new MapFiles(this._tables[at]);
     this._tree = weigh(directoryTree(this._tables[at]), this._files.weights);
-    this._kinds = [...new Set(Array.from({ length: this._files.length }, (_, file) => this._files.kind(file)))].sort(
-      (a, b) => a - b,
-    );
+    this._kinds = [...this._files.kinds().keys()];
     this._only = null;
     this._build();
     this._zoom(this._tree);
@@ -100,16 +98,8 @@ export class LakeMap {
   }
 
   _legend() {
-    const colours = mapColours(this._kinds);
-    const buttons = this._kinds.map((kind) => {
-      const of = Array.from({ length: this._files.length }, (_, file) => file).filter(
-        (file) => this._files.kind(file) === kind,
-      );
-      const swatch = element("span", { class: `swatch${kind === 0 ? " some" : ""}`, "aria-hidden": "true" });
-      swatch.dataset.kind = kind;
-      swatch.style.backgroundColor = colours.of(kind);
-      const size = of.reduce((sum, file) => sum + this._files.bytes[file], 0);
-      return element(
+    const buttons = [...this._files.kinds()].map(([kind, { files, size }]) =>
+      element(
         "button",
         {
           type: "button",
@@ -118,16 +108,13 @@ export class LakeMap {
           title: "Hold these up",
           onclick: (event) => this._hold(kind, event.currentTarget),
         },
-        swatch,
+        element("span", { class: `swatch${kind === 0 ? " some" : ""}`, "aria-hidden": "true" }),
         `${this._files.kindWord(kind)} `,
-        element("b", {}, count(of.length)),
+        element("b", {}, count(files)),
         element("span", { class: "muted" }, ` ${bytes(size)}`),
-      );
-    });
-    this._swatches = () => {
-      const fresh = mapColours(this._kinds);
-      buttons.forEach((button, at) => (button.firstChild.style.backgroundColor = fresh.of(this._kinds[at])));
-    };
+      ),
+    );
+    this._swatches = buttons.map((button) => button.firstChild);
     return element("div", { class: "legend", role: "group", "aria-label": "Legend" }, buttons);
   }
 
@@ -169,7 +156,7 @@ export class LakeMap {
     Object.assign(this, layout(this._directory, this._files.weights, width, height), { width, height });
     this._shown = filesOf(this._directory);
     this._colours = mapColours(this._kinds);
-    this._swatches();
+    this._swatches.forEach((swatch, at) => (swatch.style.backgroundColor = this._colours.of.get(this._kinds[at])));
     const context = this._canvas.getContext("2d");
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     paint(context, {

@@ -43,6 +43,19 @@ export class MapFiles {
     return this.access[file] === ROWS ? 0 : 1;
   }
 
+  /** How many files there are of each kind, and their bytes, in the order of the legend. */
+  kinds() {
+    const found = new Map();
+    for (let file = 0; file < this.length; file += 1) {
+      const kind = this.kind(file);
+      if (!found.has(kind)) found.set(kind, { files: 0, size: 0 });
+      const of = found.get(kind);
+      of.files += 1;
+      of.size += this.bytes[file];
+    }
+    return new Map([...found].sort(([a], [b]) => a - b));
+  }
+
   kindWord(kind) {
     if (kind < 2) return ["some rows read", "read whole"][kind];
     return `skipped by ${stepWord(this.steps[kind - 2] ?? "a step")}`;

@@ -1,35 +1,24 @@
 // Draws the places of a treemap on a canvas: skipped files grey, one grey for each step, read ones lit.
 
-import { themeColour } from "./dom.js";
+import { themeColours } from "./dom.js";
 import { ROWS, SKIPPED } from "./map_files.js";
 
 const TINY = 9; // pixels; a read file that is smaller gets a halo
 const ROOM_FOR_GROUPS = 26; // pixels; a larger cell shows its row groups
 const MOST_HALOS = 3000;
 
-/** The colours of the theme, with as many greys as there are steps. */
+/** The colours of the theme, with as many greys as there are steps. `of` has one for each kind of file. */
 export function mapColours(kinds) {
-  const steps = kinds.filter((kind) => kind >= 2);
-  const greys = new Map(
-    steps.map((kind, at) => [
-      kind,
-      blend(themeColour("--skip-first"), themeColour("--skip-last"), steps.length < 2 ? 0 : at / (steps.length - 1)),
-    ]),
+  const [read, some, frame, back, text, focus, first, last] = themeColours(
+    ...["--read", "--read-some", "--frame", "--map", "--muted", "--text", "--skip-first", "--skip-last"],
   );
-  return {
-    of: (kind) =>
-      kind === 0
-        ? themeColour("--read-some")
-        : kind === 1
-          ? themeColour("--read")
-          : (greys.get(kind) ?? themeColour("--skip-first")),
-    read: themeColour("--read"),
-    some: themeColour("--read-some"),
-    frame: themeColour("--frame"),
-    back: themeColour("--map"),
-    text: themeColour("--muted"),
-    focus: themeColour("--text"),
-  };
+  const steps = kinds.filter((kind) => kind >= 2);
+  const of = new Map([
+    [0, some],
+    [1, read],
+    ...steps.map((kind, at) => [kind, blend(first, last, at / Math.max(1, steps.length - 1))]),
+  ]);
+  return { of, read, frame, back, text, focus };
 }
 
 function blend(from, to, share) {
@@ -56,7 +45,7 @@ export function paint(context, { files, shown, places, frames, colours, only, wi
   // Read files come last: nothing may cover them.
   for (const kind of [...byKind.keys()].sort((a, b) => b - a)) {
     context.globalAlpha = only === null || only === kind ? 1 : 0.2;
-    context.fillStyle = colours.of(kind);
+    context.fillStyle = colours.of.get(kind);
     for (const file of byKind.get(kind)) drawCell(context, places, file);
   }
   context.globalAlpha = 1;
