@@ -40,7 +40,8 @@ def test_an_installed_wheel_finds_a_row(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "dist").glob("needlepoint-*.whl")
     with zipfile.ZipFile(wheel) as content:
         names = content.namelist()
-    assert "needlepoint/py.typed" in names
+    assets = "needlepoint/service/assets"
+    assert {"needlepoint/py.typed", f"{assets}/index.html", f"{assets}/vendor/codemirror.js"} <= set(names)
     assert not [name for name in names if not name.startswith("needlepoint")]
     run(sys.executable, "-m", "venv", tmp_path / "fresh", cwd=tmp_path)
     python = tmp_path / "fresh/bin/python"
