@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.buckets import Asked, Bucket, Server, parquet
+from tests.lakes import product_lake
 
 import needlepoint
 from needlepoint.errors import FileChanged
@@ -357,3 +358,18 @@ def test_objects_that_are_replaced_all_the_time(tmp_path: Path, bucket: Bucket, 
         query = "SELECT count(*) AS n, sum(id) AS s, count(s) AS t FROM t WHERE f >= 0"
         assert lake.sql(query).rows() == [{"n": total, "s": total * (total - 1) // 2, "t": total}]
         assert not list((lake.store / "scratch").iterdir())
+
+
+def test_nothing_is_kept_of_files_that_are_gone(tmp_path: Path) -> None:
+    """A process that runs for long holds no more than the files of its tables need."""
+    product_lake(tmp_path, files=4)
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("product")
+        lake.create_index("product", "title", "text")
+        query = "SELECT product_id FROM product WHERE text_match(title, 'dairy') AND price > 1"
+        lake.engine.sql(query, use_indexes="product_title_text")
+        kept = (lake.engine.file_indexes.open, lake.engine.cards.cards, lake.engine.cards.zones)
+        before = [len(each) for each in kept]
+        lake.drop_partition("product", year=2021)
+        lake.engine.sql(query, use_indexes="product_title_text")
+        assert [len(each) for each in kept] == [number // 2 for number in before] and min(before) >= 4

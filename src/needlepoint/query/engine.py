@@ -457,6 +457,9 @@ class Engine:
         )
         if held is not None and held.snapshot.table.id == snapshot.table.id:
             state.inherit(held)
+        if held is not None and (gone := held.positions.keys() - state.positions.keys()):
+            self.cards.forget(gone)
+            self.file_indexes.forget(gone)
         self._states[name] = state
         return state
 

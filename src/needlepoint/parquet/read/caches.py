@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -66,6 +66,12 @@ class ByteCache(Generic[Value]):
                 _, (_, freed) = self._entries.popitem(last=False)
                 self.bytes -= freed
                 self.evictions += 1
+
+    def discard(self, unwanted: Callable[[Any], bool]) -> None:
+        """Drop the values with such keys."""
+        with self._lock:
+            for key in [key for key in self._entries if unwanted(key)]:
+                self.bytes -= self._entries.pop(key)[1]
 
     def clear(self) -> None:
         with self._lock:

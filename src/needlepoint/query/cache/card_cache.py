@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Protocol
 
@@ -53,6 +53,11 @@ class CardCache:
         found = CachedCard(replace(card, identity=file.identity))
         self.cards.put(file.id, found, _card_bytes(card))
         return found
+
+    def forget(self, files: Set[int]) -> None:
+        """Drop what is kept of files that are gone, by their ids."""
+        self.cards.discard(lambda key: key in files)
+        self.zones.discard(lambda key: key[0] in files)
 
     def zone_maps(self, files: Sequence[File], column: str, type: pa.DataType) -> list[ZoneMap | None]:
         """The zone map of a column in each file, None if a file has none; one registry query for all missing ones.

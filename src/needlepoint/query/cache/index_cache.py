@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import cast
 
 import pyarrow as pa
@@ -48,6 +48,10 @@ class IndexCache:
         opened = payload_kind(index.kind).open(stored, fields, json.loads(index.options))
         self.open.put(key, opened, opened.memory)
         return opened
+
+    def forget(self, files: Set[int]) -> None:
+        """Close the indexes of files that are gone, by their ids."""
+        self.open.discard(lambda key: key[1] in files)
 
 
 def words_of(indexes: IndexCache, state: TableState, column: str, position: int) -> WordIndex | None:
