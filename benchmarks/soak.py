@@ -38,7 +38,7 @@ import needlepoint
 from needlepoint.tables.staged_file import StagedFile
 
 ROWS, PARTITIONS, MARGIN = 5_000, 40, 6  # rows of a partition, partitions of the table, and those near its ends
-LONG = "SELECT count(*) AS n FROM event a, event b WHERE a.id + b.id = -1"
+LONG = "SELECT a.id % 7 AS d, max(b.text) AS m FROM event a JOIN event b ON a.id % 50 = b.id % 50 GROUP BY d"
 
 
 def rows_of(partition: int) -> pa.Table:

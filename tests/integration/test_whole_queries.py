@@ -393,6 +393,13 @@ def test_greatest_number_of_files_of_different_widths(world: World, types: tuple
             {"a": 0, "b": 12, "c": "yes"}
         ], always
         assert world.lake.sql(f"SELECT n FROM c WHERE n = (SELECT max(n) {where})").rows() == [{"n": 12}], always
+        # One scan of the table is filtered, another is not.
+        both = f"SELECT x.a, y.b FROM (SELECT max(n) AS a {where}) AS x CROSS JOIN (SELECT max(n) AS b FROM c) AS y"
+        assert world.lake.sql(both).rows() == [{"a": 12, "b": 12}], always
+        union = f"SELECT max(n) AS a {where} UNION ALL SELECT max(n) FROM c"
+        assert world.lake.sql(union).rows() == [{"a": 12}, {"a": 12}], always
+        joined = f"SELECT x.a FROM (SELECT max(n) AS a FROM c) AS x JOIN c ON c.n = x.a WHERE {always}"
+        assert world.lake.sql(joined).rows() == [{"a": 12}], always
     assert world.lake.sql("SELECT max(n) AS a FROM c").rows() == [{"a": 12}]
     assert world.lake.sql("SELECT min(n) AS a, max(n) AS b FROM c").rows() == [{"a": 0, "b": 12}]
     assert world.lake.sql("SELECT n FROM c WHERE n = (SELECT max(n) FROM c)").rows() == [{"n": 12}]

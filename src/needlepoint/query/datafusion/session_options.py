@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
 import pyarrow as pa
 
-from needlepoint.predicate import leaves
+from needlepoint.predicate import Condition, fold, leaves
 from needlepoint.query.datafusion import footers
 from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.scan.scan_plan import ScanPlan
@@ -72,13 +72,24 @@ def _is_bare_scan(scan: ScanPlan) -> bool:
 
 def _may_differ(scan: ScanPlan) -> bool:
     """DataFusion does not compare the statistics of files that have a column in different types, such as INT32 and
-    INT64, and takes those of the first file for all. It reads texts as different types, also of one file. If rows are
-    filtered by a column of the files, it does not take a result from statistics."""
-    schema, partitions = scan.snapshot.table.schema, scan.snapshot.table.partitions
-    if any(leaf.column not in partitions for leaf in leaves(scan.predicate)):
+    INT64, and takes those of the first file for all. It reads texts as different types, also of one file. Of rows that
+    are filtered by a column of the files, it takes no result from statistics."""
+    if _is_filtered(scan):
         return False
+    schema = scan.snapshot.table.schema
     types = [schema.field(name).type for name in scan.columns]
     return len(scan.scanned) > 1 or any(pa.types.is_string(type) or pa.types.is_binary(type) for type in types)
+
+
+def _is_filtered(scan: ScanPlan) -> bool:
+    """Whether each scan of the table, if there are several, filters rows by a column of the files."""
+    partitions = scan.snapshot.table.partitions
+
+    def ask(conditions: Sequence[Condition]) -> Iterator[bool | None]:
+        for condition in conditions:
+            yield any(leaf.column not in partitions for leaf in leaves(condition)) or None
+
+    return fold(scan.predicate, ask, all_of=any, any_of=all, nothing=lambda: True) is True
 
 
 def _misleads(scan: ScanPlan) -> bool:
