@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime
 import random
+import re
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ import pyarrow.flight as flight
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy
+from tests.cases import cases
 from tests.columns import flat
 
 import needlepoint
@@ -55,18 +59,38 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@dataclass
+class Served:
+    server: FlightServer
+    lake: needlepoint.Lake
+    worker: Worker
+    metrics: Metrics
+
+    @property
+    def address(self) -> str:
+        return f"grpc://localhost:{self.server.port}"
+
+
 @contextmanager
-def served(root: Path, **options: Any) -> Iterator[str]:
-    """The address of a server in this process."""
+def serving(root: Path, **options: Any) -> Iterator[Served]:
+    """A server in this process."""
     chosen = ServiceOptions(lake=str(root), flight_port=0, **options)
     worker = Worker(chosen.threads, chosen.waiting)
     with needlepoint.open(root, read_only=True) as lake:
-        server = FlightServer(lake, chosen, worker, Metrics(lake, worker))
+        metrics = Metrics(lake, worker)
+        server = FlightServer(lake, chosen, worker, metrics)
         try:
-            yield f"grpc{'+tls' if chosen.certificate else ''}://localhost:{server.port}"
+            yield Served(server, lake, worker, metrics)
         finally:
             server.close()
             worker.close()
+
+
+@contextmanager
+def served(root: Path, **options: Any) -> Iterator[str]:
+    """The address of such a server."""
+    with serving(root, **options) as found:
+        yield found.address.replace("grpc", "grpc+tls") if "certificate" in options else found.address
 
 
 @pytest.fixture(scope="module")
@@ -214,14 +238,14 @@ def test_limits(root: Path) -> None:
 
 
 def test_a_client_cancels(root: Path) -> None:
-    with served(root) as address, client.connect(address, autocommit=True) as connection:
+    with serving(root) as found, client.connect(found.address, autocommit=True) as connection:
         cursor = connection.cursor()
         threading.Timer(0.5, cursor.adbc_cancel).start()
         with pytest.raises(adbc_driver_manager.Error, match=r"(?i)cancel"):
             cursor.execute(LONG)
             cursor.fetchall()
         cursor.close()
-    # The server has ended at once, so nothing ran any more.
+        eventually(lambda: found.worker.taken == 0 and not found.lake.running())
 
 
 def test_the_flight_of_a_query_can_be_cancelled(root: Path) -> None:
@@ -231,6 +255,113 @@ def test_the_flight_of_a_query_can_be_cancelled(root: Path) -> None:
         threading.Timer(0.5, lambda: list(other.do_action(("CancelFlightInfo", _cancelling(info))))).start()
         with pytest.raises(flight.FlightCancelledError):
             plain.do_get(info.endpoints[0].ticket).read_all()
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if holds():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not become true")
+
+
+def ticket(query: str, query_id: str = "", parameters: bytes = b"") -> flight.Ticket:
+    handle = messages.new("Statement", query=query, query_id=query_id, parameters=parameters).SerializeToString()
+    return flight.Ticket(messages.pack(messages.new("TicketStatementQuery", statement_handle=handle)))
+
+
+def test_nobody_ends_the_query_of_another(root: Path, tmp_path: Path) -> None:
+    """A ticket is what a client makes of it; its id may be that of another's query."""
+    tokens = Tokens(tmp_path / "tokens.json")
+    ann, bob = (f"Bearer {tokens.create(name, None, None)}".encode() for name in ("ann", "bob"))
+    with serving(root, tokens=str(tmp_path / "tokens.json")) as found, flight.connect(found.address) as plain:
+        ended: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                plain.do_get(ticket(LONG, "report"), header(ann)).read_all()
+            except BaseException as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        eventually(lambda: bool(found.lake.running()))
+        with pytest.raises(flight.FlightServerError, match="id 'report' is running"):
+            plain.do_get(ticket("SELECT 1", "report"), header(bob)).read_all()
+        info = flight.FlightInfo(pa.schema([]), flight.FlightDescriptor.for_command(b""), [
+            flight.FlightEndpoint(ticket(LONG, "report"), [])], -1, -1)  # fmt: skip
+        for who, status in ((bob, 3), (ann, 1)):
+            assert not ended
+            (answer,) = plain.do_action(("CancelFlightInfo", _cancelling(info)), header(who))
+            assert messages.read("CancelFlightInfoResult", answer.body.to_pybytes()).status == status
+        thread.join(20)
+        assert isinstance(ended[0], flight.FlightCancelledError)
+
+
+def header(value: bytes) -> flight.FlightCallOptions:
+    return flight.FlightCallOptions(headers=[(b"authorization", value)], timeout=60)
+
+
+def test_tokens_that_cannot_be_read(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "tokens.json").write_text("{")
+    with served(root, tokens=str(tmp_path / "tokens.json")) as address, flight.connect(address) as plain:
+        with pytest.raises(flight.FlightError) as caught:
+            list(plain.do_action(("ClosePreparedStatement", b""), header(b"Bearer x")))
+        assert "Traceback" not in str(caught.value) and str(tmp_path) not in str(caught.value)
+
+
+def test_requests_have_limits(root: Path) -> None:
+    def ipc(rows: pa.RecordBatch, **options: Any) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+            writer.write_batch(rows)
+        return sink.getvalue().to_pybytes()
+
+    one = "SELECT id FROM product WHERE id = $id"
+    wrong = {
+        "more than 1,000,000 bytes": ticket("SELECT 1 --" + "x" * 1_000_000),
+        "not compressed": ticket(one, parameters=ipc(pa.record_batch({"id": [0] * 900}), compression="zstd")),
+        "1,500 sets": ticket(one, parameters=ipc(pa.record_batch({"id": list(range(1500))}))),
+        " 0 sets": ticket(one, parameters=ipc(pa.record_batch({"id": pa.array([], pa.int64())}))),
+        "100 rows": ticket(one, parameters=ipc(pa.record_batch({"id": list(range(101))}))),
+        "of both kinds": None,
+    }
+    with serving(root, rows=100, body_bytes=1_000_000) as found, flight.connect(found.address) as plain:
+        for said, given in wrong.items():
+            with pytest.raises(flight.FlightServerError, match=said):
+                if given is None:
+                    query = messages.new("CommandStatementQuery", query="SELECT ?, $p1")
+                    plain.get_flight_info(flight.FlightDescriptor.for_command(messages.pack(query)))
+                else:
+                    plain.do_get(given).read_all()
+        hundred = ticket(one, parameters=ipc(pa.record_batch({"id": list(range(100))})))
+        assert plain.do_get(hundred).read_all()["id"].to_pylist() == list(range(100))
+        counted = found.metrics.text().decode()
+        assert 'needlepoint_request_seconds_count{route="flight DoGet",status="400"}' in counted
+        assert re.search(r'count\{route="flight DoGet",status="200"\} 1.0', counted)
+
+
+def test_a_full_queue(root: Path) -> None:
+    with serving(root, threads=1, waiting=0, rows=0) as found, flight.connect(found.address) as plain:
+        stream = plain.do_get(ticket("SELECT a.id FROM product a JOIN product b ON a.id % 99 = b.id % 99"))
+        stream.read_chunk()
+        with pytest.raises(flight.FlightUnavailableError, match="too many queries"):
+            plain.do_get(ticket("SELECT 1")).read_all()
+        stream.cancel()
+        eventually(lambda: found.worker.taken == 0)
+        assert plain.do_get(ticket("SELECT 1 AS one")).read_all().to_pylist() == [{"one": 1}]
+
+
+def test_a_client_that_reads_nothing_does_not_keep_the_server(root: Path) -> None:
+    with serving(root, shutdown_seconds=1, rows=0) as found:
+        plain = flight.connect(found.address)
+        stream = plain.do_get(ticket("SELECT a.id FROM product a JOIN product b ON a.id % 99 = b.id % 99"))
+        stream.read_chunk()
+        began = time.monotonic()
+        found.server.close()
+        assert time.monotonic() - began < 10
+        stream.cancel()
+        plain.close()
 
 
 def _cancelling(info: Any) -> bytes:
@@ -278,7 +409,7 @@ def test_strange_bytes_are_refused(address: str) -> None:
     commands.append(messages.pack(messages.new("TicketStatementQuery", statement_handle=handle)))
     commands.append(messages.pack(messages.new("CommandPreparedStatementQuery", prepared_statement_handle=handle)))
     with flight.connect(address) as plain:
-        for number in range(400):
+        for number in range(cases(2000, 120)):
             data = bytearray(
                 generator.choice(commands) if number % 2 else generator.randbytes(generator.randrange(1, 60))
             )

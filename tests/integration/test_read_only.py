@@ -28,6 +28,10 @@ with needlepoint.open(sys.argv[1], read_only=True) as lake:
 
 
 def answers(lake: Lake) -> list[Any]:
+    return [*answers_without_advice(lake), lake.advise("item").table]
+
+
+def answers_without_advice(lake: Lake) -> list[Any]:
     """With a key index, text indexes, a bloom filter, a scan, and what is not SQL."""
     found = [
         lake.sql(query).rows()
@@ -76,7 +80,8 @@ def expected(root: Path) -> list[Any]:
 
 
 # Where they can, the libraries make files to coordinate with writers, and write a configuration as it was.
-OF_LIBRARIES = ("registry.db-wal", "registry.db-shm", "queue.db-wal", "queue.db-shm", "rocksdict-config.json")
+DATABASES = ("registry.db", "queue.db", "history.db")
+OF_LIBRARIES = ("rocksdict-config.json", *(f"{name}-{end}" for name in DATABASES for end in ("wal", "shm")))
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -228,3 +233,16 @@ def test_a_registry_of_another_format(root: Path) -> None:
         connection.execute("PRAGMA user_version = 3")
     with pytest.raises(StoreError, match=r"has format 3.*Open it once for writing"):
         needlepoint.open(root, read_only=True)
+
+
+def test_a_damaged_history_stays_as_it_is(root: Path, expected: list[Any]) -> None:
+    (history,) = root.rglob("history.db")
+    for path in root.rglob("history.db*"):
+        path.unlink()
+    history.write_bytes(b"not a database" * 1000)
+    before = history.read_bytes()
+    with needlepoint.open(root, read_only=True) as lake:
+        with pytest.raises(StoreError):
+            lake.advise("item")
+        assert answers_without_advice(lake) == expected[:-1]
+    assert history.read_bytes() == before

@@ -131,6 +131,60 @@ def test_a_client_that_goes_away_ends_its_query(client: httpx.Client) -> None:
     raise AssertionError("the query still runs")
 
 
+def test_a_client_that_leaves_before_the_first_row_ends_its_query(client: httpx.Client) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        client.post("/v1/sql", json={"sql": LONG, "query_id": "left"}, timeout=1)
+    for _ in range(100):
+        if not client.get("/v1/queries").json()["queries"]:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the query runs on")
+
+
+def test_a_client_that_reads_nothing_loses_its_place(root: Path) -> None:
+    with served(ServiceOptions(lake=str(root), threads=1, waiting=0, idle=0.5)) as client:
+        body = json.dumps({"sql": "SELECT a.id, a.title FROM product a JOIN product b ON a.id % 99 = b.id % 99"})
+        head = "POST /v1/sql HTTP/1.1\r\nHost: localhost\r\nAccept: text/csv\r\nContent-Type: application/json\r\n"
+        with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as lazy:
+            lazy.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+            statuses = []
+            for _ in range(200):
+                statuses.append(client.post("/v1/sql", json={"sql": "SELECT count(*) AS n FROM secret"}).status_code)
+                if 429 in statuses and statuses[-1] == 200:
+                    return
+                time.sleep(0.05)
+        raise AssertionError(statuses)
+
+
+def test_without_tokens_the_service_has_only_names_of_this_machine(root: Path, tmp_path: Path) -> None:
+    """Else a page of another site could make its own name mean this machine, and read the lake."""
+
+    def status(client: httpx.Client, host: str) -> int:
+        return client.get("/v1/tables", headers={"Host": host}).status_code
+
+    with served(ServiceOptions(lake=str(root), hosts=("lake.example.com",))) as client:
+        for name in (
+            "localhost",
+            "localhost:8321",
+            "127.0.0.1",
+            "[::1]:8321",
+            "lake.example.com",
+            "LAKE.example.com:80",
+        ):
+            assert status(client, name) == 200, name
+        for name in (
+            "evil.example",
+            "evil.example:8321",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+        ):
+            assert status(client, name) == 421, name
+    Tokens(tmp_path / "tokens.json").create("x", None, None)
+    with served(ServiceOptions(lake=str(root), tokens=str(tmp_path / "tokens.json"))) as client:
+        assert status(client, "evil.example") == 401
+
+
 def test_rows_by_key(client: httpx.Client) -> None:
     def rows(query: str) -> Any:
         return client.get(f"/v1/tables/product/rows?{query}").json()["rows"]

@@ -123,9 +123,10 @@ _histories: weakref.WeakSet[History] = weakref.WeakSet()
 
 
 class History:
-    def __init__(self, store: Path, on: bool = True) -> None:
+    def __init__(self, store: Path, on: bool = True, *, read_only: bool = False) -> None:
         self._path = store / "history.db"
         self._on = on
+        self._read_only = read_only
         self._database: Database | None = None
         self._lock = threading.Lock()
         self._asked: dict[_Key, _ShapeTotals] = {}
@@ -274,7 +275,7 @@ class History:
 
     def _open(self) -> Database:
         if self._database is None:
-            self._database = Database(self._path, _STATEMENTS, FORMAT, durable=False)
+            self._database = Database(self._path, _STATEMENTS, FORMAT, durable=False, read_only=self._read_only)
         return self._database
 
     def _with_recovery(self, work: Callable[[Database], Result]) -> Result:
@@ -283,6 +284,9 @@ class History:
             return work(self._open())
         except StoreError as error:
             if not is_damaged(error):
+                raise
+            if self._read_only:
+                _log.warning("the history of queries is damaged: %s", error)
                 raise
             _log.warning("the history of queries is damaged and starts again, empty: %s", error)
             if self._database is not None:

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 Progress = Callable[[str, float, int], None]
-"""Called with what is done, how much of it, and of how much. A whole number of files is committed; between commits, the
-number includes what is read of others, and comes from another thread."""
+"""Called with what is done, how much of it, and of how much. An integer of files is committed; between commits, a float
+includes what is read of others. Calls come from two threads, one at a time."""
 
 NAME = "progress"
 INTERVAL = 0.25  # seconds
@@ -41,32 +41,37 @@ class TaskProgress:
         self._seen += rows
         if time.monotonic() - self._noted > INTERVAL:
             self._noted = time.monotonic()
-            self._path.write_text(f"{self._files + min(1.0, self._seen / self._rows):.3f}")
+            with contextlib.suppress(OSError):  # a full disk is the problem of what is built
+                self._path.write_text(f"{self._files + min(0.999, self._seen / self._rows):.3f}")
 
     def end(self) -> None:
         self._files += 1
 
 
-@contextmanager
-def watched(directory: Path, report: Callable[[float], None]) -> Iterator[None]:
-    """Within this block, report how many files the running tasks have read, if there is something to report."""
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(INTERVAL):
-            if found := sum(map(_noted, directory.glob(f"*/{NAME}"))):
-                report(found)
-
-    thread = threading.Thread(target=watch, name="needlepoint-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+def files_read(directory: Path) -> float:
+    """How many files the running tasks have read, as far as they noted it."""
+    return sum(map(_noted, directory.glob(f"*/{NAME}")))
 
 
 def _noted(path: Path) -> float:
     with contextlib.suppress(OSError, ValueError):
         return float(path.read_text())
     return 0.0
+
+
+@contextmanager
+def repeatedly(function: Callable[[], None]) -> Iterator[None]:
+    """Within this block, call a function a few times a second, in another thread."""
+    ended = threading.Event()
+
+    def call() -> None:
+        while not ended.wait(INTERVAL):
+            function()
+
+    thread = threading.Thread(target=call, name="needlepoint-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from needlepoint.indexer.build import Artifact, BuildTask, Failure, build
 from needlepoint.indexer.pools import Pool
-from needlepoint.indexer.progress import NAME, Progress, no_progress, watched
+from needlepoint.indexer.progress import NAME, Progress, files_read, no_progress, repeatedly
 from needlepoint.indexer.sorted_runs import RunMerger
 
 
@@ -39,14 +40,19 @@ def run_build(
     total = done + sum(len(task.files) for task in tasks)
     failures: list[Failure] = []
     progress("indexing", done, total)
+    committing, lock = 0, threading.Lock()
 
-    def look(read: float) -> None:
-        progress("indexing", min(done + read, total), total)
+    def look() -> None:
+        with lock:
+            if read := committing + files_read(directory):
+                progress("indexing", min(done + read, total - 0.001), total)
 
-    with contextlib.nullcontext() if progress is no_progress else watched(directory, look):
+    with contextlib.nullcontext() if progress is no_progress else repeatedly(look):
         for made, where in pool.run(build, tasks, directory):
             artifact = made.moved(where)
-            (where / NAME).unlink(missing_ok=True)
+            with lock:
+                (where / NAME).unlink(missing_ok=True)
+                committing = artifact.finished_files
             if merger is None:
                 commit(artifact)
             else:
@@ -54,8 +60,9 @@ def run_build(
                 merger.keep(artifact, where)  # after the commit: a file whose runs are kept is not read again
             indexed.update(file.file_id for file in artifact.files)
             failures += artifact.failures
-            done += artifact.finished_files
-            progress("indexing", done, total)
+            with lock:
+                committing, done = 0, done + artifact.finished_files
+                progress("indexing", done, total)
     if merger is not None:
         merger.merge()
     return BuildResult(len(indexed), tuple(failures))

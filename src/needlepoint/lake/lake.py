@@ -156,7 +156,7 @@ class Lake:
         file_indexes = IndexCache(self.index_stores.packs, self.unpacked, settings.index_bytes, settings.payload_bytes)
         scratch = work / "scratch"
         self.indexer = Indexer(self.registry, self.index_stores, scratch, settings, progress)
-        self.history = History(self.store, settings.history == "on" and not read_only)
+        self.history = History(self.store, settings.history == "on" and not read_only, read_only=read_only)
         self.engine = Engine(self.registry, self.index_stores.entries, file_indexes, settings, self.history, scratch)
         self.writer = BatchWriter(self.root, self.store, self.registry, self.queue, self.indexer)
         if read_only:

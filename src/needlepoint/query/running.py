@@ -147,6 +147,14 @@ class RunningQueries:
         elif _log.isEnabledFor(logging.INFO):
             _log.info("a query took %.1f ms: %s", running.seconds * 1000, without_values(running.query))
 
+    def cancel(self, id: str) -> bool:
+        """Whether there was such a query to cancel."""
+        with self._lock:
+            found = self._running.get(id)
+        if found is not None:
+            found.cancel()
+        return found is not None
+
     def all(self) -> list[RunningQuery]:
         """The oldest first."""
         with self._lock:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Body, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -34,6 +34,8 @@ from needlepoint.service.requests import Query, User, keys_of, user_of
 from needlepoint.service.tokens import Tokens
 from needlepoint.service.worker import Worker
 
+Answer = TypeVar("Answer")
+
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ROWS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The rows.", "content": {name: {} for name in MEDIA_TYPES}}
@@ -54,7 +56,6 @@ class Service:
         self._worker = Worker(options.threads, options.waiting)
         self._tokens = None if options.tokens is None else Tokens(Path(options.tokens))
         self._metrics = Metrics(lake, self._worker)
-        self._owners: dict[str, str] = {}
         self.app = self._routed()
 
     def _routed(self) -> FastAPI:
@@ -85,7 +86,7 @@ class Service:
         app.get("/metrics", response_model=None)(self.metrics)
         if self._options.console:
             add_console(app)
-        app.add_middleware(_Requests, self._metrics, self._options.body_bytes)
+        app.add_middleware(_Requests, self._metrics, self._options)
         return app
 
     @asynccontextmanager
@@ -96,6 +97,8 @@ class Service:
         yield
         if flight is not None:
             await asyncio.to_thread(flight.close)
+        for query in self._lake.running():  # longer than a shutdown waits
+            query.cancel()
         self._worker.close()
         self._lake.close()
 
@@ -107,7 +110,8 @@ class Service:
         limits, query_id = user.limits(self._options, query.limits), query.query_id or uuid.uuid4().hex[:12]
         engine, sql, parameters = self._lake.engine, query.sql, query.parameters
         format = Format.accepted(request.headers.get("accept"), query.report)
-        if not query.scan and (quick := engine.sql_at_once(sql, parameters, limits)) is not None:
+        # A report is made in a thread: it plans, which takes long for very many files.
+        if not (query.scan or query.report) and (quick := engine.sql_at_once(sql, parameters, limits)) is not None:
             return self._at_once(format, query_id, quick)
 
         def run() -> Result:
@@ -115,7 +119,7 @@ class Service:
                 return engine.sql(sql, parameters, use_indexes=False, limits=limits, query_id=query_id)
             return self._lake.sql(sql, parameters, limits=limits, query_id=query_id)
 
-        return await self._answered(format, user, query_id, run)
+        return await self._answered(request, format, user, query_id, run)
 
     async def rows(self, request: Request, table: str, columns: str | None = None) -> Response:
         """Rows by key: `?product_id=384209819`. A repeated key means any of its values; `columns` are separated by
@@ -133,7 +137,7 @@ class Service:
         found = self._table(user, table)
         keys = keys_of(given, found.schema)
         return await self._answered(
-            format, user, query_id, lambda: found.get(keys, columns=wanted, limits=limits, query_id=query_id)
+            request, format, user, query_id, lambda: found.get(keys, columns=wanted, limits=limits, query_id=query_id)
         )
 
     async def explain(self, request: Request, query: Annotated[Query, Body()]) -> dict[str, Any]:
@@ -158,7 +162,9 @@ class Service:
         whole = b"".join(format.pieces(result, query_id, seconds))
         return Response(whole, media_type=format.media_type, headers={"X-Query-Id": query_id})
 
-    async def _answered(self, format: Format, user: User, query_id: str, run: Callable[[], Result]) -> Response:
+    async def _answered(
+        self, request: Request, format: Format, user: User, query_id: str, run: Callable[[], Result]
+    ) -> Response:
         """A small result in one piece; a large one while it is read."""
         headers = {"X-Query-Id": query_id}
 
@@ -168,36 +174,41 @@ class Service:
             pieces = format.pieces(result, query_id, time.perf_counter() - began)
             return result, pieces, b"".join(pieces) if result.is_complete else None
 
-        if query_id in self._owners:  # of anyone: who asks must not become its owner
-            raise RequestProblem(
-                409, f"a query with the id '{query_id}' is running.", hint="Choose another id, or none."
-            )
-        self._worker.enter()
-        self._owners[query_id] = user.name
+        self._worker.enter(query_id, user.name)
         try:
-            result, pieces, whole = await self._worker.run(first)
+            result, pieces, whole = await self._unless_left(request, query_id, first)
         except BaseException:
-            self._left(query_id)
+            self._worker.leave(query_id)
             raise
         if whole is not None:
-            self._left(query_id)
+            self._worker.leave(query_id)
             self._metrics.result(result, len(result))
             return Response(whole, media_type=format.media_type, headers=headers)
 
         def ended() -> None:
             result.close()
-            self._left(query_id)
+            self._worker.leave(query_id)
             self._metrics.result(result, format.rows)
 
-        return _Streamed(self._sent(pieces), ended, media_type=format.media_type, headers=headers)
+        idle = self._options.idle
+        return _Streamed(self._sent(pieces), ended, idle, media_type=format.media_type, headers=headers)
 
     async def _sent(self, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
         while (piece := await self._worker.run(lambda: next(pieces, None))) is not None:
             yield piece
 
-    def _left(self, query_id: str) -> None:
-        self._owners.pop(query_id, None)
-        self._worker.leave()
+    async def _unless_left(self, request: Request, query_id: str, function: Callable[[], Answer]) -> Answer:
+        """What a function in a thread returns. If the client goes away, its query is cancelled."""
+        running = asyncio.ensure_future(self._worker.run(function))
+        leaving = asyncio.ensure_future(_left(request))
+        try:
+            await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            while not running.done():  # it may still wait for a thread
+                self._lake.engine.running.cancel(query_id)
+                await asyncio.wait({running}, timeout=0.1)
+        finally:
+            leaving.cancel()
+        return await running
 
     async def _in_place(self, function: Callable[[], Any]) -> Any:
         self._worker.enter()
@@ -240,8 +251,14 @@ class Service:
     async def advise(self, request: Request) -> dict[str, Any]:
         """What would make the queries of the past faster, for each table that the user may read."""
         tables, _ = self._lake.engine.visible(self._user(request).limits(self._options))
-        found = await self._in_place(lambda: [asdict(self._lake.advise(name)) for name in sorted(tables)])
-        return {"tables": found}
+
+        def advice(name: str) -> dict[str, Any]:
+            try:
+                return asdict(self._lake.advise(name))
+            except NeedlepointError as error:  # of this table; others may be well
+                return {"table": name, "problem": without_paths(error.message), "queries": 0, "advice": []}
+
+        return {"tables": await self._in_place(lambda: [advice(name) for name in sorted(tables)])}
 
     async def completion(self, request: Request) -> dict[str, Any]:
         """The names that a query can say: tables and views with their columns, and functions."""
@@ -256,7 +273,7 @@ class Service:
     async def queries(self, request: Request) -> dict[str, Any]:
         """The queries that the user runs in this process; without tokens, all."""
         name = self._user(request).name
-        mine = [each for each in self._lake.running() if self._owners.get(each.id) == name]
+        mine = [each for each in self._lake.running() if self._worker.owner(each.id) == name]
         return {
             "queries": [{"query_id": each.id, "seconds": round(each.seconds, 3), "sql": each.query} for each in mine]
         }
@@ -264,10 +281,8 @@ class Service:
     async def cancel(self, request: Request, query_id: str) -> dict[str, str]:
         """Cancel a running query."""
         name = self._user(request).name
-        for each in self._lake.running():
-            if each.id == query_id and self._owners.get(query_id) == name:
-                each.cancel()
-                return {"cancelled": query_id}
+        if self._worker.owner(query_id) == name and self._lake.engine.running.cancel(query_id):
+            return {"cancelled": query_id}
         raise UnknownName("query", query_id, [])
 
     # The process
@@ -312,16 +327,27 @@ class Service:
         return JSONResponse(problem(error, request_id), status_of(error), headers)
 
 
-class _Streamed(StreamingResponse):
-    """A response that says when it has ended, however it ends."""
+async def _left(request: Request) -> None:
+    """Returns when the client goes away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
-    def __init__(self, content: AsyncIterator[bytes], ended: Callable[[], None], **options: Any) -> None:
+
+class _Streamed(StreamingResponse):
+    """A response that says when it has ended, however it ends. It ends if the client reads nothing for `idle` seconds:
+    it would hold a place for ever."""
+
+    def __init__(self, content: AsyncIterator[bytes], ended: Callable[[], None], idle: float, **options: Any) -> None:
         super().__init__(content, **options)
         self._ended = ended
+        self._idle = idle or None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def hurried(message: Message) -> None:
+            await asyncio.wait_for(send(message), self._idle)
+
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, hurried)
         finally:
             self._ended()
 
@@ -329,10 +355,11 @@ class _Streamed(StreamingResponse):
 class _Requests:
     """Gives each request an id, limits its size, measures it and logs it."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, most_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, options: ServiceOptions) -> None:
         self._app = app
         self._metrics = metrics
-        self._most_bytes = most_bytes
+        self._options = options
+        self._most_bytes = options.body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -361,8 +388,12 @@ class _Requests:
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
             await send(message)
 
+        host = headers.get(b"host", b"").decode("latin-1")
         try:
-            await self._app(scope, limited, noted)
+            if self._options.accepts(host):
+                await self._app(scope, limited, noted)
+            else:
+                await _refused_host(request_id)(scope, limited, noted)
         finally:
             seconds = time.perf_counter() - began
             route = getattr(scope.get("route"), "path", "unknown")
@@ -376,6 +407,12 @@ class _Requests:
                 user=state.get("user", ""),
                 error=state.get("error", ""),
             )
+
+
+def _refused_host(request_id: str) -> Response:
+    hint = "Use localhost, or start the service with --allow-host or --tokens."
+    error = RequestProblem(421, "the service is not known by this name.", hint=hint)
+    return JSONResponse(problem(error, request_id), error.status)
 
 
 def _shown(table: Any) -> dict[str, Any]:

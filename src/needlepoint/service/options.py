@@ -19,6 +19,8 @@ class ServiceOptions:
     threads                 queries that run at the same time in a process
     waiting                 queries that may wait for a thread; more are refused with 429
     body_bytes              the largest request
+    hosts                   names that requests may use for the service, if it has no tokens, besides those of loopback
+    idle                    seconds that a client may leave the rows of a stream unread
     tokens                  the file of hashed tokens; without one, everyone may read everything
     console                 the page at `/`
     """
@@ -35,6 +37,8 @@ class ServiceOptions:
     threads: int = 2 * (os.cpu_count() or 1)
     waiting: int = 128
     body_bytes: int = 1 << 20
+    hosts: tuple[str, ...] = ()
+    idle: float = 60.0
     tokens: str | None = None
     certificate: str | None = None
     private_key: str | None = None
@@ -56,7 +60,22 @@ class ServiceOptions:
 
     @classmethod
     def from_json(cls, text: str) -> ServiceOptions:
-        return cls(**json.loads(text))
+        found = json.loads(text)
+        return cls(**{**found, "hosts": tuple(found["hosts"])})
+
+    def accepts(self, host: str) -> bool:
+        """Whether a request may name the service so. Without tokens, a page of another site could make its own name
+        mean this machine, and then read the lake in a browser here.
+
+        >>> options = ServiceOptions(hosts=("lake.example.com",))
+        >>> options.accepts("localhost:8321"), options.accepts("[::1]:80"), options.accepts("lake.example.com")
+        (True, True, True)
+        >>> options.accepts("evil.example:8321"), ServiceOptions(tokens="file").accepts("evil.example")
+        (False, True)
+        """
+        name = host.removesuffix(f":{host.rpartition(':')[2]}") if host.rpartition(":")[2].isdecimal() else host
+        name = name.strip("[]").lower()
+        return self.tokens is not None or not name or is_loopback(name) or name in self.hosts
 
 
 def is_loopback(host: str) -> bool:

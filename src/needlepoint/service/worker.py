@@ -22,6 +22,7 @@ class Worker:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="needlepoint-query")
         self._places = threads + waiting
         self._taken = 0
+        self._owners: dict[str, str] = {}
         self._lock = threading.Lock()
 
     @property
@@ -29,8 +30,14 @@ class Worker:
         """Queries that run or wait."""
         return self._taken
 
-    def enter(self) -> None:
+    def enter(self, query_id: str = "", user: str = "") -> None:
+        """Take a place, for a query of this user if it has an id. Nobody can take the id of a query that runs, not even
+        to become the owner of it."""
         with self._lock:
+            if query_id in self._owners:
+                raise RequestProblem(
+                    409, f"a query with the id '{query_id}' is running.", hint="Choose another id, or none."
+                )
             if self._taken >= self._places:
                 raise RequestProblem(
                     429,
@@ -39,10 +46,17 @@ class Worker:
                     headers={"Retry-After": str(RETRY_AFTER)},
                 )
             self._taken += 1
+            if query_id:
+                self._owners[query_id] = user
 
-    def leave(self) -> None:
+    def leave(self, query_id: str = "") -> None:
         with self._lock:
             self._taken -= 1
+            self._owners.pop(query_id, None)
+
+    def owner(self, query_id: str) -> str | None:
+        """Who runs a query; None if it does not run."""
+        return self._owners.get(query_id)
 
     async def run(self, function: Callable[[], Answer]) -> Answer:
         """Call a function in a thread."""

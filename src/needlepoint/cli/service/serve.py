@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 @click.command("serve", short_help="Answer SQL and lookups over HTTP.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address; others than loopback need --tokens.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True)
-@click.option("--flight-port", type=click.IntRange(0, 65535), help="Also answer Arrow Flight SQL, on this port.")
+@click.option("--flight-port", type=click.IntRange(1, 65535), help="Also answer Arrow Flight SQL, on this port.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the port.")
+@click.option("--allow-host", "hosts", multiple=True, help="Without tokens: a name of it, as behind a proxy.")
 @click.option("--tokens", type=click.Path(dir_okay=False), help="File of hashed tokens, of `needle token create`.")
 @click.option("--seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Most time of a query.")
 @click.option("--rows", type=click.IntRange(0), default=1_000_000, show_default=True, help="Most rows of a result.")
@@ -44,6 +45,7 @@ def command(
     port: int,
     flight_port: int | None,
     workers: int,
+    hosts: tuple[str, ...],
     tokens: str | None,
     seconds: float,
     rows: int,
@@ -86,6 +88,7 @@ def command(
         rows=rows,
         memory=memory,
         waiting=waiting,
+        hosts=tuple(host.lower() for host in hosts),
         tokens=tokens,
         certificate=certificate,
         private_key=private_key,
@@ -95,8 +98,11 @@ def command(
         options = dataclasses.replace(options, threads=threads)
     scheme = "http" if certificate is None else "https"
     what = "SQL and lookups" if no_console else "console, SQL and lookups"
+    flight = (
+        f"\nFlight SQL: {'grpc' if certificate is None else 'grpc+tls'}://{host}:{flight_port}" if flight_port else ""
+    )
     with _beside(options) if indexer else nullcontext():
-        serve(options, lambda: say(f"{what}: {scheme}://{host}:{port}/  (Ctrl-C ends it)", err=True))
+        serve(options, lambda: say(f"{what}: {scheme}://{host}:{port}/  (Ctrl-C ends it){flight}", err=True))
 
 
 @contextmanager

@@ -46,6 +46,8 @@ def number_marks(query: str) -> tuple[str, int]:
     ("SELECT '?' FROM t WHERE a = $p1 AND b = $p2", 2)
     """
     marks = [each.start() for each in tokens(query) if each[0] == "?"]
+    if marks and placeholders(query):
+        raise SqlError("the query has parameters of both kinds, ? and $name.", hint="Use one kind.")
     parts, position = [], 0
     for number, mark in enumerate(marks, 1):
         parts += [query[position:mark], f"$p{number}"]
@@ -60,7 +62,7 @@ def placeholders(query: str) -> list[str]:
     (['low', 'high'], ['1', '2'])
     """
     names = list(dict.fromkeys(each[0][1:] for each in tokens(query) if each[0][0] == "$" and len(each[0]) > 1))
-    return sorted(names, key=int) if names and all(name.isdigit() for name in names) else names
+    return sorted(names, key=int) if names and all(name.isdecimal() for name in names) else names
 
 
 def check_text(query: str) -> None:

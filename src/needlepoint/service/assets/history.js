@@ -7,7 +7,7 @@ const KEY = "needlepoint-history";
 const MOST = 200;
 const PREFIX = "#sql=";
 
-/** The address of a query. It fills the editor of who opens it, and runs nothing. */
+/** The address of a query. Opening it fills the editor, and runs nothing. */
 export const linkTo = (sql) => `${location.origin}${location.pathname}${PREFIX}${encodeURIComponent(sql)}`;
 
 /** The query in the address of this page, or null. */

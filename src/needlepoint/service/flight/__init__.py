@@ -6,4 +6,5 @@ catalog     catalogs, schemas, tables and types as Flight SQL describes them
 sql_info    what the server can do
 messages    the messages of FlightSql.proto
 users       who calls, by their tokens
+problems    errors as clients get them
 """

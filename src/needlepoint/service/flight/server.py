@@ -10,8 +10,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import TimeoutError as Waiting
+from concurrent.futures import wait
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from needlepoint.errors import NeedlepointError, QueryCancelled
+from needlepoint.errors import QueryCancelled, UsageError
 from needlepoint.lake import Lake
 from needlepoint.query import Limits, Result
 from needlepoint.service.flight import catalog, messages
+from needlepoint.service.flight.problems import flight_error
 from needlepoint.service.flight.sql_info import sql_info
 from needlepoint.service.flight.statements import Statement
 from needlepoint.service.flight.users import KEY, Handshake, Users
-from needlepoint.service.logs import log_failure, log_request
+from needlepoint.service.logs import log_request
 from needlepoint.service.metrics import Metrics
 from needlepoint.service.options import ServiceOptions
-from needlepoint.service.problems import RequestProblem, problem, status_of
+from needlepoint.service.problems import RequestProblem, status_of
 from needlepoint.service.requests import User
 from needlepoint.service.tokens import Tokens
 from needlepoint.service.worker import Worker
@@ -41,6 +43,7 @@ _ACTIONS = {
     "CancelFlightInfo": "Cancel a running query.",
 }
 _NOTICE = 0.05  # seconds until it is noticed that a client has gone
+_PATIENCE = 2.0  # seconds for cancelled queries to end
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -48,67 +51,63 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     def __init__(self, lake: Lake, options: ServiceOptions, worker: Worker, metrics: Metrics) -> None:
         assert options.flight_port is not None
+        self._lake = lake
+        self._options = options
+        self._worker = worker
+        self._metrics = metrics
+        self._running: set[str] = set()
         tokens = None if options.tokens is None else Tokens(Path(options.tokens))
         certificates = None
         if options.certificate is not None and options.private_key is not None:
             certificates = [(Path(options.certificate).read_bytes(), Path(options.private_key).read_bytes())]
         scheme = "grpc" if certificates is None else "grpc+tls"
         host = f"[{options.host}]" if ":" in options.host else options.host
-        super().__init__(
-            f"{scheme}://{host}:{options.flight_port}",
-            auth_handler=Handshake(),
-            tls_certificates=certificates,
-            middleware={KEY: Users(tokens)},
-        )
-        self._lake = lake
-        self._options = options
-        self._worker = worker
-        self._metrics = metrics
-        self._owners: dict[str, str] = {}
+        try:
+            super().__init__(
+                f"{scheme}://{host}:{options.flight_port}",
+                auth_handler=Handshake(),
+                tls_certificates=certificates,
+                middleware={KEY: Users(tokens)},
+            )
+        except OSError as error:
+            raise UsageError(
+                f"Flight SQL cannot listen on {host}:{options.flight_port}: {error}.", hint="Choose another port."
+            ) from None
 
     def close(self) -> None:
-        """Finish the running queries, and cancel those that take too long."""
-        late = threading.Timer(self._options.shutdown_seconds, self._cancel_all)
-        late.start()
-        try:
-            self.shutdown()
-        finally:
-            late.cancel()
+        """Finish the running queries, and cancel those that take too long. A client that does not read its rows is left
+        to the end of the process."""
+        ending = threading.Thread(target=self.shutdown, daemon=True, name="needlepoint-flight-shutdown")
+        ending.start()
+        ending.join(self._options.shutdown_seconds)
+        for query_id in list(self._running):
+            self._lake.engine.running.cancel(query_id)
+        ending.join(_PATIENCE)
 
     # Calls
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         with self._call(context, "GetFlightInfo") as user:
-            name, asked = messages.unpack(descriptor.command)
-            if name == "CommandStatementQuery":
-                statement = Statement.of(asked.query, uuid.uuid4().hex)
-                ticket = messages.pack(messages.new("TicketStatementQuery", statement_handle=statement.handle()))
-                schema = self._in_place(lambda: statement.schema(self._lake, self._limits(user)))
-            elif name == "CommandPreparedStatementQuery":
-                prepared = Statement.from_handle(asked.prepared_statement_handle).named(uuid.uuid4().hex)
-                ticket = messages.pack(messages.new("TicketStatementQuery", statement_handle=prepared.handle()))
-                schema = self._in_place(lambda: prepared.schema(self._lake, self._limits(user)))
-            else:
-                ticket, schema = descriptor.command, self._described(user, name, asked).schema
-            return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], -1, -1)
+            return self._info(user, descriptor)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
-        return flight.SchemaResult(self.get_flight_info(context, descriptor).schema)
+        with self._call(context, "GetSchema") as user:
+            return flight.SchemaResult(self._info(user, descriptor).schema)
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         began = time.perf_counter()
         with self._call(context, "DoGet", is_last=False) as user:
-            name, asked = messages.unpack(ticket.ticket)
+            name, asked = messages.unpack(self._limited(ticket.ticket))
             if name != "TicketStatementQuery":
                 found = flight.RecordBatchStream(self._described(user, name, asked))
-                self._note("DoGet", 200, time.perf_counter() - began, user)
+                self._note("DoGet", 200, began, user)
                 return found
             rows = self._rows(context, user, Statement.from_handle(asked.statement_handle), began)
             return flight.GeneratorStream(next(rows), rows)
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         with self._call(context, "DoPut"):
-            name, asked = messages.unpack(descriptor.command)
+            name, asked = messages.unpack(self._limited(descriptor.command))
             if name != "CommandPreparedStatementQuery":
                 raise RequestProblem(400, "the lake cannot be changed here.", hint="Only queries are answered.")
             statement = Statement.from_handle(asked.prepared_statement_handle)
@@ -118,16 +117,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
         with self._call(context, action.type if action.type in _ACTIONS else "DoAction") as user:
-            body = action.body.to_pybytes()
+            body = self._limited(action.body.to_pybytes())
             if action.type == "CreatePreparedStatement":
-                return iter(
-                    [self._prepared(user, messages.unpack_as("ActionCreatePreparedStatementRequest", body).query)]
-                )
+                asked = messages.unpack_as("ActionCreatePreparedStatementRequest", body)
+                return iter([self._prepared(user, asked.query)])
             if action.type == "ClosePreparedStatement":
                 return iter([])
             if action.type == "CancelFlightInfo":
                 return iter([self._cancelled(user, messages.read("CancelFlightInfoRequest", body).info)])
-            raise RequestProblem(400, f"there is no action '{action.type[:100]}'.", hint=f"There are {_ACTIONS}.")
+            there = ", ".join(_ACTIONS)
+            raise RequestProblem(400, f"there is no action '{action.type[:100]}'.", hint=f"There is: {there}.")
 
     def list_flights(self, context: Any, criteria: Any) -> Any:
         raise flight.FlightServerError("Flights are not listed. Ask for tables with GetTables of Flight SQL.")
@@ -139,6 +138,26 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         return list(_ACTIONS.items())
 
     # Answers
+
+    def _limited(self, data: bytes) -> bytes:
+        if len(data) > self._options.body_bytes:
+            raise RequestProblem(413, f"the request has more than {self._options.body_bytes:,} bytes.")
+        return data
+
+    def _info(self, user: User, descriptor: Any) -> Any:
+        """The schema of the rows, and the ticket that brings them."""
+        name, asked = messages.unpack(self._limited(descriptor.command))
+        if name in ("CommandStatementQuery", "CommandPreparedStatementQuery"):
+            statement = (
+                Statement.of(asked.query)
+                if name == "CommandStatementQuery"
+                else Statement.from_handle(asked.prepared_statement_handle)
+            ).named(uuid.uuid4().hex)
+            ticket = messages.pack(messages.new("TicketStatementQuery", statement_handle=statement.handle()))
+            schema = self._in_place(lambda: statement.schema(self._lake, self._limits(user)))
+        else:
+            ticket, schema = descriptor.command, self._described(user, name, asked).schema
+        return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], -1, -1)
 
     def _prepared(self, user: User, query: str) -> bytes:
         statement, limits = Statement.of(query), self._limits(user)
@@ -162,7 +181,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             raise messages.UnreadableMessage(f"the flight to cancel cannot be read: {error}") from None
         ticket = messages.unpack_as("TicketStatementQuery", endpoint.ticket.ticket)
         query_id = Statement.from_handle(ticket.statement_handle).query_id
-        status = _CANCELLED if self._owners.get(query_id) == user.name and self._cancel(query_id) else _NOT_CANCELLABLE
+        is_own = self._worker.owner(query_id) == user.name
+        status = _CANCELLED if is_own and self._lake.engine.running.cancel(query_id) else _NOT_CANCELLABLE
         return bytes(messages.new("CancelFlightInfoResult", status=status).SerializeToString())
 
     def _described(self, user: User, name: str, asked: Any) -> pa.Table:
@@ -181,52 +201,56 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         raise RequestProblem(400, f"{name} is not supported.", hint="Only queries are answered.")
 
     def _rows(self, context: Any, user: User, statement: Statement, began: float) -> Iterator[Any]:
-        """First the schema, then the batches of a query, which is cancelled if the client goes away."""
+        """First the schema, then the batches of a query, which is cancelled if the client goes away. Its limits are
+        those of all its sets of parameters together."""
         query_id = statement.query_id or uuid.uuid4().hex
-        self._worker.enter()
-        self._owners[query_id] = user.name
-        status, result, schema = 500, None, None
+        self._worker.enter(query_id, user.name)
+        self._running.add(query_id)
+        status, result, schema, total, limits = 500, None, None, 0, self._limits(user)
         try:
             for parameters in statement.sets():
-                run = partial(self._run, statement.query, parameters, self._limits(user), query_id)
+                left = limits if schema is None else _left(limits, began)
+                run = partial(self._run, statement.query, parameters, left, query_id)
                 result = self._wait(context, query_id, run)
                 if schema is None:
                     yield (schema := result.schema)
                 sent, batches = 0, result.batches()
                 while (batch := self._wait(context, query_id, partial(next, batches, None))) is not None:
                     sent += batch.num_rows
+                    limits.check_rows(total + sent)
                     yield batch if batch.schema == schema else batch.cast(schema)
                 self._metrics.result(result, sent)
+                total += sent
             status = 200
         except GeneratorExit:
             status = 499  # the client has gone
             raise
         except BaseException as error:
             status = status_of(error)
-            raise _as_flight(error) from None
+            raise flight_error(error) from None
         finally:
             if result is not None:
                 result.close()
-            self._owners.pop(query_id, None)
-            self._worker.leave()
-            self._note("DoGet", status, time.perf_counter() - began, user)
+            self._running.discard(query_id)
+            self._worker.leave(query_id)
+            if schema is not None:  # else `_call` notes what went wrong
+                self._note("DoGet", status, began, user)
 
     def _run(self, query: str, parameters: dict[str, Any] | None, limits: Limits, query_id: str) -> Result:
         quick = self._lake.engine.sql_at_once(query, parameters, limits)
-        return quick or self._lake.sql(query, parameters, limits=limits, query_id=query_id)
+        if quick is not None:
+            return quick
+        return self._lake.sql(query, parameters, limits=limits, query_id=query_id)
 
     def _wait(self, context: Any, query_id: str, function: Callable[[], Any]) -> Any:
         """What a function in one of the query threads returns."""
         future = self._worker.submit(function)
-        while True:
-            try:
-                return future.result(_NOTICE)
-            except Waiting:
-                if future.done():
-                    raise
-                if context.is_cancelled():
-                    future.cancel()
-                    self._cancel(query_id)
+        while not wait([future], _NOTICE).done:
+            if context.is_cancelled():
+                if future.cancel():
+                    raise QueryCancelled("the client has gone.", hint="")
+                self._lake.engine.running.cancel(query_id)
+        return future.result()
 
     def _in_place(self, function: Callable[[], Any]) -> Any:
         self._worker.enter()
@@ -238,16 +262,6 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     def _limits(self, user: User) -> Limits:
         return user.limits(self._options)
 
-    def _cancel(self, query_id: str) -> bool:
-        found = [each for each in self._lake.running() if each.id == query_id]
-        for each in found:
-            each.cancel()
-        return bool(found)
-
-    def _cancel_all(self) -> None:
-        for query_id in list(self._owners):
-            self._cancel(query_id)
-
     @contextmanager
     def _call(self, context: Any, method: str, *, is_last: bool = True) -> Iterator[User]:
         """The user of a call. What fails becomes an error of Flight; `is_last`: the call ends with this block."""
@@ -257,12 +271,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             yield user
         except BaseException as error:
             status, is_last = status_of(error), True
-            raise _as_flight(error) from None
+            raise flight_error(error) from None
         finally:
             if is_last:
-                self._note(method, status, time.perf_counter() - began, user)
+                self._note(method, status, began, user)
 
-    def _note(self, method: str, status: int, seconds: float, user: User) -> None:
+    def _note(self, method: str, status: int, began: float, user: User) -> None:
+        seconds = time.perf_counter() - began
         self._metrics.request(f"flight {method}", status, seconds)
         log_request(
             request_id=uuid.uuid4().hex, method="FLIGHT", route=method, status=status, seconds=seconds, user=user.name
@@ -290,20 +305,8 @@ def _read_all(reader: Any, most_bytes: int) -> pa.Table:
     return pa.Table.from_batches(batches, reader.schema)
 
 
-def _as_flight(error: BaseException) -> Any:
-    """The error that a client gets: what is wrong and what to do, and nothing of the machine. It is a FlightError: to
-    others, pyarrow adds the traceback."""
-    if isinstance(error, flight.FlightError):
-        return error
-    if isinstance(error, messages.UnreadableMessage):
-        error = RequestProblem(400, f"{error}.")
-    request_id = uuid.uuid4().hex
-    if not isinstance(error, NeedlepointError):
-        log_failure(request_id, error)
-    said: Any = problem(error, request_id)["error"]
-    text = " ".join(filter(None, (said["message"], said["hint"]))).removesuffix(".")  # pyarrow adds one
-    if isinstance(error, QueryCancelled):
-        return flight.FlightCancelledError(text)
-    if isinstance(error, RequestProblem) and error.status == 429:
-        return flight.FlightUnavailableError(text)
-    return (flight.FlightServerError if status_of(error) < 500 else flight.FlightInternalError)(text)
+def _left(limits: Limits, began: float) -> Limits:
+    """The limits with the time that is left of them; 0 would mean no limit."""
+    if not limits.seconds:
+        return limits
+    return replace(limits, seconds=max(0.001, limits.seconds - (time.perf_counter() - began)))

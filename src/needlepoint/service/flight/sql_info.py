@@ -32,13 +32,13 @@ _INFO: dict[int, tuple[int, str | bool | int]] = {
     4: (_BOOL, True),  # SQL
     5: (_BOOL, False),  # Substrait
     8: (_INT32, 0),  # transactions: none
-    9: (_BOOL, True),  # cancelling
+    9: (_BOOL, False),  # the action CancelQuery, which CancelFlightInfo replaces
     500: (_BOOL, False),  # creates catalogs
     501: (_BOOL, False),  # creates schemas
     502: (_BOOL, False),  # creates tables
     503: (_INT32, 3),  # unquoted names are lowercase
     504: (_STRING, '"'),
-    505: (_INT32, 1),  # quoted names are case sensitive
+    505: (_INT32, 0),  # of quoted names: there is no number for case sensitive
     506: (_BOOL, True),  # all tables can be selected
     507: (_INT32, 0),  # NULLs are sorted high
 }

@@ -5,6 +5,7 @@ server of the lake can answer the next one. A handle says no more than its clien
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,15 +35,20 @@ class Statement:
 
     @classmethod
     def from_handle(cls, handle: bytes) -> Statement:
+        """From a handle that a client sends: whatever it likes to."""
         found = messages.read("Statement", handle)
         if not found.parameters:
             return cls(found.query, None, found.query_id)
         try:
+            for message in pa.ipc.MessageReader.open_stream(found.parameters):
+                if _is_compressed(message.metadata.to_pybytes()):
+                    raise messages.UnreadableMessage("the parameters of a handle are not compressed")
             with pa.ipc.open_stream(found.parameters) as reader:
                 parameters = reader.read_next_batch()
                 parameters.validate(full=True)
-        except (pa.ArrowException, StopIteration, OSError) as error:
+        except (pa.ArrowException, StopIteration, OSError, struct.error) as error:
             raise messages.UnreadableMessage(f"the handle has no parameters that can be read: {error}") from None
+        _check_sets(parameters.num_rows)
         return cls(found.query, parameters, found.query_id)
 
     def handle(self) -> bytes:
@@ -59,12 +65,8 @@ class Statement:
         return replace(self, query_id=query_id)
 
     def with_parameters(self, rows: pa.Table) -> Statement:
-        if rows.num_rows > MOST_SETS:
-            raise UsageError(
-                f"the statement has {rows.num_rows:,} sets of parameters.", hint=f"{MOST_SETS:,} are possible at once."
-            )
-        batches = rows.combine_chunks().to_batches()
-        return replace(self, parameters=batches[0] if batches else None)
+        _check_sets(rows.num_rows)
+        return replace(self, parameters=rows.combine_chunks().to_batches()[0])
 
     def sets(self) -> Iterator[dict[str, Any] | None]:
         """The parameters of each run; by name if the client names them, else by place."""
@@ -106,3 +108,26 @@ class Statement:
             if token[0].startswith("$"):
                 types.setdefault(token[0][1:], last)
         return pa.schema([(name, types[name]) for name in placeholders(self.query)])
+
+
+def _check_sets(rows: int) -> None:
+    if not 0 < rows <= MOST_SETS:
+        raise UsageError(f"the statement has {rows:,} sets of parameters.", hint=f"1 to {MOST_SETS:,} are possible.")
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether a message of Arrow IPC has compressed buffers: few bytes could become very many. Its metadata is a
+    flatbuffer (Message.fbs): field 2 of Message is the header, field 3 of a RecordBatch the compression."""
+    header = _field(metadata, struct.unpack_from("<I", metadata)[0], 2)
+    if header is None:
+        return False
+    return _field(metadata, header + struct.unpack_from("<I", metadata, header)[0], 3) is not None
+
+
+def _field(data: bytes, table: int, number: int) -> int | None:
+    """The place of a field of a table in a flatbuffer, if the table has it."""
+    fields = table - struct.unpack_from("<i", data, table)[0]
+    if 4 + 2 * number >= struct.unpack_from("<H", data, fields)[0]:
+        return None
+    place = struct.unpack_from("<H", data, fields + 4 + 2 * number)[0]
+    return table + place if place else None

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.flight as flight
 
-from needlepoint.service.problems import RequestProblem
+from needlepoint.service.flight.problems import flight_error
 from needlepoint.service.requests import User, user_of
 from needlepoint.service.tokens import Tokens
 
@@ -32,8 +32,8 @@ class Users(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow ha
             given = f"Bearer {_password(secret)}"
         try:
             return Caller(user_of(given, self._tokens), given if is_basic else None)
-        except RequestProblem as problem:
-            raise flight.FlightUnauthenticatedError(problem.message) from None
+        except Exception as error:
+            raise flight_error(error) from None
 
 
 class Caller(flight.ServerMiddleware):  # type: ignore[misc]
