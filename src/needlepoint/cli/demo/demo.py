@@ -245,6 +245,6 @@ def _farewell(console: Console, directory: str, rows: int) -> None:
     console.print("The files are plain Parquet. Go on with:")
     lake = f"needle --lake {shlex.quote(directory)}"
     query = shlex.quote(demo_queries(rows)[0].sql)
-    lines = (f"{lake} status", f"{lake} explain --analyze {query}", f"{lake} sql", f"{lake} serve")
-    for line in lines:  # the last two open a shell, and answer over HTTP
+    others = (f"{lake} sql    # a shell", f"{lake} serve  # a console in the browser, and HTTP")
+    for line in (f"{lake} status", f"{lake} explain --analyze {query}", *others):
         console.print(f"  {line}", style="cyan", soft_wrap=True)
