@@ -17,7 +17,7 @@ stored         payloads in packs and files, and unpacked ones
 Each kind has kind.py (what it is), build.py, search.py and payload.py. key/ and text/ have names of their own.
 """
 
-from needlepoint.indexes.base import Answer, ColumnSource, FileIndex, IndexPayload, KeysAndRows, Options
+from needlepoint.indexes.base import Answer, ClosableIndex, ColumnSource, FileIndex, IndexPayload, KeysAndRows, Options
 from needlepoint.indexes.index_stores import IndexStores, index_fields, key_store, write_run
 from needlepoint.indexes.kinds import entry_kind, keeps_entries, kind, payload_kind
 from needlepoint.indexes.parquet_bloom import filtered_columns, may_match
@@ -28,6 +28,7 @@ __all__ = [
     "JUST_USED",
     "Answer",
     "ColumnSource",
+    "ClosableIndex",
     "FileIndex",
     "IndexPayload",
     "IndexStores",

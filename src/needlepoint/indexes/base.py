@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -109,6 +109,15 @@ class FileIndex(Protocol):
         A scan of the file takes about `seconds`: an index that needs longer answers None. It ignores conditions that it
         does not understand.
         """
+        ...
+
+
+@runtime_checkable
+class ClosableIndex(Protocol):
+    """An open payload that holds more than memory."""
+
+    def close(self) -> None:
+        """Let it go. A search that still runs can open it again."""
         ...
 
 

@@ -457,11 +457,18 @@ class Engine:
         )
         if held is not None and held.snapshot.table.id == snapshot.table.id:
             state.inherit(held)
-        if held is not None and (gone := held.positions.keys() - state.positions.keys()):
-            self.cards.forget(gone)
-            self.file_indexes.forget(gone)
+        if held is not None:
+            self._forget_gone(held, state)
         self._states[name] = state
         return state
+
+    def _forget_gone(self, before: TableState, now: TableState) -> None:
+        """Drop what caches keep of files that are gone: a process may run for months."""
+        if gone := before.positions.keys() - now.positions.keys():
+            files, location = before.snapshot.files, before.snapshot.table.location
+            self.cards.forget(gone)
+            self.file_indexes.forget(gone)
+            self.caches.forget({f"{location}/{files[before.positions[id]].path}" for id in gone})
 
     # Read
 

@@ -95,6 +95,10 @@ class TextIndex:
         self._certain = None if _same_letters(self.description) else str.isascii
         self.memory = 10_000 + self.odd.nbytes + len(pairs)  # words and postings are mapped
 
+    def close(self) -> None:
+        """Let tantivy's threads and files go. A search that still runs opens them again."""
+        _SEARCHERS.discard(lambda key: key == self._key)
+
     @property
     def texts(self) -> int:
         """Rows that are not NULL."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -67,11 +67,12 @@ class ByteCache(Generic[Value]):
                 self.bytes -= freed
                 self.evictions += 1
 
-    def discard(self, unwanted: Callable[[Any], bool]) -> None:
-        """Drop the values with such keys."""
+    def discard(self, unwanted: Callable[[Any], bool]) -> list[Value]:
+        """Drop the values with such keys, and return them."""
         with self._lock:
-            for key in [key for key in self._entries if unwanted(key)]:
-                self.bytes -= self._entries.pop(key)[1]
+            dropped = [self._entries.pop(key) for key in [key for key in self._entries if unwanted(key)]]
+            self.bytes -= sum(size for _, size in dropped)
+        return [value for value, _ in dropped]
 
     def clear(self) -> None:
         with self._lock:
@@ -95,6 +96,11 @@ class Caches:
     def of(cls, dictionary_bytes: int, page_bytes: int, local_pages: bool = True) -> Caches:
         """Empty caches of these limits."""
         return cls(ByteCache(dictionary_bytes), ByteCache(page_bytes), local_pages)
+
+    def forget(self, paths: Set[str]) -> None:
+        """Drop what is kept of files that are gone."""
+        for each in (self.dictionaries, self.pages):
+            each.discard(lambda key: key[0] in paths)
 
 
 @dataclass(frozen=True, slots=True)

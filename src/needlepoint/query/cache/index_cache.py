@@ -9,7 +9,7 @@ from typing import cast
 import pyarrow as pa
 
 from needlepoint.errors import NeedlepointError, StoreError
-from needlepoint.indexes import FileIndex, StoredPayload, UnpackedPayloads, payload_kind
+from needlepoint.indexes import ClosableIndex, FileIndex, StoredPayload, UnpackedPayloads, payload_kind
 from needlepoint.indexes.text import WordIndex
 from needlepoint.parquet import ByteCache
 from needlepoint.parquet.write import EmbeddedEntry
@@ -51,7 +51,9 @@ class IndexCache:
 
     def forget(self, files: Set[int]) -> None:
         """Close the indexes of files that are gone, by their ids."""
-        self.open.discard(lambda key: key[1] in files)
+        for opened in self.open.discard(lambda key: key[1] in files):
+            if isinstance(opened, ClosableIndex):
+                opened.close()
 
 
 def words_of(indexes: IndexCache, state: TableState, column: str, position: int) -> WordIndex | None:
