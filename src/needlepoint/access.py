@@ -131,7 +131,7 @@ def _covered(left: Rows, right: Rows, times: int, joined: bool = True) -> Rows:
 
 Selection = Access | Rows
 
-_SKIP, _SCAN, _ROWS = 0, 1, 2
+SKIPPED, SCANNED, SOME_ROWS = 0, 1, 2  # the states of files in an access plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +147,16 @@ class AccessPlan:
 
     @classmethod
     def scan_all(cls, files: int) -> AccessPlan:
-        return cls(np.full(files, _SCAN, np.int8), {})
+        return cls(np.full(files, SCANNED, np.int8), {})
 
     def selection(self, position: int) -> Selection:
         if position in self.rows:
             return self.rows[position]
-        return Access.SCAN if self.states[position] == _SCAN else Access.SKIP
+        return Access.SCAN if self.states[position] == SCANNED else Access.SKIP
 
     def without(self, files: npt.NDArray[np.bool_]) -> AccessPlan:
         """Nothing of these files."""
-        states = np.where(files, np.int8(_SKIP), self.states)
+        states = np.where(files, np.int8(SKIPPED), self.states)
         left = {at: rows for at, rows in self.rows.items() if not files[at]}
         return AccessPlan(states, left, self.inexact.intersection(left))
 
@@ -170,7 +170,7 @@ class AccessPlan:
                 continue
             both = wanted if before is Access.SCAN else before & wanted
             if both.count:
-                states[position], found[position] = _ROWS, both
+                states[position], found[position] = SOME_ROWS, both
         return AccessPlan(states, found, plan.inexact)
 
     def narrowed(self, rows: Mapping[int, Rows]) -> AccessPlan:
@@ -185,11 +185,11 @@ class AccessPlan:
             before = self.selection(position)
             both = wanted if before is Access.SCAN else before & wanted if isinstance(before, Rows) else None
             if both is None or not both.count:
-                states[position] = _SKIP
+                states[position] = SKIPPED
                 found.pop(position, None)
                 inexact.discard(position)
             else:
-                states[position], found[position] = _ROWS, both
+                states[position], found[position] = SOME_ROWS, both
                 inexact.add(position)
         return AccessPlan(states, found, frozenset(inexact))
 
@@ -199,19 +199,19 @@ class AccessPlan:
 
     def narrowable(self) -> list[int]:
         """Positions of the files of which all is read, or what bounds let through: those that can be narrowed more."""
-        positions: list[int] = np.flatnonzero(self.states == _SCAN).tolist()
+        positions: list[int] = np.flatnonzero(self.states == SCANNED).tolist()
         return sorted([*positions, *self.inexact]) if self.inexact else positions
 
     def count(self, file_rows: RowNumbers) -> int:
         """How many rows are read, given how many each file has."""
-        return int(file_rows[self.states == _SCAN].sum()) + sum(rows.count for rows in self.rows.values())
+        return int(file_rows[self.states == SCANNED].sum()) + sum(rows.count for rows in self.rows.values())
 
     def scanning(self, positions: Iterable[int]) -> AccessPlan:
         """These files whole, where something of them is read at all."""
         states, rows = self.states.copy(), dict(self.rows)
         for position in positions:
             if rows.pop(position, None) is not None:
-                states[position] = _SCAN
+                states[position] = SCANNED
         return AccessPlan(states, rows, self.inexact.intersection(rows))
 
     def kept(self) -> int:
@@ -220,5 +220,5 @@ class AccessPlan:
 
     def scanned(self) -> list[int]:
         """Positions of the files that are read whole."""
-        positions: list[int] = np.flatnonzero(self.states == _SCAN).tolist()
+        positions: list[int] = np.flatnonzero(self.states == SCANNED).tolist()
         return positions

@@ -228,7 +228,7 @@ def _file(
     narrow = frozenset(
         each.name
         for each in fields
-        if each.kind == "int64" and not first and chance.random() < 0.1 and _fit_int32(columns.get(each.name, ()))
+        if each.kind == "int64" and not first and chance.random() < 0.25 and _fit_int32(columns.get(each.name, ()))
     )
     if chance.random() < 0.3:
         columns = _sorted(columns, chance.choice([*columns]))

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from needlepoint.access import SKIPPED
 from needlepoint.printable import count, printable
 from needlepoint.query.report.explain import Level, Report, TableReport
-from needlepoint.query.report.lake_map import SKIPPED, TableMap
+from needlepoint.query.report.lake_map import TableMap
 
 MOST_ROWS, MOST_COLUMNS, MOST_CHARACTERS = 20, 20, 100
 _BAR, _LINE = 240, 22  # pixels

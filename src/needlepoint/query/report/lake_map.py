@@ -14,8 +14,6 @@ import numpy as np
 
 from needlepoint.parquet.format import Int64Array
 
-SKIPPED, SCANNED, ROWS = 0, 1, 2  # as the states of an access plan
-
 
 @dataclass(frozen=True, slots=True)
 class GroupMap:
@@ -34,8 +32,8 @@ class GroupMap:
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """For each file its size and rows, its access (SKIPPED, SCANNED or ROWS), and the position in `steps` of the step
-    that skipped it, -1 if it is read."""
+    """For each file its size and rows, its state in the access plan, and the position in `steps` of the step that
+    skipped it, -1 if it is read."""
 
     table: str
     steps: tuple[str, ...]

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from needlepoint.access import Access, Rows
+from needlepoint.access import SKIPPED, Access, Rows
 from needlepoint.parquet import FileCard, ReadStats
 from needlepoint.parquet.format import Int64Array
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.report.explain import FileAccess, GroupAccess, Level, TableReport
-from needlepoint.query.report.lake_map import SKIPPED, GroupMap, TableMap
+from needlepoint.query.report.lake_map import GroupMap, TableMap
 from needlepoint.query.scan.cost_model import overlaps
 from needlepoint.query.scan.page_reader import estimate_reads, rows_read
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan

@@ -224,8 +224,10 @@ async function drawMap() {
     const found = await lakeMap(sql);
     if (mapOf === sql) map.set(found);
   } catch (error) {
-    mapOf = null;
-    map.clear(error.message);
+    if (mapOf === sql) {
+      mapOf = null;
+      map.clear(error.message);
+    }
   }
   return undefined;
 }
