@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
@@ -130,6 +132,27 @@ def in_process(root: Path, ids: Iterator[int], seconds: float) -> dict[str, dict
         return found
 
 
+def in_threads(root: Path, rows: int, threads: int, seconds: float) -> dict[str, float]:
+    """Threads of this process that share a lake, each with keys of its own."""
+    with needlepoint.open(root, read_only=True, refresh=1) as lake, ThreadPoolExecutor(threads) as pool:
+        table = lake.table("product")
+
+        def ask(first: int, for_seconds: float) -> list[float]:
+            took, ends = [], time.perf_counter() + for_seconds
+            for number in itertools.count(first * 1_000_003):
+                start = time.perf_counter()
+                if start > ends:
+                    return took
+                table.get(product_id=product_id_of(number * 7919 % rows), columns=["title", "upc"]).rows()
+                took.append(time.perf_counter() - start)
+            raise AssertionError
+
+        list(pool.map(ask, range(threads), [0.5] * threads))  # warm
+        began = time.perf_counter()
+        took = [each for part in pool.map(ask, range(threads), [seconds] * threads) for each in part]
+        return summary(took, time.perf_counter() - began)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=int(os.environ.get("BENCH_ROWS", "1000000")))
@@ -147,6 +170,9 @@ def main() -> None:
     rows = []
     for name, found in in_process(root, ids, options.seconds).items():
         rows.append([f"in this process, {name}", "1", *(f"{value:,.2f}" for value in found.values())])
+    for threads in (2, 4, 8):
+        found = in_threads(root, options.rows, threads, options.seconds)
+        rows.append([f"in this process, get, {threads} threads", str(threads), *(f"{v:,.2f}" for v in found.values())])
     for workers in options.workers:
         port = free_port()
         command = [sys.executable, "-m", "needlepoint", "--lake", str(root), "serve", "--port", str(port)]
