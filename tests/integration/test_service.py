@@ -259,6 +259,20 @@ def test_names_and_advice(client: httpx.Client) -> None:
     assert [table["table"] for table in client.get("/v1/advise").json()["tables"]] == ["product", "secret"]
 
 
+def test_names_are_not_counted_as_rows(root: Path) -> None:
+    with served(ServiceOptions(lake=str(root), rows=5)) as client:
+        assert len(client.get("/v1/completion").json()["functions"]) > 100
+
+
+def test_a_port_that_is_taken(root: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        command = [sys.executable, "-m", "needlepoint", "--lake", str(root), "serve", "--port"]
+        done = subprocess.run([*command, str(taken.getsockname()[1])], capture_output=True, text=True, timeout=60)
+    assert done.returncode in (1, 2) and "--port chooses another" in done.stderr and "http://" not in done.stderr
+
+
 def test_metrics(client: httpx.Client) -> None:
     ask(client, "SELECT id FROM product WHERE id = 7")
     text = client.get("/metrics").text

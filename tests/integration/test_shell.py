@@ -94,6 +94,11 @@ def test_completion(lake: Lake) -> None:
     assert "SELECT" in completed("sel") and "regexp_like" in completed("SELECT regexp_l")
     assert completed("\\ti") == ["\\timing"]
     assert completed("SELECT ") == []
+    lake.sql('CREATE VIEW odd AS SELECT id AS "item id", title AS "Title" FROM item')
+    completer = NamesCompleter(Names(lake))
+    assert completed("SELECT ite") == ["item", '"item id"']
+    assert completed("SELECT Ti")[:2] == ["title", '"Title"'] and completed('SELECT "ite') == ["item", '"item id"']
+    assert completed("SELECT * FROM ite") == completed("\\d i") == completed("select 1 from odd join i") == ["item"]
 
 
 def test_on_a_terminal_ctrl_c_cancels_the_query(lake: Lake, tmp_path: Path) -> None:

@@ -92,6 +92,9 @@ class LakeTable:
         self._lake = lake
         self.name = name
 
+    def __repr__(self) -> str:
+        return f"LakeTable({self.name!r}, {self.schema.names})"
+
     @property
     def schema(self) -> pa.Schema:
         return self._lake.registry.tables.get(self.name).schema

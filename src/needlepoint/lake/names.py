@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from needlepoint.query import SCHEMA, Limits
+from needlepoint.errors import NeedlepointError
+from needlepoint.query import Limits, quoted
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake
@@ -20,10 +22,14 @@ class SqlNames:
 
 
 def names_in_sql(lake: Lake, limits: Limits | None = None) -> SqlNames:
-    """What a query with these limits can name. Tables whose files cannot be read are left out."""
-    tables: dict[str, dict[str, str]] = {}
-    columns = "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = $schema"
-    for row in lake.sql(columns, {"schema": SCHEMA}, limits=limits).rows():
-        tables.setdefault(row["table_name"], {})[row["column_name"]] = row["data_type"]
+    """What a query with these limits can name; of the limits, only `tables` matter. Tables whose files cannot be read
+    are left out."""
+    limits = None if limits is None else Limits(tables=limits.tables)
+    tables, views = lake.engine.visible(limits)
+    found: dict[str, dict[str, str]] = {}
+    for name in (*sorted(tables), *sorted(views)):
+        with contextlib.suppress(NeedlepointError):
+            schema = lake.engine.schema(f"SELECT * FROM {quoted(name)}", None, limits)
+            found[name] = {field.name: str(field.type) for field in schema}
     routines = "SELECT DISTINCT routine_name FROM information_schema.routines ORDER BY routine_name"
-    return SqlNames(tables, [row["routine_name"] for row in lake.sql(routines, limits=limits).rows()])
+    return SqlNames(found, [row["routine_name"] for row in lake.sql(routines, limits=limits).rows()])

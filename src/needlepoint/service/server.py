@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 
 import needlepoint
+from needlepoint.errors import UsageError
 from needlepoint.service.app import create_app
 from needlepoint.service.flight.server import FlightServer
 from needlepoint.service.logs import to_stderr
@@ -24,6 +26,7 @@ _OPTIONS = "NEEDLE_SERVICE_OPTIONS"  # how worker processes get the options; the
 def serve(options: ServiceOptions, begins: Callable[[], None] = lambda: None) -> None:
     """Serve until SIGINT or SIGTERM; running queries are finished first. `begins` is called before."""
     options.check()
+    _check_port(options)
     if options.workers > 1:
         os.environ[_OPTIONS] = options.to_json()
         with _flight(options):
@@ -36,6 +39,18 @@ def serve(options: ServiceOptions, begins: Callable[[], None] = lambda: None) ->
     app = create_app(options)
     begins()
     uvicorn.run(app, **_config(options))
+
+
+def _check_port(options: ServiceOptions) -> None:
+    """A clear error; uvicorn's own comes after it said that it started."""
+    try:
+        for place in socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[:1]:
+            with socket.socket(place[0], socket.SOCK_STREAM) as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                tried.bind(place[4])
+    except OSError as error:
+        why = f"the service cannot listen on {options.host}:{options.port}: {error.strerror or error}."
+        raise UsageError(why, hint="Another program may use it; --port chooses another port.") from None
 
 
 def worker_app() -> FastAPI:

@@ -10,6 +10,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from needlepoint.lake import names_in_sql
+from needlepoint.query import quoted
 
 if TYPE_CHECKING:
     from needlepoint.lake import Lake
@@ -20,7 +21,9 @@ WORDS = """
     NOT NULL NULLS OFFSET ON OR ORDER OVER PARTITION RIGHT SELECT SHOW SUM TABLES THEN UNION USING VIEW WHEN WHERE WITH
 """.split()  # noqa: SIM905
 COMMANDS = ("\\d", "\\explain", "\\format", "\\q", "\\rows", "\\timing", "\\?")
-_WORD = re.compile(r"[\w\\?]+$")
+_WORD = re.compile(r'"?[\w\\?]+$')
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_TABLE_FOLLOWS = re.compile(r"(?:\b(?:from|join)|\\d)\s+$", re.IGNORECASE)
 
 
 class Names:
@@ -52,8 +55,19 @@ class NamesCompleter(Completer):
         found = _WORD.search(before)
         if found is None:
             return
-        begun = found[0].lower()
+        begun = found[0].lstrip('"').lower()
         names = dict.fromkeys(COMMANDS, "command") if begun.startswith("\\") else self._names.all()
+        if _TABLE_FOLLOWS.search(before[: found.start()]):
+            names = {name: what for name, what in names.items() if what in ("table", "view")}
+        elif found[0].startswith('"'):
+            names = {name: what for name, what in names.items() if what.startswith(("table", "view", "column"))}
         for name in sorted(names, key=lambda name: (not names[name], name.lower())):
             if name.lower().startswith(begun) and name.lower() != begun:
-                yield Completion(name, -len(begun), display_meta=names[name])
+                text = name if name.startswith("\\") else _written(name, names[name])
+                yield Completion(text, -len(found[0]), display_meta=names[name])
+
+
+def _written(name: str, what: str) -> str:
+    """A name as SQL has it: in quotes, if it is of the lake and has other signs than small letters."""
+    is_plain = what in ("", "function") or _PLAIN.fullmatch(name)
+    return name if is_plain else quoted(name)

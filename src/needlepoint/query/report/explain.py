@@ -111,7 +111,7 @@ class TableReport:
     unnamed: tuple[str, ...] = ()
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """The report of `explain`; every result has one, as `result.report`.
 
@@ -144,6 +144,9 @@ class Report:
         from needlepoint.query.report.html import report_html  # which draws this class
 
         return report_html(self)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         lines: list[str] = []

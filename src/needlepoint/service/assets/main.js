@@ -69,6 +69,9 @@ async function run() {
   await whileRunning(
     "Running",
     async (state) => {
+      // The rows of another query must not be taken for those of this one.
+      grid.clear("Running…");
+      chart.clear("Running…");
       const answer = await runQuery(sql, { queryId: state.queryId, signal: state.leaving.signal });
       if (!answer.complete) cancel(state.queryId).catch(() => {}); // rows enough; leaving has ended it already, mostly
       asked = sql;
