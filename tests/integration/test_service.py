@@ -89,6 +89,10 @@ def test_sql(client: httpx.Client) -> None:
     assert found["rows"] == [{"id": 77, "title": "product 77"}]
     assert found["columns"] == [{"name": "id", "type": "int64"}, {"name": "title", "type": "string"}]
     assert found["query_id"] and found["seconds"] > 0
+    by_place = {"sql": "SELECT id FROM product WHERE id = ? OR title = ? ORDER BY id", "parameters": [77, "product 5"]}
+    assert ask(client, **by_place)["rows"] == [{"id": 5}, {"id": 77}]
+    assert client.post("/v1/explain", json=by_place).status_code == 200
+    assert client.post("/v1/sql", json=by_place | {"parameters": [1]}).status_code == 400
 
 
 def test_every_format(client: httpx.Client) -> None:

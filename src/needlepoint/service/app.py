@@ -108,7 +108,7 @@ class Service:
         """Run a query. `Accept` chooses the format: JSON, lines of JSON, CSV or an Arrow IPC stream."""
         user = self._user(request)
         limits, query_id = user.limits(self._options, query.limits), query.query_id or uuid.uuid4().hex[:12]
-        engine, sql, parameters = self._lake.engine, query.sql, query.parameters
+        engine, (sql, parameters) = self._lake.engine, query.named()
         format = Format.accepted(request.headers.get("accept"), query.report)
         # A report is made in a thread: it plans, which takes long for very many files.
         if not (query.scan or query.report) and (quick := engine.sql_at_once(sql, parameters, limits)) is not None:
@@ -143,16 +143,15 @@ class Service:
     async def explain(self, request: Request, query: Annotated[Query, Body()]) -> dict[str, Any]:
         """What a query would read, and why, without reading it."""
         limits = self._user(request).limits(self._options, query.limits)
-        report = await self._in_place(lambda: self._lake.explain(query.sql, query.parameters, limits=limits).to_dict())
+        sql, parameters = query.named()
+        report = await self._in_place(lambda: self._lake.explain(sql, parameters, limits=limits).to_dict())
         return dict(report)
 
     async def map(self, request: Request, query: Annotated[Query, Body()]) -> dict[str, Any]:
         """Each file of the tables of a query, and what of it would be read."""
         limits = self._user(request).limits(self._options, query.limits)
-        explain = self._lake.explain
-        maps = await self._in_place(
-            lambda: [each.to_dict() for each in explain(query.sql, query.parameters, limits=limits).maps]
-        )
+        explain, (sql, parameters) = self._lake.explain, query.named()
+        maps = await self._in_place(lambda: [each.to_dict() for each in explain(sql, parameters, limits=limits).maps])
         return {"tables": maps}
 
     def _at_once(self, format: Format, query_id: str, result: Result) -> Response:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from needlepoint.errors import UnknownName, UsageError
-from needlepoint.query import Limits
+from needlepoint.query import Limits, number_marks
 from needlepoint.service.options import ServiceOptions
 from needlepoint.service.problems import RequestProblem
 from needlepoint.service.tokens import Token, Tokens
@@ -39,11 +39,22 @@ class Query(BaseModel):
         },
     )
     sql: str = Field(min_length=1, description="One statement that reads.")
-    parameters: dict[str, Any] | None = Field(None, description="The value of each `$name`.")
+    parameters: dict[str, Any] | list[Any] | None = Field(
+        None, description="The value of each `$name`, or a list with that of each `?`."
+    )
     limits: RequestLimits = Field(default_factory=lambda: RequestLimits(seconds=0, rows=0))
     scan: bool = Field(False, description="Run it without indexes, to compare.")
     report: bool = Field(False, description="JSON also says what was read, and why.")
     query_id: str = Field("", pattern=r"^[A-Za-z0-9_.-]{0,64}$", description="Names the query, to cancel it.")
+
+    def named(self) -> tuple[str, dict[str, Any] | None]:
+        """The SQL with `$name` for each parameter, and their values."""
+        if not isinstance(self.parameters, list):
+            return self.sql, self.parameters
+        sql, marks = number_marks(self.sql)
+        if marks != len(self.parameters):
+            raise UsageError(f"the query has {marks} `?`, and there are {len(self.parameters)} parameters.", hint="")
+        return sql, {f"p{number}": value for number, value in enumerate(self.parameters, 1)}
 
 
 @dataclass(frozen=True, slots=True)
