@@ -414,6 +414,14 @@ def test_literals_in_the_condition_of_an_aggregate(money: World) -> None:
     money.check(renamed.format("sum(CASE WHEN r.x = 0.25 THEN 1 ELSE 0 END) OVER (ORDER BY r.y) AS n"))
 
 
+def test_a_literal_that_only_a_decimal_can_be(money: World) -> None:
+    """With a float, DataFusion makes two columns of one name of the subquery, and refuses its own plan."""
+    sums = "WITH w AS (SELECT (d + 1.05) AS c FROM t)"
+    money.check(
+        f"{sums} SELECT count(*) AS n FROM t WHERE d IN (SELECT c FROM w WHERE c = CAST(t.d AS DECIMAL(14, 4)))"
+    )
+
+
 def test_a_plan_that_loses_its_partitioning_runs_in_one_part(world: World) -> None:
     """DataFusion refuses its own plan of this semi join: its inputs are not partitioned by the keys."""
     columns = {"ts": pa.array([], pa.timestamp("us")), "g": pa.array([], pa.float64()), "k": ints([])}

@@ -168,12 +168,13 @@ def resolve_literals(
         try:
             return _count_mixed_casts(context, frame(with_decimals(query, chosen)), types)
         except Exception:  # GROUP BY has the literal in one type, SELECT in the other
-            if not chosen:
-                raise
             return math.inf
 
     if not found or not (floats := count_casts([])):
         return query
+    decimals = count_casts(found)
+    if floats == decimals == math.inf:
+        return query  # it is wrong for another reason, which the run reports
 
     def has_casts_as_run(query: str) -> bool:
         """Whether the plan that runs has such casts: a comparison may be missing in the other one. It cannot even be
@@ -183,7 +184,7 @@ def resolve_literals(
         except Exception:
             return True
 
-    chosen, left = _reduce_casts(found, count_casts(found), found, count_casts)
+    chosen, left = _reduce_casts(found, decimals, found, count_casts)
     if left or has_casts_as_run(with_decimals(query, chosen, scale)):
         others, fewer = _reduce_casts([], floats, found, count_casts)
         chosen = others if fewer <= left else chosen
