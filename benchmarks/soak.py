@@ -259,7 +259,7 @@ def judge(soak: Soak, samples: list[dict[str, tuple[int, int]]], window: Window)
         memory = [statistics.median(each[0] for each in part) / 2**20 for part in (found[:half], found[half:])]
         handles = [statistics.median(each[1] for each in part) for part in (found[:half], found[half:])]
         print(f"  {name:<8} {memory[0]:.0f} -> {memory[1]:.0f} MB, {handles[0]:.0f} -> {handles[1]:.0f} handles")
-        grew |= memory[1] > memory[0] * 1.1 + 20 or handles[1] > handles[0] * 1.1 + 10
+        grew |= memory[1] > memory[0] * 1.05 or handles[1] > handles[0] * 1.1 + 10
     print("grows" if grew else "flat", "with wrong answers" if soak.failures else "and every answer is right")
     return int(grew or bool(soak.failures))
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import needlepoint
 from needlepoint.errors import NeedlepointError, Unsupported, UsageError
 from needlepoint.lake.lake import Lake
-from needlepoint.query import number_marks
+from needlepoint.query import named_by_place
 from needlepoint.settings import SettingOverrides, Settings
 
 apilevel = needlepoint.apilevel
@@ -168,9 +168,9 @@ class Cursor:
         self._table = self._rows = self.description = None
         self.rowcount = -1
         query, named = operation, parameters
-        if isinstance(parameters, Sequence) and not isinstance(parameters, str | bytes):
-            query, named = _with_names(operation, parameters)
         with _errors():
+            if isinstance(parameters, Sequence) and not isinstance(parameters, str | bytes):
+                query, named = named_by_place(operation, parameters)
             table = self.connection.lake.sql(query, named).to_arrow()  # type: ignore[arg-type]  # it names what is wrong
         self._table, self._rows, self.rowcount = table, _tuples(table), table.num_rows
         self.description = [
@@ -233,14 +233,6 @@ class Cursor:
 def _tuples(table: pa.Table) -> Iterator[Row]:
     for batch in table.to_batches(max_chunksize=1024):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-def _with_names(operation: str, values: Sequence[Any]) -> tuple[str, dict[str, Any]]:
-    """The statement and the values by name."""
-    query, marks = number_marks(operation)
-    if marks != len(values):
-        raise ProgrammingError(f"the statement has {marks} `?`, and there are {len(values)} parameters.")
-    return query, {f"p{number}": value for number, value in enumerate(values, 1)}
 
 
 @contextmanager

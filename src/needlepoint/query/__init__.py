@@ -33,7 +33,7 @@ from needlepoint.query.scan.cost_model import Costs
 from needlepoint.query.scan.row_matches import MatchedRows, find_matches
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.query.scan.scan_tasks import ReadPlan, ScanTask, plan_read
-from needlepoint.query.sql.parameters import check_text, number_marks, placeholders
+from needlepoint.query.sql.parameters import check_text, named_by_place, number_marks, placeholders
 from needlepoint.query.sql.statements import (
     CreateIndex,
     CreateView,
@@ -82,6 +82,7 @@ __all__ = [
     "find_matches",
     "get",
     "get_at_once",
+    "named_by_place",
     "number_marks",
     "parse",
     "placeholders",

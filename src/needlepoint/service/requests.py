@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from needlepoint.errors import UnknownName, UsageError
-from needlepoint.query import Limits, number_marks
+from needlepoint.query import Limits, named_by_place
 from needlepoint.service.options import ServiceOptions
 from needlepoint.service.problems import RequestProblem
 from needlepoint.service.tokens import Token, Tokens
@@ -51,10 +51,7 @@ class Query(BaseModel):
         """The SQL with `$name` for each parameter, and their values."""
         if not isinstance(self.parameters, list):
             return self.sql, self.parameters
-        sql, marks = number_marks(self.sql)
-        if marks != len(self.parameters):
-            raise UsageError(f"the query has {marks} `?`, and there are {len(self.parameters)} parameters.", hint="")
-        return sql, {f"p{number}": value for number, value in enumerate(self.parameters, 1)}
+        return named_by_place(self.sql, self.parameters)
 
 
 @dataclass(frozen=True, slots=True)

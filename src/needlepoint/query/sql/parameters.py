@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -53,6 +53,18 @@ def number_marks(query: str) -> tuple[str, int]:
         parts += [query[position:mark], f"$p{number}"]
         position = mark + 1
     return "".join((*parts, query[position:])), len(marks)
+
+
+def named_by_place(query: str, values: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    """The query with names for its `?`, and the values by these names.
+
+    >>> named_by_place("SELECT * FROM t WHERE a = ?", [7])
+    ('SELECT * FROM t WHERE a = $p1', {'p1': 7})
+    """
+    query, marks = number_marks(query)
+    if marks != len(values):
+        raise SqlError(f"the query has {marks} `?`, and there are {len(values)} parameters.", hint="Pass one for each.")
+    return query, {f"p{number}": value for number, value in enumerate(values, 1)}
 
 
 def placeholders(query: str) -> list[str]:

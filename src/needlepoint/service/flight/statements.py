@@ -29,9 +29,9 @@ class Statement:
     query_id: str = ""
 
     @classmethod
-    def of(cls, query: str, query_id: str = "") -> Statement:
+    def of(cls, query: str) -> Statement:
         """From the text of a client, which may have `?` for parameters."""
-        return cls(number_marks(query)[0], None, query_id)
+        return cls(number_marks(query)[0])
 
     @classmethod
     def from_handle(cls, handle: bytes) -> Statement:
