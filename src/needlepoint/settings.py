@@ -8,6 +8,7 @@ object_refresh    NEEDLE_OBJECT_REFRESH    60.0      seconds a listing of an obj
 index_memory      NEEDLE_INDEX_MEMORY      512 MiB   memory of one indexing process, in bytes
 workers           NEEDLE_WORKERS           cores     processes that build indexes
 cache_bytes       NEEDLE_CACHE_BYTES       256 MiB   memory for file cards, and as much for zone maps
+block_bytes       NEEDLE_BLOCK_BYTES       256 MiB   memory for blocks of key indexes
 dictionary_bytes  NEEDLE_DICTIONARY_BYTES  128 MiB   memory for decoded dictionaries
 page_bytes        NEEDLE_PAGE_BYTES        64 MiB    memory for small pages of objects in a bucket
 index_bytes       NEEDLE_INDEX_BYTES       256 MiB   memory for open indexes of single files
@@ -52,6 +53,7 @@ class SettingOverrides(TypedDict, total=False):
     index_memory: int | None
     workers: int | None
     cache_bytes: int | None
+    block_bytes: int | None
     dictionary_bytes: int | None
     page_bytes: int | None
     index_bytes: int | None
@@ -78,6 +80,7 @@ class Settings:
     index_memory: int = 512 << 20
     workers: int = 0
     cache_bytes: int = 256 << 20
+    block_bytes: int = 256 << 20
     dictionary_bytes: int = 128 << 20
     page_bytes: int = 64 << 20
     index_bytes: int = 256 << 20

@@ -100,6 +100,14 @@ def test_no_more_than_the_limit_is_held(make, tmp_path: Path) -> None:
             tracemalloc.stop()
 
 
+def test_blocks_take_no_more_memory_than_the_setting(tmp_path: Path) -> None:
+    limit = 256 << 10
+    store = RocksKeyStore(tmp_path / "index", 8, limit)
+    fill(store, tmp_path, [(number, number) for number in range(200_000)])
+    assert store.find_range(key(0), key(200_000), 200_000).size == 200_000
+    assert 0 < rocksdb._block_cache(limit).get_usage() <= 1.1 * limit
+
+
 def _ingest(directory: str, number: int) -> None:
     store = RocksKeyStore(Path(directory) / "index", 8)
     run = Path(directory) / f"process-{number}"

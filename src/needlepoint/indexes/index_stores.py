@@ -17,7 +17,7 @@ import pyarrow as pa
 from needlepoint import forks
 from needlepoint.errors import UnknownName
 from needlepoint.indexes.kinds import entry_kind, keeps_entries
-from needlepoint.stores import Entries, KeyStore, PackStore
+from needlepoint.stores import BLOCK_BYTES, Entries, KeyStore, PackStore
 from needlepoint.tables import Index, Table
 from needlepoint.tables.registry import Registry
 
@@ -25,10 +25,11 @@ from needlepoint.tables.registry import Registry
 _ANY_WIDTH = 8
 
 
-def key_store(directory: Path, key_bytes: int) -> KeyStore:
+def key_store(directory: Path, key_bytes: int, block_bytes: int = BLOCK_BYTES) -> KeyStore:
+    """Stores with the same `block_bytes` share that much memory for blocks they read."""
     from needlepoint.stores import RocksKeyStore
 
-    return RocksKeyStore(directory, key_bytes)
+    return RocksKeyStore(directory, key_bytes, block_bytes)
 
 
 def write_run(path: Path, entries: Entries, name: str, key_bytes: int) -> None:
@@ -39,9 +40,10 @@ def write_run(path: Path, entries: Entries, name: str, key_bytes: int) -> None:
 class IndexStores:
     """Each store is opened once in a process, and shared by its threads."""
 
-    def __init__(self, directory: Path, registry: Registry) -> None:
+    def __init__(self, directory: Path, registry: Registry, block_bytes: int) -> None:
         self._directory = directory
         self._registry = registry
+        self._block_bytes = block_bytes
         self._open: dict[int, KeyStore] = {}
         self._lock = threading.Lock()
         forks.own(self)
@@ -64,7 +66,7 @@ class IndexStores:
                 # A replaced generation is left to its readers, and takes no memory after them.
                 current = {each.id for each in self._registry.indexes.all()}
                 self._open = {id: store for id, store in self._open.items() if id in current}
-                self._open[index.id] = key_store(self._place(index.id), width)
+                self._open[index.id] = key_store(self._place(index.id), width, self._block_bytes)
             return self._open[index.id]
 
     def packs(self, index: Index) -> PackStore:
@@ -119,7 +121,7 @@ class IndexStores:
 
     def reader(self, index: Index) -> KeyStore:
         """Another store of the same entries, for a long scan: those of queries may be closed and opened meanwhile."""
-        return key_store(self._place(index.id), self._key_bytes(index))
+        return key_store(self._place(index.id), self._key_bytes(index), self._block_bytes)
 
     def install(self, directory: Path, index_id: int) -> None:
         """Move a store that was built elsewhere, on the same file system, into the place of an index."""

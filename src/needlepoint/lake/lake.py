@@ -154,7 +154,7 @@ class Lake:
         (check_owner if read_only else claim)(self.store, self.root)
         self.registry = Registry(self.store, self.root, own=work if read_only else None)
         self.queue = _queue(settings.queue, self.store, read_only)
-        self.index_stores = IndexStores(self.store / "indexes", self.registry)
+        self.index_stores = IndexStores(self.store / "indexes", self.registry, settings.block_bytes)
         self.unpacked = UnpackedPayloads(work / "unpacked", settings.unpacked_bytes)
         file_indexes = IndexCache(self.index_stores.packs, self.unpacked, settings.index_bytes, settings.payload_bytes)
         scratch = work / "scratch"

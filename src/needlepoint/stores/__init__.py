@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from needlepoint.stores.base import Entries, IndexDamaged, KeyStore, Locations, name_in_range
+from needlepoint.stores.base import BLOCK_BYTES, Entries, IndexDamaged, KeyStore, Locations, name_in_range
 from needlepoint.stores.database import Database, is_damaged, read_only_error, statements_of
 from needlepoint.stores.packs import UNCLAIMED_AGE, PackStore, PackWriter
 from needlepoint.stores.place import check_owner, claim, store_directory
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from needlepoint.stores.rocksdb import RocksKeyStore
 
 __all__ = [
+    "BLOCK_BYTES",
     "UNCLAIMED_AGE",
     "Database",
     "Entries",

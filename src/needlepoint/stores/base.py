@@ -19,6 +19,7 @@ Entries = npt.NDArray[np.uint8]
 
 
 IN_ITS_RANGE = "@"
+BLOCK_BYTES = 8 << 20  # memory for blocks of a store that is built or removed, not searched
 
 
 def name_in_range(name: str, entries: Entries) -> str:

@@ -23,7 +23,7 @@ import rocksdict
 
 from needlepoint import forks
 from needlepoint.errors import StoreError
-from needlepoint.stores.base import IN_ITS_RANGE, Entries, IndexDamaged, Locations
+from needlepoint.stores.base import BLOCK_BYTES, IN_ITS_RANGE, Entries, IndexDamaged, Locations
 
 _HINT = "Queries scan without it; sync builds it again."
 _HINT_BLOCK = "Queries scan without it; `needle rebuild` builds it again."
@@ -31,21 +31,21 @@ _HINT_BLOCK = "Queries scan without it; `needle rebuild` builds it again."
 WRITE_CHUNK = 1 << 16
 LOCK_PATIENCE = 120.0
 READ_ATTEMPTS = 8
-BLOCK_CACHE = 256 << 20
 # Runs overlap in level 0, where each costs a lookup about 0.3 µs for its bloom filter; compacting rewrites all keys.
 RUNS_BEFORE_COMPACTION = 48
 
 
 @functools.cache
-def _block_cache() -> rocksdict.Cache:
-    """One cache for all indexes of a process."""
-    return rocksdict.Cache(BLOCK_CACHE)
+def _block_cache(size: int) -> rocksdict.Cache:
+    """One cache for all indexes of a process. Blocks of files that are gone stay in it until others need the place."""
+    return rocksdict.Cache(size)
 
 
 class RocksKeyStore:
-    def __init__(self, directory: Path, key_bytes: int) -> None:
+    def __init__(self, directory: Path, key_bytes: int, block_bytes: int = BLOCK_BYTES) -> None:
         self._directory = directory
         self._key_bytes = key_bytes
+        self._block_bytes = block_bytes
         self._lock = threading.Lock()
         self._reader: rocksdict.Rdict | None = None
         self._secondary: forks.OwnDirectory | None = None
@@ -273,7 +273,7 @@ class RocksKeyStore:
         table = rocksdict.BlockBasedOptions()
         table.set_bloom_filter(10, False)
         table.set_block_size(4096)
-        table.set_block_cache(_block_cache())
+        table.set_block_cache(_block_cache(self._block_bytes))
         # Filters take 10 bits a key. In parts of 4 KiB they live in the cache with the data; whole they are all held in
         # memory or, since they fit into no shard of the cache, read again for every seek, which takes milliseconds.
         table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
