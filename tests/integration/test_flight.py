@@ -449,3 +449,18 @@ def test_tls(root: Path, tmp_path: Path) -> None:
     ) as connection, connection.cursor() as cursor:  # fmt: skip
         cursor.execute("SELECT title FROM product WHERE id = 8")
         assert cursor.fetchall() == [("product 8",)]
+
+
+def test_a_client_that_reads_nothing_loses_its_place(root: Path) -> None:
+    with serving(root, threads=1, waiting=0, idle=0.5) as found:
+        query = "SELECT a.id, a.title, b.title FROM product a JOIN product b ON a.id % 99 = b.id % 99"
+        with flight.connect(found.address) as lazy:
+            command = messages.pack(messages.new("CommandStatementQuery", query=query))
+            info = lazy.get_flight_info(flight.FlightDescriptor.for_command(command))
+            stream = lazy.do_get(info.endpoints[0].ticket)
+            stream.read_chunk()
+            assert found.worker.taken == 1
+            eventually(lambda: not found.worker.taken and not found.lake.running())
+            with pytest.raises(flight.FlightCancelledError, match="read nothing"):  # not the end of its rows
+                while True:
+                    stream.read_chunk()

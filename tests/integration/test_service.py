@@ -516,6 +516,27 @@ def test_several_processes(root: Path) -> None:
             assert cursor.fetchall() == [("product 7",)]
         for id in range(20):
             assert client.get(f"/v1/tables/product/rows?id={id}").json()["rows"][0]["id"] == id
+        url = str(client.base_url)
+        running = [
+            threading.Thread(target=httpx.post, args=(f"{url}/v1/sql",), kwargs={"json": query, "timeout": 60})
+            for query in ({"sql": LONG, "query_id": f"long-{number}"} for number in range(4))
+        ]
+        for thread in running:
+            thread.start()
+        names = {f"long-{number}" for number in range(4)}
+        seen: list[bool] = []
+        while len(seen) < 200 and sum(seen) < 20:  # whichever process answers, it knows the queries of both
+            seen.append({each["query_id"] for each in httpx.get(f"{url}/v1/queries").json()["queries"]} == names)
+        assert all(seen[-20:]), seen
+        for name in names:
+            assert httpx.delete(f"{url}/v1/queries/{name}").json() == {"cancelled": name}
+        for thread in running:
+            thread.join()
+        counted = 'needlepoint_request_seconds_count{route="/v1/tables/{table}/rows",status="200"} 20.0'
+        for _ in range(10):
+            text = httpx.get(f"{url}/metrics").text
+            assert counted in text and text.count("# TYPE needlepoint_rows_total counter") == 1
+            assert "needlepoint_waiting_events 0.0" in text
         server.send_signal(signal.SIGTERM)
         server.communicate(timeout=60)
 

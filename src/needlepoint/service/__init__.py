@@ -8,6 +8,7 @@ answers     results in the format that a client accepts
 problems    errors as JSON, without anything internal
 console     the page at `/`; its files are in assets
 tokens      who may read which tables
+processes   what one of several processes knows of the others
 metrics     counters and histograms for Prometheus
 logs        a line of JSON for each request
 server      starts it, with one process or several

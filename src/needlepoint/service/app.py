@@ -30,6 +30,7 @@ from needlepoint.service.logs import log_failure, log_request
 from needlepoint.service.metrics import Metrics
 from needlepoint.service.options import ServiceOptions
 from needlepoint.service.problems import RequestProblem, problem, status_of, without_paths
+from needlepoint.service.processes import Processes
 from needlepoint.service.requests import Query, User, keys_of, user_of
 from needlepoint.service.tokens import Tokens
 from needlepoint.service.worker import Worker
@@ -56,6 +57,7 @@ class Service:
         self._worker = Worker(options.threads, options.waiting)
         self._tokens = None if options.tokens is None else Tokens(Path(options.tokens))
         self._metrics = Metrics(lake, self._worker)
+        self._processes = Processes(lake, self._worker, self._metrics, options.sockets)
         self.app = self._routed()
 
     def _routed(self) -> FastAPI:
@@ -97,6 +99,7 @@ class Service:
         yield
         if flight is not None:
             await asyncio.to_thread(flight.close)
+        self._processes.close()
         for query in self._lake.running():  # longer than a shutdown waits
             query.cancel()
         self._worker.close()
@@ -173,20 +176,20 @@ class Service:
             pieces = format.pieces(result, query_id, time.perf_counter() - began)
             return result, pieces, b"".join(pieces) if result.is_complete else None
 
-        self._worker.enter(query_id, user.name)
+        place = self._worker.enter(query_id, user.name)
         try:
             result, pieces, whole = await self._unless_left(request, query_id, first)
         except BaseException:
-            self._worker.leave(query_id)
+            place.leave()
             raise
         if whole is not None:
-            self._worker.leave(query_id)
+            place.leave()
             self._metrics.result(result, len(result))
             return Response(whole, media_type=format.media_type, headers=headers)
 
         def ended() -> None:
             result.close()
-            self._worker.leave(query_id)
+            place.leave()
             self._metrics.result(result, format.rows)
 
         idle = self._options.idle
@@ -210,11 +213,8 @@ class Service:
         return await running
 
     async def _in_place(self, function: Callable[[], Any]) -> Any:
-        self._worker.enter()
-        try:
+        with self._worker.enter():
             return await self._worker.run(function)
-        finally:
-            self._worker.leave()
 
     # The lake
 
@@ -270,17 +270,14 @@ class Service:
         return {"tables": tables, "functions": found.functions}
 
     async def queries(self, request: Request) -> dict[str, Any]:
-        """The queries that the user runs in this process; without tokens, all."""
+        """The queries that the user runs; without tokens, all."""
         name = self._user(request).name
-        mine = [each for each in self._lake.running() if self._worker.owner(each.id) == name]
-        return {
-            "queries": [{"query_id": each.id, "seconds": round(each.seconds, 3), "sql": each.query} for each in mine]
-        }
+        return {"queries": await asyncio.to_thread(self._processes.queries, name)}
 
     async def cancel(self, request: Request, query_id: str) -> dict[str, str]:
         """Cancel a running query."""
         name = self._user(request).name
-        if self._worker.owner(query_id) == name and self._lake.engine.running.cancel(query_id):
+        if await asyncio.to_thread(self._processes.cancel, name, query_id):
             return {"cancelled": query_id}
         raise UnknownName("query", query_id, [])
 
@@ -296,9 +293,9 @@ class Service:
         return {"status": "ready"}
 
     async def metrics(self, request: Request) -> Response:
-        """Metrics of this process, for Prometheus."""
+        """Metrics of all processes of the service, for Prometheus."""
         self._user(request)
-        text = await self._worker.run(self._metrics.text)
+        text = await asyncio.to_thread(self._processes.metrics)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def _table(self, user: User, name: str) -> LakeTable:

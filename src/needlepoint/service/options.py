@@ -23,6 +23,7 @@ class ServiceOptions:
     idle                    seconds that a client may leave the rows of a stream unread
     tokens                  the file of hashed tokens; without one, everyone may read everything
     console                 the page at `/`
+    sockets                 a directory in which several processes reach each other; `serve` makes it
     """
 
     lake: str = "lake"
@@ -44,6 +45,7 @@ class ServiceOptions:
     private_key: str | None = None
     shutdown_seconds: int = 30
     console: bool = True
+    sockets: str | None = None
 
     def check(self) -> None:
         """Refuse what would let everyone in."""

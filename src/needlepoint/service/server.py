@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import uvicorn
@@ -18,6 +20,7 @@ from needlepoint.service.flight.server import FlightServer
 from needlepoint.service.logs import to_stderr
 from needlepoint.service.metrics import Metrics
 from needlepoint.service.options import ServiceOptions
+from needlepoint.service.processes import Processes
 from needlepoint.service.worker import Worker
 
 _OPTIONS = "NEEDLE_SERVICE_OPTIONS"  # how worker processes get the options; they have no secret
@@ -28,17 +31,20 @@ def serve(options: ServiceOptions, begins: Callable[[], None] = lambda: None) ->
     options.check()
     _check_port(options)
     if options.workers > 1:
-        os.environ[_OPTIONS] = options.to_json()
-        with _flight(options):
-            begins()
-            uvicorn.run(
-                "needlepoint.service.server:worker_app", factory=True, workers=options.workers, **_config(options)
-            )
+        with tempfile.TemporaryDirectory(prefix="needlepoint-") as sockets:
+            _serve_in_processes(replace(options, sockets=sockets), begins)
         return
     to_stderr()
     app = create_app(options)
     begins()
     uvicorn.run(app, **_config(options))
+
+
+def _serve_in_processes(options: ServiceOptions, begins: Callable[[], None]) -> None:
+    os.environ[_OPTIONS] = options.to_json()
+    with _flight(options):
+        begins()
+        uvicorn.run("needlepoint.service.server:worker_app", factory=True, workers=options.workers, **_config(options))
 
 
 def _check_port(options: ServiceOptions) -> None:
@@ -68,11 +74,14 @@ def _flight(options: ServiceOptions) -> Iterator[None]:
     to_stderr()
     with needlepoint.open(options.lake, read_only=True, store=options.store) as lake:
         worker = Worker(options.threads, options.waiting)
-        server = FlightServer(lake, options, worker, Metrics(lake, worker))
+        metrics = Metrics(lake, worker)
+        server = FlightServer(lake, options, worker, metrics)
+        processes = Processes(lake, worker, metrics, options.sockets)
         try:
             yield
         finally:
             server.close()
+            processes.close()
             worker.close()
 
 

@@ -15,9 +15,25 @@ Answer = TypeVar("Answer")
 RETRY_AFTER = 1  # seconds
 
 
-class Worker:
-    """A query takes one place from its beginning until its last row is sent."""
+class Place:
+    """Of a query, from its beginning until its last row is sent. It is left once."""
 
+    def __init__(self, leave: Callable[[], None]) -> None:
+        self._leave: Callable[[], None] | None = leave
+
+    def leave(self) -> None:
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+
+class Worker:
     def __init__(self, threads: int, waiting: int) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="needlepoint-query")
         self._places = threads + waiting
@@ -30,7 +46,7 @@ class Worker:
         """Queries that run or wait."""
         return self._taken
 
-    def enter(self, query_id: str = "", user: str = "") -> None:
+    def enter(self, query_id: str = "", user: str = "") -> Place:
         """Take a place, for a query of this user if it has an id. Nobody can take the id of a query that runs, not even
         to become the owner of it."""
         with self._lock:
@@ -48,8 +64,9 @@ class Worker:
             self._taken += 1
             if query_id:
                 self._owners[query_id] = user
+        return Place(lambda: self._leave(query_id))
 
-    def leave(self, query_id: str = "") -> None:
+    def _leave(self, query_id: str) -> None:
         with self._lock:
             self._taken -= 1
             self._owners.pop(query_id, None)

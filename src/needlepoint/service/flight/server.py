@@ -24,6 +24,7 @@ from needlepoint.errors import QueryCancelled, UsageError
 from needlepoint.lake import Lake
 from needlepoint.query import Limits, Result
 from needlepoint.service.flight import catalog, messages
+from needlepoint.service.flight.idle import IdleStreams
 from needlepoint.service.flight.problems import flight_error
 from needlepoint.service.flight.sql_info import sql_info
 from needlepoint.service.flight.statements import Statement
@@ -34,7 +35,7 @@ from needlepoint.service.options import ServiceOptions
 from needlepoint.service.problems import RequestProblem, status_of
 from needlepoint.service.requests import User
 from needlepoint.service.tokens import Tokens
-from needlepoint.service.worker import Worker
+from needlepoint.service.worker import Place, Worker
 
 _CANCELLED, _NOT_CANCELLABLE = 1, 3  # Flight.proto, CancelStatus
 _ACTIONS = {
@@ -56,6 +57,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._worker = worker
         self._metrics = metrics
         self._running: set[str] = set()
+        self._idle = IdleStreams(options.idle)
         tokens = None if options.tokens is None else Tokens(Path(options.tokens))
         certificates = None
         if options.certificate is not None and options.private_key is not None:
@@ -83,6 +85,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         for query_id in list(self._running):
             self._lake.engine.running.cancel(query_id)
         ending.join(_PATIENCE)
+        self._idle.close()
 
     # Calls
 
@@ -204,7 +207,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         """First the schema, then the batches of a query, which is cancelled if the client goes away. Its limits are
         those of all its sets of parameters together."""
         query_id = statement.query_id or uuid.uuid4().hex
-        self._worker.enter(query_id, user.name)
+        place = self._worker.enter(query_id, user.name)
         self._running.add(query_id)
         status, result, schema, total, limits = 500, None, None, 0, self._limits(user)
         try:
@@ -218,7 +221,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
                 while (batch := self._wait(context, query_id, partial(next, batches, None))) is not None:
                     sent += batch.num_rows
                     limits.check_rows(total + sent)
-                    yield batch if batch.schema == schema else batch.cast(schema)
+                    with self._idle.waits(partial(self._give_up, result, place)):
+                        yield batch if batch.schema == schema else batch.cast(schema)
                 self._metrics.result(result, sent)
                 total += sent
             status = 200
@@ -232,9 +236,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             if result is not None:
                 result.close()
             self._running.discard(query_id)
-            self._worker.leave(query_id)
+            place.leave()
             if schema is not None:  # else `_call` notes what went wrong
                 self._note("DoGet", status, began, user)
+
+    def _give_up(self, result: Result, place: Place) -> None:
+        """Of a client that does not read: its query ends, and others have its place."""
+        result.close()
+        place.leave()
 
     def _run(self, query: str, parameters: dict[str, Any] | None, limits: Limits, query_id: str) -> Result:
         quick = self._lake.engine.sql_at_once(query, parameters, limits)
@@ -253,11 +262,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         return future.result()
 
     def _in_place(self, function: Callable[[], Any]) -> Any:
-        self._worker.enter()
-        try:
+        with self._worker.enter():
             return self._worker.submit(function).result()
-        finally:
-            self._worker.leave()
 
     def _limits(self, user: User) -> Limits:
         return user.limits(self._options)
