@@ -39,8 +39,11 @@ WIDE_SCALE = 15
 IN_THE_WAY = ("simplify_expressions", "push_down_filter")
 
 # DataFusion does not list the filter of an aggregate or the parts of a window as operands: search their text.
-_FLOAT_AS_DECIMAL = re.compile(r"CAST\(Float(?:32|64)\([^()]*\) AS Decimal")
-_COLUMN_CAST = re.compile(r'CAST\((?:[^\s()"]+\.)?"?([^\s().",]+)"? AS (Decimal|Float)')
+_PARTS = re.compile(
+    r"""(?P<cast>\bCAST\() | [ ]AS[ ](?P<target>Decimal|Float)\w*(?:\([\d, -]*\))? | (?P<literal>Decimal|Float)\d+\(
+    | (?P<open>\() | (?P<close>\)) | "(?P<quoted>(?:[^"]|"")*)" | (?P<name>\w+)""",
+    re.VERBOSE,
+)
 _OPERATORS = {"IN", "NOT", "BETWEEN", "AND", "OR", "IS", "DISTINCT", "FROM", "THEN", "ELSE", "WHEN"}
 _HIDING = (" FILTER (WHERE ", " BETWEEN UNBOUNDED PRECEDING ")
 # At most this many groups of literals are tried one by one.
@@ -231,10 +234,34 @@ def _types_of(plans: Iterable[Any], context: datafusion.SessionContext) -> Types
 
 
 def _count_mixed_casts_in_text(text: str, types: Types) -> int:
-    casts = _COLUMN_CAST.findall(text)
-    return len(_FLOAT_AS_DECIMAL.findall(text)) + sum(
-        _mixes_types(types.get(column, pa.null()), target) for column, target in casts
-    )
+    """The casts of what has a float to a decimal, or the reverse. What has both, in a function, may count for nothing.
+
+    >>> types = {"r": pa.float32(), "d": pa.decimal128(9, 2)}
+    >>> _count_mixed_casts_in_text("CAST(t.d AS Float64) < Float64(1.5) AND CAST(t.d AS Decimal128(12, 3)) > t.d", types)
+    1
+    >>> _count_mixed_casts_in_text("CAST(coalesce(CAST(t.r AS Float64), Float64(1)) AS Decimal128(30, 15))", types)
+    1
+    """
+    found = 0
+    open_parts: list[tuple[bool, set[str]]] = [(False, set())]  # whether it is a cast, and the types inside
+    target = ""
+    for part in _PARTS.finditer(text):
+        is_cast, inside = open_parts[-1]
+        if part["cast"] or part["open"] or part["literal"]:
+            open_parts.append((bool(part["cast"]), {part["literal"]} if part["literal"] else set()))
+        elif part["target"]:
+            target = part["target"]
+        elif part["close"] and len(open_parts) > 1:
+            open_parts.pop()
+            if is_cast and target:
+                found += bool(inside - {target})
+                inside = {target}
+            target = ""
+            open_parts[-1][1].update(inside)
+        else:
+            type = types.get(part["quoted"] or part["name"] or "", pa.null())
+            inside.update(["Float"] if pa.types.is_floating(type) else ["Decimal"] if pa.types.is_decimal(type) else [])
+    return found
 
 
 def _mixes_types(type: pa.DataType, target: str) -> bool:
