@@ -237,7 +237,7 @@ def _count_mixed_casts_in_text(text: str, types: Types) -> int:
     """The casts of what has a float to a decimal, or the reverse. What has both, in a function, may count for nothing.
 
     >>> types = {"r": pa.float32(), "d": pa.decimal128(9, 2)}
-    >>> _count_mixed_casts_in_text("CAST(t.d AS Float64) < Float64(1.5) AND CAST(t.d AS Decimal128(12, 3)) > t.d", types)
+    >>> _count_mixed_casts_in_text("CAST(t.d AS Float64) < Float64(1.5) AND CAST(d AS Decimal128(12, 3)) > d", types)
     1
     >>> _count_mixed_casts_in_text("CAST(coalesce(CAST(t.r AS Float64), Float64(1)) AS Decimal128(30, 15))", types)
     1
