@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from needlepoint.errors import UnknownName, UsageError
+from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.engine import Engine
 from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.result import Result
@@ -53,11 +54,14 @@ def get(
 
 
 def get_at_once(
-    engine: Engine, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None, limits: Limits
+    engine: Engine,
+    state: TableState,
+    keys: Mapping[str, Any],
+    columns: Sequence[str] | None,
+    limits: Limits,
 ) -> Result | None:
     """The rows with these values, if that takes a millisecond or two. Else None, also where `get` reports an error."""
-    state = engine.fresh_state(name, limits)
-    if state is None or len(keys) != 1:
+    if len(keys) != 1:
         return None
     fields, wanted = state.fields, tuple(state.fields) if columns is None else tuple(columns)
     ((column, value),) = keys.items()
@@ -66,7 +70,7 @@ def get_at_once(
     values = _values(fields[column], value)
     if pa.types.is_nested(values.type) or pa.types.is_floating(values.type):
         return None
-    return engine.checked_at_once(PointLookup(name, wanted, {column: values}), state, limits)
+    return engine.checked_at_once(PointLookup(state.snapshot.table.name, wanted, {column: values}), state, limits)
 
 
 def _get_once(
@@ -116,6 +120,8 @@ def _values(field: pa.Field, value: Any) -> pa.Array:
     """One value or a list of values as an array of the column's type; NULL equals nothing."""
     if type(value) is int and field.type == _INT64 and value in _RANGE:  # the commonest by far
         return pa.array([value], _INT64)
+    if isinstance(value, pa.Array) and value.type == field.type and not value.null_count:
+        return value
     if isinstance(value, pa.Array | pa.ChunkedArray):
         several = value.to_pylist()
     elif isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):

@@ -246,7 +246,7 @@ class PointLookups:
         files, location = snapshot.files, snapshot.table.location
         positions: list[int] = []
         wanted: list[FileRows] = []
-        for file_id, numbers in rows_by_file(np.unique(locations)).items():
+        for file_id, numbers in rows_by_file(np.unique(locations) if len(locations) > 1 else locations).items():
             position = state.positions.get(file_id)
             if position is None:
                 continue  # a replaced or removed file

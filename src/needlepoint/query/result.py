@@ -65,9 +65,10 @@ class Result:
         """Whether all rows are there; those of a large result are read while they are consumed."""
         return not isinstance(self._found, RowStream) or "_rows" in self.__dict__
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
-        return _with_known_zones(self._found.schema.empty_table()).schema
+        found = self._found.schema
+        return _with_known_zones(found.empty_table()).schema if any(map(_is_zoned, found.types)) else found
 
     @cached_property
     def _rows(self) -> pa.Table:
@@ -137,10 +138,14 @@ class Result:
         return f"Result({rows}: {', '.join(self._found.schema.names)})"
 
 
+def _is_zoned(type: pa.DataType) -> bool:
+    return isinstance(type, pa.TimestampType) and type.tz is not None
+
+
 def _with_known_zones(table: pa.Table) -> pa.Table:
     """DataFusion also writes offsets as +00 and -0330; Python and Arrow need +00:00 and -03:30."""
     for number, type in enumerate(table.schema.types):
-        if pa.types.is_timestamp(type) and type.tz is not None and (offset := _OFFSET.fullmatch(type.tz)):
+        if _is_zoned(type) and (offset := _OFFSET.fullmatch(type.tz)):
             known = pa.timestamp(type.unit, f"{offset[1]}:{offset[2] or '00'}")
             table = table.set_column(
                 number, table.schema.field(number).with_type(known), table.column(number).cast(known)

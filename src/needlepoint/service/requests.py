@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from needlepoint.service.options import ServiceOptions
 from needlepoint.service.problems import RequestProblem
 from needlepoint.service.tokens import Token, Tokens
 
+_INT64, _INTEGER = pa.int64(), re.compile(r"-?[0-9]{1,18}", re.ASCII)
 COLUMNS = "columns"  # the one name in a query string that is not a key
 
 
@@ -102,6 +104,8 @@ def _typed(name: str, values: list[str], schema: pa.Schema) -> pa.Array:
         raise UnknownName("column", name, schema.names)
     type = schema.field(name).type
     try:
+        if type == _INT64 and all(map(_INTEGER.fullmatch, values)):  # ten times as fast as a cast
+            return pa.array([int(each) for each in values], type)
         return pa.array(values, pa.string()).cast(type)
     except (pa.ArrowException, ValueError) as error:
         shown = ", ".join(values)[:200]

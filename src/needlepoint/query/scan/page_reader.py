@@ -38,6 +38,7 @@ from needlepoint.query.scan.late_materialization import matching, sifting_column
 from needlepoint.query.scan.scan_plan import HeldVersion, ScanMetrics, ScanPlan
 from needlepoint.tables import File, Snapshot, too_far, unit_of
 
+_PLAIN = {pa.Int64Array, pa.Int32Array, pa.StringArray, pa.LargeStringArray}
 _Work = list[tuple[File, FileRows]]
 Counts = Sequence[tuple[File, int]]
 """Files, and how many rows of each."""
@@ -101,6 +102,9 @@ def matching_rows(rows: pa.Table, values: Mapping[str, pa.Array]) -> pa.Table:
     mask = None
     for column, array in values.items():
         present = rows.column(column)
+        if len(array) == rows.num_rows == 1 and type(array) in _PLAIN and present.type == array.type:  # without kernels
+            rows = rows if present[0].equals(array[0]) else rows.slice(0, 0)
+            continue
         one = pc.equal(present, array[0]) if len(array) == 1 else pc.is_in(present, array)
         mask = one if mask is None else pc.and_kleene(mask, one)
     return rows if mask is None else rows.filter(mask)
@@ -198,7 +202,8 @@ def complete_rows(snapshot: Snapshot, wanted: Counts, found: pa.Table, names: Se
             arrays.append(values if same else _as_declared(snapshot, wanted, values, column))
         else:
             arrays.append(pa.chunked_array([pa.nulls(sum(counts), column.type)]))
-    return pa.Table.from_arrays(arrays, schema=schema).combine_chunks()
+    table = pa.Table.from_arrays(arrays, schema=schema)
+    return table.combine_chunks() if any(array.num_chunks != 1 for array in arrays) else table
 
 
 def _as_declared(snapshot: Snapshot, wanted: Counts, values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
