@@ -297,6 +297,16 @@ def test_table_keeps_wide_values_and_escapes_control_characters(lake: Path) -> N
     assert "NULL" in shown
 
 
+def test_several_statements(lake: Path) -> None:
+    text = "CREATE VIEW two AS SELECT id FROM item WHERE id IN (3, 4); -- and then;\nSELECT count(*) AS n FROM two;\n"
+    done = needle("sql", lake=lake, stdin=text)
+    assert done.exit_code == 0 and "n\n" in done.stdout.replace(" ", "") and "2" in done.stdout.split()
+    refused = needle("sql", "--format", "csv", "SELECT 1; SELECT 2", lake=lake)
+    assert refused.exit_code == 2 and "csv holds the rows of one statement" in refused.stderr
+    stopped = needle("sql", "SELECT nothing FROM item; SELECT 1 AS never", lake=lake)
+    assert stopped.exit_code == 1 and "never" not in stopped.stdout
+
+
 def test_query_from_stdin(lake: Path) -> None:
     done = needle("sql", "--format", "csv", "-", lake=lake, stdin="SELECT id\nFROM item WHERE id = 3\n")
     assert done.stdout == '"id"\n3\n'

@@ -54,6 +54,13 @@ def test_statements(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     assert errors.startswith("error: unknown column 'nothing'") and "Traceback" not in errors
 
 
+def test_several_statements_in_a_line(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    shown, errors = typed(
+        lake, "SELECT title FROM item WHERE id = 7; SELECT ';' AS a, count(*) AS n FROM few;\r", capsys
+    )
+    assert "item 7" in shown and re.search(r";\s+3\n", shown) and not errors
+
+
 def test_a_statement_can_create_an_index(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     typed(lake, "CREATE INDEX ON item USING bloom (title);\r", capsys)
     assert "item_title_bloom" in str(lake.sql("SHOW INDEXES").rows())

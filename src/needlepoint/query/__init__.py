@@ -45,7 +45,7 @@ from needlepoint.query.sql.statements import (
     parse,
     quoted,
 )
-from needlepoint.query.sql.tokens import tokens
+from needlepoint.query.sql.tokens import split, tokens
 from needlepoint.query.sql.views import check_view
 from needlepoint.query.verify import VerifyReport, verify
 
@@ -88,6 +88,7 @@ __all__ = [
     "placeholders",
     "plan_read",
     "quoted",
+    "split",
     "tokens",
     "verify",
 ]

@@ -24,6 +24,7 @@ from needlepoint.cli.query.show import FORMATS, show_table, write
 from needlepoint.cli.screen import duration, fitted, funnel, grid, output
 from needlepoint.errors import NeedlepointError, QueryCancelled, UsageError
 from needlepoint.printable import count, size_text
+from needlepoint.query import split
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,7 +94,8 @@ class Shell:
                     raise UsageError(f"there is no command \\{name}.", hint="\\? lists them.")
                 self._commands[name](rest.strip().rstrip(";"))
             elif text.strip("; \n"):
-                self._show(text)
+                for statement in split(text):
+                    self._show(statement)
         except QueryCancelled as error:
             say(str(error), err=True)
         except NeedlepointError as error:

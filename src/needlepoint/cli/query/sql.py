@@ -22,6 +22,7 @@ from needlepoint.cli.query.show import FORMATS, show, write
 from needlepoint.errors import NeedlepointError
 
 if TYPE_CHECKING:
+    from needlepoint.lake import Lake
     from needlepoint.query import Result
 
 
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 def command(query: str | None, format: str | None, output: str | None, rows: int, report: bool) -> None:
     """Run a query and show its rows. Without a query, on a terminal, open a shell.
 
-    QUERY "-" is read from stdin, and so is what is piped into the command. CREATE INDEX, DROP INDEX, SHOW INDEXES,
-    CREATE VIEW and DROP VIEW work too, and EXPLAIN and EXPLAIN ANALYZE show what `needle explain` shows.
+    QUERY "-" is read from stdin, and so is what is piped into the command. Semicolons separate several
+    statements. CREATE INDEX, DROP INDEX, SHOW INDEXES, CREATE VIEW and DROP VIEW work too, and EXPLAIN and EXPLAIN
+    ANALYZE show what `needle explain` shows.
 
     \b
     Formats:
@@ -62,24 +64,34 @@ def command(query: str | None, format: str | None, output: str | None, rows: int
     chosen = format or _format_of(output)
     if chosen in ("arrow", "parquet") and output is None and sys.stdout.isatty():
         raise click.UsageError(f"{chosen} is binary, and this is a terminal. Use --output FILE or a pipe.")
+    from needlepoint.query import split
+
+    statements = split(query)
+    if len(statements) > 1 and chosen != "table":
+        raise click.UsageError(f"{chosen} holds the rows of one statement, and these are {len(statements)}.")
+    with open_lake() as lake:
+        for statement in statements:
+            _run(lake, statement, chosen, output, rows, report)
+
+
+def _run(lake: Lake, query: str, format: str, output: str | None, rows: int, report: bool) -> None:
     from needlepoint.query import Explain, parse
 
-    with open_lake() as lake:
-        started = time.perf_counter()
-        with if_interrupted(lambda: _left(query)):
-            with ended_by_second_interrupt() if _left(query) == UNCHANGED else nullcontext():
-                result = lake.sql(query)
-            elapsed = time.perf_counter() - started
-            if output is not None:
-                _write_file(result, chosen, output, rows)
-            elif chosen == "table" and isinstance(parse(query), Explain):
-                say(str(result.report))
-            elif chosen == "table":
-                show(result, rows, elapsed)
-            else:
-                write(result, chosen, sys.stdout.buffer, rows)
-            if report:
-                say(str(result.report), err=True)
+    started = time.perf_counter()
+    with if_interrupted(lambda: _left(query)):
+        with ended_by_second_interrupt() if _left(query) == UNCHANGED else nullcontext():
+            result = lake.sql(query)
+        elapsed = time.perf_counter() - started
+        if output is not None:
+            _write_file(result, format, output, rows)
+        elif format == "table" and isinstance(parse(query), Explain):
+            say(str(result.report))
+        elif format == "table":
+            show(result, rows, elapsed)
+        else:
+            write(result, format, sys.stdout.buffer, rows)
+        if report:
+            say(str(result.report), err=True)
 
 
 def _open_shell(rows: int) -> None:

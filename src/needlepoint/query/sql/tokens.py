@@ -27,6 +27,23 @@ def tokens(query: str) -> list[re.Match[str]]:
     return [] if any(each["strange"] for each in found) else found
 
 
+def split(text: str) -> list[str]:
+    """The statements of a text, which semicolons separate.
+
+    >>> split("SELECT ';' AS a; -- one; two\\nSELECT 2;;")
+    ["SELECT ';' AS a", '-- one; two\\nSELECT 2']
+    """
+    statements: list[str] = []
+    start, is_empty = 0, True
+    for each in tokens(text):
+        if each[0] != ";":
+            is_empty = False
+            continue
+        statements += [] if is_empty else [text[start : each.start()].strip()]
+        start, is_empty = each.end(), True
+    return statements if is_empty and statements else [*statements, text[start:].strip()]
+
+
 def without_values(query: str) -> str:
     """The query on one line, with ? for its strings and numbers: for logs.
 
