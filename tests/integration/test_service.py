@@ -137,6 +137,13 @@ def test_a_client_that_goes_away_ends_its_query(client: httpx.Client) -> None:
     raise AssertionError("the query still runs")
 
 
+def test_head_is_get_without_a_body(client: httpx.Client) -> None:
+    for path in ("/", "/health", "/ready", "/v1/tables", "/v1/tables/product/rows?id=7"):
+        got, head = client.get(path), client.head(path)
+        assert head.status_code == 200 and not head.content, path
+        assert head.headers["content-type"] == got.headers["content-type"], path
+
+
 def test_a_client_that_leaves_before_the_first_row_ends_its_query(client: httpx.Client) -> None:
     with pytest.raises(httpx.ReadTimeout):
         client.post("/v1/sql", json={"sql": LONG, "query_id": "left"}, timeout=1)
