@@ -26,8 +26,11 @@ def carry_out(lake: Lake, table: str, remove: Callable[[bool], Deletion], *, dry
     """Show what would be deleted, ask, and delete it. `remove(True)` is a dry run."""
     if dry_run or not yes:
         would = remove(True)
+        if not would.rows + would.removed:
+            say(f"{table}: there is nothing to delete")
+            return
         say(f"{table}: {_summary(would)} would be deleted")
-        if dry_run or not would.rows + would.removed:
+        if dry_run:
             return
         if not agreed("Delete them?"):
             say("nothing was deleted")
