@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
@@ -78,9 +79,10 @@ class Processes:
             try:
                 connection = self._listener.accept()
             except OSError:
-                if self._own.exists():
-                    continue  # the other side went away
-                return  # closed
+                if not self._own.exists():
+                    return  # closed
+                time.sleep(0.05)  # the other side went away, or there are too many open files
+                continue
             threading.Thread(target=self._reply, args=(connection,), daemon=True).start()
 
     def _reply(self, connection: Connection) -> None:
