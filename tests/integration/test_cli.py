@@ -301,8 +301,9 @@ def test_several_statements(lake: Path) -> None:
     text = "CREATE VIEW two AS SELECT id FROM item WHERE id IN (3, 4); -- and then;\nSELECT count(*) AS n FROM two;\n"
     done = needle("sql", lake=lake, stdin=text)
     assert done.exit_code == 0 and "n\n" in done.stdout.replace(" ", "") and "2" in done.stdout.split()
-    refused = needle("sql", "--format", "csv", "SELECT 1; SELECT 2", lake=lake)
-    assert refused.exit_code == 2 and "csv holds the rows of one statement" in refused.stderr
+    refused(needle("explain", "SELECT 1; SELECT 2", lake=lake), "several statements")
+    both = needle("sql", "--format", "csv", "SELECT 1; SELECT 2", lake=lake)
+    assert both.exit_code == 2 and "csv holds the rows of one statement" in both.stderr
     stopped = needle("sql", "SELECT nothing FROM item; SELECT 1 AS never", lake=lake)
     assert stopped.exit_code == 1 and "never" not in stopped.stdout
 

@@ -111,7 +111,6 @@ def test_explain_verbose_is_the_engine_s_own(lake: Path) -> None:
         ("DROP TABLE item", ["`needle drop-table item`"]),
         ("INSERT INTO item VALUES (1)", ["`needle ingest item SOURCE`"]),
         ("UPDATE item SET id = 5", ["`needle delete item --where CONDITION`"]),
-        ("SELECT 1; SELECT 2", ["several statements"]),
         ('SELECT "Title" FROM item', ["unknown column 'Title' at line 1, column 9. Its name is title."]),
     ],
 )
