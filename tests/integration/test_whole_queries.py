@@ -417,6 +417,16 @@ def test_literals_in_the_condition_of_an_aggregate(money: World) -> None:
         money.check(renamed.format(f"r.y, count(*) FILTER (WHERE -1.25 <= {value}) OVER (ORDER BY r.y) AS n"))
 
 
+def test_a_literal_beside_integers_is_a_float_whatever_else_has_decimals(money: World) -> None:
+    for query in (
+        "SELECT sum(id * 1.5) FILTER (WHERE id > 0) AS n FROM t AS d",
+        "SELECT sum(id * 1.5) OVER (ORDER BY id) AS n FROM t AS d",
+        "SELECT sum(CAST(d AS BIGINT) * 1.5) FILTER (WHERE id > 0) AS n FROM t",
+        "SELECT sum(CASE WHEN d > 1 THEN id ELSE 0 END * 1.5) FILTER (WHERE id > 0) AS n FROM t",
+    ):
+        assert money.lake.sql(query).schema.field("n").type == pa.float64(), query
+
+
 def test_a_literal_that_only_a_decimal_can_be(money: World) -> None:
     """With a float, DataFusion makes two columns of one name of the subquery, and refuses its own plan."""
     sums = "WITH w AS (SELECT (d + 1.05) AS c FROM t)"

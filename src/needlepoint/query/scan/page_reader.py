@@ -103,7 +103,8 @@ def matching_rows(rows: pa.Table, values: Mapping[str, pa.Array]) -> pa.Table:
     for column, array in values.items():
         present = rows.column(column)
         if len(array) == rows.num_rows == 1 and type(array) in _PLAIN and present.type == array.type:  # without kernels
-            rows = rows if present[0].equals(array[0]) else rows.slice(0, 0)
+            if not array[0].is_valid or not present[0].equals(array[0]):
+                return rows.slice(0, 0)
             continue
         one = pc.equal(present, array[0]) if len(array) == 1 else pc.is_in(present, array)
         mask = one if mask is None else pc.and_kleene(mask, one)

@@ -40,8 +40,9 @@ IN_THE_WAY = ("simplify_expressions", "push_down_filter")
 
 # DataFusion does not list the filter of an aggregate or the parts of a window as operands: search their text.
 _PARTS = re.compile(
-    r"""(?P<cast>\bCAST\() | [ ]AS[ ](?P<target>Decimal|Float)\w*(?:\([\d, -]*\))? | (?P<literal>Decimal|Float)\d+\(
-    | (?P<open>\() | (?P<close>\)) | "(?P<quoted>(?:[^"]|"")*)" | (?P<name>\w+)""",
+    r"""(?P<cast>\bCAST\() | (?P<literal>Decimal|Float)\d+\( | (?P<open>\w*\() | (?P<close>\))
+    | [ ]AS[ ](?P<target>\w+|"(?:[^"]|"")*")(?:\([^()]*\))? | (?P<when>\bWHEN\b) | (?P<then>\bTHEN\b)
+    | (?:\w+|"(?:[^"]|"")*")\. | "(?P<quoted>(?:[^"]|"")*)" | (?P<name>\w+)""",
     re.VERBOSE,
 )
 _OPERATORS = {"IN", "NOT", "BETWEEN", "AND", "OR", "IS", "DISTINCT", "FROM", "THEN", "ELSE", "WHEN"}
@@ -233,34 +234,56 @@ def _types_of(plans: Iterable[Any], context: datafusion.SessionContext) -> Types
     return {field.name: field.type for frame in frames for field in frame.schema()}
 
 
-def _count_mixed_casts_in_text(text: str, types: Types) -> int:
-    """The casts of what has a float to a decimal, or the reverse. What has both, in a function, may count for nothing.
+@dataclass(slots=True)
+class _Parenthesis:
+    """What is open in the text of an expression: the kinds of numbers in it, and the target if it is a cast."""
 
-    >>> types = {"r": pa.float32(), "d": pa.decimal128(9, 2)}
+    is_cast: bool
+    kinds: set[str]
+    target: str = ""
+    is_in_condition: bool = False  # of a CASE, which does not decide its type
+
+
+def _count_mixed_casts_in_text(text: str, types: Types) -> int:
+    """The casts to decimals of what has a float in it, and the reverse.
+
+    >>> types = {"r": pa.float32(), "d": pa.decimal128(9, 2), "n": pa.int64()}
     >>> _count_mixed_casts_in_text("CAST(t.d AS Float64) < Float64(1.5) AND CAST(d AS Decimal128(12, 3)) > d", types)
     1
     >>> _count_mixed_casts_in_text("CAST(coalesce(CAST(t.r AS Float64), Float64(1)) AS Decimal128(30, 15))", types)
     1
+
+    Names of tables, what is cast to another type, and conditions do not count:
+
+    >>> _count_mixed_casts_in_text('CAST(d.n AS Float64) + CAST("d"."n" AS Float64) AS d', types)
+    0
+    >>> _count_mixed_casts_in_text("CAST(CAST(d AS Int64) AS Float64)", types)
+    0
+    >>> _count_mixed_casts_in_text("CAST(CASE WHEN (d > n) THEN n ELSE Int64(0) END AS Float64)", types)
+    0
     """
     found = 0
-    open_parts: list[tuple[bool, set[str]]] = [(False, set())]  # whether it is a cast, and the types inside
-    target = ""
+    waiting = [_Parenthesis(False, set())]
     for part in _PARTS.finditer(text):
-        is_cast, inside = open_parts[-1]
+        current = waiting[-1]
         if part["cast"] or part["open"] or part["literal"]:
-            open_parts.append((bool(part["cast"]), {part["literal"]} if part["literal"] else set()))
+            waiting.append(_Parenthesis(bool(part["cast"]), {part["literal"]} if part["literal"] else set()))
         elif part["target"]:
-            target = part["target"]
-        elif part["close"] and len(open_parts) > 1:
-            open_parts.pop()
-            if is_cast and target:
-                found += bool(inside - {target})
-                inside = {target}
-            target = ""
-            open_parts[-1][1].update(inside)
-        else:
+            current.target = next((kind for kind in ("Decimal", "Float") if part["target"].startswith(kind)), "other")
+        elif part["close"] and len(waiting) > 1:
+            waiting.pop()
+            kinds = current.kinds
+            if current.is_cast:
+                found += current.target != "other" and bool(kinds - {current.target})
+                kinds = {current.target}
+            if not waiting[-1].is_in_condition:
+                waiting[-1].kinds |= kinds - {"other"}
+        elif part["when"] or part["then"]:
+            current.is_in_condition = bool(part["when"])
+        elif not current.is_in_condition:
             type = types.get(part["quoted"] or part["name"] or "", pa.null())
-            inside.update(["Float"] if pa.types.is_floating(type) else ["Decimal"] if pa.types.is_decimal(type) else [])
+            current.kinds |= {"Float"} if pa.types.is_floating(type) else set()
+            current.kinds |= {"Decimal"} if pa.types.is_decimal(type) else set()
     return found
 
 
