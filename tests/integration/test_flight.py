@@ -452,7 +452,7 @@ def test_tls(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_client_that_reads_nothing_loses_its_place(root: Path) -> None:
-    with serving(root, threads=1, waiting=0, idle=0.5) as found:
+    with serving(root, threads=1, waiting=0, idle=2) as found:
         query = "SELECT a.id, a.title, b.title FROM product a JOIN product b ON a.id % 99 = b.id % 99"
         with flight.connect(found.address) as lazy:
             command = messages.pack(messages.new("CommandStatementQuery", query=query))
@@ -461,6 +461,10 @@ def test_a_client_that_reads_nothing_loses_its_place(root: Path) -> None:
             stream.read_chunk()
             assert found.worker.taken == 1
             eventually(lambda: not found.worker.taken and not found.lake.running())
+            with flight.connect(found.address) as other:  # such streams have places of their own
+                again = other.get_flight_info(flight.FlightDescriptor.for_command(command)).endpoints[0].ticket
+                with pytest.raises(flight.FlightUnavailableError, match="do not read"):
+                    other.do_get(again).read_chunk()
             with pytest.raises(flight.FlightCancelledError, match="read nothing"):  # not the end of its rows
                 while True:
                     stream.read_chunk()

@@ -6,6 +6,7 @@ the end the query keeps what it needs: its context, the files that it holds, its
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -36,6 +37,7 @@ class RowStream:
         self._read_again = read_again
         self._running = running
         self._resources = resources
+        self._closing = threading.Lock()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All batches, once. FileChanged if a file was replaced or removed meanwhile."""
@@ -75,9 +77,11 @@ class RowStream:
         self._finish()
 
     def close(self) -> None:
-        """End the query, and let go of all that it keeps."""
+        """End the query, and let go of all that it keeps; from any thread."""
         self._first = None
-        self._resources.close()
+        with self._closing:
+            resources = self._resources.pop_all()
+        resources.close()
 
     def __del__(self) -> None:
         self.close()

@@ -42,7 +42,7 @@ _ROWS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The rows.", "content": {name: {} for name in MEDIA_TYPES}}
 }
 
-_ROWS_OF = [
+_ROWS_PARAMETERS = [
     {"name": "table", "in": "path", "required": True, "schema": {"type": "string"}},
     {"name": COLUMNS, "in": "query", "required": False, "schema": {"type": "string"}},
 ]
@@ -82,7 +82,10 @@ class Service:
         app.get("/v1/tables")(self.tables)
         app.get("/v1/tables/{table}")(self.table)
         app.get(
-            "/v1/tables/{table}/rows", responses=_ROWS, response_model=None, openapi_extra={"parameters": _ROWS_OF}
+            "/v1/tables/{table}/rows",
+            responses=_ROWS,
+            response_model=None,
+            openapi_extra={"parameters": _ROWS_PARAMETERS},
         )(self.rows)
         app.get("/v1/indexes")(self.indexes)
         app.get("/v1/status")(self.status)
@@ -370,7 +373,8 @@ class _Requests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if scope["method"] == "HEAD":
+        method = scope["method"]
+        if method == "HEAD":
             scope = {**scope, "method": "GET"}  # the server leaves out the body
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"").decode("latin-1")
@@ -407,7 +411,7 @@ class _Requests:
             self._metrics.request(route, status, seconds)
             log_request(
                 request_id=request_id,
-                method=scope["method"],
+                method=method,
                 route=route,
                 status=status,
                 seconds=seconds,

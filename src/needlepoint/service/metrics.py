@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
+from prometheus_client.registry import Collector
 
 from needlepoint.lake import Lake
 from needlepoint.query import Result
 from needlepoint.service.worker import Worker
 
-_WAITING = "needlepoint_waiting_events"  # all processes see the same ones
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 
 
@@ -48,30 +47,19 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-def sum_of(texts: list[str]) -> bytes:
-    """The metrics of several processes as one."""
-    if len(texts) == 1:
-        return texts[0].encode()
+def with_processes(texts: Mapping[str, str]) -> bytes:
+    """The metrics of several processes, by their ids, as one text with the label `process`."""
     families: dict[str, Metric] = {}
-    totals: dict[str, dict[tuple[str, frozenset[tuple[str, str]]], Sample]] = {}
-    for text in texts:
+    for process, text in texts.items():
         for family in text_string_to_metric_families(text):
-            families.setdefault(family.name, family)
-            known = totals.setdefault(family.name, {})
-            for sample in family.samples:
-                key = (sample.name, frozenset(sample.labels.items()))
-                if key not in known:
-                    known[key] = sample
-                elif not family.name.endswith((_WAITING, "_created")):
-                    known[key] = sample._replace(value=sample.value + known[key].value)
-    for name, family in families.items():
-        family.samples = list(totals[name].values())
+            samples = [each._replace(labels={**each.labels, "process": process}) for each in family.samples]
+            families.setdefault(family.name, Metric(family.name, family.documentation, family.type)).samples += samples
     registry = CollectorRegistry()
     registry.register(_Families(list(families.values())))
     return generate_latest(registry)
 
 
-class _Families:
+class _Families(Collector):
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
 
@@ -88,7 +76,7 @@ class _LakeMetrics:
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("needlepoint_queries", "Queries that run or wait.", self._worker.taken)
-        yield GaugeMetricFamily(_WAITING, "Events that no indexer has handled.", self._waiting())
+        yield GaugeMetricFamily("needlepoint_waiting_events", "Events that no indexer has handled.", self._waiting())
         for name in ("hits", "misses", "evictions"):
             family = CounterMetricFamily(f"needlepoint_cache_{name}", f"The {name} of a cache.", labels=["cache"])
             for cache in self._lake.caches():

@@ -20,7 +20,7 @@ from needlepoint.service.flight.server import FlightServer
 from needlepoint.service.logs import to_stderr
 from needlepoint.service.metrics import Metrics
 from needlepoint.service.options import ServiceOptions
-from needlepoint.service.processes import Processes
+from needlepoint.service.processes import LONGEST_PATH, Processes
 from needlepoint.service.worker import Worker
 
 _OPTIONS = "NEEDLE_SERVICE_OPTIONS"  # how worker processes get the options; they have no secret
@@ -32,6 +32,8 @@ def serve(options: ServiceOptions, begins: Callable[[], None] = lambda: None) ->
     _check_port(options)
     if options.workers > 1:
         with tempfile.TemporaryDirectory(prefix="needlepoint-") as sockets:
+            if len(os.fsencode(sockets)) > LONGEST_PATH - len("/4194304"):
+                raise UsageError(f"the path {sockets} is too long for sockets.", hint="Set TMPDIR to a shorter one.")
             _serve_in_processes(replace(options, sockets=sockets), begins)
         return
     to_stderr()

@@ -16,15 +16,18 @@ RETRY_AFTER = 1  # seconds
 
 
 class Place:
-    """Of a query, from its beginning until its last row is sent. It is left once."""
+    """A query has one from its beginning until its last row is sent. Leaving it again does nothing."""
 
     def __init__(self, leave: Callable[[], None]) -> None:
-        self._leave: Callable[[], None] | None = leave
+        self._leave = leave
+        self._is_left = False
+        self._lock = threading.Lock()
 
     def leave(self) -> None:
-        leave, self._leave = self._leave, None
-        if leave is not None:
-            leave()
+        with self._lock:
+            was_left, self._is_left = self._is_left, True
+        if not was_left:
+            self._leave()
 
     def __enter__(self) -> Place:
         return self

@@ -37,7 +37,7 @@ RUNS_BEFORE_COMPACTION = 48
 
 @functools.cache
 def _block_cache(size: int) -> rocksdict.Cache:
-    """One cache for all indexes of a process. Blocks of files that are gone stay in it until others need the place."""
+    """One cache for all indexes with that setting. Blocks of files that are gone stay until others need the place."""
     return rocksdict.Cache(size)
 
 

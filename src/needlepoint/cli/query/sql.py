@@ -67,8 +67,8 @@ def command(query: str | None, format: str | None, output: str | None, rows: int
     from needlepoint.query import split
 
     statements = split(query)
-    if len(statements) > 1 and chosen != "table":
-        raise click.UsageError(f"{chosen} holds the rows of one statement, and these are {len(statements)}.")
+    if len(statements) > 1 and (chosen != "table" or output is not None):
+        raise click.UsageError(f"{output or chosen} holds the rows of one statement, and these are {len(statements)}.")
     with open_lake() as lake:
         for statement in statements:
             _run(lake, statement, chosen, output, rows, report)

@@ -28,10 +28,10 @@ def tokens(query: str) -> list[re.Match[str]]:
 
 
 def split(text: str) -> list[str]:
-    """The statements of a text, which semicolons separate.
+    """The statements of a text, which semicolons separate, each at its line and column of the text.
 
     >>> split("SELECT ';' AS a; -- one; two\\nSELECT 2;;")
-    ["SELECT ';' AS a", '-- one; two\\nSELECT 2']
+    ["SELECT ';' AS a", '                -- one; two\\nSELECT 2']
     """
     statements: list[str] = []
     start, is_empty = 0, True
@@ -39,9 +39,15 @@ def split(text: str) -> list[str]:
         if each[0] != ";":
             is_empty = False
             continue
-        statements += [] if is_empty else [text[start : each.start()].strip()]
+        statements += [] if is_empty else [_in_place(text, start, each.start())]
         start, is_empty = each.end(), True
-    return statements if is_empty and statements else [*statements, text[start:].strip()]
+    return statements if is_empty and statements else [*statements, _in_place(text, start, len(text))]
+
+
+def _in_place(text: str, start: int, end: int) -> str:
+    """A part of a text behind as many lines and columns as are before it."""
+    column = start - (text.rfind("\n", 0, start) + 1)
+    return "\n" * text.count("\n", 0, start) + " " * column + text[start:end].rstrip()
 
 
 def without_values(query: str) -> str:

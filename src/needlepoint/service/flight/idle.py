@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from needlepoint.errors import QueryCancelled
+from needlepoint.service.logs import log_failure
 
 
 class IdleStreams:
@@ -42,4 +43,7 @@ class IdleStreams:
             now = time.monotonic()
             for key, (deadline, give_up) in list(self._waiting.items()):
                 if deadline < now and self._waiting.pop(key, None) is not None:
-                    give_up()
+                    try:
+                        give_up()
+                    except Exception as error:  # the others still wait
+                        log_failure("", error)

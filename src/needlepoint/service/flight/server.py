@@ -57,6 +57,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._worker = worker
         self._metrics = metrics
         self._running: set[str] = set()
+        self._given_up: set[str] = set()  # streams that are not read, and still there
         self._idle = IdleStreams(options.idle)
         tokens = None if options.tokens is None else Tokens(Path(options.tokens))
         certificates = None
@@ -207,6 +208,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         """First the schema, then the batches of a query, which is cancelled if the client goes away. Its limits are
         those of all its sets of parameters together."""
         query_id = statement.query_id or uuid.uuid4().hex
+        if len(self._given_up) >= self._options.threads + self._options.waiting:
+            raise RequestProblem(429, "too many clients do not read their rows.", hint="Read them, or disconnect.")
         place = self._worker.enter(query_id, user.name)
         self._running.add(query_id)
         status, result, schema, total, limits = 500, None, None, 0, self._limits(user)
@@ -221,7 +224,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
                 while (batch := self._wait(context, query_id, partial(next, batches, None))) is not None:
                     sent += batch.num_rows
                     limits.check_rows(total + sent)
-                    with self._idle.waits(partial(self._give_up, result, place)):
+                    with self._idle.waits(partial(self._give_up, query_id, result, place)):
                         yield batch if batch.schema == schema else batch.cast(schema)
                 self._metrics.result(result, sent)
                 total += sent
@@ -236,14 +239,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             if result is not None:
                 result.close()
             self._running.discard(query_id)
+            self._given_up.discard(query_id)
             place.leave()
             if schema is not None:  # else `_call` notes what went wrong
                 self._note("DoGet", status, began, user)
 
-    def _give_up(self, result: Result, place: Place) -> None:
-        """Of a client that does not read: its query ends, and others have its place."""
-        result.close()
-        place.leave()
+    def _give_up(self, query_id: str, result: Result, place: Place) -> None:
+        """End the query of a client that does not read, and let others have its place."""
+        self._given_up.add(query_id)
+        try:
+            result.close()
+        finally:
+            place.leave()
 
     def _run(self, query: str, parameters: dict[str, Any] | None, limits: Limits, query_id: str) -> Result:
         quick = self._lake.engine.sql_at_once(query, parameters, limits)
