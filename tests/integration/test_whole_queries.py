@@ -417,6 +417,17 @@ def test_literals_in_the_condition_of_an_aggregate(money: World) -> None:
         money.check(renamed.format(f"r.y, count(*) FILTER (WHERE -1.25 <= {value}) OVER (ORDER BY r.y) AS n"))
 
 
+def test_literals_in_a_part_without_rows(money: World) -> None:
+    """DataFusion removes such a part, but first it evaluates its constants: a decimal beside '-inf' fails."""
+    summed = "SELECT count(*) FILTER (WHERE (t.d * 1.5) BETWEEN 0.29 AND 5.005) AS n FROM t"
+    infinite = "BETWEEN CAST('-inf' AS DOUBLE) AND 3.000000"
+    for part in ("LIMIT 0", "WHERE FALSE", "WHERE 1 = 2"):
+        for kind in ("RIGHT", "LEFT", "FULL"):
+            money.check(f"{summed} {kind} JOIN (SELECT f AS x FROM t {part}) AS r ON r.x {infinite}")
+        money.check(f"{summed} WHERE EXISTS (SELECT 1 FROM (SELECT f AS x FROM t {part}) AS r WHERE r.x {infinite})")
+    money.check(f"{summed} JOIN t AS r ON FALSE AND r.f {infinite}")
+
+
 def test_a_literal_beside_integers_is_a_float_whatever_else_has_decimals(money: World) -> None:
     for query in (
         "SELECT sum(id * 1.5) FILTER (WHERE id > 0) AS n FROM t AS d",

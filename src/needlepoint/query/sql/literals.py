@@ -35,8 +35,16 @@ from needlepoint.query.sql.tokens import tokens
 MOST_DIGITS = 38
 # The scale of decimal literals in a retry: some functions, such as round, return another type than they declare.
 WIDE_SCALE = 15
-# Optimizer rules that move casts to the literals, and conditions to nodes where the types of columns are unknown.
-IN_THE_WAY = ("simplify_expressions", "push_down_filter")
+# Optimizer rules that move casts to the literals, that move conditions to nodes where the types of columns are unknown,
+# or that remove parts without rows, of which the plan that runs evaluates the constants before.
+IN_THE_WAY = (
+    "simplify_expressions",
+    "push_down_filter",
+    "eliminate_filter",
+    "eliminate_join",
+    "eliminate_limit",
+    "propagate_empty_relation",
+)
 
 # DataFusion does not list the filter of an aggregate or the parts of a window as operands: search their text.
 _PARTS = re.compile(
