@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.buckets import ACCESS_KEY, SECRET_KEY, Asked, Bucket, Server
+from tests.cases import long
 from tests.integration.test_publishing import ids, publish, swap
 from tests.lakes import products, staged, write
 
@@ -208,7 +209,7 @@ def crash_at(lake: needlepoint.Lake, monkeypatch: pytest.MonkeyPatch, stop: str,
 
 
 @pytest.mark.parametrize("stop", ["begin", "move", "commit", "put", "announced"])
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["after", *long("before")])
 def test_a_crash_at_any_step_is_caught_up_with(
     lake: needlepoint.Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, stop: str, when: str
 ) -> None:

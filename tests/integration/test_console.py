@@ -19,6 +19,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import pyarrow as pa
 import pytest
+from tests.cases import long
 from tests.integration.test_service import process, served
 from tests.lakes import staged, write
 
@@ -503,7 +504,7 @@ def test_the_lake_in_the_side_panel(opened: Callable[..., Page]) -> None:
 
 
 @in_browser
-@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("colours", ["dark", *long("light")])
 def test_contrast_and_colours(opened: Callable[..., Page], colours: Any) -> None:
     page = opened(color_scheme=colours)
     other = {"light": "dark", "dark": "light"}[colours]

@@ -80,7 +80,7 @@ def wrong(lines: list[str]) -> list[str]:
     return found
 
 
-ROUNDS = {"unpacked/": cases(12, 2), "indexes/": cases(16, 3), "queue.db": cases(5, 2), "history.db": cases(5, 2)}
+ROUNDS = {"unpacked/": cases(12, 1), "indexes/": cases(16, 2), "queue.db": cases(5, 1), "history.db": cases(5, 1)}
 
 
 @pytest.mark.parametrize(("only", "times"), ROUNDS.items())

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.buckets import Asked, Bucket, Server, parquet
+from tests.cases import long
 from tests.lakes import product_lake
 
 import needlepoint
@@ -320,7 +321,7 @@ LIMITED = """
 """
 
 
-@pytest.mark.parametrize(("soft", "hard", "raised"), [(128, 4096, True), (300, 300, False)])
+@pytest.mark.parametrize(("soft", "hard", "raised"), [(128, 4096, True), *long((300, 300, False))])
 def test_more_files_than_a_process_may_open(tmp_path: Path, soft: int, hard: int, raised: bool) -> None:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
         pytest.skip("this system allows fewer open files")

@@ -177,6 +177,7 @@ def test_a_limit_of_time(lake: Lake) -> None:
     assert len(lake.sql("SELECT * FROM item WHERE id = 7")) == 1
 
 
+@pytest.mark.long
 def test_other_queries_run_beside_some_that_never_end(lake: Lake) -> None:
     """DataFusion does not notice that such a join was cancelled: run them in a process that ends."""
     script = f"""

@@ -133,8 +133,8 @@ def report(lake: Lake, where: str) -> TableReport:
 @pytest.mark.parametrize(
     "kinds",
     [
-        ["us", "ns", "ms"],
         ["ms", "int96", "ns"],
+        pytest.param(["us", "ns", "ms"], marks=pytest.mark.long),
         pytest.param(["ns", "int96", "ms"], marks=pytest.mark.long),
         pytest.param(["ms", "us"], marks=pytest.mark.long),
         pytest.param(["us", "ms"], marks=pytest.mark.long),

@@ -7,7 +7,7 @@ import time
 from tests.cases import cases
 from tests.fuzz import mutated_files
 
-MOST = cases(120, 12)
+MOST = cases(120, 8)
 
 
 def test_mutated_files() -> None:

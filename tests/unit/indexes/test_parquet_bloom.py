@@ -167,7 +167,7 @@ def test_a_value_that_is_not_there_is_ruled_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TABLE.column_names)
-@settings(deadline=None, max_examples=cases(25))
+@settings(deadline=None, max_examples=cases(25, 3))
 @given(data=st.data())
 def test_in_rules_out_no_group_that_has_one(
     tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject

@@ -135,7 +135,7 @@ def test_bounds_of_pages_without_an_index(written: Callable[[str], str], tmp_pat
     assert nulls is not None and nulls.null_pages.all()
 
 
-@pytest.mark.parametrize("name", matrix())
+@pytest.mark.parametrize("name", matrix(short=FEW))
 def test_same_rows_after_indexes_were_added(name: str, written: Callable[[str], str], tmp_path: Path) -> None:
     """Pages are then found by the added offset indexes; embedded payloads are added and removed."""
     path = tmp_path / "file.parquet"

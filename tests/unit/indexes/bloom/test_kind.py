@@ -149,7 +149,7 @@ def test_check() -> None:
             KIND.check("t", fields, options)
 
 
-@settings(deadline=None, max_examples=cases(80))
+@settings(deadline=None, max_examples=cases(80, 8))
 @given(kind=any_kind(), data=st.data())
 def test_damage_is_noticed_or_does_not_matter(kind: Kind, data: DataObject) -> None:
     values = data.draw(columns_of(kind, 20))

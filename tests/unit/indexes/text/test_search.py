@@ -207,7 +207,7 @@ class Engines:
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @settings(
-    max_examples=cases(60),
+    max_examples=cases(60, 6),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -246,7 +246,7 @@ def text_query(texts: Sequence[str | None], random: random.Random, depth: int = 
 
 @pytest.mark.parametrize("letters", ["the same", "others"])
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
-@settings(max_examples=cases(25), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(25, 3), deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts=corpora(), random=st.randoms(use_true_random=False))
 def test_no_text_match_is_missed(
     tmp_path: Path, tokenizer: str, letters: str, texts: list[str | None], random: random.Random
@@ -265,7 +265,7 @@ def test_no_text_match_is_missed(
 
 
 @settings(
-    max_examples=cases(40),
+    max_examples=cases(40, 5),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.cases import cases
 
 from needlepoint.errors import FileError, NotParquet, UnknownName
 from needlepoint.parquet.inspect.advice import RULES
@@ -69,7 +70,7 @@ def test_pages_by_index_and_by_headers_are_the_same(lake: Lake) -> None:
 def test_pages_hold_all_rows_and_their_bounds(lake: Lake, any_file: str) -> None:
     path = lake(any_file)
     anatomy = inspect(path)
-    for column in anatomy.columns[:12]:
+    for column in anatomy.columns[: 12 : cases(1, 3)]:
         data = [page for page in inspect_pages(path, column.name) if page.kind == "data"]
         assert sum(page.values for page in data) == column.values
         # A card joins a page that begins inside a record to the previous page.

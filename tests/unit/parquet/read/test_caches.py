@@ -214,7 +214,7 @@ def test_least_recently_used_goes_first() -> None:
 VALUES = st.lists(st.one_of(st.tuples(st.integers(0, 2**32 - 1), st.integers(1, 30)), st.integers(1, 4)), min_size=1)
 
 
-@settings(max_examples=cases(150), deadline=None)
+@settings(max_examples=cases(150, 12), deadline=None)
 @given(VALUES, st.integers(0, 32), st.data())
 def test_picking_single_indices(runs: list[tuple[int, int] | int], width: int, draw: st.DataObject) -> None:
     mask = (1 << width) - 1
@@ -241,7 +241,7 @@ def test_picking_single_indices(runs: list[tuple[int, int] | int], width: int, d
             ranks(levels, [len(bits)])
 
 
-@settings(max_examples=cases(200), deadline=None)
+@settings(max_examples=cases(200, 15), deadline=None)
 @given(st.binary(max_size=60), st.lists(st.integers(0, 10_000), max_size=6, unique=True))
 def test_any_bytes_end(data: bytes, positions: list[int]) -> None:
     for read in (pick, ranks):
