@@ -417,6 +417,15 @@ def test_literals_in_the_condition_of_an_aggregate(money: World) -> None:
         money.check(renamed.format(f"r.y, count(*) FILTER (WHERE -1.25 <= {value}) OVER (ORDER BY r.y) AS n"))
 
 
+def test_sums_of_decimals_beside_a_distinct_count_are_sorted(money: World) -> None:
+    """DataFusion sums the sums of groups, in a wider type than it declares. A sort over a union found two types."""
+    few = "(SELECT id, d FROM t WHERE id < 3)"
+    for kind in ("RIGHT", "LEFT", "FULL"):
+        summed = f"SELECT sum(x.d) AS c1, count(DISTINCT y.id) AS c2 FROM {few} AS x {kind} JOIN {few} AS y ON TRUE"
+        rows = f"FROM ({summed}) AS s {kind} JOIN {few} AS t ON TRUE"
+        money.check(f"SELECT t.id AS c0 {rows} ORDER BY c2 DESC NULLS FIRST, t.d, c0 DESC, c1", ordered=True)
+
+
 def test_literals_in_a_part_without_rows(money: World) -> None:
     """DataFusion removes such a part, but first it evaluates its constants: a decimal beside '-inf' fails."""
     summed = "SELECT count(*) FILTER (WHERE (t.d * 1.5) BETWEEN 0.29 AND 5.005) AS n FROM t"

@@ -37,6 +37,7 @@ _LIST_IN_LIST = re.compile(r"compatible types to compare \w+ with \[.*List\(")
 _PATH = re.compile(r"[^\s:,'\"]+")
 # DataFusion's messages about an invalid plan or type of its own.
 _FAULTS = (
+    "have different type in inputs",
     "Internal error",
     "SanityCheckPlan",
     "Selectivity is out of limit",
