@@ -31,7 +31,7 @@ def split(text: str) -> list[str]:
     """The statements of a text, which semicolons separate, each at its line and column of the text.
 
     >>> split("SELECT ';' AS a; -- one; two\\nSELECT 2;;")
-    ["SELECT ';' AS a", '                -- one; two\\nSELECT 2']
+    ["SELECT ';' AS a", '                 -- one; two\\nSELECT 2']
     """
     statements: list[str] = []
     start, is_empty = 0, True
