@@ -664,7 +664,7 @@ def test_indexer_once_fails_with_an_event_that_is_set_aside(lake: Path) -> None:
     assert "2 set aside" in needle("status", lake=lake).stdout
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [signal.SIGTERM, *long(signal.SIGINT)])
 def test_indexer_follows_until_it_is_told_to_stop(lake: Path, tmp_path: Path, stop: signal.Signals) -> None:
     command = [*console_script(), "--lake", str(lake), "indexer"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -330,7 +330,7 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize(
-    ("embed", "tokenizer"), [(False, "word"), (True, "trigram"), *long((True, "word"), (False, "trigram"))]
+    ("embed", "tokenizer"), [(True, "trigram"), *long((False, "word"), (True, "word"), (False, "trigram"))]
 )
 def test_text_search_is_exactly_sqls(tmp_path: Path, embed: bool, tokenizer: str) -> None:
     for number in range(3):

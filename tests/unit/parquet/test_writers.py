@@ -51,7 +51,7 @@ def without_index(path: str, monkeypatch: pytest.MonkeyPatch) -> FileCard:
         return build_card(path)
 
 
-@pytest.mark.parametrize("name", matrix())
+@pytest.mark.parametrize("name", matrix(short=FEW))
 def test_same_rows_as_a_scan(name: str, written: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(name)
     card = build_card(path)
