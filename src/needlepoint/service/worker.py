@@ -20,12 +20,12 @@ class Place:
 
     def __init__(self, leave: Callable[[], None]) -> None:
         self._leave = leave
-        self._is_left = False
+        self.is_left = False
         self._lock = threading.Lock()
 
     def leave(self) -> None:
         with self._lock:
-            was_left, self._is_left = self._is_left, True
+            was_left, self.is_left = self.is_left, True
         if not was_left:
             self._leave()
 

@@ -56,8 +56,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._options = options
         self._worker = worker
         self._metrics = metrics
-        self._running: set[str] = set()
-        self._given_up: set[str] = set()  # streams that are not read, and still there
+        self._running: dict[Place, str] = {}  # the id of each query
         self._idle = IdleStreams(options.idle)
         tokens = None if options.tokens is None else Tokens(Path(options.tokens))
         certificates = None
@@ -83,7 +82,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         ending = threading.Thread(target=self.shutdown, daemon=True, name="needlepoint-flight-shutdown")
         ending.start()
         ending.join(self._options.shutdown_seconds)
-        for query_id in list(self._running):
+        for query_id in list(self._running.values()):
             self._lake.engine.running.cancel(query_id)
         ending.join(_PATIENCE)
         self._idle.close()
@@ -208,10 +207,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         """First the schema, then the batches of a query, which is cancelled if the client goes away. Its limits are
         those of all its sets of parameters together."""
         query_id = statement.query_id or uuid.uuid4().hex
-        if len(self._given_up) >= self._options.threads + self._options.waiting:
+        given_up = sum(place.is_left for place in list(self._running))
+        if given_up >= self._options.threads + self._options.waiting:
             raise RequestProblem(429, "too many clients do not read their rows.", hint="Read them, or disconnect.")
         place = self._worker.enter(query_id, user.name)
-        self._running.add(query_id)
+        self._running[place] = query_id
         status, result, schema, total, limits = 500, None, None, 0, self._limits(user)
         try:
             for parameters in statement.sets():
@@ -224,7 +224,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
                 while (batch := self._wait(context, query_id, partial(next, batches, None))) is not None:
                     sent += batch.num_rows
                     limits.check_rows(total + sent)
-                    with self._idle.waits(partial(self._give_up, query_id, result, place)):
+                    with self._idle.waits(partial(self._give_up, result, place)):
                         yield batch if batch.schema == schema else batch.cast(schema)
                 self._metrics.result(result, sent)
                 total += sent
@@ -238,15 +238,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         finally:
             if result is not None:
                 result.close()
-            self._running.discard(query_id)
-            self._given_up.discard(query_id)
+            del self._running[place]
             place.leave()
             if schema is not None:  # else `_call` notes what went wrong
                 self._note("DoGet", status, began, user)
 
-    def _give_up(self, query_id: str, result: Result, place: Place) -> None:
+    def _give_up(self, result: Result, place: Place) -> None:
         """End the query of a client that does not read, and let others have its place."""
-        self._given_up.add(query_id)
         try:
             result.close()
         finally:
