@@ -15,7 +15,7 @@ screen          tables, progress bars, and numbers with units
 screen_table    rows as a table of text
 batch_summary   what a batch added
 confirm         asks before something is deleted
-limits          warns of limits that would abort the process
+limits          warns of limits that would abort the process, limits what allocators keep
 """
 
 from __future__ import annotations

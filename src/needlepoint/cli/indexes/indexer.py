@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.limits import keep_few_arenas
 from needlepoint.cli.messages import one_line, say
 from needlepoint.cli.options import common_options, open_lake
 
@@ -34,6 +35,7 @@ def command(once: bool) -> None:
       needle indexer
       needle indexer --once
     """
+    keep_few_arenas()
     failed = False
     with open_lake() as lake, _stop_signals() as stop:
         while not stop:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from needlepoint.cli.limits import keep_few_arenas
 from needlepoint.cli.messages import say
 from needlepoint.cli.options import GlobalOptions, common_options
 from needlepoint.errors import UsageError
@@ -72,6 +73,7 @@ def command(
       curl localhost:8321/v1/sql --json '{"sql": "SELECT count(*) AS n FROM product"}'
       curl localhost:8321/v1/sql -H 'Accept: text/csv' --json '{"sql": "SELECT * FROM product LIMIT 9"}'
     """
+    keep_few_arenas()
     try:
         from needlepoint.service import ServiceOptions, serve
     except ImportError as error:
