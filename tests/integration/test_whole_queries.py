@@ -424,6 +424,255 @@ def test_sums_of_decimals_beside_a_distinct_count_are_sorted(money: World) -> No
         summed = f"SELECT sum(x.d) AS c1, count(DISTINCT y.id) AS c2 FROM {few} AS x {kind} JOIN {few} AS y ON TRUE"
         rows = f"FROM ({summed}) AS s {kind} JOIN {few} AS t ON TRUE"
         money.check(f"SELECT t.id AS c0 {rows} ORDER BY c2 DESC NULLS FIRST, t.d, c0 DESC, c1", ordered=True)
+    summed = "SELECT sum(d) AS c1, count(DISTINCT d) AS c2 FROM t WHERE id >= (SELECT count(*) - 5 FROM t)"
+    for kind in ("RIGHT", "LEFT", "FULL"):
+        rows = f"FROM ({summed}) AS s {kind} JOIN {few} AS t ON TRUE CROSS JOIN {few} AS u"
+        money.check(f"SELECT t.id AS c0 {rows} WHERE u.id = 2 ORDER BY c1, c2 DESC, c0", ordered=True)
+
+
+@pytest.fixture
+def pair(world: World) -> World:
+    columns = {"id": ints([1, 2, 3, 4, None]), "n": ints([5, 6, None, 1, 2]), "s": pa.array(["x", "y", None, "x", "z"])}
+    world.table("a", {"0.parquet": pa.table(columns)})
+    columns = {"id": ints([1, 2, 4, 5, None]), "n": ints([7, 8, 1, None, 3]), "s": pa.array(["x", None, "z", "y", "x"])}
+    world.table("b", {"0.parquet": pa.table(columns)})
+    return world
+
+
+@pytest.mark.parametrize("kind", ["LEFT", "RIGHT", "FULL", "INNER"])
+def test_joins_on_a_constant_that_is_first(pair: World, kind: str) -> None:
+    """DataFusion takes `1 < id` in ON for `id < 1` when it combines it with other conditions."""
+    conditions = [f"2 {sign} {side}.id" for sign in ("=", "<", ">", "<=", ">=", "<>") for side in "ab"]
+    conditions += ["1 = b.id AND 1 = a.id", "CAST('1' AS BIGINT) = b.id", "1 + 1 = (b.id)", "2 >= b.id AND 2 > a.id"]
+    conditions += ["(1 = b.id OR 'x' = b.s)", "2 BETWEEN a.id AND b.id", "-1 < b.id", "2 < b.id AND b.n > 1"]
+    for condition in conditions:
+        for where in (
+            "TRUE",
+            "coalesce(a.n, 0) > 1",
+            "b.id >= 2",
+            "(a.n IS NOT NULL) IS TRUE",
+            "2 <= a.id OR a.id = 1",
+        ):
+            pair.check(f"SELECT a.id, b.id, b.n FROM a {kind} JOIN b ON a.id = b.id AND {condition} WHERE {where}")
+
+
+def test_subqueries_with_a_constant_that_is_first(pair: World) -> None:
+    for sign in ("=", "<", ">", "<=", ">=", "<>"):
+        for condition in (f"2 {sign} b.id", f"2 {sign} a.id", f"2 {sign} b.id AND 2 >= b.id"):
+            for where in ("TRUE", "b.id = 2", "2 <= b.id", "(b.id > 1) IS TRUE"):
+                exists = f"EXISTS (SELECT 1 FROM a WHERE a.id = b.id AND {condition})"
+                pair.check(f"SELECT n FROM b WHERE {exists} AND {where}")
+                pair.check(f"SELECT n FROM b WHERE NOT {exists} AND {where}")
+                pair.check(f"SELECT n FROM b WHERE b.id IN (SELECT a.id FROM a WHERE {condition}) AND {where}")
+
+
+def test_constants_that_are_first_on_one_table(money: World) -> None:
+    for condition in (
+        "1.12 = d AND d = 1.12",
+        "1.12 <= d AND d <= 1.12",
+        "1.12 < d AND d >= 1.12",
+        "1.12 BETWEEN d AND d",
+    ):
+        money.check(f"SELECT id FROM t WHERE {condition}")
+    money.check("SELECT id FROM t WHERE DATE '2024-01-01' = CAST('2024-01-01' AS DATE) AND 5 = id AND id = 5")
+
+
+def test_constants_that_are_columns(pair: World) -> None:
+    for where in ("TRUE", "id = 4", "id >= 4", "id > 2 AND s IS NULL"):
+        inner = f"(SELECT 4 AS four, id, s FROM a WHERE {where}) AS x"
+        for condition in ("four = id", "id = x.four", "four <= x.id AND id <= 4", "id BETWEEN four AND 4", "four < id"):
+            pair.check(f"SELECT id FROM {inner} WHERE {condition} AND id = 4")
+            pair.check(f"SELECT id FROM {inner} WHERE {condition}")
+            joined = f"{inner} LEFT JOIN (SELECT id AS other, n FROM b) AS b ON x.id = b.other"
+            pair.check(f"SELECT id, n FROM {joined} WHERE {condition}")
+    pair.lake.sql("CREATE VIEW v AS SELECT 4 AS four, id FROM a WHERE id = 4")
+    assert pair.lake.sql("SELECT id FROM v WHERE four = id").rows() == [{"id": 4}]
+
+
+@pytest.mark.parametrize("kind", ["LEFT", "RIGHT", "FULL", "INNER"])
+def test_null_safe_joins_beside_other_equalities(pair: World, kind: str) -> None:
+    """DataFusion made one join of both, in which NULL equals NULL."""
+    pair.table("c", {"0.parquet": pa.table({"x": ints([None, 1, 2, 2]), "y": ints([5, None, 6, 1])})})
+    joined = f"a {kind} JOIN c ON a.id IS NOT DISTINCT FROM c.x"
+    for where in ("TRUE", "a.n = c.y", "a.id = c.x", "NOT (NOT a.n = c.y)", "a.n = c.y AND a.id > 1", "a.s = 'x'"):
+        pair.check(f"SELECT a.id, a.n, c.y FROM {joined} WHERE {where}")
+        pair.check(f"SELECT a.id, c.y, b.n FROM {joined} RIGHT JOIN b ON {where}")
+        pair.check(f"SELECT a.id, c.y FROM {joined} AND {where}")
+    nested = "(a.n IS DISTINCT FROM 5) IS DISTINCT FROM (a.s = 'x') AND a.n = 6"
+    for condition in (nested, "a.id IS DISTINCT FROM c.x AND a.n = 1", "a.n IS NOT DISTINCT FROM c.y OR a.id = 2"):
+        pair.check(f"SELECT a.id, c.y FROM a {kind} JOIN c ON a.id = c.x WHERE {condition}")
+    for truth in ("IS NOT FALSE", "IS NOT TRUE", "IS NULL", "= FALSE"):
+        pair.check(f"SELECT a.id, c.y FROM {joined} WHERE a.n = c.y OR (a.n IS NOT DISTINCT FROM 2) {truth}")
+        pair.check(f"SELECT a.id, c.y FROM {joined} WHERE c.y > 0 AND (a.s IS NOT DISTINCT FROM 'x') {truth}")
+    pair.lake.sql(f"CREATE VIEW v AS SELECT a.n, c.y FROM {joined}")
+    pair.duck.execute(f"CREATE VIEW v AS SELECT a.n, c.y FROM {joined}")
+    pair.check("SELECT * FROM v WHERE n = y")
+
+
+def test_null_safe_joins_say_nothing_of_their_columns(world: World) -> None:
+    """DataFusion took `x.k = y.k` for given above a join by IS NOT DISTINCT FROM."""
+    values: dict[str, pa.Array] = {
+        "i": ints([1, 2, None, 2]),
+        "s": pa.array(["a", None, "b", "a"]),
+        "f": pa.array([0.0, -0.0, NAN, None]),
+        "d": pa.array([decimal.Decimal("1.10"), None, None, decimal.Decimal("2.00")], pa.decimal128(12, 2)),
+        "t": pa.array([1, None, None, 5], pa.timestamp("us")),
+        "b": pa.array([True, None, False, None]),
+    }
+    rows = pa.table({**values, "n": ints([1, 2, 3, 4])})
+    world.table("x", {"0.parquet": rows.slice(0, 2), "1.parquet": rows.slice(2)})
+    narrow = {**values, "i": values["i"].cast(pa.int32()), "f": values["f"].cast(pa.float32())}
+    world.table("y", {"0.parquet": pa.table({**narrow, "m": ints([1, 2, 3, 4])})})
+    for key in values:
+        for kind in ("LEFT", "RIGHT", "FULL", "INNER"):
+            joined = f"x {kind} JOIN y ON x.{key} IS NOT DISTINCT FROM y.{key}"
+            for where in (
+                "TRUE",
+                f"x.{key} = y.{key}",
+                f"(n = 3 OR x.{key} = y.{key}) AND m > 1",
+                "n IS NOT DISTINCT FROM m",
+            ):
+                world.check(f"SELECT n, m FROM {joined} WHERE {where}")
+            world.check(f"SELECT n, m FROM {joined} CROSS JOIN (SELECT 1 AS one FROM x WHERE n = 1) AS z WHERE m > 1")
+
+
+def test_null_safe_joins_have_keys(pair: World) -> None:
+    """Without keys, a join would compare each row with each row."""
+    query = "SELECT a.id FROM a JOIN b ON a.id IS NOT DISTINCT FROM b.id WHERE a.s = 'x'"
+    assert "make_array(a.id) = make_array(b.id)" in pair.lake.engine._plan(query, None).query
+    pair.check(query)
+
+
+def test_the_first_groups_by_a_name_that_is_used_again(pair: World) -> None:
+    """DataFusion chose the groups by the column below that has the same name."""
+    for value in ("-n", "10 - n", "n % 3"):
+        for direction in ("DESC NULLS LAST", "ASC NULLS FIRST"):
+            pair.check(
+                f"SELECT {value} AS n FROM (SELECT DISTINCT n FROM a) t ORDER BY n {direction} LIMIT 2", ordered=True
+            )
+            pair.check(
+                f"SELECT {value} AS n FROM (SELECT n FROM a GROUP BY n) t ORDER BY n {direction} LIMIT 1", ordered=True
+            )
+
+
+def test_a_condition_on_a_total_that_is_never_true(pair: World) -> None:
+    """DataFusion filtered the rows of the table, and kept a count of none."""
+    for condition in (
+        "c = 1 AND c = 2",
+        "c = 1 AND (c = 7 OR c IS NULL)",
+        "m = 1 AND m = 2",
+        "c > 3 AND c < 2",
+        "c = 5",
+    ):
+        total = "(SELECT count(*) AS c, max(id) AS m FROM a WHERE id > 0) t"
+        pair.check(f"SELECT c, m FROM {total} WHERE {condition}")
+        pair.check(f"SELECT c FROM {total} JOIN b ON b.id = t.c WHERE {condition}")
+        pair.check(f"SELECT b.id AS x, c FROM b LEFT JOIN {total} ON {condition}")
+        pair.check(f"SELECT id FROM b WHERE EXISTS (SELECT c FROM {total} WHERE {condition})")
+        pair.check(f"SELECT id FROM b WHERE NOT EXISTS (SELECT c FROM {total} WHERE {condition})")
+        pair.check(f"SELECT id FROM b WHERE 0 IN (SELECT c FROM {total} WHERE {condition})")
+        pair.check(f"SELECT c FROM (SELECT count(*) AS c, max(n) AS m FROM a GROUP BY ROLLUP (s)) t WHERE {condition}")
+    pair.check("SELECT count(*) FROM a HAVING count(*) = 1 AND count(*) = 2")
+    pair.check("SELECT count(*) FROM a WHERE id = 1 AND id = 2")
+
+
+def test_joins_by_zeros_of_both_signs(world: World) -> None:
+    """DataFusion's join takes them for equal, but not the filter that it makes of the keys of one side."""
+    world.table("a", {"0.parquet": pa.table({"f": pa.array([-0.0, 1.5, NAN]), "n": ints([1, 2, 3])})})
+    world.table("b", {"0.parquet": pa.table({"g": pa.array([0.0, 2.5, -0.0]), "m": ints([1, 2, 3])})})
+    for kind in ("LEFT", "RIGHT", "INNER"):
+        world.check(f"SELECT n, m FROM a {kind} JOIN (SELECT g AS x, m FROM b) t ON f = x")
+        world.check(f"SELECT n, m FROM a {kind} JOIN (SELECT g AS x, m FROM b) t ON TRUE WHERE f = x")
+    world.check("SELECT n FROM a WHERE f IN (SELECT g FROM b)")
+
+
+def test_joins_by_lists_and_structs(world: World) -> None:
+    structs = pa.array([{"a": 1}, {"a": None}, None])
+    for name, rows in {"x": [[1, 2], [None], None], "y": [[None], [1, 2], [3]]}.items():
+        number = ints([1, 2, 3]) if name == "x" else ints([3, 4, 5])
+        world.table(
+            name, {"0.parquet": pa.table({"l": pa.array(rows, pa.list_(pa.int64())), "s": structs, "n": number})}
+        )
+    for kind in ("LEFT", "RIGHT", "INNER"):
+        world.check(f"SELECT x.n, y.n AS m FROM x {kind} JOIN y ON x.l = y.l")
+        world.check(f"SELECT x.n, y.n AS m FROM x {kind} JOIN y ON x.s = y.s")
+
+
+def test_labelled_totals(pair: World) -> None:
+    parts = [f"SELECT '{label}' AS o, {value} AS c FROM {label}" for label in "ab" for value in ("count(*)", "max(id)")]
+    union = " UNION ALL ".join(parts)
+    for condition in ("o = 'a'", "o IN ('b', 'c')", "o LIKE 'a%'", "o = 'c'", "o = 'a' AND c > 4"):
+        pair.check(f"SELECT o, c FROM ({union}) t WHERE {condition}")
+        pair.check(f"WITH t AS ({union}) SELECT t.c, b.id AS x FROM b CROSS JOIN t WHERE {condition}")
+        pair.check(f"SELECT t.c, b.id AS x FROM b LEFT JOIN ({union}) t ON {condition}")
+
+
+def test_labelled_totals_of_views_and_other_forms(pair: World) -> None:
+    total = "SELECT 'all' AS r, count(*) AS v FROM a"
+    for engine in (pair.lake.sql, pair.duck.execute):
+        engine(f"CREATE VIEW v AS SELECT s AS r, count(*) AS v FROM a GROUP BY s UNION ALL {total}")
+        engine(f"CREATE VIEW w AS {total}")
+    for condition in ("r = 'x'", "r <> 'all'", "r = 'all'", "r = 'none'"):
+        pair.check(f"SELECT r, v FROM v WHERE {condition}")
+        pair.check(f"SELECT sum(v) AS s, count(*) AS n FROM v WHERE {condition}")
+        pair.check(f"SELECT w.v, b.id FROM w CROSS JOIN b WHERE {condition}")
+        pair.check(f"SELECT r, v FROM (SELECT s AS r, count(*) AS v FROM a WHERE id >= (SELECT avg(id) FROM b "
+                   f"WHERE b.id = a.id) GROUP BY s UNION ALL {total}) t WHERE {condition}")  # fmt: skip
+    unnamed = "WITH t AS (SELECT 'a' AS k, count(*) AS n FROM a UNION ALL SELECT 'b', count(*) FROM b)"
+    pair.check(f"{unnamed} SELECT x.n AS p, y.n AS q FROM t AS x JOIN t AS y ON x.k = 'a' AND y.k = 'b'")
+    for value in ("percentile_cont(0.5) WITHIN GROUP (ORDER BY id)", "covar_pop(id, n)", "regr_slope(id, n)"):
+        pair.check(f"SELECT b.id FROM (SELECT 'a' AS l, {value} AS m FROM a) t CROSS JOIN b WHERE l = 'z'")
+
+
+def test_scalar_subqueries_without_rows(pair: World) -> None:
+    """DataFusion took a constant and count(*) for NOT NULL."""
+    grouped = "(SELECT count(*) FROM b WHERE b.id = a.id GROUP BY b.id)"
+    pair.check("SELECT id FROM a WHERE (SELECT 1 FROM b WHERE id = 9) IS NULL")
+    pair.check("SELECT id FROM a WHERE (SELECT 'x' AS x FROM b WHERE id = 1) IS NULL")
+    pair.check("SELECT CASE WHEN (SELECT 1 FROM a WHERE id = 9) IS NULL THEN 'none' ELSE 'some' END AS c")
+    pair.check(f"SELECT id, coalesce({grouped}, 0) AS n FROM a")
+    pair.check(f"SELECT id FROM a WHERE coalesce({grouped}, 0) = 0")
+    pair.check("SELECT id FROM a WHERE (SELECT count(*) FROM b WHERE b.id = a.id HAVING count(*) > 0) IS NULL")
+    pair.check("SELECT (SELECT count(*) FROM a WHERE s = 'z' GROUP BY s) AS n")
+    pair.check("SELECT id, (SELECT count(*) FROM b WHERE b.id = a.id) AS n FROM a")
+    pair.check("SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.id = a.id) AND n IN (SELECT 5 FROM b)")
+
+
+def test_a_constant_that_is_in_a_subquery(pair: World) -> None:
+    pair.check("SELECT a.id FROM a WHERE 1 IN (SELECT b.id FROM b WHERE b.id = 1)")
+    pair.check("SELECT a.id FROM a WHERE 'x' IN (SELECT b.s FROM b WHERE b.s = 'x') AND a.n > 1")
+    pair.check("SELECT a.id, b.n AS m FROM a LEFT JOIN b ON a.id = b.id AND 1 IN (b.id) AND b.id = 1")
+
+
+def test_not_in_is_right_or_refused(pair: World) -> None:
+    pair.check("SELECT id FROM b WHERE id NOT IN (SELECT a.id FROM a WHERE a.id IS NOT NULL)")
+    pair.check("SELECT id FROM b WHERE id NOT IN (SELECT a.id FROM a)")
+    pair.check("SELECT id FROM b WHERE id + 1 NOT IN (SELECT a.id FROM a WHERE a.id > 1)")
+    pair.check("SELECT id FROM b WHERE s || 'x' NOT IN (SELECT a.s FROM a WHERE a.s > 'x')")
+    pair.check("SELECT id FROM b WHERE NOT EXISTS (SELECT 1 FROM a WHERE a.id = b.id) OR id IN (2, 3)")
+    pair.check("SELECT id FROM b WHERE id IN (SELECT id FROM a) OR NOT EXISTS (SELECT 1 FROM a WHERE a.n = b.n)")
+    for condition in (
+        "id NOT IN (SELECT a.id FROM a WHERE a.n < b.n)",
+        "id NOT IN (SELECT a.id FROM a WHERE b.n = 1)",
+        "id NOT IN (SELECT a.id FROM a) OR n = 8",
+        "NOT (id IN (SELECT a.id FROM a) AND n > 1)",
+        "3 NOT IN (SELECT a.id FROM a)",
+    ):
+        with pytest.raises(SqlError, match="NOT IN") as caught:
+            pair.lake.sql(f"SELECT id FROM b WHERE {condition}")
+        assert "NOT EXISTS" in caught.value.hint
+
+
+def test_windows_by_what_a_condition_equates(world: World) -> None:
+    """DataFusion sorts by the other side of `a = b`, and forgets the condition where a join projects it away."""
+    rows = {"id": ints([1, 2, 3, None]), "s": pa.array(["a", "b", None, "c"]), "k": ints([1, 1, 2, None])}
+    world.table("a", {"0.parquet": pa.table(rows)})
+    world.table("b", {"0.parquet": pa.table({"id": rows["k"], "k": rows["id"], "u": rows["s"]})})
+    joined = "a AS x LEFT JOIN b AS y USING (k) WHERE EXISTS (SELECT 1 FROM b AS z WHERE z.k <> y.k)"
+    inner = f"SELECT x.s AS c0, y.id AS c2, coalesce(y.u, 'a') AS c3 FROM {joined}"
+    for keys in ("PARTITION BY c0", "PARTITION BY c3", "ORDER BY c0", "PARTITION BY c2 ORDER BY c0, c3"):
+        world.check(f"SELECT c3, max(c2) OVER ({keys}) AS m FROM ({inner}) AS t WHERE c0 = c3")
+        world.check(f"SELECT c3, max(c2) OVER ({keys}) AS m FROM ({inner}) AS t WHERE c0 = c3 OR c0 < c3")
 
 
 def test_literals_in_a_part_without_rows(money: World) -> None:

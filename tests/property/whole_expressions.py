@@ -164,6 +164,11 @@ class Maker:
             return node("bool", "(NOT {})", self.condition(columns, depth - 1))
         if depth and form < 0.50 and self.subquery is not None:
             return self.subquery(columns)
+        if depth and form < 0.53:
+            truth = self.pick(
+                "{} IS TRUE", "{} IS NOT FALSE", "coalesce({}, FALSE)", "CASE WHEN {} THEN TRUE ELSE FALSE END"
+            )
+            return node("bool", f"({truth})", node("bool", "({})", self.leaf(columns)))
         return self.leaf(columns)
 
     def leaf(self, columns: Sequence[Col]) -> Node:
@@ -172,7 +177,7 @@ class Maker:
         value = self.dressed(family, column.node) if self.often(0.1) else column.node
         if family == "bool" and self.often(0.5):
             return node("bool", self.pick("{}", "(NOT {})", "{} IS TRUE", "{} IS NOT FALSE", "{} IS NOT TRUE"), value)
-        forms = [self._compared] * 5 + [self._member, self._null, self._null, self._between]
+        forms = [self.compared] * 5 + [self._member, self._null, self._null, self._between]
         forms += [self._like] if family == "text" else []
         forms += [self._special] if family in ("int", "text", "time", "date") else []
         others = [each for each in columns if each.family == family and each is not column]
@@ -181,13 +186,14 @@ class Maker:
             return node("bool", f"{{}} {self.pick(*COMPARED)} {{}}", value, other)
         return self.chance.choice(forms)(family, value)
 
-    def _compared(self, family: str, value: Node) -> Node:
+    def compared(self, family: str, value: Node, reverse: float = 0.15) -> Node:
         operator = self.pick(*COMPARED, "IS DISTINCT FROM", "IS NOT DISTINCT FROM")
         pair = [value, self.literal(family)]
-        if self.often(0.15):
+        if self.often(reverse):
             pair.reverse()
-        # Parentheses, since the right side of DataFusion's IS DISTINCT FROM includes a following AND.
-        return node("bool", f"({{}} {operator} {{}})", *pair)
+        form = f"({{}} {operator} {{}})"
+        shown = form if self.often(0.5) else form[1:-1]
+        return Node("bool", (shown, shown, form), tuple(pair))  # plain DataFusion reads `… DISTINCT FROM (y AND z)`
 
     def _member(self, family: str, value: Node) -> Node:
         items = [self.literal(family) for _ in range(self.chance.choice((1, 2, 3, 4, 6)))]

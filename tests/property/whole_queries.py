@@ -188,6 +188,8 @@ class Queries:
             mine, other = self.chance.choice(alike if self.make.often(0.6) else pairs)
             operator = "=" if self.make.often(0.95) else "IS NOT DISTINCT FROM"
             found.append(node("bool", f"({{}} {operator} {{}})", mine.node, other.node))
+            if self.make.often(0.1):
+                found.append(self.make.compared(mine.family, self.chance.choice((mine, other)).node, reverse=0.5))
             if self.make.often(0.15):
                 mine, other = self.chance.choice(pairs)
                 found.append(node("bool", f"{{}} {self.make.pick('=', '<', '>=', '<>')} {{}}", mine.node, other.node))
@@ -257,6 +259,8 @@ class Queries:
             value = column.node
             if self.make.often(0.12):
                 value = self.make.dressed(column.family, value)
+            elif column.family in ("int", "text", "date") and self.make.often(0.04):
+                value = self.make.literal(column.family)
             found.append((value, column.family))
         return found
 

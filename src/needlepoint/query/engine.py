@@ -41,7 +41,7 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
-from needlepoint.errors import FileChanged, NeedlepointError, UnknownName
+from needlepoint.errors import FileChanged, NeedlepointError, SqlError, UnknownName
 from needlepoint.indexes.text import WordIndex
 from needlepoint.parquet import Caches
 from needlepoint.predicate import In, leaves
@@ -74,6 +74,7 @@ from needlepoint.query.sql import literals
 from needlepoint.query.sql.parameters import check_parameters
 from needlepoint.query.sql.predicate_extraction import Request, everything
 from needlepoint.query.sql.refusals import refuse_not_in
+from needlepoint.query.sql.rewriting.conditions import as_truths
 from needlepoint.query.sql.statements import quoted
 from needlepoint.query.sql.views import View, views_named, words
 from needlepoint.settings import Settings
@@ -227,7 +228,7 @@ class Engine:
                 )
             )
 
-        attempt = Attempt.FIRST
+        attempt, fault = Attempt.FIRST, None
         while True:
             try:
                 return run(attempt)
@@ -235,10 +236,17 @@ class Engine:
                 if attempt is not Attempt.FIRST:
                     raise unreadable(error, error.scans) from error
                 attempt = Attempt.WHOLE
-            except (EngineFault, OutOfMemory):
-                if attempt is Attempt.PLAIN:
+            except (EngineFault, OutOfMemory) as failure:
+                if not attempt.follows_failure:
+                    attempt = Attempt.PLAIN
+                elif attempt is Attempt.PLAIN and isinstance(failure, EngineFault):
+                    attempt, fault = Attempt.OPAQUE, failure
+                else:
                     raise
-                attempt = Attempt.PLAIN
+            except (SqlError, UnknownName):
+                if fault is None:
+                    raise
+                raise fault from None  # written differently, the query may not be valid
 
     def with_replan(self, ask: Callable[[bool], Answer], *, holding: bool = True) -> Answer:
         """Retry with a new snapshot when a file changed; the argument of `ask` says whether files may be listed. See
@@ -311,11 +319,11 @@ class Engine:
         known = self._known()
         views = views_named(query, known.views)
         states = self._states_of(query, views, known)
-        plain = attempt is Attempt.PLAIN
-        scale = literals.WIDE_SCALE if plain else 0
-        logical = self.planner.plan(query, parameters, views, states, scale, keep_keys=plain)
-        if logical.facts.stacked_filters and logical.facts.anti_joins:
-            refuse_not_in([query, *(view for _, view in views)])
+        if attempt is Attempt.OPAQUE:
+            query, views = as_truths(query), [(name, as_truths(view)) for name, view in views]
+        scale = literals.WIDE_SCALE if attempt.follows_failure else 0
+        logical = self.planner.plan(query, parameters, views, states, scale, keep_keys=attempt.follows_failure)
+        refuse_not_in([query, *(view for _, view in views)], logical.facts)
         # DataFusion 55 pushes down a filter on a list, and does not apply it in a file without the column.
         nested = any(request.nested for request in logical.requests.values())
         if attempt is Attempt.FIRST and (nested or not self.unskippable.isdisjoint(states)):

@@ -38,6 +38,7 @@ _PATH = re.compile(r"[^\s:,'\"]+")
 # DataFusion's messages about an invalid plan or type of its own.
 _FAULTS = (
     "have different type in inputs",
+    "requires all inputs to have the same data type",
     "Internal error",
     "SanityCheckPlan",
     "Selectivity is out of limit",

@@ -23,12 +23,17 @@ from needlepoint.query.sql.plan_facts import (
     count_group_keys,
     has_subqueries,
     listed_zeros,
+    nodes,
     plan_facts,
 )
 from needlepoint.query.sql.predicate_extraction import Request, requests
-from needlepoint.query.sql.sort_keys import with_kept_keys
+from needlepoint.query.sql.rewriting import null_safe
+from needlepoint.query.sql.rewriting.constants_last import with_constants_last
+from needlepoint.query.sql.rewriting.scalar_subqueries import with_nullable_values
+from needlepoint.query.sql.rewriting.sort_keys import with_kept_keys
+from needlepoint.query.sql.rewriting.totals import with_limited_totals
+from needlepoint.query.sql.rewriting.zeros import without_signs
 from needlepoint.query.sql.views import View, ViewErrors, define
-from needlepoint.query.sql.zeros import without_signs
 
 Parameters = Mapping[str, Any]
 
@@ -39,8 +44,8 @@ _OWN_FILTERS = PlanFacts(own_filters=True)
 class LogicalQuery:
     """The logical plan of a query.
 
-    query, views   as they run: with decimal literals resolved, zeros without signs, keys of ORDER BY that DataFusion
-                   keeps
+    query, views   as they run: with decimal literals resolved, zeros without signs, constants last, keys of ORDER BY
+                   that DataFusion keeps
     requests       what the query needs of each table
     schema         of the result
     written        the plan before optimization
@@ -80,19 +85,54 @@ class Planner:
     ) -> LogicalQuery:
         """Plan a query. Its decimal literals have at least this scale. With `keep_keys`, DataFusion takes no key of a
         window or a subquery for constant, even if it may."""
+        texts = [query, *(view for _, view in views)]
+
+        def rewritten(text: str) -> str:
+            return with_nullable_values(with_constants_last(without_signs(null_safe.with_parentheses(text)), texts[1:]))
+
+        def plan(rewrite: Callable[[str], str]) -> LogicalQuery:
+            return self._plan(query, parameters, views, tables, scale, keep_keys, rewrite)
+
+        def other(rewrite: Callable[[str], str]) -> LogicalQuery | None:
+            try:
+                return plan(lambda text: rewritten(rewrite(text)))
+            except Exception:  # it is not valid, written like this
+                return None
+
+        found = other(lambda text: text) or plan(without_signs)
+        if found.facts.empty_parts:
+            limited = {text: with_limited_totals(text, is_view=text != query) for text in texts}
+            if any(text != written for text, written in limited.items()):
+                found = other(lambda text: limited[text]) or found
+        if found.facts.joins and any(null_safe.as_lists(text) != text for text in texts):
+            lists = None if found.facts.unfilterable_keys else other(null_safe.as_lists)
+            found = lists or other(null_safe.spelled_out) or found
+        return found
+
+    def _plan(
+        self,
+        query: str,
+        parameters: Parameters | None,
+        views: list[View],
+        tables: Mapping[str, TableState],
+        scale: int,
+        keep_keys: bool,
+        rewrite: Callable[[str], str],
+    ) -> LogicalQuery:
+        """Plan a query whose text, and those of its views, are written differently."""
         types = {name: state.types for name, state in tables.items()}
         written: dict[str, str] = {}
 
         def with_decimals(view: str) -> str:
-            written[view] = self._with_decimals(without_signs(view), None, types, scale)
+            written[view] = self._with_decimals(rewrite(view), None, types, scale)
             return written[view]
 
         stubs = {name: state.stub for name, state in tables.items()}
         with self.tables(self._context, views, stubs, with_decimals):
-            query = self._with_decimals(without_signs(query), parameters, types, scale)
+            query = self._with_decimals(rewrite(query), parameters, types, scale)
             frame = self.frame(self._context, query, parameters)
             plan = frame.optimized_logical_plan()
-            drawn = plan.display_indent()
+            plans, drawn = [plan], plan.display_indent()
             asked, wanted = requests(plan, drawn, types), scores(plan, drawn, types)
             facts = plan_facts(plan)
             if facts.regroups_again and count_group_keys(frame.logical_plan()) <= count_group_keys(plan):
@@ -102,6 +142,10 @@ class Planner:
                 shown = self._with_subqueries(query, parameters)
                 facts = PlanFacts.careful() if shown is None else facts | plan_facts(shown) | _OWN_FILTERS
                 zeros += () if shown is None else listed_zeros(shown)
+                plans += [] if shown is None else [shown]
+            may_be = any(_is_unfilterable(type) for known in types.values() for type in known.values())
+            if facts.joins and (may_be or _makes_nested(drawn)):
+                facts = replace(facts, unfilterable_keys=any(map(self._has_unfilterable_keys, plans)))
             # The plan before optimization has types from before coercion: of a UNION, those of its first part.
             if facts.regroups_again:
                 facts |= self._facts_of_all_columns(query, parameters)
@@ -134,6 +178,22 @@ class Planner:
         self, context: datafusion.SessionContext, query: str, parameters: Parameters | None
     ) -> datafusion.DataFrame:
         return nesting.frame(context, query, for_datafusion(query, parameters))
+
+    def _has_unfilterable_keys(self, plan: datafusion.LogicalPlan) -> bool:
+        return any(self._is_unfilterable(node, join) for node, join in nodes(plan) if type(join).__name__ == "Join")
+
+    def _is_unfilterable(self, node: datafusion.LogicalPlan, join: Any) -> bool:
+        """Whether a key of a join is a float, a list or a struct, or may be one."""
+        keys = [key for pair in join.on() for key in pair]
+        fields = [field for each in node.inputs() for field in self._schema(each)] if keys else []
+        found = {field.name for field in fields if _is_unfilterable(field.type)}
+        return any(
+            key.to_variant().name() in found if key.variant_name() == "Column" else found or _makes_nested(str(key))
+            for key in keys
+        )
+
+    def _schema(self, plan: datafusion.LogicalPlan) -> pa.Schema:
+        return self._context.create_dataframe_from_logical_plan(plan).schema()
 
     def _with_subqueries(self, query: str, parameters: Parameters | None) -> datafusion.LogicalPlan | None:
         """The plan of a query with its scalar subqueries as joins, if DataFusion can convert them."""
@@ -194,3 +254,11 @@ def _without_views(schema: pa.Schema) -> pa.Schema:
     """Strings and binaries in the types that every library reads."""
     types = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     return pa.schema([field.with_type(types.get(field.type, field.type)) for field in schema], schema.metadata)
+
+
+def _is_unfilterable(type: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(type) or pa.types.is_nested(type))
+
+
+def _makes_nested(drawn: str) -> bool:
+    return "make_array(" in drawn or "struct(" in drawn

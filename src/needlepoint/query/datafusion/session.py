@@ -74,15 +74,18 @@ class SessionOptions:
     """What DataFusion may do without wrong results.
 
     statistics    not with floats: statistics exclude NaN, and rows with it are lost
-    top_groups    not with floats: where it keeps only the first groups, each NaN is a group
+    top_groups    not with floats: where it keeps only the first groups, each NaN is a group; and not where a projection
+                  gives the name of a column to another value, by which it then chooses the groups
     pushdown      not with files that it can only read whole, and not with filters on nested columns
     moves         not after an internal failure: sorted parts of a union may lose an order that a condition implies;
+                  not with a total of no rows: a condition on the total, which is FALSE, may have moved below it;
                   always with joins: what the logical plan does not move, the physical one moves by name
     regrouping    not after an internal failure: a sum beside count(DISTINCT) becomes a sum of sums, of a wider decimal
     parallel      not after an internal failure: some plans of joins lose the partitioning that they need; and not after
                   the limit of memory was reached: one partition needs less
     own_filters   not where the inputs of a join share a name: it applies a filter to the wrong column
-                  (plan_facts.py); tables are then behind a barrier (table_provider.py)
+                  (plan_facts.py); not with joins by floats, whose zeros its filter distinguishes, or by lists and
+                  structs, of which it loses some; tables are then behind a barrier (table_provider.py)
     equijoins     not where filters are stacked over such joins: no filter passes a join without keys
     sorted_parts  not with unions: it drops a column that is constant in each part from the keys of ORDER BY with LIMIT
     unique_keys   not with groups of a join of groups: it drops keys of ORDER BY that others do not determine

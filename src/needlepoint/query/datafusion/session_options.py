@@ -18,12 +18,18 @@ WORTH_PARTS = 10 << 20  # bytes; DataFusion does not split smaller files
 
 
 class Attempt(Enum):
-    """How a query runs: with all optimizations; without skipping rows, which some files do not support; or with as few
-    optimizer rules as possible, after an internal failure."""
+    """How a query runs: with all optimizations; without skipping rows, which some files do not support; with as few
+    optimizer rules as possible, after an internal failure; or with conditions that tell DataFusion nothing, after
+    another one."""
 
     FIRST = "first"
     WHOLE = "whole"
     PLAIN = "plain"
+    OPAQUE = "opaque"
+
+    @property
+    def follows_failure(self) -> bool:
+        return self in (Attempt.PLAIN, Attempt.OPAQUE)
 
 
 def session_options(
@@ -42,12 +48,12 @@ def session_options(
     misleading = any(map(_misleads, scans))
     return SessionOptions(
         statistics=not (forgetful or plain or misleading or (facts.extremes and any(map(_may_differ, scans)))),
-        top_groups=not misleading,
+        top_groups=not (misleading or facts.reused_names),
         pushdown=not plain,
-        moves=attempt is not Attempt.PLAIN or facts.joins,
-        regrouping=attempt is not Attempt.PLAIN,
-        parallel=attempt is not Attempt.PLAIN,
-        own_filters=attempt is not Attempt.PLAIN and not facts.shared_names,
+        moves=not (attempt.follows_failure or facts.empty_totals) or facts.joins,
+        regrouping=not attempt.follows_failure,
+        parallel=not attempt.follows_failure,
+        own_filters=not (attempt.follows_failure or facts.shared_names or facts.unfilterable_keys),
         equijoins=not facts.stacked_filters,
         unique_keys=not facts.regroups,
         fewer_keys=not facts.regroups_again,

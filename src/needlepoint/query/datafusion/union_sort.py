@@ -14,7 +14,7 @@ A column of a union is constant only if it is constant in all parts. So the rows
                                                        the rows
                                                      no rows
 
-This applies to the ORDER BY of the whole query; sql/sort_keys.py has those of windows and subqueries.
+This applies to the ORDER BY of the whole query; sql/rewriting/sort_keys.py has those of windows and subqueries.
 """
 
 from __future__ import annotations

@@ -50,12 +50,12 @@ WORKAROUNDS = (
     Workaround(
         "outer_constants",
         "A column that is constant below an outer join is dropped from the keys of ORDER BY and windows above it.",
-        "datafusion/union_sort.py, sql/sort_keys.py in windows and subqueries",
+        "datafusion/union_sort.py, sql/rewriting/sort_keys.py in windows and subqueries",
     ),
     Workaround(
         "literal_first",
-        "`4 = id AND id = 4` is FALSE, `id >= 4 AND id > 4` keeps 4, where a projection puts the literal first.",
-        "partition values as a row to join with, in scan/table_provider.py",
+        "`4 = id AND id = 4` is FALSE, `id >= 4 AND id > 4` keeps 4, in ON or where a projection puts 4 first.",
+        "sql/rewriting/constants_last.py, and partition values as a row to join with, in scan/table_provider.py",
     ),
     Workaround(
         "aggregate_filters",
@@ -85,12 +85,22 @@ WORKAROUNDS = (
     Workaround(
         "zero_bounds",
         "Conditions on one column are combined as if -0.0 were below 0.0: f <= -0.0 AND f < 0.0 is TRUE for zeros.",
-        "sql/zeros.py",
+        "sql/rewriting/zeros.py",
     ),
     Workaround(
         "zero_blooms",
         "The bloom filter of a file is probed with the bits of 0.0, and rules out row groups with -0.0.",
         "nanvl(f, f) in scan/table_provider.py",
+    ),
+    Workaround(
+        "zero_keys",
+        "A join takes -0.0 and 0.0 for equal, but not the filter that it makes of the keys of one side.",
+        "SessionOptions.own_filters",
+    ),
+    Workaround(
+        "nested_keys",
+        "The filter that a join makes of the keys of one side loses rows where they are lists with NULLs.",
+        "SessionOptions.own_filters",
     ),
     Workaround(
         "decimal_literals",
@@ -103,6 +113,31 @@ WORKAROUNDS = (
         "SessionOptions.regrouping, in the attempt after an internal failure",
     ),
     Workaround(
+        "forgotten_equalities",
+        "A window sorts by the other side of `a = b`; a join that projects one side away forgets why, and it fails.",
+        "sql/rewriting/conditions.py, in the attempt after two internal failures",
+    ),
+    Workaround(
+        "null_safe_keys",
+        "A join by IS NOT DISTINCT FROM takes another equality above it for a key, for which NULL equals NULL too.",
+        "sql/rewriting/null_safe.py",
+    ),
+    Workaround(
+        "reused_names",
+        "ORDER BY x LIMIT 2 of `upper(x) AS x` over DISTINCT x keeps the groups that are first by the x below.",
+        "SessionOptions.top_groups",
+    ),
+    Workaround(
+        "filtered_totals",
+        "A condition on count(*) that is FALSE is applied to the rows that are counted: the count is 0, not absent.",
+        "sql/rewriting/totals.py, SessionOptions.moves for HAVING",
+    ),
+    Workaround(
+        "missing_values",
+        "A scalar subquery without rows counts as NOT NULL if its column does: (SELECT 1 FROM t WHERE FALSE) IS NULL.",
+        "sql/rewriting/scalar_subqueries.py",
+    ),
+    Workaround(
         "listing_cache",
         "A directory is listed once, and new files are never seen.",
         "list_files_cache_limit is 0 in datafusion/session.py",
@@ -110,6 +145,6 @@ WORKAROUNDS = (
     Workaround(
         "distinct_from",
         "`a IS NOT DISTINCT FROM false AND k = 1` is parsed as `… FROM (false AND k = 1)`.",
-        "none: docs/reliability.md lists it",
+        "sql/rewriting/null_safe.py",
     ),
 )

@@ -6,8 +6,7 @@ nesting               rejects SQL that is nested too deeply
 parameters            values of $name
 tokens                words, numbers and signs of SQL
 literals              decimal or float, for literals such as 8.64
-zeros                 -0.0 in comparisons
-sort_keys             keys of windows and subqueries that DataFusion does not drop
+rewriting/            queries written differently for DataFusion
 views                 named queries
 predicate_extraction  columns and a predicate of each table, from DataFusion's plan
 monotone              functions that keep the order of a column

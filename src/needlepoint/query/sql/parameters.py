@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from needlepoint.errors import SqlError
+from needlepoint.query.sql.rewriting.zeros import compared_without_signs
 from needlepoint.query.sql.tokens import tokens
-from needlepoint.query.sql.zeros import compared_without_signs
 
 Parameters = Mapping[str, pa.Scalar]
 

@@ -27,7 +27,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -44,6 +44,8 @@ _FILTERING = {"Sort", "Aggregate", "Distinct", "WindowExpr", "Join"}
 # Nodes whose expressions have parts that DataFusion does not expose, and what is found in their text.
 _HIDING = {"Aggregate", "WindowExpr"}
 _LIST = re.compile(r" (?:NOT )?IN \(\[(.*?)\]\)")
+_FILTERED_NOT_IN = re.compile(r" Filter: .* null_aware")
+_NEGATED_MARK = re.compile(r"NOT __correlated_sq_\d+\.mark\b|__correlated_sq_\d+\.mark IS (?:NOT|FALSE|UNKNOWN)")
 _ZERO = re.compile(r"Float(?:16|32|64)\((-?0)\)")
 
 
@@ -58,6 +60,12 @@ class PlanFacts:
     unions            the plan has a union, whose parts may each have a different constant
     outer_constants   an outer join or grouping sets may fill columns with NULL that are constant below
     anti_joins        the plan has an anti join, for NOT EXISTS or NOT IN
+    unknown_in        NOT IN with a correlated subquery, or negated inside another condition: DataFusion takes NULL for
+                      FALSE there; or NOT EXISTS inside another condition, which has the same plan
+    unfilterable_keys a join may be by floats, lists or structs
+    reused_names      a projection gives the name of a column to another value
+    empty_parts       a part of the plan has no rows, as DataFusion found
+    empty_totals      a total (count(*) of everything, or of ROLLUP) has no rows below it
     grows             it may have more rows than its tables
     regroups          groups of a join, one of whose inputs has groups
     regroups_again    and groups of such groups
@@ -71,6 +79,11 @@ class PlanFacts:
     unions: bool = False
     outer_constants: bool = False
     anti_joins: bool = False
+    unknown_in: bool = False
+    unfilterable_keys: bool = False
+    reused_names: bool = False
+    empty_parts: bool = False
+    empty_totals: bool = False
     grows: bool = False
     regroups: bool = False
     regroups_again: bool = False
@@ -91,48 +104,88 @@ class PlanFacts:
         )
 
     def __or__(self, other: PlanFacts) -> PlanFacts:
-        return PlanFacts(*map(operator.or_, astuple(self), astuple(other)))
+        return PlanFacts(*map(operator.or_, _values(self), _values(other)))
+
+
+_values: Callable[[PlanFacts], tuple[bool, ...]] = operator.attrgetter(*(each.name for each in fields(PlanFacts)))
 
 
 def plan_facts(plan: Any) -> PlanFacts:
     """The facts of an optimized plan. Scalar subqueries are not inputs of a node: see `has_subqueries`."""
-    joins = shared = stacked = own = extremes = unions = constants = anti = grows = False
+    facts = PlanFacts()
     waiting: list[tuple[Any, frozenset[str]]] = [(plan, frozenset())]
     while waiting:
         node, filtered = waiting.pop()
         kind, inputs = _kind(node), node.inputs()
-        own = own or kind in _FILTERING
-        grows = grows or kind not in _KEEPS_COUNT
-        unions = unions or kind == "Union"
-        if kind == "Aggregate":
-            aggregate = node.to_variant()
-            extremes = extremes or _has_extremes(aggregate)
-            constants = constants or (_has_grouping_sets(aggregate) and _may_have_constants(inputs[0]))
-        if kind == "Projection":
-            shared = shared or bool(_shared_names([node]))
-        if kind == "Join":
-            joins = True
-            anti = anti or str(node.to_variant().join_type()).endswith("Anti")
-            constants = constants or any(map(_may_have_constants, _nullable(node)))
-            if twice := _shared_names(inputs):
-                shared = True
-                hit = _ANY in filtered or not filtered.isdisjoint(twice)
-                stacked = stacked or (hit and any(map(_has_upper_filter, inputs)))
+        facts |= _node_facts(node, kind, inputs, filtered)
         filtered = _filtered_below(node, kind, filtered)
         waiting += [(each, filtered) for each in inputs]
-    return PlanFacts(
-        joins=joins,
-        shared_names=shared,
-        stacked_filters=stacked,
-        own_filters=own,
-        extremes=extremes,
-        unions=unions,
-        outer_constants=constants,
-        anti_joins=anti,
-        grows=grows,
-        regroups=joins and _has_path(plan, (_GROUPS, {"Join"}, _GROUPS)),
-        regroups_again=joins and _has_path(plan, (_GROUPS, _GROUPS, {"Join"}, _GROUPS)),
+    if not facts.joins:
+        return facts
+    return facts | PlanFacts(
+        regroups=_has_path(plan, (_GROUPS, {"Join"}, _GROUPS)),
+        regroups_again=_has_path(plan, (_GROUPS, _GROUPS, {"Join"}, _GROUPS)),
     )
+
+
+def _node_facts(node: Any, kind: str, inputs: list[Any], filtered: frozenset[str]) -> PlanFacts:
+    """The facts of one node. Filters above it are on these columns."""
+    found = PlanFacts(own_filters=kind in _FILTERING, grows=kind not in _KEEPS_COUNT, unions=kind == "Union")
+    if kind == "EmptyRelation":
+        return replace(found, empty_parts=True)
+    if kind == "Filter":
+        return replace(found, unknown_in=bool(_NEGATED_MARK.search(node.display())))
+    if kind == "Projection":
+        return replace(
+            found,
+            unknown_in=bool(_NEGATED_MARK.search(node.display())),
+            reused_names=_reuses_names(node.to_variant(), inputs[0]),
+            shared_names=bool(_shared_names([node])),
+        )
+    if kind == "Aggregate":
+        aggregate = node.to_variant()
+        has_subtotals = _has_grouping_sets(aggregate)
+        return replace(
+            found,
+            extremes=_has_extremes(aggregate),
+            outer_constants=has_subtotals and _may_have_constants(inputs[0]),
+            empty_totals=(has_subtotals or not aggregate.group_by_exprs()) and _is_empty(inputs[0]),
+        )
+    if kind == "Join":
+        join, twice = node.to_variant(), _shared_names(inputs)
+        hit = _ANY in filtered or not filtered.isdisjoint(twice)
+        return replace(
+            found,
+            joins=True,
+            anti_joins=str(join.join_type()).endswith("Anti"),
+            unknown_in=bool(_FILTERED_NOT_IN.search(node.display())),
+            outer_constants=any(map(_may_have_constants, _nullable(node))),
+            shared_names=bool(twice),
+            stacked_filters=bool(twice) and hit and any(map(_has_upper_filter, inputs)),
+        )
+    return found
+
+
+def _reuses_names(projection: Any, below: Any) -> bool:
+    names = {*_names(below)}
+    return any(
+        each.to_variant().alias() in names and each.to_variant().expr().variant_name() != "Column"
+        for each in projection.projections()
+        if each.variant_name() == "Alias"
+    )
+
+
+def _is_empty(plan: Any) -> bool:
+    return any(kind == "EmptyRelation" for kind in map(_kind, _chain(plan)))
+
+
+def _chain(plan: Any) -> Iterator[Any]:
+    """A plan and its inputs, while there is one each."""
+    while True:
+        yield plan
+        if len(inputs := plan.inputs()) != 1:
+            return
+        plan = inputs[0]
 
 
 def _has_path(plan: Any, kinds: Sequence[set[str]]) -> bool:

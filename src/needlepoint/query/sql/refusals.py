@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable
 
 from needlepoint.errors import SqlError
+from needlepoint.query.sql.plan_facts import PlanFacts
+from needlepoint.query.sql.rewriting.constants_last import has_constant_not_in
 
 _NAME = r'([A-Za-z_]\w*|"[^"]+")'
 _TABLES = {
@@ -41,7 +43,11 @@ _HINTS = {
     "RESET": "Pass settings to needlepoint.open; docs/settings.md lists them.",
 }
 _ASIDE = re.compile(r"'[^']*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
-_IN = re.compile(r"\bIN\s*\(", re.IGNORECASE)
+_IN = re.compile(r"\bIN[\s(]*\((?:\s|\()*(?:SELECT|WITH|VALUES)\b", re.IGNORECASE)
+_NEGATES = re.compile(
+    r"\bNOT\s+IN\b|\bNOT\s*\(|\bNOT\s+[\w.\"]+\s+IN\b|\bIS\s+(?:NOT\b|FALSE\b|UNKNOWN\b)", re.IGNORECASE
+)
+_NOT_IN = re.compile(r"\bNOT\s+IN\s*\(\s*(?:SELECT|WITH)\b", re.IGNORECASE)
 _FIRST = re.compile(r"[A-Za-z]+")
 _TABLE = re.compile(r"(CREATE|DROP)\s+(?:EXTERNAL\s+|TEMPORARY\s+|TEMP\s+|OR\s+REPLACE\s+)*TABLE\b", re.IGNORECASE)
 
@@ -59,11 +65,23 @@ def refusal(text: str) -> SqlError | None:
     return SqlError(f"{word} is not supported in SQL.", hint=hint)
 
 
-def refuse_not_in(texts: Iterable[str]) -> None:
-    """Raise if a query with stacked filters (plan_facts.py) and an anti join seems to use NOT IN, not NOT EXISTS. The
-    join that such filters need ignores that NOT IN is never TRUE when the list has a NULL."""
-    if any(_IN.search(_ASIDE.sub(" ", text)) for text in texts):
+def refuse_not_in(texts: Iterable[str], facts: PlanFacts) -> None:
+    """Raise if a query with such facts seems to use NOT IN, not NOT EXISTS, and DataFusion ignores that it is not TRUE
+    when the list has a NULL: over stacked filters, in correlated subqueries, and inside other conditions."""
+    texts = [*texts]
+    if any(_NOT_IN.search(text) and has_constant_not_in(text) for text in texts):
+        raise SqlError(
+            "NOT IN (SELECT …) is not supported with a constant before it: a NULL in the list would be ignored.",
+            hint="Write NOT EXISTS (SELECT … WHERE …).",
+        )
+    plain = [_ASIDE.sub(" ", text) for text in texts]
+    if facts.stacked_filters and facts.anti_joins and any(map(_IN.search, plain)):
         raise SqlError(
             "NOT IN (SELECT …) cannot be combined with filters over several joins that share column names.",
             hint="Write NOT EXISTS (SELECT … WHERE …), or rename the columns in subqueries.",
+        )
+    if facts.unknown_in and any(_IN.search(text) and _NEGATES.search(text) for text in plain):
+        raise SqlError(
+            "NOT IN (SELECT …) is not supported with a correlated subquery, and not inside OR, CASE or another NOT.",
+            hint="Write NOT EXISTS (SELECT … WHERE …); a NULL in the list then counts as no match.",
         )

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 _TOKENS = re.compile(
     r"""
@@ -25,6 +27,42 @@ def tokens(query: str) -> list[re.Match[str]]:
     strings: the pattern does not find their ends."""
     found = [each for each in _TOKENS.finditer(query) if not _is_comment(each[0])]
     return [] if any(each["strange"] for each in found) else found
+
+
+@dataclass(frozen=True, slots=True)
+class Parentheses:
+    """The parenthesis around each word, -1 for none, and where each is closed.
+
+    >>> Parentheses.of(["f", "(", "a", ")", "b"])
+    Parentheses(around=[-1, -1, 1, -1, -1], closed={1: 3})
+    """
+
+    around: Sequence[int]
+    closed: Mapping[int, int]
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Parentheses:
+        around, closed, opened = [], {}, [-1]
+        for place, word in enumerate(words):
+            if word == ")" and len(opened) > 1:
+                closed[opened.pop()] = place
+            around.append(opened[-1])
+            if word == "(":
+                opened.append(place)
+        return cls(around, closed)
+
+
+def with_added(query: str, added: Iterable[tuple[int, str]]) -> str:
+    """The query with texts added at offsets.
+
+    >>> with_added("SELECT a, b", [(8, ")"), (7, "(")])
+    'SELECT (a), b'
+    """
+    parts, position = [], 0
+    for offset, text in sorted(added):
+        parts += [query[position:offset], text]
+        position = offset
+    return "".join((*parts, query[position:]))
 
 
 def split(text: str) -> list[str]:

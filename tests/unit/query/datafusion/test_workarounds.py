@@ -144,6 +144,20 @@ def zero_blooms(path: Path) -> bool:
     return len(plain.rows("SELECT f FROM t WHERE f = 0.0")) == 20
 
 
+def zero_keys(path: Path) -> bool:
+    plain = Plain(path, PUSHDOWN)
+    plain.files("x", pa.table({"f": [-0.0]}))
+    plain.files("y", pa.table({"g": [0.0]}))
+    return len(plain.rows("SELECT f FROM x JOIN y ON f = g")) == 1
+
+
+def nested_keys(path: Path) -> bool:
+    plain = Plain(path, PUSHDOWN)
+    plain.files("x", pa.table({"f": [1, 2, None]}))
+    plain.files("y", pa.table({"g": [2, 3, None]}))
+    return len(plain.rows("SELECT f FROM x JOIN y ON make_array(f) = make_array(g)")) == 2
+
+
 def decimal_literals(path: Path) -> bool:
     plain = Plain(path)
     plain.memory("t", {"a": pa.array([Decimal("8.64")], pa.decimal128(12, 2))})
@@ -167,6 +181,43 @@ def sum_beside_distinct(path: Path) -> bool:
         return False
 
 
+def forgotten_equalities(path: Path) -> bool:
+    plain = Plain(path, {"datafusion.execution.target_partitions": "1"})
+    plain.memory("x", {"s": ["a"], "k": [1]})
+    plain.memory("y", {"n": [1], "k": [1], "u": ["a"]})
+    semi = "WHERE EXISTS (SELECT 1 FROM y AS z WHERE z.k <> y.k)"
+    joined = f"SELECT x.s AS s, y.n AS n, coalesce(y.u, 'a') AS v FROM x LEFT JOIN y USING (k) {semi}"
+    try:
+        return plain.rows(f"SELECT v, max(n) OVER (PARTITION BY s) AS m FROM ({joined}) AS t WHERE s = v") == []
+    except Exception:
+        return False
+
+
+def null_safe_keys(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("x", {"k": [1], "n": pa.array([None], pa.int64())})
+    return plain.rows("SELECT x.k FROM x JOIN x AS y ON x.k IS NOT DISTINCT FROM y.k WHERE x.n = y.n") == []
+
+
+def reused_names(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"s": ["b", "A", "c", "D"]})
+    query = "SELECT upper(s) AS s FROM (SELECT DISTINCT s FROM t) ORDER BY s LIMIT 2"
+    return plain.rows(query) == [{"s": "A"}, {"s": "B"}]
+
+
+def filtered_totals(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"s": ["a"]})
+    return plain.rows("SELECT n FROM (SELECT count(*) AS n FROM t) WHERE n = 1 AND n = 2") == []
+
+
+def missing_values(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"k": [1]})
+    return plain.rows("SELECT k FROM t WHERE (SELECT 1 FROM t WHERE k = 9) IS NULL") == [{"k": 1}]
+
+
 def distinct_from(path: Path) -> bool:
     plain = Plain(path)
     plain.memory("t", {"ok": [False, False, True], "k": [1, 2, 1]})
@@ -178,7 +229,8 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
     for check in (
         shared_names, nan_statistics, coarse_units, sorted_parts, constant_groups, outer_constants, literal_first,
         aggregate_filters, anti_joins_without_keys, keys_of_groups, groups_of_groups, zero_lists, zero_bounds,
-        zero_blooms, decimal_literals, sum_beside_distinct, listing_cache, distinct_from,
+        zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct, forgotten_equalities,
+        null_safe_keys, reused_names, filtered_totals, missing_values, listing_cache, distinct_from,
     )
 }  # fmt: skip
 

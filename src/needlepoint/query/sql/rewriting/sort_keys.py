@@ -25,7 +25,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from needlepoint.query.sql.tokens import tokens
+from needlepoint.query.sql.tokens import tokens, with_added
 
 _DISTINCT_ON = ["DISTINCT", "ON"]
 _OPENS_WINDOW = {"OVER", "AS"}  # `OVER (…)`, `WINDOW w AS (…)`
@@ -56,11 +56,7 @@ CASE WHEN (SELECT true) THEN t.last END) END, 1 LIMIT 2)'
         stop = _without_direction(words, first, stop)
         if words[first:stop] and not _is_position(words[first:stop]):
             added += [(found[first].start(), _BEFORE), (found[stop - 1].end(), _AFTER)]
-    parts, position = [], 0
-    for offset, text in sorted(added):
-        parts += [query[position:offset], text]
-        position = offset
-    return "".join((*parts, query[position:]))
+    return with_added(query, added)
 
 
 def _without_direction(words: Sequence[str], first: int, stop: int) -> int:

@@ -1,0 +1,11 @@
+"""Queries written differently, with the same meaning, where DataFusion answers the original incorrectly.
+
+zeros              -0.0 in comparisons
+constants_last     comparisons with the constant last
+null_safe          IS NOT DISTINCT FROM
+scalar_subqueries  scalar subqueries whose value may be missing
+totals             count(*) of everything, which no condition passes
+conditions         conditions that DataFusion derives nothing from
+sort_keys          keys of windows and subqueries that DataFusion does not drop
+operands           where the operands of comparisons, and subqueries, begin and end in a text
+"""
