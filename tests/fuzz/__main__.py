@@ -57,7 +57,7 @@ def _arguments() -> argparse.Namespace:
 def _one_lake(number: int, scripts: Path | None) -> int:
     from tests.fuzz.whole_queries import Run
 
-    run = Run(scripts, inherited=True)
+    run = Run(scripts)
     run.lake(number)
     return int(_report({"whole_queries": [run.tally()]}, 0.0))
 
@@ -90,9 +90,8 @@ def _report(tallies: dict[str, list[Tally]], seconds: float) -> bool:
         verdicts: Counter[str] = sum((getattr(tally, "verdicts", Counter()) for tally in found), Counter())
         if verdicts:
             print("   ", ", ".join(f"{count} {name}" for name, count in verdicts.most_common()))
-        for name in ("inherited", "refused"):
-            for text in dict.fromkeys(text for tally in found for text in getattr(tally, name, ())):
-                print(f"    {name}: {text}")
+        for text in dict.fromkeys(text for tally in found for text in getattr(tally, "refused", ())):
+            print(f"    refused: {text}")
         for finding in findings:
             print(f"- {finding}")
     return failed

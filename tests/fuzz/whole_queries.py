@@ -22,22 +22,18 @@ MOST_SHRUNK = 15
 
 @dataclass(frozen=True)
 class QueryTally(Tally):
-    """`verdicts` counts all queries. `inherited` has an example of each bug that plain DataFusion has too.
-    `refused` has an example of each error with which it refuses a query."""
+    """`verdicts` counts all queries. `refused` has an example of each error with which one is refused."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
-    inherited: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
 
 class Run:
-    def __init__(self, scripts: Path | None = None, note: Path | None = None, inherited: bool = False) -> None:
+    def __init__(self, scripts: Path | None = None, note: Path | None = None) -> None:
         self.scripts = scripts
         self.verdicts: Counter[str] = Counter()
         self.findings: dict[str, str] = {}
-        self.inherited: dict[str, str] = {}
         self.refused: dict[str, str] = {}
-        self.shrinks_inherited = inherited
         self.unshrunk = 0
         self._note = os.open(note, os.O_WRONLY | os.O_CREAT, 0o600) if note is not None else None
 
@@ -60,8 +56,6 @@ class Run:
                 place = f"lake {number}, query {at}"
                 if verdict.is_finding:
                     self._found(Finding(spec, query, verdict), place)
-                elif verdict.name == "inherited":
-                    self._inherited(Finding(spec, query, verdict), place)
                 elif verdict.name == "refused":
                     reason = "".join(letter for letter in str(verdict.found) if not letter.isdigit())[:50]
                     self.refused.setdefault(reason, f"{verdict.found} ({place})\n    {query.lake}")
@@ -71,8 +65,7 @@ class Run:
         if self.unshrunk:
             findings.append(f"{self.unshrunk} more findings, not shrunk")
         tried = sum(self.verdicts.values())
-        inherited, refused = list(self.inherited.values()), list(self.refused.values())
-        return QueryTally(tried, findings, self.verdicts, inherited, refused)
+        return QueryTally(tried, findings, self.verdicts, list(self.refused.values()))
 
     def _remember(self, text: str) -> None:
         """Record the current query, in case it kills the process."""
@@ -94,13 +87,6 @@ class Run:
         if self.scripts is not None:
             name = f"{finding.verdict.name}-{place.replace(', ', '-').replace(' ', '-')}.py"
             (self.scripts / name).write_text(script(finding, place))
-
-    def _inherited(self, finding: Finding, place: str) -> None:
-        if len(self.inherited) >= MOST_SHRUNK:
-            return
-        if self.shrinks_inherited:
-            finding = shrunk(finding.spec, finding.query, finding.verdict, 15)
-        self.inherited.setdefault(finding.signature, described(finding, place))
 
 
 def with_views(chance: Random, spec: LakeSpec) -> LakeSpec:

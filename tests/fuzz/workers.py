@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -61,8 +63,16 @@ class Worker:
 
 
 def work(part: str, seed: int, until: float, scripts: Path | None, note: Path, sending: Connection) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     # Panics of DataFusion are reported as findings, so do not print them.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     run: Callable[..., Tally] = import_module(f"tests.fuzz.{part}").run
     sending.send(run(seed, until, scripts, note) if part == "whole_queries" else run(seed, until))
     sending.close()
+
+
+def _end_with_parent() -> None:
+    """A fuzzer that is killed leaves no process behind."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)

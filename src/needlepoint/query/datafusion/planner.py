@@ -87,8 +87,11 @@ class Planner:
         window or a subquery for constant, even if it may."""
         texts = [query, *(view for _, view in views)]
 
+        def as_read(text: str) -> str:
+            return without_signs(null_safe.with_parentheses(text))
+
         def rewritten(text: str) -> str:
-            return with_nullable_values(with_constants_last(without_signs(null_safe.with_parentheses(text)), texts[1:]))
+            return with_nullable_values(with_constants_last(as_read(text), texts[1:]))
 
         def plan(rewrite: Callable[[str], str]) -> LogicalQuery:
             return self._plan(query, parameters, views, tables, scale, keep_keys, rewrite)
@@ -99,7 +102,7 @@ class Planner:
             except Exception:  # it is not valid, written like this
                 return None
 
-        found = other(lambda text: text) or plan(without_signs)
+        found = other(lambda text: text) or plan(as_read)
         if found.facts.empty_parts:
             limited = {text: with_limited_totals(text, is_view=text != query) for text in texts}
             if any(text != written for text, written in limited.items()):
