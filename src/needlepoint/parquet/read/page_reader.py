@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import operator
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -273,6 +274,9 @@ class _ChunkPart(NamedTuple):
     entries: pa.Array | None
 
 
+_NUM_ROWS, _APART = operator.attrgetter("num_rows"), operator.attrgetter("apart")
+
+
 class _FilePart(NamedTuple):
     """A file to assemble: for each row group its chunks, for each field the place of the rows."""
 
@@ -295,20 +299,21 @@ class _Request:
         self.row_groups = 0
 
     def add(self, plan: FilePlan, rows: Int64Array) -> _FilePart:
-        chosen: dict[int, PageSelection] = {}
+        chosen: dict[int, tuple[PageSelection, list[tuple[int, list[int], int]]]] = {}
         selections = []
-        for field in plan.fields:
-            selection = chosen.get(id(field.first_row))
-            if selection is None:
-                selection = chosen[id(field.first_row)] = field.select(rows)
-            selections.append(selection)
         groups: dict[int, list[_ChunkPart]] = {}
-        for field, selection in zip(plan.fields, selections, strict=True):
-            for row_group, stretches, num_rows in selection.by_row_group():
+        for field in plan.fields:
+            shared = id(field.first_row)  # by fields whose pages begin at the same rows
+            if shared not in chosen:
+                selection = field.select(rows)
+                chosen[shared] = selection, selection.by_row_group()
+            selection, row_groups = chosen[shared]
+            selections.append(selection)
+            for row_group, stretches, num_rows in row_groups:
                 chunks = groups.setdefault(row_group, [])
                 chunks += [self._chunk(leaf, row_group, stretches, num_rows, field.nested) for leaf in field.leaves]
         self.row_groups = len(groups)
-        apart = self.cache is not None and any(chunk.apart for chunks in groups.values() for chunk in chunks)
+        apart = any(map(_APART, itertools.chain.from_iterable(groups.values())))
         return _FilePart(plan, list(groups.values()), selections, self.blocks, self.cache, apart)
 
     def _chunk(self, leaf: LeafPlan, row_group: int, stretches: list[int], num_rows: int, nested: bool) -> _ChunkPart:
@@ -336,7 +341,7 @@ class _Mismatch(ValueError):
 def _decode(parts: Sequence[_FilePart], executor: Executor | None) -> dict[str, Column]:
     """Assemble the pages of all parts into one file and take the wanted rows of each of its fields."""
     row_groups = [
-        (max(chunk.num_rows for chunk in chunks), [_assembled(chunk, part.blocks) for chunk in chunks])
+        (max(map(_NUM_ROWS, chunks)), [_assembled(chunk, part.blocks) for chunk in chunks])
         for part in parts
         for chunks in part.row_groups
     ]

@@ -18,6 +18,7 @@ _FORM = 'Pass {"name": value}, and write $name in the query.'
 _MOST_DIGITS = 76  # of a decimal
 _SIGNS = "$?:"
 _UNUSED: Parameters = {" ": pa.scalar(None)}
+_ZERO_FREE = {int, str}  # types without -0.0
 _INT64, _UINT64 = range(-(1 << 63), 1 << 63), range(1 << 64)
 
 
@@ -28,7 +29,8 @@ def check_parameters(query: str, parameters: Mapping[str, Any] | None) -> Parame
         return None
     if not isinstance(parameters, Mapping):
         raise SqlError(f"the parameters are {_kind(parameters)}.", hint=_FORM)
-    return compared_without_signs(query, {_name(name): _scalar(name, value) for name, value in parameters.items()})
+    scalars = {_name(name): _scalar(name, value) for name, value in parameters.items()}
+    return scalars if {*map(type, parameters.values())} <= _ZERO_FREE else compared_without_signs(query, scalars)
 
 
 def for_datafusion(query: str, parameters: Mapping[str, Any] | None) -> dict[str, Any] | None:

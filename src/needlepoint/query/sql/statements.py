@@ -24,6 +24,7 @@ from needlepoint.errors import SqlError
 from needlepoint.query.sql.refusals import refusal
 
 _WORD = r'(?:[A-Za-z_]\w*|"(?:[^"]|"")+")'
+_SELECT = re.compile(r"\s*SELECT\b", re.IGNORECASE)
 _CREATE_INDEX = re.compile(
     rf"CREATE\s+INDEX(?:\s+(?!ON\b)({_WORD}))?\s+ON\s+({_WORD})(?:\s+USING\s+({_WORD}))?"
     rf"\s*\(\s*({_WORD}(?:\s*,\s*{_WORD})*)\s*\)(?:\s*WITH\s*\((.*)\))?",
@@ -97,6 +98,8 @@ _FORMS = {
 
 def parse(sql: str) -> Statement | None:
     """The statement, or None if DataFusion parses it. SqlError for a statement that is not supported."""
+    if _SELECT.match(sql):
+        return None
     text = without_comments_before(sql).rstrip().rstrip(";").rstrip()
     if _SHOW_TABLES.fullmatch(text):
         return ShowTables()
