@@ -827,3 +827,17 @@ def test_values_inside_lists_and_structs() -> None:
     nested = {"a": [b"\x00", float("inf"), {"b": None}]}
     assert json_value(nested) == {"a": ["00", None, {"b": None}]}
     assert base64.b16decode(json_value(b"\xff"), casefold=True) == b"\xff"
+
+
+def test_tokens_are_created_listed_and_revoked(tmp_path: Path, lake: Path) -> None:
+    file = ["--tokens", str(tmp_path / "tokens.json")]
+    made = needle("token", "create", "shop", "--tables", "item,itm", "--expires", "90d", *file, lake=lake)
+    assert made.exit_code == 0 and made.stdout.startswith("needle_")
+    assert made.stderr == "note: unknown table 'itm'. Did you mean 'item'?\n"
+    assert made.stdout.strip() not in (tmp_path / "tokens.json").read_text()
+    assert needle("token", "create", "all", *file, lake=tmp_path / "later").stderr == ""
+    listed = needle("token", "list", *file).stdout
+    assert re.search(r"shop  item, itm  expires \d{4}-", listed) and "all  all tables  never expires" in listed
+    refused(needle("token", "create", "shop", *file), "there is a token 'shop'")
+    assert needle("token", "revoke", "shop", *file).stderr == "revoked shop\n"
+    refused(needle("token", "revoke", "shop", *file), "unknown token 'shop'")

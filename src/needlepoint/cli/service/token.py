@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from needlepoint.cli.messages import say
-from needlepoint.cli.options import common_options
+from needlepoint.cli.options import common_options, global_options
+from needlepoint.errors import NeedlepointError, UnknownName
 
 _DAYS = re.compile(r"(\d+)d")
 
@@ -60,7 +61,23 @@ def create(name: str, tables: str | None, expires: float | None, tokens: Path) -
     from needlepoint.service import Tokens
 
     listed = None if tables is None else [each.strip() for each in tables.split(",") if each.strip()]
-    say(Tokens(tokens).create(name, listed, expires))
+    secret = Tokens(tokens).create(name, listed, expires)
+    for unknown in _unknown(listed or []):
+        say(f"note: {unknown}", err=True)
+    say(secret)
+
+
+def _unknown(tables: list[str]) -> list[UnknownName]:
+    """The names that are no tables of the lake, if there is a lake: tables may be created later, or elsewhere."""
+    import needlepoint
+
+    chosen = global_options()
+    try:
+        with needlepoint.open(chosen.lake, store=chosen.store, create=False, read_only=True) as lake:
+            there = lake.tables()
+    except NeedlepointError:
+        return []
+    return [UnknownName("table", name, there) for name in tables if name not in there]
 
 
 @command.command("list", short_help="Show the tokens, without their secrets.")

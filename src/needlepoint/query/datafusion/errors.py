@@ -165,6 +165,11 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
         return NotParquet(_path(text) or "a file", _short(text), hint="Write it again or remove it, then sync.")
     if _LIST_IN_LIST.search(text) and "$" in query:
         return SqlError("a parameter is a list, and IN compares single values.", hint="Write column = any($name).")
+    if "Cannot cast string" in text:
+        return SqlError(
+            _short(text),
+            hint="A text beside a number or date is cast. Compare with a text, or write TRY_CAST, which returns NULL.",
+        )
     if "only supports a single SQL statement" in text:
         return SqlError("there are several statements.", hint="Run them one by one.")
     return SqlError(_short(_with_position(text, query, above)))

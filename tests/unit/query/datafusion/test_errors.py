@@ -35,3 +35,8 @@ def test_a_panic_is_a_fault_of_the_engine() -> None:
         raise PanicException("index out of bounds: the len is 1")
     assert isinstance(translate("Internal error: a plan without ends", "SELECT 1", []), EngineFault)
     assert not isinstance(translate("Error during planning: no", "SELECT 1", []), EngineFault)
+
+
+def test_a_text_that_cannot_be_cast_has_a_hint() -> None:
+    error = translate("DataFusion error: Arrow error: Cannot cast string 'x' to value of Int64 type", "", [])
+    assert str(error).startswith("Cannot cast string 'x' to value of Int64 type. ") and "TRY_CAST" in error.hint
