@@ -214,6 +214,18 @@ class AccessPlan:
                 states[position] = SCANNED
         return AccessPlan(states, rows, self.inexact.intersection(rows))
 
+    def by_rows(self, file_rows: RowNumbers) -> AccessPlan:
+        """All rows of files that would be scanned, given how many each has.
+
+        >>> plan = AccessPlan.scan_all(2).without(np.array([True, False])).by_rows(np.array([5, 7]))
+        >>> plan.scanned(), {at: str(rows) for at, rows in plan.rows.items()}
+        ([], {1: '0-7'})
+        """
+        whole = {at: Rows(np.array([0]), file_rows[at : at + 1]) for at in self.scanned() if file_rows[at]}
+        states = np.where(self.states == SCANNED, np.int8(SKIPPED), self.states)
+        states[list(whole)] = SOME_ROWS
+        return AccessPlan(states, {**self.rows, **whole}, self.inexact)
+
     def kept(self) -> int:
         """How many files something is read of."""
         return int(np.count_nonzero(self.states))

@@ -2,6 +2,7 @@
 
 engine        runs a query, step by step
 execution     one run of a planned query
+semi_joins    reads small tables first, and of others the rows with their keys
 result        its result
 row_stream    the rows of a large result, read while they are consumed
 running       queries that run, their limits, and how to stop one

@@ -44,7 +44,8 @@ from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, NeedlepointError, SqlError, UnknownName
 from needlepoint.indexes.text import WordIndex
 from needlepoint.parquet import Caches
-from needlepoint.predicate import In, leaves
+from needlepoint.predicate import And, Constant, In, Predicate, leaves
+from needlepoint.query import semi_joins
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache, words_of
 from needlepoint.query.cache.table_state import TableState
@@ -68,6 +69,7 @@ from needlepoint.query.result import Result
 from needlepoint.query.running import Limits, OutOfMemory, RunningQueries, RunningQuery
 from needlepoint.query.scan.cost_model import Costs, NativeFilter
 from needlepoint.query.scan.held_files import QueryRetries, hold
+from needlepoint.query.scan.page_reader import read_pages
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan, choose_access
 from needlepoint.query.scan.table_provider import as_frame, check_present, empty_batch
 from needlepoint.query.sql import literals
@@ -83,6 +85,7 @@ from needlepoint.tables import Index, Snapshot, Snapshots
 from needlepoint.tables.registry import Registry
 
 _NO_END = 1 << 62
+_ALL = Constant(True)
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
 Answer = TypeVar("Answer")
@@ -139,6 +142,7 @@ class Engine:
         self.running = RunningQueries(settings.slow_seconds)
         self._limits = Limits(settings.query_seconds, settings.query_rows, settings.query_memory)
         self.room = ROOM
+        self.times_larger = semi_joins.TIMES_LARGER
         self.unskippable: set[str] = set()
         self._states: dict[str, TableState] = {}
         self._fresh_stores: dict[int, tuple[int, weakref.ref[KeyStore]]] = {}
@@ -328,13 +332,25 @@ class Engine:
         nested = any(request.nested for request in logical.requests.values())
         if attempt is Attempt.FIRST and (nested or not self.unskippable.isdisjoint(states)):
             attempt = Attempt.WHOLE
-        scans = {}
-        for name, request in logical.requests.items():
-            state = states[name]
+
+        def plan_scan(name: str, joined: Predicate = _ALL) -> ScanPlan:
+            state, request = states[name], logical.requests[name]
             hidden = state.misleading & request.columns if logical.facts.own_filters else ()
             asked = request.hiding(hidden, state.zeros(logical.zeros))
-            scan = self.plan_scan(state, asked, use_indexes, pushdown=attempt is Attempt.FIRST)
-            scans[name] = replace(scan, may_list=may_list)
+            scan = self.plan_scan(state, asked, use_indexes, attempt is Attempt.FIRST, joined=joined)
+            return replace(scan, may_list=may_list)
+
+        scans, reads = {name: plan_scan(name) for name in logical.requests}, {}
+        if logical.edges and use_indexes is True and self._settings.access != "scan":
+            narrowed = semi_joins.narrow(
+                logical.edges,
+                scans,
+                states,
+                plan_scan,
+                lambda scan: read_pages(scan, self.cards, self.caches),
+                self.times_larger,
+            )
+            scans, reads = narrowed.scans, narrowed.reads
         # A table that is named and not scanned costs nothing if it is complete, and is wrong if it is not.
         unscanned = tuple(
             self.plan_scan(state, everything(state.types), use_indexes=False)
@@ -353,6 +369,7 @@ class Engine:
             logical.facts.outer_constants,
             lists_tables=not _CATALOG_WORDS.isdisjoint(words(query)),
             grows=logical.facts.grows,
+            reads=reads,
         )
 
     def _states_of(self, query: str, views: list[View], known: _Names) -> dict[str, TableState]:
@@ -399,18 +416,23 @@ class Engine:
         use_indexes: bool | str = True,
         pushdown: bool = True,
         positions: Sequence[int] | None = None,
+        joined: Predicate = _ALL,
     ) -> ScanPlan:
-        """Plan what to read of a table, or of some of its files. `pushdown`: DataFusion filters while it scans."""
+        """Plan what to read of a table, or of some of its files. `pushdown`: DataFusion filters while it scans. A join
+        makes the rows superfluous that the predicate `joined` excludes."""
         snapshot = state.snapshot
+        predicate = request.predicate if joined is _ALL else And((request.predicate, joined))
         only = use_indexes if isinstance(use_indexes, str) else None
         access = self._settings.access if only is None else "pages"
         costs = Costs.of(snapshot.table.location, self._settings.costs)
+        if joined is not _ALL:
+            costs = replace(costs, scan_value=0.0)  # a join finds the keys in a hash table
         whole = AccessPlan.scan_all(len(snapshot.files))
         if positions is not None:
             whole = whole.without(~np.isin(np.arange(len(snapshot.files)), positions))
         context = PruningContext(
             state,
-            request.predicate,
+            predicate,
             request.columns,
             costs,
             lambda index: self.key_store(index, snapshot),
@@ -433,7 +455,7 @@ class Engine:
             constants=request.together.isdisjoint(snapshot.table.partitions),
             pruning=pruning,
         )
-        asked = frozenset(leaf.column for leaf in leaves(request.predicate)) - unprunable
+        asked = frozenset(leaf.column for leaf in leaves(predicate)) - unprunable
         values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
         return hold(choose_access(scan, self.cards, NativeFilter(pushdown, asked, values), access))
 

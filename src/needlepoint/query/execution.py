@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import datafusion
@@ -27,7 +27,7 @@ from needlepoint.query.result import ReadBytes, Result
 from needlepoint.query.row_stream import RowStream
 from needlepoint.query.running import RunningQuery
 from needlepoint.query.scan.held_files import keep_held
-from needlepoint.query.scan.page_reader import read_pages
+from needlepoint.query.scan.page_reader import PageRead, read_pages
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.query.scan.table_provider import as_frame
 from needlepoint.query.sql.views import View
@@ -41,8 +41,8 @@ MOST_ROWS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """A query with planned scans. `unscanned` tables are named in it, but not read. It `lists_tables` if it reads
-    information_schema."""
+    """A query with planned scans. `unscanned` tables are named in it, but not read. `reads` has the rows of tables that
+    were read to plan the others. It `lists_tables` if it reads information_schema."""
 
     query: str
     states: Mapping[str, TableState]
@@ -55,6 +55,7 @@ class QueryPlan:
     outer_constants: bool = False
     lists_tables: bool = False
     grows: bool = False
+    reads: Mapping[str, PageRead] = field(default_factory=dict)
 
     def fits(self, room: int) -> bool:
         """Whether the result is small, however many of the rows match. A small file can have very many rows."""
@@ -130,7 +131,8 @@ class Execution:
         barrier = not self._plan.options.own_filters
         if not scan.access.kept() and not barrier:
             return _TableRead(self._plan.states[scan.snapshot.table.name].empty, ScanMetrics())
-        pages = read_pages(scan, engine.cards, engine.caches, running.check)
+        known = self._plan.reads.get(scan.snapshot.table.name)
+        pages = known or read_pages(scan, engine.cards, engine.caches, running.check)
         running.limits.check_memory(0 if pages.rows is None else pages.rows.nbytes)
         found = as_frame(scan, pages.rows, engine.natives, context, barrier)
         return _TableRead(datafusion.Table(found.frame), replace(pages.metrics, listed=found.listed))

@@ -16,6 +16,7 @@ from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.scoring import Score, scores
 from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.sql import literals, nesting
+from needlepoint.query.sql.join_edges import JoinEdge, join_edges
 from needlepoint.query.sql.parameters import for_datafusion
 from needlepoint.query.sql.plan_facts import (
     PlanFacts,
@@ -51,6 +52,7 @@ class LogicalQuery:
     written        the plan before optimization
     facts, zeros   of the optimized plan
     scores         the calls of score
+    edges          which tables its joins narrow
     """
 
     query: str
@@ -61,6 +63,7 @@ class LogicalQuery:
     facts: PlanFacts
     zeros: Zeros
     scores: tuple[Score, ...]
+    edges: tuple[JoinEdge, ...] = ()
 
 
 class Planner:
@@ -138,6 +141,7 @@ class Planner:
             plans, drawn = [plan], plan.display_indent()
             asked, wanted = requests(plan, drawn, types), scores(plan, drawn, types)
             facts = plan_facts(plan)
+            edges = join_edges(plan, drawn, types) if facts.joins else ()
             if facts.regroups_again and count_group_keys(frame.logical_plan()) <= count_group_keys(plan):
                 facts = replace(facts, regroups_again=False)  # no key was dropped
             zeros = [*listed_zeros(plan)]
@@ -156,7 +160,7 @@ class Planner:
         views = [(name, written.get(view, view)) for name, view in views]
         if facts.outer_constants or keep_keys:
             query, views = self._with_kept_keys(query, parameters, views, tables)
-        return LogicalQuery(query, views, asked, schema, frame.logical_plan(), facts, zeros, wanted)
+        return LogicalQuery(query, views, asked, schema, frame.logical_plan(), facts, zeros, wanted, edges)
 
     @contextmanager
     def tables(

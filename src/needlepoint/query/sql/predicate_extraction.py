@@ -44,7 +44,7 @@ MOST_ALTERNATIVES = 64
 
 MOST_DIGITS_OF_INT64 = 18
 
-_SCAN_LINE = re.compile(r"^ *TableScan: (?:\w+\.)*(\w+)", re.MULTILINE)
+SCAN_LINE = re.compile(r"^ *TableScan: (?:\w+\.)*(\w+)", re.MULTILINE)
 _SWAPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PREFIX = re.compile(r"[^%_\\]+%", re.DOTALL)
 _PATTERNED = {"~", "~*", "~~", "~~*"}
@@ -90,7 +90,7 @@ def requests(plan: Any, drawn_plan: str, tables: Mapping[str, Types]) -> dict[st
             scans.setdefault(name, []).append(_request(scan, tables[name]))
     # Uncorrelated scalar subqueries stay inside expressions, and DataFusion 55 does not expose their plans. But every
     # scan is a line of the plan's text, theirs too. (A literal with such a line in it only adds a needless request.)
-    drawn = Counter(_SCAN_LINE.findall(drawn_plan))
+    drawn = Counter(SCAN_LINE.findall(drawn_plan))
     return {
         name: _either(scans[name]) if len(scans.get(name, ())) == drawn[name] else everything(types)
         for name, types in tables.items()

@@ -1,0 +1,135 @@
+"""Small tables first: a join with few keys reads only the rows of the other table that have them.
+
+    SELECT … FROM wanted JOIN product ON wanted.id = product.product_id
+
+A table of which few rows are left is read before the others are planned. The values of its key are then a condition on
+the other table, as if the query said `product_id IN (…)`: indexes and bounds rule out rows by it. A table that is
+narrowed so may be small enough to narrow the next one. DataFusion still joins all of them, so a condition that leaves
+too many rows does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from needlepoint.predicate import And, Constant, In, Ordinal, Predicate
+from needlepoint.printable import count
+from needlepoint.query.cache.table_state import TableState
+from needlepoint.query.scan.late_materialization import matching
+from needlepoint.query.scan.page_reader import PageRead
+from needlepoint.query.scan.scan_plan import ScanPlan
+from needlepoint.query.sql.join_edges import JoinEdge
+
+# A small table has at most this many rows left, in this many files: reading them takes a few milliseconds.
+MOST_ROWS, MOST_FILES = 20_000, 8
+MOST_KEYS = 10_000
+# The other table has at least this many times more rows.
+TIMES_LARGER = 10
+# Bounds of files rule some out if they cover less than this part of all values on average.
+NARROW = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SemiJoins:
+    """The scans after narrowing, and the rows of the tables that were read for it."""
+
+    scans: dict[str, ScanPlan]
+    reads: dict[str, PageRead]
+
+
+Replan = Callable[[str, Predicate], ScanPlan]
+Read = Callable[[ScanPlan], PageRead]
+
+
+def narrow(
+    edges: Sequence[JoinEdge],
+    scans: Mapping[str, ScanPlan],
+    states: Mapping[str, TableState],
+    replan: Replan,
+    read: Read,
+    times_larger: int = TIMES_LARGER,
+) -> SemiJoins:
+    """Narrow tables by the keys of smaller ones. `replan` plans the scan of a table with one more condition."""
+    done = SemiJoins(dict(scans), {})
+    conditions: dict[str, Predicate] = {}
+    waiting = [edge for edge in edges if edge.table in scans and _may_narrow(states[edge.table], edge.column)]
+    while waiting:
+        usable = [edge for edge in waiting if _is_usable(edge, done, states, times_larger)]
+        if not usable:
+            break
+        edge = min(usable, key=lambda each: _rows(done.scans[each.by_table], states[each.by_table]))
+        waiting.remove(edge)
+        _narrow_one(edge, done, states, conditions, replan, read)
+    return done
+
+
+def _narrow_one(
+    edge: JoinEdge,
+    done: SemiJoins,
+    states: Mapping[str, TableState],
+    conditions: dict[str, Predicate],
+    replan: Replan,
+    read: Read,
+) -> None:
+    by, large = edge.by_table, done.scans[edge.table]
+    if by not in done.reads:
+        small = done.scans[by].with_access(done.scans[by].access.by_rows(states[by].file_rows))
+        done.reads[by], done.scans[by] = read(small), small
+    keys = _keys(done.reads[by].rows, edge.by_column, done.scans[by].predicate)
+    if len(keys) > MOST_KEYS:
+        return
+    condition: Predicate = In(edge.column, keys) if keys else Constant(False)
+    if edge.table in conditions:
+        condition = And((conditions[edge.table], condition))
+    narrowed, state = replan(edge.table, condition), states[edge.table]
+    if _rows(narrowed, state) < _rows(large, state):
+        conditions[edge.table] = condition
+        note = f"{edge.column} is one of {count(len(keys), 'value')} of {by}.{edge.by_column}"
+        done.scans[edge.table] = replace(narrowed, joined_by=(*large.joined_by, note))
+
+
+def _is_usable(edge: JoinEdge, done: SemiJoins, states: Mapping[str, TableState], times_larger: int) -> bool:
+    """Whether the keys can be read quickly, and the other table is much larger and not read yet."""
+    small, large = done.scans.get(edge.by_table), done.scans[edge.table]
+    if small is None or edge.table == edge.by_table or edge.table in done.reads:
+        return False
+    rows = _rows(small, states[edge.by_table])
+    if rows > MOST_ROWS or _rows(large, states[edge.table]) < times_larger * rows:
+        return False
+    files = small.snapshot.files
+    kept = np.flatnonzero(small.access.states).tolist()
+    return len(kept) <= MOST_FILES and all(files[at].has_card and files[at].rows is not None for at in kept)
+
+
+def _may_narrow(state: TableState, column: str) -> bool:
+    """Whether an index or the bounds of files can rule out rows by this column."""
+    if column in state.snapshot.table.partitions or any(index.column == column for index in state.snapshot.indexes):
+        return True
+    zone = state.zones([column]).columns.get(column)
+    if zone is None or not zone.known.all() or len(zone.known) < 2 or not np.issubdtype(zone.low.dtype, np.integer):
+        return False
+    lows, highs = zone.low.astype(np.float64), zone.high.astype(np.float64)
+    whole = float(highs.max() - lows.min())
+    return whole > 0 and float((highs - lows).mean()) < NARROW * whole
+
+
+def _rows(scan: ScanPlan, state: TableState) -> int:
+    return scan.access.count(state.file_rows)
+
+
+def _keys(rows: pa.Table | None, column: str, predicate: Predicate) -> tuple[Ordinal, ...]:
+    """The values of the rows that can match."""
+    if rows is None:
+        return ()
+    values = rows.column(column).filter(pa.array(matching(rows, predicate)))
+    found = pc.unique(values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)).drop_null()
+    if pa.types.is_string(found.type):
+        found = found.cast(pa.binary())
+    elif pa.types.is_date32(found.type):
+        found = found.cast(pa.int32())
+    return tuple(found.to_pylist())

@@ -1,0 +1,187 @@
+"""Small tables are read first, and of larger ones only the rows with their keys; answers are DuckDB's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.lakes import write
+
+import needlepoint
+from needlepoint import Lake
+from needlepoint.query import semi_joins
+
+ROWS, FILES = 40_000, 8
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Customers by files of ids, orders and their lines in any order; few are `wanted`."""
+    root, chance = tmp_path_factory.mktemp("joins"), np.random.default_rng(4)
+    orders = chance.permutation(ROWS)
+    for file in range(FILES):
+        part = orders[file::FILES]
+        customers = pa.array(part % 4000, pa.int32(), mask=part % 97 == 0)
+        days = pa.array((part % 900).astype("datetime64[D]"))
+        rows = pa.table({"order_id": part, "customer": customers, "day": days, "total": part * 3})
+        write(rows, root / "orders" / f"{file}.parquet")
+        lines = pa.table({"order_id": np.repeat(part, 2), "n": np.tile([1, 2], len(part)), "sku": np.repeat(part, 2)})
+        lines = lines.set_column(2, "sku", lines["sku"].cast(pa.string()))
+        write(lines, root / "lines" / f"{file}.parquet")
+        ids = np.arange(file * 500, (file + 1) * 500)
+        write(pa.table({"id": ids, "name": [f"c{number}" for number in ids]}), root / "customer" / f"{file}.parquet")
+    ids, skus = [7, 7, 12_345, 39_999, 90_000, None], ["5", "5", "777", "x", None, "39999"]
+    write(pa.table({"id": ids, "sku": skus, "ok": [True] * 6}), root / "wanted" / "0.parquet")
+    with needlepoint.open(root) as lake:
+        for table in ("orders", "lines", "customer", "wanted"):
+            lake.create_table(table)
+        lake.create_index("orders", "order_id")
+        lake.create_index("orders", "customer")
+        lake.create_index("lines", "order_id")
+        lake.create_index("lines", "sku", kind="bloom")
+    return root
+
+
+@pytest.fixture
+def lake(root: Path) -> Iterator[Lake]:
+    with needlepoint.open(root) as lake:
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def duck(root: Path) -> duckdb.DuckDBPyConnection:
+    made = duckdb.connect()
+    for table in ("orders", "lines", "customer", "wanted"):
+        made.execute(f"CREATE TABLE {table} AS SELECT * FROM read_parquet('{root}/{table}/*.parquet')")
+    return made
+
+
+def check(lake: Lake, duck: duckdb.DuckDBPyConnection, query: str) -> None:
+    expected = duck.execute(query).fetchall()
+    answer = lake.sql(query).to_arrow()
+    found = list(zip(*(column.to_pylist() for column in answer.columns), strict=True))
+    assert sorted(found, key=repr) == sorted(expected, key=repr), query
+
+
+def rows_read(lake: Lake, query: str, table: str) -> int:
+    return next(each.rows.read for each in lake.explain(query).tables if each.table == table)
+
+
+QUERIES = [
+    ("SELECT w.id, o.total FROM wanted w JOIN orders o ON w.id = o.order_id", {"orders": 3}),
+    ("SELECT w.id, o.total FROM wanted w LEFT JOIN orders o ON w.id = o.order_id", {"orders": 3}),
+    ("SELECT w.id, o.total FROM orders o RIGHT JOIN wanted w ON w.id = o.order_id", {"orders": 3}),
+    ("SELECT total FROM orders WHERE order_id IN (SELECT id FROM wanted)", {"orders": 3}),
+    ("SELECT total FROM orders o WHERE EXISTS (SELECT 1 FROM wanted w WHERE w.id = o.order_id AND ok)", {"orders": 3}),
+    ("SELECT id FROM wanted w WHERE NOT EXISTS (SELECT 1 FROM orders WHERE order_id = w.id)", {"orders": 3}),
+    ("SELECT id, (SELECT max(total) FROM orders o WHERE o.order_id = w.id) FROM wanted w", {"orders": 3}),
+    (
+        (
+            "SELECT w.id, x.n FROM wanted w JOIN (SELECT order_id, count(*) AS n FROM lines GROUP BY order_id) x"
+            " ON x.order_id = w.id"
+        ),
+        {"lines": 6},
+    ),
+    ("SELECT w.id, o.order_id FROM orders o LEFT JOIN wanted w ON w.id = o.order_id WHERE w.ok", {"orders": 3}),
+    # A table that is narrowed narrows the next one.
+    (
+        "SELECT w.id, l.n, o.day FROM wanted w JOIN orders o ON w.id = o.order_id JOIN lines l USING (order_id)",
+        {"orders": 3, "lines": 6},
+    ),
+    (
+        (
+            "SELECT c.name, o.total, l.sku FROM customer c JOIN orders o ON o.customer = c.id"
+            " JOIN lines l ON l.order_id = o.order_id WHERE c.id = 77"
+        ),
+        {"orders": 10, "lines": 20},
+    ),
+    ("SELECT c.name FROM customer c JOIN orders o ON c.id = o.customer WHERE o.order_id IN (5, 6)", {"customer": 100}),
+    # What none of the rows has.
+    ("SELECT total FROM orders WHERE order_id IN (SELECT id FROM wanted WHERE id > 50000)", {"orders": 0}),
+    ("SELECT o.total FROM wanted w JOIN orders o ON w.id = o.order_id WHERE w.sku = 'nobody has it'", {"orders": 0}),
+    # These need all rows of the larger table.
+    ("SELECT count(*) FROM orders o LEFT JOIN wanted w ON w.id = o.order_id", {"orders": ROWS}),
+    ("SELECT count(*), count(w.id) FROM orders o FULL JOIN wanted w ON w.id = o.order_id", {"orders": ROWS}),
+    ("SELECT count(*) FROM orders WHERE order_id NOT IN (SELECT id FROM wanted WHERE id > 0)", {"orders": ROWS}),
+    ("SELECT count(*) FROM orders o WHERE NOT EXISTS (SELECT 1 FROM wanted WHERE id = order_id)", {"orders": ROWS}),
+    (
+        "SELECT count(*) FROM (SELECT * FROM orders ORDER BY total LIMIT 20) o JOIN wanted w ON w.id = o.order_id",
+        {"orders": ROWS},
+    ),
+    (
+        (
+            "SELECT o.r FROM (SELECT order_id, row_number() OVER (ORDER BY total) AS r FROM orders) o"
+            " JOIN wanted w ON w.id = o.order_id"
+        ),
+        {"orders": ROWS},
+    ),
+    ("SELECT count(*) FROM orders a JOIN orders b ON a.order_id = b.customer JOIN wanted w ON w.id = a.order_id", {}),
+    (
+        "SELECT w.id FROM wanted w JOIN orders o ON w.id = o.order_id WHERE o.total < (SELECT max(total) FROM orders)",
+        {"orders": ROWS},
+    ),
+]
+
+
+@pytest.mark.parametrize(("query", "rows"), QUERIES)
+def test_joins_read_the_rows_with_keys_of_smaller_tables(
+    lake: Lake, duck: duckdb.DuckDBPyConnection, query: str, rows: dict[str, int]
+) -> None:
+    check(lake, duck, query)
+    for table, count in rows.items():
+        assert rows_read(lake, query, table) == count
+
+
+def test_a_bloom_index_rules_out_files(lake: Lake, duck: duckdb.DuckDBPyConnection) -> None:
+    query = "SELECT l.n FROM wanted w JOIN lines l ON w.sku = l.sku"
+    check(lake, duck, query)
+    lines = next(each for each in lake.explain(query).tables if each.table == "lines")
+    assert lines.files.read <= 4 and lines.joined_by == ("sku is one of 4 values of wanted.sku",)
+
+
+def test_explain_names_the_keys(lake: Lake) -> None:
+    shown = str(lake.explain("SELECT total FROM wanted JOIN orders ON id = order_id"))
+    assert "joined by: order_id is one of 4 values of wanted.id" in shown
+    assert "index orders_order_id_key (key): used, 3 rows for order_id IN (4 values)" in shown
+
+
+def test_a_table_that_is_not_much_larger_is_not_narrowed(lake: Lake) -> None:
+    lake.engine.times_larger = 10_000
+    assert rows_read(lake, "SELECT total FROM wanted JOIN orders ON id = order_id", "orders") == ROWS
+
+
+def test_too_many_keys_narrow_nothing(
+    lake: Lake, duck: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semi_joins, "MOST_KEYS", 3)
+    query = "SELECT total FROM wanted JOIN orders ON id = order_id"
+    check(lake, duck, query)
+    assert rows_read(lake, query, "orders") == ROWS
+
+
+def test_access_by_scan_reads_no_keys(root: Path) -> None:
+    with needlepoint.open(root, access="scan") as lake:
+        assert rows_read(lake, "SELECT total FROM wanted JOIN orders ON id = order_id", "orders") == ROWS
+
+
+def test_new_rows_of_both_tables_count(tmp_path: Path) -> None:
+    write(pa.table({"id": np.arange(5000), "v": np.arange(5000)}), tmp_path / "big" / "0.parquet")
+    write(pa.table({"k": [7]}), tmp_path / "small" / "0.parquet")
+    query = "SELECT k, v FROM small JOIN big ON k = id ORDER BY k, v"
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("big")
+        lake.create_table("small")
+        lake.create_index("big", "id")
+        assert lake.sql(query).rows() == [{"k": 7, "v": 7}]
+        pq.write_table(pa.table({"k": [8, 9000]}), tmp_path / "small" / "1.parquet")
+        pq.write_table(pa.table({"id": [9000, 7], "v": [1, 2]}), tmp_path / "big" / "1.parquet")
+        # Neither file is indexed: the new file of the small table has no card, so nothing is narrowed.
+        assert [tuple(row.values()) for row in lake.sql(query).rows()] == [(7, 2), (7, 7), (8, 8), (9000, 1)]
+        lake.sync()
+        assert [tuple(row.values()) for row in lake.sql(query).rows()] == [(7, 2), (7, 7), (8, 8), (9000, 1)]
+        assert rows_read(lake, query, "big") == 4
