@@ -576,6 +576,27 @@ def test_a_condition_on_a_total_that_is_never_true(pair: World) -> None:
     pair.check("SELECT count(*) FROM a WHERE id = 1 AND id = 2")
 
 
+def test_a_condition_of_constants_on_a_total(pair: World) -> None:
+    """The columns of the other side are NULL in every row, and DataFusion moved the condition below the total."""
+    total = "(SELECT count(*) AS c, count(n) AS m FROM b) t"
+    for condition in ("lower(a.s) || 'x' = 'ax' OR a.s NOT IN ('b')", "lower(a.s) || 'x' = 'ax'", "lower(a.s) IS NULL"):
+        pair.check(f"SELECT t.c FROM a RIGHT JOIN {total} ON t.m IS NULL WHERE {condition}")
+        pair.check(f"SELECT t.c FROM {total} LEFT JOIN a ON t.m IS NULL WHERE {condition}")
+        pair.check(f"SELECT b.id, t.c FROM b CROSS JOIN (a RIGHT JOIN {total} ON t.c < 0) WHERE {condition}")
+
+
+def test_several_lists_of_one_column(pair: World) -> None:
+    """DataFusion combined them as if no value were NULL."""
+    lists = ("n IN (1, 2)", "n NOT IN (1)", "NOT n IN (NULL)", "n NOT IN (2, NULL)", "a.n NOT IN (2)", "n IN (2, NULL)")
+    for first in lists:
+        for second in lists:
+            for condition in (f"{first} OR {second}", f"{first} AND {second}", f"NOT ({first} AND {second})"):
+                pair.check(f"SELECT id FROM a WHERE {condition}")
+                pair.check(f"SELECT id, ({condition}) AS v FROM a")
+                pair.check(f"SELECT id FROM a WHERE CASE WHEN {condition} THEN TRUE ELSE s = 'x' END")
+    pair.check("SELECT id FROM (SELECT id, n AS m FROM a WHERE n IN (1, 2)) t WHERE m NOT IN (2, NULL)")
+
+
 def test_joins_by_zeros_of_both_signs(world: World) -> None:
     """DataFusion's join takes them for equal, but not the filter that it makes of the keys of one side."""
     world.table("a", {"0.parquet": pa.table({"f": pa.array([-0.0, 1.5, NAN]), "n": ints([1, 2, 3])})})

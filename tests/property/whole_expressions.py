@@ -198,7 +198,7 @@ class Maker:
     def _member(self, family: str, value: Node) -> Node:
         items = [self.literal(family) for _ in range(self.chance.choice((1, 2, 3, 4, 6)))]
         operator = self.pick("IN", "IN", "NOT IN")
-        if operator == "IN" and self.often(0.15):
+        if self.often(0.15):
             items.append(word("NULL"))
         return node("bool", f"{{}} {operator} ({{}})", value, listed(items))
 

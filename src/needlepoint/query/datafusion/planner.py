@@ -31,6 +31,7 @@ from needlepoint.query.sql.predicate_extraction import Request, requests
 from needlepoint.query.sql.rewriting import null_safe
 from needlepoint.query.sql.rewriting.constants_last import with_constants_last
 from needlepoint.query.sql.rewriting.scalar_subqueries import with_nullable_values
+from needlepoint.query.sql.rewriting.separate_lists import with_separate_lists
 from needlepoint.query.sql.rewriting.sort_keys import with_kept_keys
 from needlepoint.query.sql.rewriting.totals import with_limited_totals
 from needlepoint.query.sql.rewriting.zeros import without_signs
@@ -94,7 +95,7 @@ class Planner:
             return without_signs(null_safe.with_parentheses(text))
 
         def rewritten(text: str) -> str:
-            return with_nullable_values(with_constants_last(as_read(text), texts[1:]))
+            return with_separate_lists(with_nullable_values(with_constants_last(as_read(text), texts[1:])))
 
         def plan(rewrite: Callable[[str], str]) -> LogicalQuery:
             return self._plan(query, parameters, views, tables, scale, keep_keys, rewrite)

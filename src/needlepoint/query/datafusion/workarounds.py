@@ -133,6 +133,11 @@ WORKAROUNDS = (
         "sql/rewriting/totals.py, SessionOptions.moves for HAVING",
     ),
     Workaround(
+        "combined_lists",
+        "Two IN lists of a column become one, as if no value were NULL: `x NOT IN (1) OR x NOT IN (2)` is TRUE.",
+        "sql/rewriting/separate_lists.py",
+    ),
+    Workaround(
         "missing_values",
         "A scalar subquery without rows counts as NOT NULL if its column does: (SELECT 1 FROM t WHERE FALSE) IS NULL.",
         "sql/rewriting/scalar_subqueries.py",

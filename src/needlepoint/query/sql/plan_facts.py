@@ -64,7 +64,7 @@ class PlanFacts:
                       FALSE there; or NOT EXISTS inside another condition, which has the same plan
     unfilterable_keys a join may be by floats, lists or structs
     reused_names      a projection gives the name of a column to another value
-    empty_parts       a part of the plan has no rows, as DataFusion found
+    empty_parts       a part of the plan has no rows, as DataFusion found, or a condition without columns
     empty_totals      a total (count(*) of everything, or of ROLLUP) has no rows below it
     grows             it may have more rows than its tables
     regroups          groups of a join, one of whose inputs has groups
@@ -134,7 +134,13 @@ def _node_facts(node: Any, kind: str, inputs: list[Any], filtered: frozenset[str
     if kind == "EmptyRelation":
         return replace(found, empty_parts=True)
     if kind == "Filter":
-        return replace(found, unknown_in=bool(_NEGATED_MARK.search(node.display())))
+        return replace(
+            found,
+            unknown_in=bool(_NEGATED_MARK.search(node.display())),
+            empty_parts=not _has_column(node.to_variant().predicate()),
+        )
+    if kind == "TableScan":
+        return replace(found, empty_parts=not all(map(_has_column, node.to_variant().filters())))
     if kind == "Projection":
         return replace(
             found,
@@ -176,7 +182,11 @@ def _reuses_names(projection: Any, below: Any) -> bool:
 
 
 def _is_empty(plan: Any) -> bool:
-    return any(kind == "EmptyRelation" for kind in map(_kind, _chain(plan)))
+    """Whether a plan has no rows, or has a condition without columns: it may be FALSE."""
+    return any(
+        kind == "EmptyRelation" or (kind == "Filter" and not _has_column(each.to_variant().predicate()))
+        for each, kind in ((each, _kind(each)) for each in _chain(plan))
+    )
 
 
 def _chain(plan: Any) -> Iterator[Any]:

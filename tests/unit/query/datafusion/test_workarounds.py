@@ -212,6 +212,12 @@ def filtered_totals(path: Path) -> bool:
     return plain.rows("SELECT n FROM (SELECT count(*) AS n FROM t) WHERE n = 1 AND n = 2") == []
 
 
+def combined_lists(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"k": [1, None]})
+    return plain.rows("SELECT k FROM t WHERE k NOT IN (1) OR k NOT IN (2)") == [{"k": 1}]
+
+
 def missing_values(path: Path) -> bool:
     plain = Plain(path)
     plain.memory("t", {"k": [1]})
@@ -230,7 +236,7 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
         shared_names, nan_statistics, coarse_units, sorted_parts, constant_groups, outer_constants, literal_first,
         aggregate_filters, anti_joins_without_keys, keys_of_groups, groups_of_groups, zero_lists, zero_bounds,
         zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct, forgotten_equalities,
-        null_safe_keys, reused_names, filtered_totals, missing_values, listing_cache, distinct_from,
+        null_safe_keys, reused_names, filtered_totals, combined_lists, missing_values, listing_cache, distinct_from,
     )
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ import pytest
 from needlepoint.query.sql.rewriting.conditions import as_truths
 from needlepoint.query.sql.rewriting.constants_last import with_constants_last
 from needlepoint.query.sql.rewriting.null_safe import as_lists, spelled_out, with_parentheses
+from needlepoint.query.sql.rewriting.separate_lists import with_separate_lists
 from needlepoint.query.sql.rewriting.zeros import without_signs
 
 JOIN = "SELECT * FROM a LEFT JOIN b ON a.id = b.id AND "
@@ -113,17 +114,22 @@ def test_conditions_as_truths() -> None:
     )
 
 
-@pytest.mark.parametrize("rewrite", [with_constants_last, with_parentheses, as_lists, spelled_out, as_truths])
 @pytest.mark.parametrize(
-    "query", ["", "(", ")", "SELECT JOIN ON =", "SELECT SELECT WHERE", "WHERE 1 =", "IS NOT DISTINCT FROM"]
+    "rewrite", [with_constants_last, with_parentheses, as_lists, spelled_out, as_truths, with_separate_lists]
+)
+@pytest.mark.parametrize(
+    "query",
+    ["", "(", ")", "SELECT JOIN ON =", "SELECT SELECT WHERE", "WHERE 1 =", "NOT IN (", "IN ()", "IS NOT DISTINCT FROM"],
 )
 def test_what_is_not_sql_stays_or_fails_later(rewrite: object, query: str) -> None:
     assert isinstance(rewrite(query), str)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("part", ["(1 = a ", "a IS DISTINCT FROM (", "1 BETWEEN a AND ", "coalesce(-0.0, "])
+@pytest.mark.parametrize(
+    "part", ["(1 = a ", "a IS DISTINCT FROM (", "1 BETWEEN a AND ", "coalesce(-0.0, ", "x NOT IN ("]
+)
 def test_hostile_queries_take_no_time(part: str) -> None:
     """If each operand were searched to the end of the query, this would take an hour."""
     query = "SELECT * FROM t JOIN u ON " + part * 5_000
-    for rewrite in (with_constants_last, with_parentheses, spelled_out, without_signs):
+    for rewrite in (with_constants_last, with_parentheses, spelled_out, without_signs, with_separate_lists):
         assert isinstance(rewrite(query), str)
