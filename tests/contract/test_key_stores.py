@@ -72,6 +72,16 @@ def test_the_same_entry_twice_is_one(make, tmp_path: Path) -> None:
     assert store.find([key(5)], 100).tolist() == [1]
 
 
+def test_both_ends_are_read_without_the_rest(make, tmp_path: Path) -> None:
+    store = make()
+    pairs = [(7, 3), (5, 1), (2**64 - 1, 2**64 - 2), (6, 4), (0, 0)]
+    fill(store, tmp_path, pairs[:2], pairs[2:])
+    assert store.ends(2, last=False).tolist() == entries(pairs)[:2].tolist()
+    assert store.ends(3, last=True).tolist() == entries(pairs)[:-4:-1].tolist()
+    assert store.ends(9, last=True).tolist() == entries(pairs)[::-1].tolist()
+    assert len(store.ends(0, last=True)) == 0
+
+
 def test_ranges_include_both_ends(make, tmp_path: Path) -> None:
     store = make()
     fill(store, tmp_path, [(1, 10), (2, 20), (3, 30), (2**64 - 1, 40)])

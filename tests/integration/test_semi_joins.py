@@ -141,12 +141,12 @@ def test_a_bloom_index_rules_out_files(lake: Lake, duck: duckdb.DuckDBPyConnecti
     query = "SELECT l.n FROM wanted w JOIN lines l ON w.sku = l.sku"
     check(lake, duck, query)
     lines = next(each for each in lake.explain(query).tables if each.table == "lines")
-    assert lines.files.read <= 4 and lines.joined_by == ("sku is one of 4 values of wanted.sku",)
+    assert lines.files.read <= 4 and lines.narrowed_by == ("sku is one of 4 values of wanted.sku",)
 
 
 def test_explain_names_the_keys(lake: Lake) -> None:
     shown = str(lake.explain("SELECT total FROM wanted JOIN orders ON id = order_id"))
-    assert "joined by: order_id is one of 4 values of wanted.id" in shown
+    assert "narrowed by: order_id is one of 4 values of wanted.id" in shown
     assert "index orders_order_id_key (key): used, 3 rows for order_id IN (4 values)" in shown
 
 

@@ -3,6 +3,7 @@
 engine        runs a query, step by step
 execution     one run of a planned query
 semi_joins    reads small tables first, and of others the rows with their keys
+top_rows      ORDER BY with LIMIT reads from the end of an index
 result        its result
 row_stream    the rows of a large result, read while they are consumed
 running       queries that run, their limits, and how to stop one

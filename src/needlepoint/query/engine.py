@@ -45,7 +45,7 @@ from needlepoint.errors import FileChanged, NeedlepointError, SqlError, UnknownN
 from needlepoint.indexes.text import WordIndex
 from needlepoint.parquet import Caches
 from needlepoint.predicate import And, Constant, In, Predicate, leaves
-from needlepoint.query import semi_joins
+from needlepoint.query import semi_joins, top_rows
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache, words_of
 from needlepoint.query.cache.table_state import TableState
@@ -143,6 +143,7 @@ class Engine:
         self._limits = Limits(settings.query_seconds, settings.query_rows, settings.query_memory)
         self.room = ROOM
         self.times_larger = semi_joins.TIMES_LARGER
+        self.least_rows = top_rows.LEAST_ROWS
         self.unskippable: set[str] = set()
         self._states: dict[str, TableState] = {}
         self._fresh_stores: dict[int, tuple[int, weakref.ref[KeyStore]]] = {}
@@ -292,16 +293,26 @@ class Engine:
             started = time.perf_counter()
             recognised = self._recognised(query, parameters)
             if recognised is None:
-                plan = self._plan(query, parameters, use_indexes, attempt, may_list)
+                plan, tops = self._plans(query, parameters, use_indexes, attempt, may_list)
             else:
                 lookup, state = recognised
                 found = self.lookups.run(lookup, state, use_indexes, pushdown=attempt is Attempt.FIRST)
                 if isinstance(found, Result):
                     running.limits.check_rows(len(found))
                     return found
-                plan = _plan_of(query, lookup, state, replace(found, may_list=may_list), attempt)
-            execution = Execution(self, plan, running, started, is_noted=use_indexes is True)
-            return execution.run(parameters, room, lambda: self._whole(query, parameters, use_indexes, running))
+                plan, tops = _plan_of(query, lookup, state, replace(found, may_list=may_list), attempt), iter(())
+
+            def run(plan: QueryPlan) -> Result:
+                execution = Execution(self, plan, running, started, is_noted=use_indexes is True)
+                return execution.run(parameters, room, lambda: self._whole(query, parameters, use_indexes, running))
+
+            for top in tops:
+                result = run(top)
+                if len(result) == top.full:
+                    return result
+                if not top_rows.is_worth_more(len(result), top.full or 0):
+                    break
+            return run(plan)
 
     def _whole(
         self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool | str, running: RunningQuery
@@ -312,14 +323,20 @@ class Engine:
 
     # Plan
 
-    def _plan(
+    def _plan(self, query: str, parameters: Mapping[str, Any] | None) -> QueryPlan:
+        """The first plan that a query is run with."""
+        plan, tops = self._plans(query, parameters)
+        return next(tops, plan)
+
+    def _plans(
         self,
         query: str,
         parameters: Mapping[str, Any] | None,
         use_indexes: bool | str = True,
         attempt: Attempt = Attempt.FIRST,
         may_list: bool = True,
-    ) -> QueryPlan:
+    ) -> tuple[QueryPlan, Iterator[QueryPlan]]:
+        """The plan of a query, and others to try before, for the rows that ORDER BY with LIMIT probably keeps."""
         known = self._known()
         views = views_named(query, known.views)
         states = self._states_of(query, views, known)
@@ -357,7 +374,7 @@ class Engine:
             for name, state in states.items()
             if name not in logical.requests
         )
-        return QueryPlan(
+        plan = QueryPlan(
             logical.query,
             states,
             scans,
@@ -371,6 +388,26 @@ class Engine:
             grows=logical.facts.grows,
             reads=reads,
         )
+        may_narrow = use_indexes is True and self._settings.access != "scan"
+        return plan, self._top_plans(plan, logical, plan_scan, attempt) if may_narrow else iter(())
+
+    def _top_plans(
+        self, plan: QueryPlan, logical: LogicalQuery, plan_scan: Callable[[str, Predicate], ScanPlan], attempt: Attempt
+    ) -> Iterator[QueryPlan]:
+        if logical.top is None:
+            return
+        top, state = logical.top, plan.states[logical.top.table]
+        predicate, rows = logical.requests[top.table].predicate, plan.scans[top.table].access.count(state.file_rows)
+        for condition in top_rows.thresholds(
+            top, state, predicate, lambda index: self.key_store(index, state.snapshot), self.least_rows
+        ):
+            scan = plan_scan(top.table, condition)
+            if 2 * scan.access.count(state.file_rows) < rows:
+                scan = replace(
+                    scan, narrowed_by=(f"{condition.column} {condition.operator} … for the first {top.wanted}",)
+                )
+                options = session_options([scan], logical.facts, attempt)
+                yield replace(plan, scans={top.table: scan}, options=options, full=top.rows)
 
     def _states_of(self, query: str, views: list[View], known: _Names) -> dict[str, TableState]:
         """The tables that a query may name. They are prepared before, because DataFusion asks for them from inside its

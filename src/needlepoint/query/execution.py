@@ -42,7 +42,8 @@ MOST_ROWS = 200_000
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
     """A query with planned scans. `unscanned` tables are named in it, but not read. `reads` has the rows of tables that
-    were read to plan the others. It `lists_tables` if it reads information_schema."""
+    were read to plan the others. It `lists_tables` if it reads information_schema. If it reads only the rows that an
+    ORDER BY with LIMIT may keep, its result must have `full` rows: else others belong to it."""
 
     query: str
     states: Mapping[str, TableState]
@@ -56,6 +57,7 @@ class QueryPlan:
     lists_tables: bool = False
     grows: bool = False
     reads: Mapping[str, PageRead] = field(default_factory=dict)
+    full: int | None = None
 
     def fits(self, room: int) -> bool:
         """Whether the result is small, however many of the rows match. A small file can have very many rows."""

@@ -90,7 +90,7 @@ def _narrow_one(
     if _rows(narrowed, state) < _rows(large, state):
         conditions[edge.table] = condition
         note = f"{edge.column} is one of {count(len(keys), 'value')} of {by}.{edge.by_column}"
-        done.scans[edge.table] = replace(narrowed, joined_by=(*large.joined_by, note))
+        done.scans[edge.table] = replace(narrowed, narrowed_by=(*large.narrowed_by, note))
 
 
 def _is_usable(edge: JoinEdge, done: SemiJoins, states: Mapping[str, TableState], times_larger: int) -> bool:

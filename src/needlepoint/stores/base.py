@@ -62,6 +62,10 @@ class KeyStore(Protocol):
         """All rows with `low <= key <= high`, in no particular order; None when there are more than `limit`."""
         ...
 
+    def ends(self, count: int, last: bool) -> Entries:
+        """The first or the last `count` entries, from that end on; fewer if there are fewer."""
+        ...
+
     def count(self) -> int:
         """How many entries there are, at least, with those of files that are gone."""
         ...

@@ -205,6 +205,23 @@ class RocksKeyStore:
             cursor.status()
         return None if len(found) > limit else self._locations(found)
 
+    def ends(self, count: int, last: bool) -> Entries:
+        options = rocksdict.ReadOptions()
+        options.set_total_order_seek(True)
+        width = self._key_bytes + 8
+        found: list[bytes] = []
+        with self._errors():
+            cursor = self._cursor(options)
+            valid, current, advance = cursor.valid, cursor.key, cursor.prev if last else cursor.next
+            cursor.seek_to_last() if last else cursor.seek_to_first()
+            while valid() and len(found) < count:
+                entry = current()
+                if len(entry) == width:  # else it is the mark of a run
+                    found.append(entry)
+                advance()
+            cursor.status()
+        return self._table(found)
+
     def count(self) -> int:
         with self._errors():
             files = self._open_reader().live_files()

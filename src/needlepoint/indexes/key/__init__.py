@@ -9,7 +9,7 @@ payload   the keys of one file, embedded in it
 
 from needlepoint.indexes.key.build import entries_of, sorted_by_key, sorted_once
 from needlepoint.indexes.key.encoding import encode, key_bytes, rows_by_file
-from needlepoint.indexes.key.search import keys_of, range_of
+from needlepoint.indexes.key.search import keys_of, range_of, values_of
 
 __all__ = [
     "encode",
@@ -20,4 +20,5 @@ __all__ = [
     "rows_by_file",
     "sorted_by_key",
     "sorted_once",
+    "values_of",
 ]

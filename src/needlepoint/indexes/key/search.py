@@ -30,6 +30,21 @@ def keys_of(values: Sequence[Ordinal], type: pa.DataType) -> Keys:
     return big_endian(np.array(clamped, np.int64).view(np.uint64) ^ SIGN)
 
 
+def values_of(keys: Keys, type: pa.DataType) -> Sequence[int] | None:
+    """The ordinals of keys, lowest or highest ones included; None for types whose keys do not tell, and for floats,
+    whose NaNs have no place in the order.
+
+    >>> values_of(keys_of([-1, 0, 1], pa.int64()), pa.int64())
+    [-1, 0, 1]
+    """
+    numbers = np.ascontiguousarray(keys).view(">u8").ravel().astype(np.uint64)
+    if pa.types.is_unsigned_integer(type):
+        return list(map(int, numbers.tolist()))
+    if pa.types.is_integer(type) or pa.types.is_temporal(type):
+        return list(map(int, (numbers ^ SIGN).view(np.int64).tolist()))
+    return None
+
+
 def range_of(low: Ordinal | None, high: Ordinal | None, type: pa.DataType) -> list[tuple[bytes, bytes]]:
     """Key ranges, both ends included, that hold every value from low to high (strings: by their first 8 bytes).
 

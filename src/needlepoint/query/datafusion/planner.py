@@ -35,6 +35,7 @@ from needlepoint.query.sql.rewriting.separate_lists import with_separate_lists
 from needlepoint.query.sql.rewriting.sort_keys import with_kept_keys
 from needlepoint.query.sql.rewriting.totals import with_limited_totals
 from needlepoint.query.sql.rewriting.zeros import without_signs
+from needlepoint.query.sql.top_rows import TopRows, top_rows
 from needlepoint.query.sql.views import View, ViewErrors, define
 
 Parameters = Mapping[str, Any]
@@ -54,6 +55,7 @@ class LogicalQuery:
     facts, zeros   of the optimized plan
     scores         the calls of score
     edges          which tables its joins narrow
+    top            the rows that its ORDER BY with LIMIT keeps
     """
 
     query: str
@@ -65,6 +67,7 @@ class LogicalQuery:
     zeros: Zeros
     scores: tuple[Score, ...]
     edges: tuple[JoinEdge, ...] = ()
+    top: TopRows | None = None
 
 
 class Planner:
@@ -143,6 +146,7 @@ class Planner:
             asked, wanted = requests(plan, drawn, types), scores(plan, drawn, types)
             facts = plan_facts(plan)
             edges = join_edges(plan, drawn, types) if facts.joins else ()
+            top = top_rows(plan) if "Sort:" in drawn and len(asked) == 1 and not has_subqueries(drawn) else None
             if facts.regroups_again and count_group_keys(frame.logical_plan()) <= count_group_keys(plan):
                 facts = replace(facts, regroups_again=False)  # no key was dropped
             zeros = [*listed_zeros(plan)]
@@ -161,7 +165,7 @@ class Planner:
         views = [(name, written.get(view, view)) for name, view in views]
         if facts.outer_constants or keep_keys:
             query, views = self._with_kept_keys(query, parameters, views, tables)
-        return LogicalQuery(query, views, asked, schema, frame.logical_plan(), facts, zeros, wanted, edges)
+        return LogicalQuery(query, views, asked, schema, frame.logical_plan(), facts, zeros, wanted, edges, top)
 
     @contextmanager
     def tables(

@@ -75,7 +75,7 @@ class FileAccess:
 @dataclass(frozen=True, slots=True)
 class TableReport:
     """`version` is that of an external table format. Skipped files: `unfinished` ones have no footer, `unnamed` ones
-    have paths that readers cannot name. `joined_by` are conditions by the keys of smaller tables.
+    have paths that readers cannot name. `narrowed_by` are conditions that a join or a LIMIT implies.
 
     `requests` and `sifted_files` (whose predicate columns were read first) are those of page reads.
 
@@ -109,7 +109,7 @@ class TableReport:
     version: str = ""
     unfinished: tuple[str, ...] = ()
     unnamed: tuple[str, ...] = ()
-    joined_by: tuple[str, ...] = ()
+    narrowed_by: tuple[str, ...] = ()
 
 
 @dataclass(repr=False)
@@ -183,7 +183,7 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
     narrowing = [
         step for step in table.steps if step.rows_after < step.rows_before or step.files_after < step.files_before
     ]
-    lines += [f"  joined by: {condition}" for condition in table.joined_by]
+    lines += [f"  narrowed by: {condition}" for condition in table.narrowed_by]
     lines.append("  steps:" if narrowing else "  steps: none could rule anything out")
     lines += [
         f"    {step.step:<13} {step.files_before:,} -> {count(step.files_after, 'file')}, "

@@ -57,7 +57,7 @@ def table_report(
         version=scan.snapshot.version,
         unfinished=scan.snapshot.unfinished,
         unnamed=scan.snapshot.unnamed,
-        joined_by=scan.joined_by,
+        narrowed_by=scan.narrowed_by,
     )
 
 

@@ -46,7 +46,7 @@ class ScanPlan:
     may_list     whether DataFusion may list the directory
     held         versions of files to read, by path; native scans find them at `sources`
     pruning      the result of pruning that led to this plan
-    joined_by    conditions by the keys of smaller tables, in words (semi_joins.py)
+    narrowed_by  conditions that a join or an ORDER BY with LIMIT implies, in words (semi_joins.py, top_rows.py)
     """
 
     snapshot: Snapshot
@@ -65,7 +65,7 @@ class ScanPlan:
     held: Mapping[str, HeldVersion] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     pruning: PruningResult | None = None
-    joined_by: tuple[str, ...] = ()
+    narrowed_by: tuple[str, ...] = ()
 
     @property
     def remote(self) -> bool:

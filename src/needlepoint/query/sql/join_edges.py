@@ -74,7 +74,7 @@ def _edges(plan: Any, once: set[str], tables: Mapping[str, Types]) -> Iterator[J
 def _edge(
     narrowed: tuple[Any, Any], by: tuple[Any, Any], once: set[str], tables: Mapping[str, Types]
 ) -> Iterator[JoinEdge]:
-    found, other = _origin(*narrowed, narrowed=True), _origin(*by, narrowed=False)
+    found, other = origin(*narrowed, narrowed=True), origin(*by, narrowed=False)
     if found is None or other is None or found[0] not in once:
         return
     types = [tables.get(table, {}).get(column) for table, column in (found, other)]
@@ -91,9 +91,9 @@ def _comparable(types: list[pa.DataType | None]) -> bool:
     )
 
 
-def _origin(plan: Any, key: Any, narrowed: bool) -> tuple[str, str] | None:
-    """The table and the column that a key of a join is read from. For a table that is `narrowed`, only through nodes
-    that treat rows with different keys separately."""
+def origin(plan: Any, key: Any, narrowed: bool) -> tuple[str, str] | None:
+    """The table and the column that an expression of a plan is read from. For a table that is `narrowed`, only through
+    nodes that treat rows with different keys separately."""
     if key.variant_name() == "Cast" and _HARMLESS_CAST.search(key.canonical_name()):
         (key,) = key.rex_call_operands()
     place = _place(plan, key)

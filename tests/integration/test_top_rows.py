@@ -1,0 +1,140 @@
+"""ORDER BY with LIMIT reads from the end of an index, or by bounds; answers are DuckDB's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.lakes import write
+
+import needlepoint
+from needlepoint import Lake
+
+ROWS, FILES = 40_000, 8
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`score` is in any order and has an index, `id` ascends by file and has none; `rank` has NULLs, `same` is equal
+    in many rows."""
+    root, scores = tmp_path_factory.mktemp("top"), np.random.default_rng(3).permutation(ROWS)
+    for file in range(FILES):
+        ids = np.arange(file * ROWS // FILES, (file + 1) * ROWS // FILES)
+        part = scores[ids]
+        columns = {
+            "id": ids,
+            "score": part - 1000,
+            "rank": pa.array(part, pa.int32(), mask=part % 50 == 0),
+            "same": part % 7,
+            "day": pa.array(part.astype("datetime64[D]")),
+            "f": np.where(part % 1000 == 0, np.nan, part),
+            "name": [f"n{number % 10}" for number in part],
+        }
+        write(pa.table(columns), root / "t" / f"{file}.parquet")
+    with needlepoint.open(root) as lake:
+        lake.create_table("t")
+        for column in ("score", "rank", "same", "day", "f"):
+            lake.create_index("t", column)
+    return root
+
+
+@pytest.fixture
+def lake(root: Path) -> Iterator[Lake]:
+    with needlepoint.open(root) as lake:
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def duck(root: Path) -> duckdb.DuckDBPyConnection:
+    made = duckdb.connect()
+    made.execute("SET default_null_order = 'NULLS_LAST_ON_ASC_FIRST_ON_DESC'")  # as in DataFusion and PostgreSQL
+    made.execute(f"CREATE TABLE t AS SELECT * FROM read_parquet('{root}/t/*.parquet')")
+    return made
+
+
+def check(lake: Lake, duck: duckdb.DuckDBPyConnection, query: str) -> int:
+    """Compare the answers; return how many rows were read."""
+    expected = duck.execute(query).fetchall()
+    result = lake.sql(query)
+    answer = result.to_arrow()
+    found = list(zip(*(column.to_pylist() for column in answer.columns), strict=True))
+    assert repr(found) == repr(expected), query
+    return result.report.tables[0].rows.read
+
+
+@pytest.mark.parametrize(
+    ("query", "most_rows"),
+    [
+        ("SELECT id, score FROM t ORDER BY score DESC LIMIT 10", 10),
+        ("SELECT id FROM t ORDER BY score LIMIT 10 OFFSET 25", 35),
+        ("SELECT name FROM (SELECT name, score AS s FROM t) x ORDER BY s DESC LIMIT 3", 3),
+        ("SELECT score + 1 AS n FROM t ORDER BY score DESC, id LIMIT 5", 5),
+        ("SELECT day, id FROM t ORDER BY day DESC LIMIT 4", 4),
+        ("SELECT rank, id FROM t ORDER BY rank LIMIT 5", 5),
+        ("SELECT rank, id FROM t ORDER BY rank DESC NULLS LAST LIMIT 5", 5),
+        ("SELECT rank, id FROM t WHERE rank IS NOT NULL ORDER BY rank DESC LIMIT 5", 30),
+        ("SELECT rank, id FROM t WHERE rank < 39990 ORDER BY rank DESC LIMIT 5", 200),
+        # Conditions that leave every second row, or every tenth.
+        ("SELECT id FROM t WHERE id % 2 = 0 ORDER BY score DESC LIMIT 10", 40),
+        ("SELECT id, name FROM t WHERE name = 'n3' ORDER BY score DESC LIMIT 10", 640),
+        # By the bounds of files.
+        ("SELECT id, score FROM t ORDER BY id DESC LIMIT 10", ROWS // FILES),
+        ("SELECT id FROM t ORDER BY id LIMIT 10 OFFSET 3", ROWS // FILES),
+    ],
+)
+def test_few_rows_are_read(lake: Lake, duck: duckdb.DuckDBPyConnection, query: str, most_rows: int) -> None:
+    assert check(lake, duck, query) <= most_rows
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT rank, score FROM t ORDER BY rank DESC, score LIMIT 5",  # NULL comes first
+        "SELECT rank, score FROM t ORDER BY rank NULLS FIRST, score LIMIT 5",
+        "SELECT f, score FROM t ORDER BY f DESC, score LIMIT 5",
+        "SELECT f, score FROM t ORDER BY f, score LIMIT 5",
+        "SELECT score FROM t WHERE score < -995 ORDER BY score DESC LIMIT 10",  # there are five
+        "SELECT score FROM t WHERE name = 'n3' AND id < 100 ORDER BY score DESC LIMIT 10",
+        "SELECT score FROM t ORDER BY score DESC LIMIT 5 OFFSET 39998",
+        "SELECT score FROM t ORDER BY score DESC LIMIT 30000",
+        "SELECT same, score FROM t ORDER BY same DESC, score LIMIT 5",
+        "SELECT score FROM t ORDER BY score % 100 DESC, score LIMIT 5",
+        "SELECT name, max(score) AS m FROM t GROUP BY name ORDER BY m DESC LIMIT 3",
+        "SELECT DISTINCT same FROM t ORDER BY same DESC LIMIT 3",
+        "SELECT score, row_number() OVER (ORDER BY id) AS n FROM t ORDER BY score DESC LIMIT 3",
+        "SELECT a.score, b.id FROM t a LEFT JOIN t b ON a.id = b.score ORDER BY a.score DESC, b.id LIMIT 5",
+        "SELECT * FROM (SELECT score, id FROM t ORDER BY score DESC LIMIT 50) x WHERE id % 3 = 0 ORDER BY id LIMIT 5",
+        "SELECT score FROM t UNION ALL SELECT id FROM t ORDER BY score DESC LIMIT 5",
+        "SELECT score FROM t WHERE score > (SELECT avg(score) FROM t) ORDER BY score LIMIT 5",
+    ],
+)
+def test_other_queries_have_their_answers(lake: Lake, duck: duckdb.DuckDBPyConnection, query: str) -> None:
+    check(lake, duck, query)
+
+
+def test_explain_names_the_condition(lake: Lake) -> None:
+    shown = str(lake.explain("SELECT id FROM t ORDER BY score DESC LIMIT 10"))
+    assert "narrowed by: score >= … for the first 10" in shown and "10 rows for score >= …" in shown
+
+
+def test_rows_that_are_new_or_gone(tmp_path: Path) -> None:
+    for file in range(4):
+        ids = np.arange(file * 5000, (file + 1) * 5000)
+        write(pa.table({"id": ids, "v": ids * 7919 % 20_000}), tmp_path / "t" / f"{file}.parquet")
+    query = "SELECT v FROM t ORDER BY v DESC LIMIT 3"
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "v")
+        assert [row["v"] for row in lake.sql(query).rows()] == [19_999, 19_998, 19_997]
+        lake.delete("t", "v >= 19998")
+        assert [row["v"] for row in lake.sql(query).rows()] == [19_997, 19_996, 19_995]
+        write(pa.table({"id": [1], "v": [30_000]}), tmp_path / "t" / "new.parquet")
+        assert [row["v"] for row in lake.sql(query).rows()] == [30_000, 19_997, 19_996]
+        lake.sync()
+        assert [row["v"] for row in lake.sql(query).rows()] == [30_000, 19_997, 19_996]
+        (tmp_path / "t" / "new.parquet").unlink()
+        assert [row["v"] for row in lake.sql(query).rows()] == [19_997, 19_996, 19_995]
