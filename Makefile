@@ -6,7 +6,7 @@ ROWS ?= 2000000
 S3A_JARS := .cache/s3a-jars
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all fuzz test-s3a lint format bench-quick bench-peers bench-service soak bench-text bench-spark bench-write \
+.PHONY: help install demo test test-all fuzz test-s3a lint format bench-quick bench-peers bench-tpch bench-service soak bench-text bench-spark bench-write \
   bench-backfill bench-scale-simulation console screenshots s3a-jars lock clean
 
 help:  ## Show this list
@@ -64,6 +64,10 @@ bench-quick: install  ## Lookups on 10M rows against DataFusion's scan, as ratio
 bench-peers: install  ## Lookups, ranges and an aggregate beside DataFusion, DuckDB, Polars and Lance (BENCH_ROWS=10000000)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pylance==14.0.2"
 	$(BIN)/python benchmarks/peers.py
+
+bench-tpch: install  ## The 22 queries of TPC-H beside DataFusion and DuckDB, answers compared (BENCH_SCALE=1)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "tpchgen-cli==4.0.0"
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/tpch
 
 bench-service: install  ## Lookups over HTTP by 1 to 64 clients, beside ROAPI and calls in one process (BENCH_ROWS=1000000)
 	$(BIN)/python -m pip install --quiet roapi

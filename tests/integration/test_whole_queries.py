@@ -585,6 +585,18 @@ def test_a_condition_of_constants_on_a_total(pair: World) -> None:
         pair.check(f"SELECT b.id, t.c FROM b CROSS JOIN (a RIGHT JOIN {total} ON t.c < 0) WHERE {condition}")
 
 
+def test_a_total_of_a_join_by_a_null_safe_comparison(pair: World) -> None:
+    """One workaround undid the other."""
+    total = "(SELECT count(*) AS c FROM a LEFT JOIN b ON a.n IS NOT DISTINCT FROM b.n) t"
+    for condition in ("t.c IS NULL", "t.c < 0 AND t.c > 1", "t.c = 1 AND t.c = 2"):
+        pair.check(
+            f"SELECT x.id FROM b y RIGHT JOIN a x ON TRUE WHERE NOT EXISTS (SELECT 1 FROM {total} WHERE {condition})"
+        )
+        pair.check(f"SELECT x.id, t.c FROM b x LEFT JOIN {total} ON {condition}")
+        found = pair.lake.sql(f"SELECT x.id FROM b y RIGHT JOIN a x ON TRUE LEFT ANTI JOIN {total} ON {condition}")
+        assert len(found) == 25
+
+
 def test_several_lists_of_one_column(pair: World) -> None:
     """DataFusion combined them as if no value were NULL."""
     lists = ("n IN (1, 2)", "n NOT IN (1)", "NOT n IN (NULL)", "n NOT IN (2, NULL)", "a.n NOT IN (2)", "n IN (2, NULL)")

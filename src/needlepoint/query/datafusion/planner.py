@@ -109,14 +109,15 @@ class Planner:
             except Exception:  # it is not valid, written like this
                 return None
 
+        limited = {text: text for text in texts}
         found = other(lambda text: text) or plan(as_read)
         if found.facts.empty_parts:
-            limited = {text: with_limited_totals(text, is_view=text != query) for text in texts}
-            if any(text != written for text, written in limited.items()):
-                found = other(lambda text: limited[text]) or found
+            totals = {text: with_limited_totals(text, is_view=text != query) for text in texts}
+            if totals != limited and (planned := other(lambda text: totals[text])) is not None:
+                found, limited = planned, totals
         if found.facts.joins and any(null_safe.as_lists(text) != text for text in texts):
-            lists = None if found.facts.unfilterable_keys else other(null_safe.as_lists)
-            found = lists or other(null_safe.spelled_out) or found
+            lists = None if found.facts.unfilterable_keys else other(lambda text: null_safe.as_lists(limited[text]))
+            found = lists or other(lambda text: null_safe.spelled_out(limited[text])) or found
         return found
 
     def _plan(
