@@ -28,8 +28,8 @@ from needlepoint.query.sql.join_edges import JoinEdge
 # A small table has at most this many rows left, in this many files: reading them takes a few milliseconds.
 MOST_ROWS, MOST_FILES = 20_000, 8
 MOST_KEYS = 10_000
-# The other table has at least this many times more rows.
-TIMES_LARGER = 10
+# The other table has at least this many times more rows: an index must be much faster than a scan.
+TIMES_LARGER = 20
 # Bounds of files rule some out if they cover less than this part of all values on average.
 NARROW = 0.5
 
