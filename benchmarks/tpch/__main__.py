@@ -61,6 +61,9 @@ def make_files(root: Path, scale: float) -> None:
         )
         for file in [*place.rglob("*.parquet")]:  # the parts are in a directory of their own
             file.rename(place / file.name)
+        for directory in place.iterdir():
+            if directory.is_dir():
+                directory.rmdir()
     with needlepoint.open(root) as lake:
         for table in TABLES:
             lake.create_table(table)

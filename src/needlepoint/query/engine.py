@@ -52,6 +52,7 @@ from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.batch_stream import ROOM
 from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, raise_cause
+from needlepoint.query.datafusion.filter_choice import FilterChoice, first_choice, is_worth_a_choice
 from needlepoint.query.datafusion.native_scan import NativeScans
 from needlepoint.query.datafusion.planner import LogicalQuery, Planner
 from needlepoint.query.datafusion.scoring import count_terms
@@ -78,6 +79,7 @@ from needlepoint.query.sql.predicate_extraction import Request, everything
 from needlepoint.query.sql.refusals import refuse_not_in
 from needlepoint.query.sql.rewriting.conditions import as_truths
 from needlepoint.query.sql.statements import quoted
+from needlepoint.query.sql.tokens import without_values
 from needlepoint.query.sql.views import View, views_named, words
 from needlepoint.settings import Settings
 from needlepoint.stores import KeyStore
@@ -135,6 +137,7 @@ class Engine:
         self.cards = CardCache(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
         self.natives = NativeScans()
+        self.filters = FilterChoice()
         self._contexts = session.Contexts(session.make_context)
         self._context = self._contexts(SessionOptions())
         self.planner = Planner(self._context, self.names)
@@ -303,8 +306,14 @@ class Engine:
                 plan, tops = _plan_of(query, lookup, state, replace(found, may_list=may_list), attempt), iter(())
 
             def run(plan: QueryPlan) -> Result:
-                execution = Execution(self, plan, running, started, is_noted=use_indexes is True)
-                return execution.run(parameters, room, lambda: self._whole(query, parameters, use_indexes, running))
+                execution, began = (
+                    Execution(self, plan, running, started, is_noted=use_indexes is True),
+                    time.perf_counter(),
+                )
+                found = execution.run(parameters, room, lambda: self._whole(query, parameters, use_indexes, running))
+                if plan.shape and found.is_complete:
+                    self.filters.note(plan.shape, plan.options.late, time.perf_counter() - began)
+                return found
 
             for top in tops:
                 result = run(top)
@@ -374,19 +383,22 @@ class Engine:
             for name, state in states.items()
             if name not in logical.requests
         )
+        shape = without_values(query) if attempt is Attempt.FIRST and is_worth_a_choice(scans.values()) else ""
+        late = not shape or self.filters.choose(shape, first_choice(scans.values(), logical.facts.joins))
         plan = QueryPlan(
             logical.query,
             states,
             scans,
             unscanned,
             logical.schema,
-            session_options(scans.values(), logical.facts, attempt),
+            replace(session_options(scans.values(), logical.facts, attempt), late=late),
             logical.views,
             logical.scores,
             logical.facts.outer_constants,
             lists_tables=not _CATALOG_WORDS.isdisjoint(words(query)),
             grows=logical.facts.grows,
             reads=reads,
+            shape=shape,
         )
         may_narrow = use_indexes is True and self._settings.access != "scan"
         return plan, self._top_plans(plan, logical, plan_scan, attempt) if may_narrow else iter(())
@@ -407,7 +419,7 @@ class Engine:
                     scan, narrowed_by=(f"{condition.column} {condition.operator} … for the first {top.wanted}",)
                 )
                 options = session_options([scan], logical.facts, attempt)
-                yield replace(plan, scans={top.table: scan}, options=options, full=top.rows)
+                yield replace(plan, scans={top.table: scan}, options=options, full=top.rows, shape="")
 
     def _states_of(self, query: str, views: list[View], known: _Names) -> dict[str, TableState]:
         """The tables that a query may name. They are prepared before, because DataFusion asks for them from inside its

@@ -43,7 +43,8 @@ MOST_ROWS = 200_000
 class QueryPlan:
     """A query with planned scans. `unscanned` tables are named in it, but not read. `reads` has the rows of tables that
     were read to plan the others. It `lists_tables` if it reads information_schema. If it reads only the rows that an
-    ORDER BY with LIMIT may keep, its result must have `full` rows: else others belong to it."""
+    ORDER BY with LIMIT may keep, its result must have `full` rows: else others belong to it. `shape` is the
+    query without its values, if it is worth to compare its times."""
 
     query: str
     states: Mapping[str, TableState]
@@ -58,6 +59,7 @@ class QueryPlan:
     grows: bool = False
     reads: Mapping[str, PageRead] = field(default_factory=dict)
     full: int | None = None
+    shape: str = ""
 
     def fits(self, room: int) -> bool:
         """Whether the result is small, however many of the rows match. A small file can have very many rows."""

@@ -4,6 +4,7 @@ workarounds      its bugs, and how each is avoided
 planner          plans SQL against tables without files
 session          session contexts and their options
 session_options  which options a query needs
+filter_choice    whether it filters rows while it reads them
 native_scan      a scan of exactly the files of a plan
 batch_stream     batches of a running query, in bounded memory
 footers          which footers it may cache

@@ -96,6 +96,7 @@ class SessionOptions:
 
     And for speed:
 
+    late          it filters rows while it reads them, not after (filter_choice.py)
     even          it gives each core the same number of bytes of a file, even if many bytes at the end are not data
 
     And the limit of memory, in bytes, of all that runs in the context; 0 for none.
@@ -115,6 +116,7 @@ class SessionOptions:
     leaves: bool = True
     footers: bool = True
     generation: int = 0
+    late: bool = True
     even: bool = True
     memory: int = 0
 
@@ -160,8 +162,8 @@ def make_context(
     settings = {
         "datafusion.catalog.information_schema": "true",
         "datafusion.execution.collect_statistics": str(options.statistics).lower(),
-        "datafusion.execution.parquet.pushdown_filters": str(pushdown).lower(),
-        "datafusion.execution.parquet.reorder_filters": str(pushdown).lower(),
+        "datafusion.execution.parquet.pushdown_filters": str(pushdown and options.late).lower(),
+        "datafusion.execution.parquet.reorder_filters": str(pushdown and options.late).lower(),
         "datafusion.execution.parquet.enable_page_index": str(pushdown).lower(),
         "datafusion.optimizer.enable_topk_aggregation": str(options.top_groups).lower(),
         "datafusion.optimizer.repartition_sorts": str(options.sorted_parts).lower(),
