@@ -296,3 +296,38 @@ def test_rows_come_in_the_order_asked(root: Path) -> None:
             next(row["title"] for row in both if row["shuffled"] == key) for key in (7, 3)
         ]
         assert rows.column_names == ["title"]
+
+
+def test_dictionaries_are_decoded_when_they_are_needed_again(tmp_path: Path) -> None:
+    """Decoding them costs more than a scan. The second lookup in a file decodes them, the next ones find them."""
+    chance = np.random.default_rng(5)
+    (tmp_path / "t").mkdir()
+    for file in range(3):
+        numbers = chance.integers(0, 60_000, 120_000)
+        texts = pa.array(chance.integers(0, 60_000, 120_000)).cast(pa.string())
+        rows = pa.table({"k": numbers, "v": numbers * 31, "s": texts})
+        pq.write_table(rows, tmp_path / f"t/{file}.parquet", row_group_size=60_000)
+    with needlepoint.open(tmp_path) as lake, needlepoint.open(tmp_path, access="scan") as scanning:
+        lake.create_table("t")
+        lake.create_index("t", "k")
+        scanned = []
+        for number in range(16):
+            query = f"SELECT k, v, s FROM t WHERE k = {number * 37} ORDER BY v, s"
+            table, report = ask(lake, query)
+            assert table.equals(scanning.sql(query).to_arrow())
+            scanned.append(report.scanned_files)
+        assert scanned[0] > 0 and scanned[-4:] == [0, 0, 0, 0], scanned
+        assert lake.engine.caches.dictionaries.hits > 0
+
+
+def test_dictionaries_without_room_are_not_decoded(tmp_path: Path) -> None:
+    chance = np.random.default_rng(5)
+    (tmp_path / "t").mkdir()
+    for file in range(3):
+        numbers = chance.integers(0, 20_000, 120_000)
+        pq.write_table(pa.table({"k": numbers, "v": numbers * 31}), tmp_path / f"t/{file}.parquet")
+    with needlepoint.open(tmp_path, dictionary_bytes=1 << 16) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "k")
+        for number in range(4):
+            assert ask(lake, f"SELECT k, v FROM t WHERE k = {number * 37} ORDER BY v")[1].scanned_files == 3

@@ -16,7 +16,14 @@ from needlepoint.parquet.card.describe import FileDescription, build_card, descr
 from needlepoint.parquet.read.caches import ByteCache, Caches
 from needlepoint.parquet.read.filter_reader import KnownFilters, has_filters, probe
 from needlepoint.parquet.read.page_plan import CachedCard
-from needlepoint.parquet.read.page_reader import FILES_AT_ONCE, FileRows, ReadStats, foresee_rows, read_files
+from needlepoint.parquet.read.page_reader import (
+    FILES_AT_ONCE,
+    FileRows,
+    ReadStats,
+    foresee_dictionaries,
+    foresee_rows,
+    read_files,
+)
 from needlepoint.parquet.read.utf8 import check_file_texts, holds_text
 
 __all__ = [
@@ -35,6 +42,7 @@ __all__ = [
     "build_card",
     "check_file_texts",
     "describe",
+    "foresee_dictionaries",
     "foresee_rows",
     "has_filters",
     "holds_text",

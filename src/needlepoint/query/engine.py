@@ -506,7 +506,7 @@ class Engine:
         )
         asked = frozenset(leaf.column for leaf in leaves(predicate)) - unprunable
         values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
-        return hold(choose_access(scan, self.cards, NativeFilter(pushdown, asked, values), access))
+        return hold(choose_access(scan, self.cards, NativeFilter(pushdown, asked, values), access, self.caches))
 
     def key_store(self, index: Index, snapshot: Snapshot) -> KeyStore:
         """The store of a key index, with at least the entries that the snapshot relies on."""

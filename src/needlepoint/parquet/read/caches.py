@@ -42,6 +42,10 @@ class ByteCache(Generic[Value]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether it is kept; this is not a use of it."""
+        return key in self._entries
+
     def get(self, key: Hashable) -> Value | None:
         with self._lock:
             found = self._entries.get(key)

@@ -176,14 +176,16 @@ class ColumnsPlan:
 class CachedCard:
     """A card with what reads derive from it. A cache of cards owns it, so that both are evicted together.
 
-    `filters` are the places of bloom filters, as far as reads found them.
+    `filters` are the places of bloom filters, as far as reads found them. `declined`: few rows of the file were wanted,
+    and it was scanned because its dictionaries were not decoded yet.
     """
 
-    __slots__ = ("_plans", "_sizes", "card", "filters")
+    __slots__ = ("_plans", "_sizes", "card", "declined", "filters")
 
     def __init__(self, card: FileCard) -> None:
         self.card = card
         self.filters: KnownFilters = {}
+        self.declined = False
         self._plans: dict[tuple[str, ...], ColumnsPlan] = {}
         self._sizes: dict[tuple[str, ...], ColumnSizes] = {}
 

@@ -247,6 +247,37 @@ def foresee_rows(cached: CachedCard, columns: Sequence[str], rows: Int64Array) -
     return ReadStats(wanted, len(blocks), request.pages, request.row_groups)
 
 
+class DictionaryRead(NamedTuple):
+    """The bytes of a read of few rows that looks values up in kept dictionaries: of data pages of which only some
+    values are decoded, of other pages, and of dictionary pages that are not kept yet."""
+
+    skimmed: float
+    decoded: float
+    cold: int
+
+
+def foresee_dictionaries(
+    path: str, cached: CachedCard, columns: Sequence[str], num_rows: int, row_groups: Sequence[int], caches: Caches
+) -> DictionaryRead:
+    """What reading so many rows of these row groups will take. It assumes pages of equal size."""
+    skimmed, decoded, cold = 0.0, 0.0, 0
+    identity, kept = cached.card.identity, caches.dictionaries
+    for leaf in (leaf for file in cached.plan(tuple(columns)).files for field in file.fields for leaf in field.leaves):
+        touched = float(leaf.size.mean()) * min(num_rows, len(leaf.size)) if len(leaf.size) else 0.0
+        chunks = [leaf.chunk(row_group) for row_group in row_groups]
+        sizes = [chunk.dictionary[1] if chunk.dictionary else 0 for chunk in chunks]
+        if all(chunk.keepable and is_worth_keeping(size, num_rows) for chunk, size in zip(chunks, sizes, strict=True)):
+            skimmed += touched
+            cold += sum(
+                size
+                for row_group, size in zip(row_groups, sizes, strict=True)
+                if (path, identity, leaf.leaf, row_group) not in kept
+            )
+        else:
+            decoded += touched + sum(sizes)
+    return DictionaryRead(skimmed, decoded, cold)
+
+
 def _check_rows(card: FileCard, rows: Int64Array) -> None:
     if not len(rows):
         return

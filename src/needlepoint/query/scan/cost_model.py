@@ -32,8 +32,9 @@ FILES_IN_A_THREAD = FILES_AT_ONCE  # the calling thread reads fewer files itself
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds. Page reads: per file, page, request and byte. Native scans: per query, file, byte and value of an IN.
-    `key`: one lookup in a key index. Bytes are compressed."""
+    """Seconds. Page reads: per file, page, request and byte; `skimmed_byte` of pages of which only some values are
+    decoded. Native scans: per query, file, byte and value of an IN. `key`: one lookup in a key index. Bytes are
+    compressed."""
 
     file: float = 200e-6
     page: float = 13e-6
@@ -44,6 +45,7 @@ class Costs:
     scan_byte: float = 2.5e-9
     key: float = 6e-6
     scan_value: float = 50e-6
+    skimmed_byte: float = 2.5e-9
 
     @classmethod
     def of(cls, location: str, path: str) -> Costs:

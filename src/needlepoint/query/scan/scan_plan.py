@@ -6,17 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import numpy as np
+
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.objects import Identity, OpenObject, is_url
-from needlepoint.parquet import CachedCard, ReadStats
+from needlepoint.parquet import CachedCard, Caches, ReadStats, foresee_dictionaries
 from needlepoint.predicate import Predicate
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.pruning.result import PruningResult
-from needlepoint.query.scan.cost_model import Costs, NativeFilter, by_pages, by_row_groups, scan_seconds
+from needlepoint.query.scan.cost_model import (
+    Costs,
+    Estimate,
+    NativeFilter,
+    by_pages,
+    by_row_groups,
+    overlaps,
+    scan_seconds,
+)
 from needlepoint.tables import File, Snapshot
 
 # Reading so few rows of so few files takes less time than starting a native scan: do not estimate.
 FEW_FILES, FEW_ROWS = 2, 1000
+# The dictionaries of one file may take this part of their cache.
+SHARE_OF_CACHE = 8
 
 
 class HeldVersion(Protocol):
@@ -104,7 +116,9 @@ class ScanMetrics:
     listed: bool = False
 
 
-def choose_access(scan: ScanPlan, cards: CardCache, native: NativeFilter, access: str = "auto") -> ScanPlan:
+def choose_access(
+    scan: ScanPlan, cards: CardCache, native: NativeFilter, access: str = "auto", caches: Caches | None = None
+) -> ScanPlan:
     """Choose pages, row groups or the native scan for each file of which only some rows are wanted.
 
     `access` overrides the estimates: `pages` reads by page wherever it can, `scan` never does.
@@ -120,7 +134,7 @@ def choose_access(scan: ScanPlan, cards: CardCache, native: NativeFilter, access
         if cached is None or access == "scan":
             scans.append(position)
         elif access == "auto" and not few:
-            weighed[position] = _weigh(scan, cached, columns, position, native)
+            weighed[position] = _weigh(scan, cached, columns, position, native, caches)
     if weighed:
         share = scan.costs.in_parallel(1.0, len(weighed))
         savings = {
@@ -146,7 +160,12 @@ class _Estimates:
 
 
 def _weigh(
-    scan: ScanPlan, cached: CachedCard, columns: Sequence[str], position: int, native: NativeFilter
+    scan: ScanPlan,
+    cached: CachedCard,
+    columns: Sequence[str],
+    position: int,
+    native: NativeFilter,
+    caches: Caches | None,
 ) -> _Estimates:
     rows, costs = scan.access.rows[position], scan.costs
     columns = [name for name in columns if cached.card.has(name)]
@@ -157,4 +176,36 @@ def _weigh(
         if whole.seconds(costs) < seconds:
             wider, seconds = all_rows, whole.seconds(costs)
     bounded = pages if position in scan.access.inexact else None
-    return _Estimates(seconds, wider, scan_seconds(cached, columns, rows, bounded, native, costs))
+    by_scan = scan_seconds(cached, columns, rows, bounded, native, costs)
+    if (
+        caches is not None
+        and seconds > by_scan
+        and rows.count <= FEW_ROWS
+        and cached.sizes(tuple(columns)).dictionaries
+    ):
+        path = scan.path(scan.snapshot.files[position])
+        kept = _with_dictionaries(path, cached, columns, rows, pages, caches, costs, by_scan)
+        seconds, wider = (kept, None) if kept < seconds else (seconds, wider)
+    return _Estimates(seconds, wider, by_scan)
+
+
+def _with_dictionaries(
+    path: str,
+    cached: CachedCard,
+    columns: Sequence[str],
+    rows: Rows,
+    pages: Estimate,
+    caches: Caches,
+    costs: Costs,
+    by_scan: float,
+) -> float:
+    """The time of a read by page that looks values up in dictionaries. Those that are not decoded yet cost more than a
+    scan, but once: they are decoded when such a read is wanted for the second time, if there is room to keep them."""
+    groups = np.flatnonzero(overlaps(cached.card.row_group_rows[:-1], rows)).tolist()
+    read = foresee_dictionaries(path, cached, columns, rows.count, groups, caches)
+    warm = replace(pages, bytes=0).seconds(costs) + read.decoded * costs.byte + read.skimmed * costs.skimmed_byte
+    now = warm + read.cold * costs.byte
+    if now <= by_scan or 2 * warm > by_scan or read.cold > caches.dictionaries.limit // SHARE_OF_CACHE:
+        return now
+    cached.declined = not cached.declined
+    return now if cached.declined else warm
