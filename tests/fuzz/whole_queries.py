@@ -15,8 +15,6 @@ from tests.property.whole_lakes import LakeSpec, random_lake
 from tests.property.whole_queries import Queries
 from tests.property.whole_shrinking import Finding, script, shrunk
 
-from needlepoint.query.datafusion import filter_choice
-
 QUERIES = 250
 MOST_SHRUNK = 15
 """Findings that are shrunk in one run; the others are only counted."""
@@ -49,8 +47,8 @@ class Run:
                 judge.lake.engine.room = 1  # results are read as streams
             if number // 2 % 2:
                 judge.lake.engine.times_larger = judge.lake.engine.least_rows = 0  # tables of any size are narrowed
-            # Files of any size are worth to filter after they are read.
-            filter_choice.WORTH_BYTES = -1 if number // 4 % 2 else 1 << 20
+            if number // 4 % 2:
+                judge.lake.engine.filters.worth_bytes = -1  # files of any size are filtered after they are read
             made = Queries(chance, spec)
             for at in range(queries):
                 if time.monotonic() > deadline:

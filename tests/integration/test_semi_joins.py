@@ -13,7 +13,7 @@ import pytest
 from tests.lakes import write
 
 import needlepoint
-from needlepoint import Lake
+from needlepoint import Lake, Limits
 from needlepoint.query import semi_joins
 
 ROWS, FILES = 40_000, 8
@@ -185,3 +185,32 @@ def test_new_rows_of_both_tables_count(tmp_path: Path) -> None:
         lake.sync()
         assert [tuple(row.values()) for row in lake.sql(query).rows()] == [(7, 2), (7, 7), (8, 8), (9000, 1)]
         assert rows_read(lake, query, "big") == 4
+
+
+def test_keys_that_are_texts_of_numbers(tmp_path: Path) -> None:
+    write(pa.table({"s": ["1", "02"]}), tmp_path / "small" / "0.parquet")
+    write(pa.table({"s": [f"{n:06}" for n in range(5000)], "v": range(5000)}), tmp_path / "big" / "0.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("small")
+        lake.create_table("big")
+        lake.create_index("big", "s")
+        query = "SELECT v FROM small a JOIN big b ON CAST(a.s AS BIGINT) = CAST(b.s AS BIGINT) ORDER BY v"
+        assert [row["v"] for row in lake.sql(query).rows()] == [1, 2]
+
+
+def test_a_small_table_with_large_values_is_not_read_first(tmp_path: Path) -> None:
+    chance = np.random.default_rng(1)
+    texts = [chance.bytes(1000).hex() for _ in range(6000)]
+    write(pa.table({"k": np.arange(6000), "doc": texts}), tmp_path / "small" / "0.parquet", row_group_size=1 << 20)
+    for file in range(4):
+        ids = np.arange(file * 50_000, (file + 1) * 50_000)
+        write(pa.table({"id": ids[::-1], "v": ids}), tmp_path / "big" / f"{file}.parquet", row_group_size=1 << 20)
+    query = "SELECT v FROM small JOIN big ON k = id WHERE doc LIKE '%never%'"
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("small")
+        lake.create_table("big")
+        lake.create_index("big", "id")
+        assert rows_read(lake, query, "big") == 200_000
+        few = "SELECT v FROM small JOIN big ON k = id WHERE k < 9"
+        assert rows_read(lake, few, "big") < 200
+        assert len(lake.sql(few, limits=Limits(memory=64 << 20))) == 9

@@ -94,6 +94,8 @@ def test_few_rows_are_read(lake: Lake, duck: duckdb.DuckDBPyConnection, query: s
     "query",
     [
         "SELECT rank, score FROM t ORDER BY rank DESC, score LIMIT 5",  # NULL comes first
+        "SELECT score FROM t ORDER BY CAST(score AS VARCHAR) DESC LIMIT 3",
+        "SELECT id FROM t ORDER BY id::text LIMIT 3",
         "SELECT rank, score FROM t ORDER BY rank NULLS FIRST, score LIMIT 5",
         "SELECT f, score FROM t ORDER BY f DESC, score LIMIT 5",
         "SELECT f, score FROM t ORDER BY f, score LIMIT 5",
@@ -138,3 +140,48 @@ def test_rows_that_are_new_or_gone(tmp_path: Path) -> None:
         assert [row["v"] for row in lake.sql(query).rows()] == [30_000, 19_997, 19_996]
         (tmp_path / "t" / "new.parquet").unlink()
         assert [row["v"] for row in lake.sql(query).rows()] == [19_997, 19_996, 19_995]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_other_rows_of_the_files_that_are_read_do_not_count(tmp_path: Path, indexed: bool) -> None:
+    """A file with one high value has low ones too; conditions leave few rows, and NULL is not a value."""
+    columns = {
+        "a": np.arange(30_000, 40_000),
+        "b": np.r_[0:2550, 35_000, 2550:5000],
+        "c": np.arange(20_000, 30_000),
+        "d": np.arange(5_000, 20_000),
+    }
+    duck = duckdb.connect()
+    for name, values in columns.items():
+        masked = pa.array(values, mask=(values > 30_004) & (values < 40_000) & (values != 35_000))
+        rows = pa.table({"v": values, "w": masked, "ok": np.where(values < 30_005, f"y{name}", "n")})
+        write(rows, tmp_path / "t" / f"{name}.parquet", row_group_size=2000)
+    duck.execute(f"CREATE TABLE t AS SELECT * FROM read_parquet('{tmp_path}/t/*.parquet')")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        for column in ("v", "w") if indexed else ():
+            lake.create_index("t", column)
+        for limit in (1, 3, 10, 100, 300, 900):
+            for query in (
+                "SELECT v FROM t WHERE ok LIKE '%y%' ORDER BY v DESC",
+                "SELECT v FROM t WHERE ok LIKE '%y%' AND v % 3 > 0 ORDER BY v DESC",
+                "SELECT v FROM t WHERE ok = 'ya' ORDER BY v",
+                "SELECT w FROM t ORDER BY w DESC NULLS LAST",
+                "SELECT w FROM t ORDER BY w",
+                "SELECT v FROM t WHERE w IS NULL ORDER BY v DESC",
+            ):
+                check(lake, duck, f"{query} LIMIT {limit}")
+                check(lake, duck, f"{query} LIMIT {limit} OFFSET 7")
+
+
+def test_a_wide_result_is_read_again_if_it_is_not_full(tmp_path: Path) -> None:
+    ids = np.arange(20_000)
+    rows = pa.table({"id": ids, "wide": pa.array([b"x" * 4000] * 20_000), "s": (ids % 50).astype(str)})
+    write(rows, tmp_path / "t" / "0.parquet", compression="zstd")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "id")
+        lake.engine.room = 1
+        query = "SELECT id, wide FROM t WHERE s = '7' ORDER BY id DESC LIMIT 500"
+        assert [row["id"] for row in lake.sql(query).rows()] == [*range(19_957, 0, -50)]
+        assert lake.running() == []

@@ -612,6 +612,25 @@ def test_distinct_values_of_constants(pair: World) -> None:
     assert found.to_arrow().column_names == ["count(*)", "count(DISTINCT t.x)"]
 
 
+def test_columns_keep_their_names(pair: World) -> None:
+    for query, names in {
+        "SELECT (1 < n), id FROM a": ["Int64(1) < a.n", "id"],
+        "SELECT (n NOT IN (1, NULL)) FROM a": ["a.n NOT IN Int64(1), NULL"],
+        "SELECT * FROM (SELECT 5 AS x, n FROM a WHERE 1 < n) t": ["x", "n"],
+    }.items():
+        assert pair.lake.sql(query).to_arrow().column_names == names
+
+
+def test_lists_of_one_column_as_values(pair: World) -> None:
+    both = "n IN (1, 2) AND n IN (5, 6)"
+    pair.check(f"SELECT id, {both} AS v FROM a")
+    pair.check(f"SELECT id, coalesce({both}, TRUE) AS v FROM a")
+    pair.check(f"SELECT count(*) FROM a GROUP BY {both}")
+    pair.check(f"SELECT id FROM a WHERE coalesce({both}, TRUE)")
+    pair.check("SELECT id FROM a WHERE n NOT IN (1) OR (n) NOT IN (2)")
+    assert "nullif" not in pair.lake.engine._plan(f"SELECT id FROM a WHERE {both}", None).query
+
+
 def test_several_lists_of_one_column(pair: World) -> None:
     """DataFusion combined them as if no value were NULL."""
     lists = ("n IN (1, 2)", "n NOT IN (1)", "NOT n IN (NULL)", "n NOT IN (2, NULL)", "a.n NOT IN (2)", "n IN (2, NULL)")

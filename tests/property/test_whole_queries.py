@@ -74,7 +74,7 @@ def test_a_wrong_answer_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch)
         query, verdict = next(
             (query, verdict)
             for query in (made.query() for _ in range(200))
-            if (verdict := judge.verdict(query)).is_finding
+            if (verdict := judge.verdict(query)).name == "wrong"
         )
         spec = judge.spec
     finding = shrunk(spec, query, verdict, 6)

@@ -60,8 +60,6 @@ class LocalFile:
         A file replaced by a rename is not noticed through an open descriptor, and need not be: the bytes read
         are those of the old file, all of them.
         """
-        if self.requests == 0 and self.identity == identity:
-            return  # nothing was read since it was opened
         status = os.fstat(self.descriptor)
         current = Identity.of(status)
         if current == identity:

@@ -52,8 +52,8 @@ from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.batch_stream import ROOM
 from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, raise_cause
-from needlepoint.query.datafusion.filter_choice import FilterChoice, first_choice, is_worth_a_choice
-from needlepoint.query.datafusion.native_scan import NativeScans
+from needlepoint.query.datafusion.filter_choice import FilterChoice, first_choice
+from needlepoint.query.datafusion.native_scan import NativeScans, with_views
 from needlepoint.query.datafusion.planner import LogicalQuery, Planner
 from needlepoint.query.datafusion.scoring import count_terms
 from needlepoint.query.datafusion.session import ContextPool, SessionOptions
@@ -265,7 +265,7 @@ class Engine:
         """The report of a query that is planned but not run."""
         parameters = check_parameters(query, parameters)
         with self.run(query, limits), clear_error(query, self.names):
-            plan = self._plan(query, parameters)
+            plan = self.with_replan(lambda _: self._plan(query, parameters))
         return Report(lambda: reports(self, plan, {}), lambda: maps(self, plan), executed=False)
 
     def schema(
@@ -296,7 +296,7 @@ class Engine:
             started = time.perf_counter()
             recognised = self._recognised(query, parameters)
             if recognised is None:
-                plan, tops = self._plans(query, parameters, use_indexes, attempt, may_list)
+                plan, tops = self._plans(query, parameters, use_indexes, attempt, may_list, running)
             else:
                 lookup, state = recognised
                 found = self.lookups.run(lookup, state, use_indexes, pushdown=attempt is Attempt.FIRST)
@@ -305,23 +305,21 @@ class Engine:
                     return found
                 plan, tops = _plan_of(query, lookup, state, replace(found, may_list=may_list), attempt), iter(())
 
-            def run(plan: QueryPlan) -> Result:
-                execution, began = (
-                    Execution(self, plan, running, started, is_noted=use_indexes is True),
-                    time.perf_counter(),
-                )
+            def run(plan: QueryPlan, room: int) -> Result:
+                began = time.perf_counter()
+                execution = Execution(self, plan, running, started, is_noted=use_indexes is True)
                 found = execution.run(parameters, room, lambda: self._whole(query, parameters, use_indexes, running))
                 if plan.shape and found.is_complete:
                     self.filters.note(plan.shape, plan.options.late, time.perf_counter() - began)
                 return found
 
             for top in tops:
-                result = run(top)
+                result = run(top, _NO_END)  # complete: it has few rows, and may not be the last
                 if len(result) == top.full:
                     return result
                 if not top_rows.is_worth_more(len(result), top.full or 0):
                     break
-            return run(plan)
+            return run(plan, room)
 
     def _whole(
         self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool | str, running: RunningQuery
@@ -344,6 +342,7 @@ class Engine:
         use_indexes: bool | str = True,
         attempt: Attempt = Attempt.FIRST,
         may_list: bool = True,
+        running: RunningQuery | None = None,
     ) -> tuple[QueryPlan, Iterator[QueryPlan]]:
         """The plan of a query, and others to try before, for the rows that ORDER BY with LIMIT probably keeps."""
         known = self._known()
@@ -366,6 +365,7 @@ class Engine:
             scan = self.plan_scan(state, asked, use_indexes, attempt is Attempt.FIRST, joined=joined)
             return replace(scan, may_list=may_list)
 
+        check: Callable[[], None] = running.check if running is not None else lambda: None
         scans, reads = {name: plan_scan(name) for name in logical.requests}, {}
         if logical.edges and use_indexes is True and self._settings.access != "scan":
             narrowed = semi_joins.narrow(
@@ -373,8 +373,9 @@ class Engine:
                 scans,
                 states,
                 plan_scan,
-                lambda scan: read_pages(scan, self.cards, self.caches),
+                lambda scan: read_pages(scan, self.cards, self.caches, check),
                 self.times_larger,
+                running.limits.memory if running is not None else 0,
             )
             scans, reads = narrowed.scans, narrowed.reads
         # A table that is named and not scanned costs nothing if it is complete, and is wrong if it is not.
@@ -383,7 +384,7 @@ class Engine:
             for name, state in states.items()
             if name not in logical.requests
         )
-        shape = without_values(query) if attempt is Attempt.FIRST and is_worth_a_choice(scans.values()) else ""
+        shape = without_values(query) if attempt is Attempt.FIRST and self.filters.is_worth(scans.values()) else ""
         late = not shape or self.filters.choose(shape, first_choice(scans.values(), logical.facts.joins))
         plan = QueryPlan(
             logical.query,
@@ -415,9 +416,8 @@ class Engine:
         ):
             scan = plan_scan(top.table, condition)
             if 2 * scan.access.count(state.file_rows) < rows:
-                scan = replace(
-                    scan, narrowed_by=(f"{condition.column} {condition.operator} … for the first {top.wanted}",)
-                )
+                why = f"{condition.column} {condition.operator} … for the first {top.wanted}"
+                scan = replace(scan, only=condition, narrowed_by=(why,))
                 options = session_options([scan], logical.facts, attempt)
                 yield replace(plan, scans={top.table: scan}, options=options, full=top.rows, shape="")
 
@@ -532,7 +532,7 @@ class Engine:
             snapshot,
             self._registry,
             lambda: self.natives.stub(schema),
-            lambda: datafusion.Table(self._context.read_batches([empty_batch(schema)])),
+            lambda: datafusion.Table(self._context.read_batches([empty_batch(with_views(schema))])),
         )
         if held is not None and held.snapshot.table.id == snapshot.table.id:
             state.inherit(held)

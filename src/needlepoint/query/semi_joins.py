@@ -26,7 +26,9 @@ from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.sql.join_edges import JoinEdge
 
 # A small table has at most this many rows left, in this many files: reading them takes a few milliseconds.
-MOST_ROWS, MOST_FILES = 20_000, 8
+MOST_ROWS, MOST_FILES, MOST_BYTES = 20_000, 8, 8 << 20
+# Its rows may take this part of the memory that a query may take, if each byte becomes ten.
+SHARE_OF_MEMORY = 100
 MOST_KEYS = 10_000
 # The other table has at least this many times more rows: an index must be much faster than a scan.
 TIMES_LARGER = 20
@@ -53,13 +55,16 @@ def narrow(
     replan: Replan,
     read: Read,
     times_larger: int = TIMES_LARGER,
+    memory: int = 0,
 ) -> SemiJoins:
-    """Narrow tables by the keys of smaller ones. `replan` plans the scan of a table with one more condition."""
+    """Narrow tables by the keys of smaller ones. `replan` plans the scan of a table with one more condition. The query
+    may take so much `memory`, 0 without a limit."""
     done = SemiJoins(dict(scans), {})
     conditions: dict[str, Predicate] = {}
     waiting = [edge for edge in edges if edge.table in scans and _may_narrow(states[edge.table], edge.column)]
     while waiting:
-        usable = [edge for edge in waiting if _is_usable(edge, done, states, times_larger)]
+        most_bytes = min(MOST_BYTES, memory // SHARE_OF_MEMORY) if memory else MOST_BYTES
+        usable = [edge for edge in waiting if _is_usable(edge, done, states, times_larger, most_bytes)]
         if not usable:
             break
         edge = min(usable, key=lambda each: _rows(done.scans[each.by_table], states[each.by_table]))
@@ -93,17 +98,25 @@ def _narrow_one(
         done.scans[edge.table] = replace(narrowed, narrowed_by=(*large.narrowed_by, note))
 
 
-def _is_usable(edge: JoinEdge, done: SemiJoins, states: Mapping[str, TableState], times_larger: int) -> bool:
-    """Whether the keys can be read quickly, and the other table is much larger and not read yet."""
+def _is_usable(
+    edge: JoinEdge, done: SemiJoins, states: Mapping[str, TableState], times_larger: int, most_bytes: int
+) -> bool:
+    """Whether the keys can be read quickly, and the other table is much larger and not read yet. Files that changed
+    have other rows than the snapshot says."""
     small, large = done.scans.get(edge.by_table), done.scans[edge.table]
-    if small is None or edge.table == edge.by_table or edge.table in done.reads:
+    if small is None or small.held or edge.table == edge.by_table or edge.table in done.reads:
         return False
     rows = _rows(small, states[edge.by_table])
     if rows > MOST_ROWS or _rows(large, states[edge.table]) < times_larger * rows:
         return False
     files = small.snapshot.files
     kept = np.flatnonzero(small.access.states).tolist()
-    return len(kept) <= MOST_FILES and all(files[at].has_card and files[at].rows is not None for at in kept)
+    if len(kept) > MOST_FILES or not all(files[at].has_card and files[at].rows is not None for at in kept):
+        return False
+    counts = {at: selected.count for at, selected in small.access.rows.items()}
+    return most_bytes >= sum(
+        files[at].identity.size * counts.get(at, files[at].rows or 0) // max(1, files[at].rows or 0) for at in kept
+    )
 
 
 def _may_narrow(state: TableState, column: str) -> bool:

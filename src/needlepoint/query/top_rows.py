@@ -3,9 +3,10 @@
     SELECT … FROM product ORDER BY score DESC LIMIT 10
 
 The last 10 entries of the index on score begin with some value, say 977. If the query, over rows with `score >= 977`
-only, has a result of 10 rows, these are the first 10 of all rows: every other row comes after them. Where conditions
-leave fewer, the query runs again with more rows of the index, and in the end over all. Without an index, the bounds of
-files give such a value: files that have 10 rows, all of them at least that.
+only, has a result of 10 rows, these are the first 10 of all rows: every other row comes after them. So this condition
+is added to what runs; pages and files that are read have other rows too. Where conditions leave fewer, the query runs
+again with more rows of the index, and in the end over all. Without an index, the bounds of files give such a value:
+files that have 10 rows, all of them at least that.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ LEAST_ROWS = 10_000
 # How many times the wanted rows are read first where there are conditions, and then, if these leave too few.
 ATTEMPTS = (4, 64)
 MOST_ENTRIES = 20_000
+MOST_WANTED = 1_000
 _EXCLUDES_NULL = Compare | In | Between | StartsWith | IsNotNull
 
 
@@ -39,7 +41,11 @@ def thresholds(
 ) -> Iterator[Compare]:
     """Conditions that the first rows may meet, the strictest first."""
     rows = int(state.file_rows.sum())
-    if rows < least_rows or (top.nulls_first and not _excludes_null(top.column, state, predicate)):
+    if (
+        top.wanted > MOST_WANTED
+        or rows < least_rows
+        or (top.nulls_first and not _excludes_null(top.column, state, predicate))
+    ):
         return
     index = state.key_indexes.get(top.column)
     for times in ATTEMPTS if top.filtered else (1,):

@@ -227,7 +227,8 @@ def _fetch(wanted: FileRows, columns: tuple[str, ...], caches: Caches | None) ->
     request = _Request(cache)
     parts = [request.add(file, wanted.rows) for file in wanted.cached.plan(columns).files]
     with wanted.open() as file:
-        file.check_unchanged(identity)
+        if file.identity != identity:
+            file.check_unchanged(identity)
         found, cached = (file.read_ranges(request.ranges), 0) if cache is None else cache.read(file, request.ranges)
         file.check_unchanged(identity)
     request.blocks += found

@@ -15,6 +15,7 @@ True
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -23,8 +24,6 @@ from needlepoint.query.scan.scan_plan import ScanPlan
 
 # Queries that take less are not worth a second try.
 WORTH_SECONDS = 0.02
-# Less is read too quickly to matter.
-WORTH_BYTES = 1 << 20
 MOST_SHAPES = 1000
 
 
@@ -36,34 +35,41 @@ class _Tried:
     runs: int = 0
     best: dict[bool, float] = field(default_factory=dict)
 
+    def next(self) -> bool:
+        if self.best and min(self.best.values()) < WORTH_SECONDS:
+            return self.first
+        for late in (self.first, not self.first):
+            if late not in self.best:
+                return late
+        return self.first if self.runs < 3 else self.best[True] <= self.best[False]
+
 
 class FilterChoice:
-    """The choices of one lake in this process. Threads may lose each other's notes, which does no harm."""
+    """The choices of one lake in this process, by the hash of a query. Less than `worth_bytes` are read too quickly to
+    matter."""
 
-    def __init__(self) -> None:
-        self._tried: dict[str, _Tried] = {}
+    def __init__(self, worth_bytes: int = 1 << 20) -> None:
+        self.worth_bytes = worth_bytes
+        self._tried: dict[int, _Tried] = {}
+        self._lock = threading.Lock()
+
+    def is_worth(self, scans: Iterable[ScanPlan]) -> bool:
+        return sum(file.identity.size for scan in scans for file in scan.scanned) > self.worth_bytes
 
     def choose(self, shape: str, first: bool) -> bool:
         """Whether to filter while reading; `first` is the choice for a query that did not run yet."""
-        tried = self._tried.get(shape)
-        if tried is None or min(tried.best.values()) < WORTH_SECONDS:
-            return first if tried is None else tried.first
-        if tried.runs < 3:
-            return tried.first if tried.runs == 2 else not tried.first
-        return tried.best[True] <= tried.best[False]
+        with self._lock:
+            tried = self._tried.get(hash(shape))
+            return first if tried is None else tried.next()
 
     def note(self, shape: str, late: bool, seconds: float) -> None:
-        tried = self._tried.get(shape)
-        if tried is None:
-            if len(self._tried) >= MOST_SHAPES:
+        with self._lock:
+            tried = self._tried.pop(hash(shape), None) or _Tried(late)
+            tried.best[late] = min(seconds, tried.best.get(late, seconds))
+            tried.runs += 1
+            while len(self._tried) >= MOST_SHAPES:
                 self._tried.pop(next(iter(self._tried)))
-            tried = self._tried[shape] = _Tried(late)
-        tried.best[late] = min(seconds, tried.best.get(late, seconds))
-        tried.runs += 1
-
-
-def is_worth_a_choice(scans: Iterable[ScanPlan]) -> bool:
-    return sum(file.identity.size for scan in scans for file in scan.scanned) > WORTH_BYTES
+            self._tried[hash(shape)] = tried
 
 
 def first_choice(scans: Iterable[ScanPlan], joins: bool) -> bool:

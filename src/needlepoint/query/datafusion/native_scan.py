@@ -178,12 +178,20 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
             return number, position
 
 
+# Operators between a scan and a filter that keep all rows.
+_KEEP_ROWS = ("RepartitionExec", "CoalesceBatchesExec", "CoalescePartitionsExec", "CooperativeExec")
+
+
 def metrics(plan: Any) -> dict[str, int]:
-    """Bytes and rows that the native scans of a finished query read."""
+    """Bytes that the native scans of a finished query read, and the rows that passed the filter in or above each."""
     totals = {"bytes": 0, "rows": 0}
-    for _, found in plan.collect_metrics():
-        scanned = found.sum_by_name("bytes_scanned")
-        if scanned:
+    passed: int | None = None  # by the filter above
+    for operator, found in plan.collect_metrics():  # from the top down
+        if scanned := found.sum_by_name("bytes_scanned"):
             totals["bytes"] += int(scanned)
-            totals["rows"] += int(found.output_rows or 0)
+            totals["rows"] += int(found.output_rows or 0) if passed is None else passed
+        if operator.startswith("FilterExec"):
+            passed = int(found.output_rows or 0)
+        elif not operator.startswith(_KEEP_ROWS):
+            passed = None
     return totals

@@ -111,7 +111,6 @@ class Planner:
                 return None
 
         limited = {text: text for text in texts}
-        names: list[str] | None = None
         found = other(lambda text: text) or plan(as_read)
         if found.facts.empty_parts:
             totals = {text: with_limited_totals(text, is_view=text != query) for text in texts}
@@ -120,14 +119,30 @@ class Planner:
         if found.facts.literals:
             hidden = {text: with_hidden_arguments(limited[text]) for text in texts}
             if hidden != limited and (planned := other(lambda text: hidden[text])) is not None:
-                found, limited, names = planned, hidden, found.schema.names
+                found, limited = planned, hidden
         if found.facts.joins and any(null_safe.as_lists(text) != text for text in texts):
             lists = None if found.facts.unfilterable_keys else other(lambda text: null_safe.as_lists(limited[text]))
             found = lists or other(lambda text: null_safe.spelled_out(limited[text])) or found
-        if names is None:
+        if rewritten(limited[query]) == as_read(query):
             return found
-        fields = [field.with_name(name) for field, name in zip(found.schema, names, strict=True)]
-        return replace(found, schema=pa.schema(fields, found.schema.metadata))
+        return replace(found, schema=self._as_named(found.schema, as_read(query), parameters, views, tables))
+
+    def _as_named(
+        self,
+        schema: pa.Schema,
+        query: str,
+        parameters: Parameters | None,
+        views: list[View],
+        tables: Mapping[str, TableState],
+    ) -> pa.Schema:
+        """The schema with the names that columns without an alias have in the query as it was written."""
+        try:
+            with self.tables(self._context, views, {name: state.stub for name, state in tables.items()}):
+                names = self.frame(self._context, query, parameters).schema().names
+            fields = [field.with_name(name) for field, name in zip(schema, names, strict=True)]
+        except Exception:  # DataFusion refuses it, written like that
+            return schema
+        return pa.schema(fields, schema.metadata)
 
     def _plan(
         self,

@@ -116,9 +116,9 @@ def _leaf(table: pa.Table, leaf: Leaf) -> Any:
     try:
         match leaf:
             case Compare(_, operator, value):
-                return _COMPARE[operator](column, _scalar(value, column.type))
+                return _COMPARE[operator](column, scalar_of(value, column.type))
             case In(_, values):
-                found = pc.is_in(column, pa.array([_scalar(value, column.type) for value in values], column.type))
+                found = pc.is_in(column, pa.array([scalar_of(value, column.type) for value in values], column.type))
                 return pc.if_else(column.is_valid(), found, None)
             case StartsWith(_, prefix) if pa.types.is_string(column.type):
                 return pc.starts_with(column, prefix.decode())
@@ -141,7 +141,8 @@ def _holds(column: pa.ChunkedArray, like: Like) -> Any:
     return pc.match_substring_regex(texts, f"(?s){'^' if like.starts else ''}{pattern}{'$' if like.ends else ''}")
 
 
-def _scalar(value: Ordinal, type: pa.DataType) -> pa.Scalar:
+def scalar_of(value: Ordinal, type: pa.DataType) -> pa.Scalar:
+    """The value of a column of this type."""
     if isinstance(value, bytes):
         return pa.scalar(value.decode() if pa.types.is_string(type) else value, type)
     if pa.types.is_decimal(type):

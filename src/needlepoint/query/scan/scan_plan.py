@@ -11,7 +11,7 @@ import numpy as np
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.objects import Identity, OpenObject, is_url
 from needlepoint.parquet import CachedCard, Caches, ReadStats, foresee_dictionaries
-from needlepoint.predicate import Predicate
+from needlepoint.predicate import Compare, Predicate
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.scan.cost_model import (
@@ -58,6 +58,7 @@ class ScanPlan:
     may_list     whether DataFusion may list the directory
     held         versions of files to read, by path; native scans find them at `sources`
     pruning      the result of pruning that led to this plan
+    only         a condition that rows must meet beyond those of the query (top_rows.py)
     narrowed_by  conditions that a join or an ORDER BY with LIMIT implies, in words (semi_joins.py, top_rows.py)
     """
 
@@ -77,6 +78,7 @@ class ScanPlan:
     held: Mapping[str, HeldVersion] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     pruning: PruningResult | None = None
+    only: Compare | None = None
     narrowed_by: tuple[str, ...] = ()
 
     @property

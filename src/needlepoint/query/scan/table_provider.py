@@ -13,7 +13,9 @@ import pyarrow as pa
 from needlepoint.errors import FileChanged, Unfinished
 from needlepoint.objects import Identity, identify_all
 from needlepoint.parquet.format import ensure_sound
+from needlepoint.predicate import Compare
 from needlepoint.query.datafusion.native_scan import NativeScans, viewed, with_views
+from needlepoint.query.scan.late_materialization import scalar_of
 from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.sql.statements import quoted
 from needlepoint.tables import File, list_files
@@ -54,8 +56,16 @@ def as_frame(
     frame = arms[0]
     for arm in arms[1:]:
         frame = frame.union(arm)
+    if scan.only is not None:
+        frame = frame.filter(_as_condition(scan.only, scan.snapshot.table.schema.field(scan.only.column).type))
     frame = _behind_barrier(frame, scan.snapshot.table.schema.names, context) if barrier else frame
     return TableFrame(frame, listed)
+
+
+def _as_condition(compare: Compare, type: pa.DataType) -> datafusion.Expr:
+    """`column >= value`, or `<=`."""
+    column, value = _column(compare.column), datafusion.lit(scalar_of(compare.value, type))
+    return column >= value if compare.operator == ">=" else column <= value
 
 
 def page_arm(scan: ScanPlan, pages: pa.Table, context: datafusion.SessionContext) -> datafusion.DataFrame:

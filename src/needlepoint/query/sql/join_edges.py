@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -35,8 +35,8 @@ _NARROWED = {
 }
 _SAME_COLUMNS = {"Filter", "SubqueryAlias"}
 _FEWER_ROWS = {"Limit", "Sort", "Distinct"}  # a Sort may have a limit of its own
-# Casts that change no value of an integer, a text or a date.
-_HARMLESS_CAST = re.compile(r" AS (?:U?Int(?:8|16|32|64)|Utf8|LargeUtf8|Utf8View)\)$")
+# The end of a cast to an integer, and of one to a text.
+_TO_INTEGER, _TO_TEXT = re.compile(r" AS U?Int(?:8|16|32|64)\)$"), re.compile(r" AS (?:Utf8|LargeUtf8|Utf8View)\)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +74,40 @@ def _edges(plan: Any, once: set[str], tables: Mapping[str, Types]) -> Iterator[J
 def _edge(
     narrowed: tuple[Any, Any], by: tuple[Any, Any], once: set[str], tables: Mapping[str, Types]
 ) -> Iterator[JoinEdge]:
-    found, other = origin(*narrowed, narrowed=True), origin(*by, narrowed=False)
-    if found is None or other is None or found[0] not in once:
+    found, other = _column(*narrowed, tables, narrowed=True), _column(*by, tables, narrowed=False)
+    if found is None or other is None or found.table not in once or not _comparable(found.type, other.type):
         return
-    types = [tables.get(table, {}).get(column) for table, column in (found, other)]
-    if _comparable(types):
-        yield JoinEdge(*found, *other)
+    yield JoinEdge(found.table, found.name, other.table, other.name)
 
 
-def _comparable(types: list[pa.DataType | None]) -> bool:
-    """Whether equal values of both columns are equal as Python values."""
-    return (
-        all(type is not None and pa.types.is_integer(type) for type in types)
-        or all(type is not None and pa.types.is_string(type) for type in types)
-        or all(type is not None and pa.types.is_date32(type) for type in types)
-    )
+class _Column(NamedTuple):
+    table: str
+    name: str
+    type: pa.DataType
+
+
+def _column(plan: Any, key: Any, tables: Mapping[str, Types], narrowed: bool) -> _Column | None:
+    """The column of a table that a key of a join is. A cast between integers, or between texts, changes no value."""
+    cast = key.canonical_name() if key.variant_name() == "Cast" else ""
+    found = origin(plan, key.rex_call_operands()[0] if cast else key, narrowed)
+    type = None if found is None else tables.get(found[0], {}).get(found[1])
+    if found is None or type is None:
+        return None
+    to_integer, to_text = _TO_INTEGER.search(cast), _TO_TEXT.search(cast)
+    if cast and not ((to_integer and pa.types.is_integer(type)) or (to_text and pa.types.is_string(type))):
+        return None
+    return _Column(*found, type)
+
+
+def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether equal values of both types are equal as Python values."""
+    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_date32)
+    return any(is_kind(left) and is_kind(right) for is_kind in kinds)
 
 
 def origin(plan: Any, key: Any, narrowed: bool) -> tuple[str, str] | None:
     """The table and the column that an expression of a plan is read from. For a table that is `narrowed`, only through
     nodes that treat rows with different keys separately."""
-    if key.variant_name() == "Cast" and _HARMLESS_CAST.search(key.canonical_name()):
-        (key,) = key.rex_call_operands()
     place = _place(plan, key)
     while place is not None:
         node = plan.to_variant()

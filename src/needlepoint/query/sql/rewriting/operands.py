@@ -20,6 +20,7 @@ FLIPPED = {"=": "=", "==": "==", "<>": "<>", "!=": "!=", "<": ">", ">": "<", "<=
 _SIGNS = frozenset("=<>!~@#&|^:-")  # of operators with several characters
 _OPENS, _CLOSES = {"(", "[", "{", "CASE"}, {")", "]", "}", "END"}
 _STARTS = {"ON", "AND", "OR", "NOT", "WHERE", "HAVING", "WHEN"}
+_LIST_STARTS = {"(", "[", ",", "SELECT", "BY"}
 _STOPS = {"AND", "OR", "WHERE", "GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT", "OFFSET", "FETCH", "UNION",
           "EXCEPT", "INTERSECT", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "WHEN", "THEN", "ELSE",
           ",", ";"}  # fmt: skip
@@ -127,7 +128,7 @@ class Operands:
         """Whether this is the AND of a BETWEEN."""
         if self.words[place] != "AND":
             return False
-        before = (word for _, word in self._back(place) if word == "BETWEEN" or word in _STARTS or word in ("(", "["))
+        before = (word for _, word in self._back(place) if word == "BETWEEN" or word in _STARTS or word in _LIST_STARTS)
         return next(before, "BETWEEN") == "BETWEEN"  # or it is too far
 
     def _back(self, stop: int) -> Iterator[tuple[int, str]]:

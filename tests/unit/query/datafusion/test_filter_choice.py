@@ -1,0 +1,47 @@
+"""Which of two ways to filter is kept."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from needlepoint.query.datafusion.filter_choice import MOST_SHAPES, FilterChoice
+
+
+def test_first_runs_in_threads() -> None:
+    """All of them note the same choice; the other one is tried next."""
+    choice = FilterChoice()
+    for _ in range(5):
+        choice.note("q", False, 1.0)
+    assert choice.choose("q", first=False) is True
+    choice.note("q", True, 2.0)
+    assert choice.choose("q", first=False) is False
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_faster_is_kept(first: bool) -> None:
+    choice, used = FilterChoice(), []
+    for _ in range(6):
+        used.append(choice.choose("q", first))
+        choice.note("q", used[-1], 0.3 if used[-1] else 0.4)
+    assert used == [first, not first, first, True, True, True]
+
+
+def test_a_quick_query_does_not_try_both() -> None:
+    choice = FilterChoice()
+    for _ in range(4):
+        assert choice.choose("q", first=False) is False
+        choice.note("q", False, 0.001)
+
+
+def test_threads_and_many_queries() -> None:
+    choice = FilterChoice()
+
+    def run(number: int) -> None:
+        shape = f"q{number % (2 * MOST_SHAPES)}"
+        choice.note(shape, choice.choose(shape, first=bool(number % 2)), 0.1)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(run, range(6 * MOST_SHAPES)))
+    assert len(choice._tried) == MOST_SHAPES
