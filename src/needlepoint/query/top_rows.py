@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from needlepoint.errors import NeedlepointError
-from needlepoint.indexes.key import values_of
+from needlepoint.indexes.key import files_of, values_of
 from needlepoint.predicate import Between, Compare, In, IsNotNull, Predicate, StartsWith, conjuncts
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.sql.top_rows import TopRows
@@ -80,8 +80,7 @@ def _by_index(
         entries = store(index).ends(wanted + wanted // 2 + 16, last=top.descending)
     except NeedlepointError:
         return None  # the pruning steps report the problem
-    files = np.ascontiguousarray(entries[:, -8:-4]).view(">u4").ravel()
-    there = entries[np.isin(files, list(state.positions))]
+    there = entries[np.isin(files_of(entries), list(state.positions))]
     values = values_of(there[wanted - 1 : wanted, :-8], type)
     return values[0] if values else None
 

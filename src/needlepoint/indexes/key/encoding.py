@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from needlepoint.errors import NotIndexable
 from needlepoint.indexes.hashing import hash_values, leading_bytes
-from needlepoint.stores import Locations
+from needlepoint.stores import Entries, Locations
 
 Keys = npt.NDArray[np.uint8]
 """Shape (values, key bytes)."""
@@ -131,6 +131,15 @@ def locate(file_id: int, rows: npt.NDArray[np.integer[Any]]) -> Locations:
     {7: [3, 5]}
     """
     return (np.uint64(file_id) << np.uint64(32)) | rows.astype(np.uint64)
+
+
+def files_of(entries: Entries) -> npt.NDArray[np.int64]:
+    """The ids of the files of entries, `key ‖ location`.
+
+    >>> files_of(np.array([[0] * 8 + [0, 0, 0, 7, 0, 0, 0, 3]], np.uint8)).tolist()
+    [7]
+    """
+    return np.ascontiguousarray(entries[:, -8:-4]).view(">u4").ravel().astype(np.int64)
 
 
 def rows_by_file(locations: Locations) -> dict[int, npt.NDArray[np.int64]]:

@@ -44,6 +44,12 @@ def with_views(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(viewed(field.type)) for field in schema], schema.metadata)
 
 
+def without_views(schema: pa.Schema) -> pa.Schema:
+    """Texts and binaries in the types that every library reads."""
+    plain = {view: type for type, view in _VIEWS.items()}
+    return pa.schema([field.with_type(plain.get(field.type, field.type)) for field in schema], schema.metadata)
+
+
 class NativeScans:
     """Creates scans; caches the template of each schema."""
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import session
+from needlepoint.query.datafusion.native_scan import without_views
 from needlepoint.query.datafusion.scoring import Score, scores
 from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.sql import literals, nesting
@@ -186,7 +187,7 @@ class Planner:
             # The plan before optimization has types from before coercion: of a UNION, those of its first part.
             if facts.regroups_again:
                 facts |= self._facts_of_all_columns(query, parameters)
-            schema = _without_views(self._context.create_dataframe_from_logical_plan(plan).schema())
+            schema = without_views(self._context.create_dataframe_from_logical_plan(plan).schema())
         views = [(name, written.get(view, view)) for name, view in views]
         if facts.outer_constants or keep_keys:
             query, views = self._with_kept_keys(query, parameters, views, tables)
@@ -285,12 +286,6 @@ class Planner:
             types=columns,
             scale=scale,
         )
-
-
-def _without_views(schema: pa.Schema) -> pa.Schema:
-    """Strings and binaries in the types that every library reads."""
-    types = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    return pa.schema([field.with_type(types.get(field.type, field.type)) for field in schema], schema.metadata)
 
 
 def _is_unfilterable(type: pa.DataType) -> bool:

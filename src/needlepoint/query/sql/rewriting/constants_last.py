@@ -122,7 +122,7 @@ def _hidden(sql: Operands, names: Iterable[str]) -> Iterator[Change]:
         if clause not in ("WHERE", "HAVING") or not sql.is_name(place) or sql.name(place) not in names:
             continue
         if _is_beside_column(sql, first, place + 1):
-            yield first, place + 1, f"nullif({sql.part(first, place + 1)}, NULL)"
+            yield sql.hidden(first, place + 1)
 
 
 def _is_beside_column(sql: Operands, first: int, stop: int) -> bool:

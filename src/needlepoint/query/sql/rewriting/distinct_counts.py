@@ -29,4 +29,4 @@ def _changes(sql: Operands) -> Iterator[Change]:
         first, stop = place + len(_COUNT), sql.closed(place + 1)
         is_one = all(word != "," for _, word in sql.inside(place + 1))
         if first < stop < len(sql.words) and is_one and not sql.is_constant(first, stop):
-            yield first, stop, f"nullif({sql.part(first, stop)}, NULL)"
+            yield sql.hidden(first, stop)

@@ -62,6 +62,10 @@ class Operands:
     def part(self, first: int, stop: int) -> str:
         return self.text[self.found[first].start() : self.found[stop - 1].end()]
 
+    def hidden(self, first: int, stop: int) -> Change:
+        """The part inside a function that changes nothing, and of which DataFusion derives nothing."""
+        return first, stop, f"nullif({self.part(first, stop)}, NULL)"
+
     def changed(self, changes: Iterable[Change]) -> str:
         """The text with parts written differently, but none inside another."""
         parts, position = [], 0

@@ -48,7 +48,7 @@ def _hidden(sql: Operands, everywhere: bool) -> Iterator[Change]:
         column, first = _last_name(sql, before - 1), sql.left(before)
         repeated = column in seen and (everywhere or clause not in _CONDITIONS)
         if first is not None and (repeated or "NULL" in sql.words[place + 2 : stop]):
-            yield first, stop, f"nullif({sql.part(first, stop)}, NULL)"
+            yield sql.hidden(first, stop)
         seen.add(column)
 
 
