@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -634,12 +635,11 @@ def test_lists_of_one_column_as_values(pair: World) -> None:
 def test_several_lists_of_one_column(pair: World) -> None:
     """DataFusion combined them as if no value were NULL."""
     lists = ("n IN (1, 2)", "n NOT IN (1)", "NOT n IN (NULL)", "n NOT IN (2, NULL)", "a.n NOT IN (2)", "n IN (2, NULL)")
-    for first in lists:
-        for second in lists:
-            for condition in (f"{first} OR {second}", f"{first} AND {second}", f"NOT ({first} AND {second})"):
-                pair.check(f"SELECT id FROM a WHERE {condition}")
-                pair.check(f"SELECT id, ({condition}) AS v FROM a")
-                pair.check(f"SELECT id FROM a WHERE CASE WHEN {condition} THEN TRUE ELSE s = 'x' END")
+    for first, second in itertools.combinations(lists, 2):
+        for condition in (f"{first} OR {second}", f"{first} AND {second}", f"NOT ({second} AND {first})"):
+            pair.check(f"SELECT id FROM a WHERE {condition}")
+            pair.check(f"SELECT id, ({condition}) AS v FROM a")
+            pair.check(f"SELECT id FROM a WHERE CASE WHEN {condition} THEN TRUE ELSE s = 'x' END")
     pair.check("SELECT id FROM (SELECT id, n AS m FROM a WHERE n IN (1, 2)) t WHERE m NOT IN (2, NULL)")
 
 

@@ -11,7 +11,7 @@ too many rows does no harm.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -59,64 +59,71 @@ def narrow(
 ) -> SemiJoins:
     """Narrow tables by the keys of smaller ones. `replan` plans the scan of a table with one more condition. The query
     may take so much `memory`, 0 without a limit."""
-    done = SemiJoins(dict(scans), {})
-    conditions: dict[str, Predicate] = {}
+    most_bytes = min(MOST_BYTES, memory // SHARE_OF_MEMORY) if memory else MOST_BYTES
+    narrowing = _Narrowing(dict(scans), states, replan, read, times_larger, most_bytes)
     waiting = [edge for edge in edges if edge.table in scans and _may_narrow(states[edge.table], edge.column)]
-    while waiting:
-        most_bytes = min(MOST_BYTES, memory // SHARE_OF_MEMORY) if memory else MOST_BYTES
-        usable = [edge for edge in waiting if _is_usable(edge, done, states, times_larger, most_bytes)]
-        if not usable:
-            break
-        edge = min(usable, key=lambda each: _rows(done.scans[each.by_table], states[each.by_table]))
+    while usable := [edge for edge in waiting if narrowing.is_usable(edge)]:
+        edge = min(usable, key=lambda each: narrowing.rows(each.by_table))
         waiting.remove(edge)
-        _narrow_one(edge, done, states, conditions, replan, read)
-    return done
+        narrowing.narrow(edge)
+    return SemiJoins(narrowing.scans, narrowing.reads)
 
 
-def _narrow_one(
-    edge: JoinEdge,
-    done: SemiJoins,
-    states: Mapping[str, TableState],
-    conditions: dict[str, Predicate],
-    replan: Replan,
-    read: Read,
-) -> None:
-    by, large = edge.by_table, done.scans[edge.table]
-    if by not in done.reads:
-        small = done.scans[by].with_access(done.scans[by].access.by_rows(states[by].file_rows))
-        done.reads[by], done.scans[by] = read(small), small
-    keys = _keys(done.reads[by].rows, edge.by_column, done.scans[by].predicate)
-    if len(keys) > MOST_KEYS:
-        return
-    condition: Predicate = In(edge.column, keys) if keys else Constant(False)
-    if edge.table in conditions:
-        condition = And((conditions[edge.table], condition))
-    narrowed, state = replan(edge.table, condition), states[edge.table]
-    if _rows(narrowed, state) < _rows(large, state):
-        conditions[edge.table] = condition
-        note = f"{edge.column} is one of {count(len(keys), 'value')} of {by}.{edge.by_column}"
-        done.scans[edge.table] = replace(narrowed, narrowed_by=(*large.narrowed_by, note))
+@dataclass(slots=True)
+class _Narrowing:
+    """The tables so far: their scans, the rows of those that were read, and the conditions on others."""
 
+    scans: dict[str, ScanPlan]
+    states: Mapping[str, TableState]
+    replan: Replan
+    read: Read
+    times_larger: int
+    most_bytes: int
+    reads: dict[str, PageRead] = field(default_factory=dict)
+    conditions: dict[str, Predicate] = field(default_factory=dict)
 
-def _is_usable(
-    edge: JoinEdge, done: SemiJoins, states: Mapping[str, TableState], times_larger: int, most_bytes: int
-) -> bool:
-    """Whether the keys can be read quickly, and the other table is much larger and not read yet. Files that changed
-    have other rows than the snapshot says."""
-    small, large = done.scans.get(edge.by_table), done.scans[edge.table]
-    if small is None or small.held or edge.table == edge.by_table or edge.table in done.reads:
-        return False
-    rows = _rows(small, states[edge.by_table])
-    if rows > MOST_ROWS or _rows(large, states[edge.table]) < times_larger * rows:
-        return False
-    files = small.snapshot.files
-    kept = np.flatnonzero(small.access.states).tolist()
-    if len(kept) > MOST_FILES or not all(files[at].has_card and files[at].rows is not None for at in kept):
-        return False
-    counts = {at: selected.count for at, selected in small.access.rows.items()}
-    return most_bytes >= sum(
-        files[at].identity.size * counts.get(at, files[at].rows or 0) // max(1, files[at].rows or 0) for at in kept
-    )
+    def rows(self, table: str) -> int:
+        return self.scans[table].access.count(self.states[table].file_rows)
+
+    def is_usable(self, edge: JoinEdge) -> bool:
+        """Whether the keys can be read quickly, and the other table is much larger and not read yet. Files that changed
+        have other rows than the snapshot says."""
+        small = self.scans.get(edge.by_table)
+        if small is None or small.held or edge.table == edge.by_table or edge.table in self.reads:
+            return False
+        rows = self.rows(edge.by_table)
+        if rows > MOST_ROWS or self.rows(edge.table) < self.times_larger * rows:
+            return False
+        files = small.snapshot.files
+        kept = np.flatnonzero(small.access.states).tolist()
+        if len(kept) > MOST_FILES or not all(files[at].has_card and files[at].rows is not None for at in kept):
+            return False
+        counts = {at: selected.count for at, selected in small.access.rows.items()}
+        return self.most_bytes >= sum(
+            files[at].identity.size * counts.get(at, files[at].rows or 0) // max(1, files[at].rows or 0) for at in kept
+        )
+
+    def narrow(self, edge: JoinEdge) -> None:
+        keys = _keys(self._rows_of(edge.by_table), edge.by_column, self.scans[edge.by_table].predicate)
+        if len(keys) > MOST_KEYS:
+            return
+        condition: Predicate = In(edge.column, keys) if keys else Constant(False)
+        if edge.table in self.conditions:
+            condition = And((self.conditions[edge.table], condition))
+        before, rows_before = self.scans[edge.table], self.rows(edge.table)
+        narrowed = self.replan(edge.table, condition)
+        if narrowed.access.count(self.states[edge.table].file_rows) < rows_before:
+            note = f"{edge.column} is one of {count(len(keys), 'value')} of {edge.by_table}.{edge.by_column}"
+            self.scans[edge.table] = replace(narrowed, narrowed_by=(*before.narrowed_by, note))
+            self.conditions[edge.table] = condition
+
+    def _rows_of(self, table: str) -> pa.Table | None:
+        """The rows of a small table, which is read once."""
+        if table not in self.reads:
+            scan = self.scans[table]
+            scan = scan.with_access(scan.access.by_rows(self.states[table].file_rows))
+            self.reads[table], self.scans[table] = self.read(scan), scan
+        return self.reads[table].rows
 
 
 def _may_narrow(state: TableState, column: str) -> bool:
@@ -129,10 +136,6 @@ def _may_narrow(state: TableState, column: str) -> bool:
     lows, highs = zone.low.astype(np.float64), zone.high.astype(np.float64)
     whole = float(highs.max() - lows.min())
     return whole > 0 and float((highs - lows).mean()) < NARROW * whole
-
-
-def _rows(scan: ScanPlan, state: TableState) -> int:
-    return scan.access.count(state.file_rows)
 
 
 def _keys(rows: pa.Table | None, column: str, predicate: Predicate) -> tuple[Ordinal, ...]:
