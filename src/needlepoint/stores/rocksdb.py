@@ -206,12 +206,10 @@ class RocksKeyStore:
         return None if len(found) > limit else self._locations(found)
 
     def ends(self, count: int, last: bool) -> Entries:
-        options = rocksdict.ReadOptions()
-        options.set_total_order_seek(True)
         width = self._key_bytes + 8
         found: list[bytes] = []
         with self._errors():
-            cursor = self._cursor(options)
+            cursor = self._ordered_cursor()
             valid, current, advance = cursor.valid, cursor.key, cursor.prev if last else cursor.next
             cursor.seek_to_last() if last else cursor.seek_to_first()
             while valid() and len(found) < count:
@@ -229,12 +227,10 @@ class RocksKeyStore:
         return max(0, sum(int(file["num_entries"]) for file in files) - len(self._seen))
 
     def scan(self) -> Iterator[Entries]:
-        options = rocksdict.ReadOptions()
-        options.set_total_order_seek(True)
         width = self._key_bytes + 8
         found: list[bytes] = []
         with self._errors():
-            cursor = self._cursor(options)
+            cursor = self._ordered_cursor()
             valid, current, advance = cursor.valid, cursor.key, cursor.next
             cursor.seek_to_first()
             while valid():
@@ -254,6 +250,12 @@ class RocksKeyStore:
     def _locations(self, entries: list[Any]) -> Locations:
         table = self._table(entries)
         return np.ascontiguousarray(table[:, self._key_bytes :]).view(">u8").ravel().astype(np.uint64)
+
+    def _ordered_cursor(self) -> Any:
+        """Over all entries, in their order."""
+        options = rocksdict.ReadOptions()
+        options.set_total_order_seek(True)
+        return self._cursor(options)
 
     def _cursor(self, options: rocksdict.ReadOptions) -> Any:
         return self._open_reader().iter(options)
