@@ -613,6 +613,21 @@ def test_distinct_values_of_constants(pair: World) -> None:
     assert found.to_arrow().column_names == ["count(*)", "count(DISTINCT t.x)"]
 
 
+def test_not_in_with_a_correlated_subquery_by_its_own_key(pair: World) -> None:
+    """DataFusion makes one key of the two equalities, and forgets that the subquery is empty where the key is NULL."""
+    for condition in ("NOT a.n IN (SELECT n FROM b WHERE b.n = a.n)", "a.n NOT IN (SELECT n FROM b WHERE a.n = b.n)"):
+        with pytest.raises(SqlError, match="correlated subquery"):
+            pair.lake.sql(f"SELECT id FROM a WHERE {condition}")
+    pair.check(
+        "SELECT id FROM a WHERE n NOT IN (SELECT n FROM b WHERE n > 0) AND EXISTS (SELECT 1 FROM b WHERE b.id = a.id)"
+    )
+    pair.check(
+        "SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.id = a.id) AND n NOT IN (SELECT n FROM b WHERE n > 0)"
+    )
+    inner = "SELECT n FROM b WHERE n > 0 AND s IN (SELECT s FROM a x WHERE x.id = b.id)"
+    pair.check(f"SELECT id FROM a WHERE n NOT IN ({inner})")
+
+
 def test_columns_keep_their_names(pair: World) -> None:
     for query, names in {
         "SELECT (1 < n), id FROM a": ["Int64(1) < a.n", "id"],

@@ -23,6 +23,7 @@ from needlepoint.query.sql.plan_facts import (
     PlanFacts,
     Zeros,
     count_group_keys,
+    has_correlated_not_in,
     has_subqueries,
     listed_zeros,
     nodes,
@@ -175,6 +176,8 @@ class Planner:
             top = top_rows(plan) if "Sort:" in drawn and len(asked) == 1 and not has_subqueries(drawn) else None
             if facts.regroups_again and count_group_keys(frame.logical_plan()) <= count_group_keys(plan):
                 facts = replace(facts, regroups_again=False)  # no key was dropped
+            if "null_aware" in drawn and has_correlated_not_in(frame.logical_plan().display_indent()):
+                facts = replace(facts, unknown_in=True)
             zeros = [*listed_zeros(plan)]
             if has_subqueries(drawn):
                 shown = self._with_subqueries(query, parameters)

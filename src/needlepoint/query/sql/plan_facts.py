@@ -46,6 +46,7 @@ _HIDING = {"Aggregate", "WindowExpr"}
 _LIST = re.compile(r" (?:NOT )?IN \(\[(.*?)\]\)")
 _FILTERED_NOT_IN = re.compile(r" Filter: .* null_aware")
 _NEGATED_MARK = re.compile(r"NOT __correlated_sq_\d+\.mark\b|__correlated_sq_\d+\.mark IS (?:NOT|FALSE|UNKNOWN)")
+_SUBQUERY = re.compile(r"(\w*) ?\(<subquery>\)")
 _ZERO = re.compile(r"Float(?:16|32|64)\((-?0)\)")
 
 
@@ -236,6 +237,49 @@ def _filtered_below(node: Any, kind: str, filtered: frozenset[str]) -> frozenset
 def has_subqueries(drawn: str) -> bool:
     """Whether the text of a plan shows scalar subqueries. A literal with this text only adds needless precautions."""
     return "<subquery>" in drawn
+
+
+def has_correlated_not_in(written: str) -> bool:
+    """Whether the text of a plan before optimization has a NOT IN with a subquery that depends on the row.
+
+    >>> lines = ["Filter: NOT t.g IN (<subquery>)", "  Subquery:", "    Filter: u.g = outer_ref(t.g)", "  TableScan: t"]
+    >>> has_correlated_not_in("\\n".join(lines)), has_correlated_not_in("\\n".join(lines).replace("outer_ref", "abs"))
+    (True, False)
+    """
+    lines = written.split("\n")
+    for number, line in enumerate(lines):
+        if "NOT " in line and "(<subquery>)" in line:
+            kinds = [found[1] for found in _SUBQUERY.finditer(line)]
+            blocks = _subqueries(lines, number)
+            if any("outer_ref(" in block for kind, block in zip(kinds, blocks, strict=False) if kind == "IN"):
+                return True
+    return False
+
+
+def _subqueries(lines: Sequence[str], number: int) -> Iterator[str]:
+    """The subqueries of a line in the text of a plan, each without those inside it."""
+    depth = _depth(lines[number]) + 2
+    block: list[str] | None = None
+    inner = 0  # the depth of a subquery inside
+    for line in lines[number + 1 :]:
+        if _depth(line) <= depth:
+            if block is not None:
+                yield "\n".join(block)
+            if _depth(line) < depth or line.strip() != "Subquery:":
+                return
+            block, inner = [], 0
+        elif line.strip() == "Subquery:" and not inner:
+            inner = _depth(line)
+        elif inner and _depth(line) <= inner:
+            inner = 0
+        if block is not None and not inner:
+            block.append(line)
+    if block is not None:
+        yield "\n".join(block)
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 Zeros = Sequence[tuple[str, float]]
