@@ -44,7 +44,7 @@ class QueryPlan:
     """A query with planned scans. `unscanned` tables are named in it, but not read. `reads` has the rows of tables that
     were read to plan the others. It `lists_tables` if it reads information_schema. If it reads only the rows that an
     ORDER BY with LIMIT may keep, its result must have `full` rows: else others belong to it. `shape` is the
-    query without its values, if it is worth to compare its times."""
+    query without its values, if its times are worth comparing."""
 
     query: str
     states: Mapping[str, TableState]

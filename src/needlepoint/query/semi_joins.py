@@ -27,7 +27,7 @@ from needlepoint.query.sql.join_edges import JoinEdge
 
 # A small table has at most this many rows left, in this many files: reading them takes a few milliseconds.
 MOST_ROWS, MOST_FILES, MOST_BYTES = 20_000, 8, 8 << 20
-# Its rows may take this part of the memory that a query may take, if each byte becomes ten.
+# Where a query's memory is limited, a small table has at most this part of it in bytes, which become more when decoded.
 SHARE_OF_MEMORY = 100
 MOST_KEYS = 10_000
 # The other table has at least this many times more rows: an index must be much faster than a scan.
