@@ -628,6 +628,36 @@ def test_not_in_with_a_correlated_subquery_by_its_own_key(pair: World) -> None:
     pair.check(f"SELECT id FROM a WHERE n NOT IN ({inner})")
 
 
+def test_wildcards_beside_subqueries_with_using(pair: World) -> None:
+    """DataFusion leaves out the columns that the subquery joins."""
+    for joined in ("a JOIN b USING (id)", "a NATURAL JOIN b", "(SELECT a.id FROM a JOIN b USING (n)) x"):
+        for condition in (f"EXISTS (SELECT 1 FROM {joined})", f"(a.id IN (SELECT id FROM {joined}) OR TRUE)"):
+            pair.check(f"SELECT * FROM a JOIN b ON a.id = b.id WHERE {condition}")
+            pair.check(f"SELECT 1 AS one, * FROM a, b WHERE a.id = b.id AND {condition}")
+            pair.check(f"WITH c AS (SELECT * FROM a LEFT JOIN b ON a.n = b.n WHERE {condition}) SELECT * FROM c")
+    pair.check(
+        "WITH c AS (SELECT a.id FROM a JOIN b USING (n)) SELECT * FROM a JOIN b ON a.id = b.id "
+        "WHERE a.id IN (SELECT id FROM c)"
+    )
+    pair.check("SELECT * FROM a JOIN b USING (id) WHERE a.id IN (SELECT x.id FROM a x JOIN b y USING (id))")
+    with pytest.raises(SqlError, match="USING or NATURAL"):
+        pair.lake.sql("SELECT * FROM a JOIN b USING (id) WHERE a.n IN (SELECT a.n FROM a JOIN b USING (n))")
+
+
+def test_window_keys_that_are_constant_on_both_sides_of_an_outer_join(world: World) -> None:
+    """DataFusion takes the two columns for equal, also where the join makes one of them NULL."""
+    world.table("a", {"f.parquet": pa.table({"id": ints([3, 4, 5]), "f": [None, None, 0.5], "k": ints([7, 7, 7])})})
+    for joined in (
+        "a NATURAL LEFT JOIN a b WHERE a.k = 7",
+        "a LEFT JOIN a b ON a.f = b.f AND b.k IN (7) WHERE a.k = 7 AND a.id > 0",
+        "a LEFT JOIN a b ON a.f = b.f AND a.k = b.k WHERE a.k BETWEEN 7 AND 7 AND a.id IN (SELECT id FROM a)",
+        "a b RIGHT JOIN a ON a.f = b.f AND b.k >= 7 AND b.k <= 7 WHERE a.k = 7",
+    ):
+        for _ in range(3):
+            world.check(f"SELECT a.id, b.k AS c, sum(a.id) OVER (PARTITION BY b.k) AS s FROM {joined} ORDER BY a.id")
+            world.check(f"SELECT a.id, row_number() OVER (ORDER BY b.k, a.id) AS s FROM {joined} ORDER BY a.id")
+
+
 def test_columns_keep_their_names(pair: World) -> None:
     for query, names in {
         "SELECT (1 < n), id FROM a": ["Int64(1) < a.n", "id"],

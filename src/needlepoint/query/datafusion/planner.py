@@ -31,12 +31,14 @@ from needlepoint.query.sql.plan_facts import (
 )
 from needlepoint.query.sql.predicate_extraction import Request, requests
 from needlepoint.query.sql.rewriting import null_safe
+from needlepoint.query.sql.rewriting.conditions import with_hidden_constants
 from needlepoint.query.sql.rewriting.constants_last import with_constants_last
 from needlepoint.query.sql.rewriting.distinct_counts import with_hidden_arguments
 from needlepoint.query.sql.rewriting.scalar_subqueries import with_nullable_values
 from needlepoint.query.sql.rewriting.separate_lists import with_separate_lists
 from needlepoint.query.sql.rewriting.sort_keys import with_kept_keys
 from needlepoint.query.sql.rewriting.totals import with_limited_totals
+from needlepoint.query.sql.rewriting.wildcards import with_named_wildcards
 from needlepoint.query.sql.rewriting.zeros import without_signs
 from needlepoint.query.sql.top_rows import TopRows, top_rows
 from needlepoint.query.sql.views import View, ViewErrors, define
@@ -98,7 +100,7 @@ class Planner:
         texts = [query, *(view for _, view in views)]
 
         def as_read(text: str) -> str:
-            return without_signs(null_safe.with_parentheses(text))
+            return with_named_wildcards(without_signs(null_safe.with_parentheses(text)))
 
         def rewritten(text: str) -> str:
             return with_separate_lists(with_nullable_values(with_constants_last(as_read(text), texts[1:])))
@@ -258,9 +260,13 @@ class Planner:
         self, query: str, parameters: Parameters | None, views: list[View], tables: Mapping[str, TableState]
     ) -> tuple[str, list[View]]:
         """The query and its views with keys that DataFusion keeps, if it can plan them."""
-        kept, kept_views = with_kept_keys(query), [(name, with_kept_keys(view)) for name, view in views]
-        if (kept, kept_views) == (query, views):
+        if all(with_kept_keys(text) == text for text in (query, *(view for _, view in views))):
             return query, views
+
+        def written(text: str) -> str:
+            return with_hidden_constants(with_kept_keys(text))
+
+        kept, kept_views = written(query), [(name, written(view)) for name, view in views]
         try:
             with self.tables(self._context, kept_views, {name: state.stub for name, state in tables.items()}):
                 self.frame(self._context, kept, parameters).optimized_logical_plan()

@@ -50,7 +50,7 @@ WORKAROUNDS = (
     Workaround(
         "outer_constants",
         "A column that is constant below an outer join is dropped from the keys of ORDER BY and windows above it.",
-        "datafusion/union_sort.py, sql/rewriting/sort_keys.py in windows and subqueries",
+        "datafusion/union_sort.py; in windows and subqueries sql/rewriting/sort_keys.py and conditions.py",
     ),
     Workaround(
         "literal_first",
@@ -141,6 +141,11 @@ WORKAROUNDS = (
         "counted_literals",
         "count(DISTINCT x) of a column that is a literal is 1, also of no rows, and if it is NULL.",
         "sql/rewriting/distinct_counts.py",
+    ),
+    Workaround(
+        "wildcards",
+        "`SELECT *` lacks a column that a subquery in a condition joins with USING from tables of the same names.",
+        "sql/rewriting/wildcards.py",
     ),
     Workaround(
         "missing_values",

@@ -225,6 +225,14 @@ def counted_literals(path: Path) -> bool:
     return plain.rows(query) == [{"c": 0, "n": 0}]
 
 
+def wildcards(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"k": [1]})
+    inner = "SELECT x.k FROM t x JOIN t y USING (k)"
+    found = plain.context.sql(f"SELECT * FROM t x JOIN t y ON x.k = y.k WHERE x.k IN ({inner})")
+    return len(found.schema()) == 2
+
+
 def missing_values(path: Path) -> bool:
     plain = Plain(path)
     plain.memory("t", {"k": [1]})
@@ -243,7 +251,8 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
         shared_names, nan_statistics, coarse_units, sorted_parts, constant_groups, outer_constants, literal_first,
         aggregate_filters, anti_joins_without_keys, keys_of_groups, groups_of_groups, zero_lists, zero_bounds,
         zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct, forgotten_equalities,
-        null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals, missing_values,
+        null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals, wildcards,
+        missing_values,
         listing_cache, distinct_from,
     )
 }  # fmt: skip

@@ -6,6 +6,7 @@ null_safe          IS NOT DISTINCT FROM
 scalar_subqueries  scalar subqueries whose value may be missing
 totals             count(*) of everything, which no condition passes
 separate_lists     IN lists that are not combined
+wildcards          * with the names of its tables
 distinct_counts    count(DISTINCT …) of constants
 conditions         conditions that DataFusion derives nothing from
 sort_keys          keys of windows and subqueries that DataFusion does not drop
