@@ -658,6 +658,16 @@ def test_window_keys_that_are_constant_on_both_sides_of_an_outer_join(world: Wor
             world.check(f"SELECT a.id, row_number() OVER (ORDER BY b.k, a.id) AS s FROM {joined} ORDER BY a.id")
 
 
+def test_filters_over_groups_that_are_joined_with_using(pair: World) -> None:
+    """The joins have keys from the start, so they cannot run as nested loops, which let no filter pass."""
+    groups = "WITH w AS (SELECT n AS k, s AS v, count(*) AS c FROM a GROUP BY n, s)"
+    condition = "WHERE (y.k > 100 OR y.v = x.v) AND y.c >= 1"
+    pair.check(f"{groups} SELECT count(*) FROM w x FULL JOIN w y ON x.k = y.k {condition}")
+    for joined in ("w x FULL JOIN w y USING (k)", "w x RIGHT JOIN w y USING (k)"):
+        with pytest.raises(SqlError, match="USING and NATURAL"):
+            pair.lake.sql(f"{groups} SELECT count(*) FROM {joined} {condition}")
+
+
 def test_columns_keep_their_names(pair: World) -> None:
     for query, names in {
         "SELECT (1 < n), id FROM a": ["Int64(1) < a.n", "id"],

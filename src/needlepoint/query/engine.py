@@ -76,7 +76,7 @@ from needlepoint.query.scan.table_provider import as_frame, check_present, empty
 from needlepoint.query.sql import literals
 from needlepoint.query.sql.parameters import check_parameters
 from needlepoint.query.sql.predicate_extraction import Request, everything
-from needlepoint.query.sql.refusals import refuse_not_in
+from needlepoint.query.sql.refusals import refuse_unsupported
 from needlepoint.query.sql.rewriting.conditions import as_truths
 from needlepoint.query.sql.statements import quoted
 from needlepoint.query.sql.tokens import without_values
@@ -352,7 +352,7 @@ class Engine:
             query, views = as_truths(query), [(name, as_truths(view)) for name, view in views]
         scale = literals.WIDE_SCALE if attempt.follows_failure else 0
         logical = self.planner.plan(query, parameters, views, states, scale, keep_keys=attempt.follows_failure)
-        refuse_not_in([query, *(view for _, view in views)], logical.facts)
+        refuse_unsupported([query, *(view for _, view in views)], logical.facts)
         # DataFusion 55 pushes down a filter on a list, and does not apply it in a file without the column.
         nested = any(request.nested for request in logical.requests.values())
         if attempt is Attempt.FIRST and (nested or not self.unskippable.isdisjoint(states)):

@@ -9,7 +9,7 @@ True
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from needlepoint.errors import SqlError
 from needlepoint.query.sql.plan_facts import PlanFacts
@@ -48,6 +48,7 @@ _NEGATES = re.compile(
     r"\bNOT\s+IN\b|\bNOT\s*\(|\bNOT\s+[\w.\"]+\s+IN\b|\bIS\s+(?:NOT\b|FALSE\b|UNKNOWN\b)", re.IGNORECASE
 )
 _NOT_IN = re.compile(r"\bNOT\s+IN\s*\(\s*(?:SELECT|WITH)\b", re.IGNORECASE)
+_PAIRS = re.compile(r"\bUSING\s*\(|\bNATURAL\b", re.IGNORECASE)
 _FIRST = re.compile(r"[A-Za-z]+")
 _TABLE = re.compile(r"(CREATE|DROP)\s+(?:EXTERNAL\s+|TEMPORARY\s+|TEMP\s+|OR\s+REPLACE\s+)*TABLE\b", re.IGNORECASE)
 
@@ -65,16 +66,26 @@ def refusal(text: str) -> SqlError | None:
     return SqlError(f"{word} is not supported in SQL.", hint=hint)
 
 
-def refuse_not_in(texts: Iterable[str], facts: PlanFacts) -> None:
+def refuse_unsupported(texts: Sequence[str], facts: PlanFacts) -> None:
+    """Raise if DataFusion would answer a query with such facts incorrectly, whichever way it runs."""
+    plain = [_ASIDE.sub(" ", text) for text in texts]
+    if facts.stacked_filters and any(map(_PAIRS.search, plain)):
+        # The workaround is a join without keys, but these have keys from the start.
+        raise SqlError(
+            "JOIN … USING and NATURAL JOIN cannot be combined with filters over several joins that share column names.",
+            hint="Write ON instead of USING, or rename the columns in subqueries.",
+        )
+    _refuse_not_in(texts, plain, facts)
+
+
+def _refuse_not_in(texts: Sequence[str], plain: Sequence[str], facts: PlanFacts) -> None:
     """Raise if a query with such facts seems to use NOT IN, not NOT EXISTS, and DataFusion ignores that it is not TRUE
     when the list has a NULL: over stacked filters, in correlated subqueries, and inside other conditions."""
-    texts = [*texts]
     if any(_NOT_IN.search(text) and has_constant_not_in(text) for text in texts):
         raise SqlError(
             "NOT IN (SELECT …) is not supported with a constant before it: a NULL in the list would be ignored.",
             hint="Write NOT EXISTS (SELECT … WHERE …).",
         )
-    plain = [_ASIDE.sub(" ", text) for text in texts]
     if facts.stacked_filters and facts.anti_joins and any(map(_IN.search, plain)):
         raise SqlError(
             "NOT IN (SELECT …) cannot be combined with filters over several joins that share column names.",
