@@ -7,7 +7,8 @@ Clients look up rows by key, by SQL and over Flight SQL, search texts, scan rang
 while a writer adds a partition every two seconds and drops the oldest. The table is a window of partitions that moves,
 so a long run holds as much as a short one. The answer of every query follows from its ids.
 
-It ends with 1 if an answer is wrong, a request fails, or memory or handles of the second half are above the first.
+It ends with 1 if an answer is wrong, a request fails, or memory or handles grow after the first two fifths, in which
+caches and the memory of the allocator fill.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ import needlepoint
 from needlepoint.tables.staged_file import StagedFile
 
 ROWS, PARTITIONS, MARGIN = 5_000, 40, 6  # rows of a partition, partitions of the table, and those near its ends
+WARM_UP = 0.4  # of the time: the memory is level after three to four of ten minutes
 # Caches that are full after a minute: what grows after that is a leak.
 SMALL_CACHES = {f"NEEDLE_{name}_BYTES": str(8 << 20) for name in ("CACHE", "BLOCK", "DICTIONARY", "PAGE", "INDEX")}
 # A second of work. DataFusion does not notice that such a join is cancelled, so it must end by itself: else the soak
@@ -261,7 +263,7 @@ def judge(soak: Soak, samples: list[dict[str, tuple[int, int]]], window: Window)
         print(f"  FAILED {failure}")
     grew = False
     for name in ("server", "indexer"):
-        found = [each[name] for each in samples[len(samples) // 5 :] if name in each]  # caches fill at first
+        found = [each[name] for each in samples[int(len(samples) * WARM_UP) :] if name in each]
         half = len(found) // 2
         memory = [statistics.median(each[0] for each in part) / 2**20 for part in (found[:half], found[half:])]
         handles = [statistics.median(each[1] for each in part) for part in (found[:half], found[half:])]

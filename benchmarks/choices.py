@@ -1,0 +1,206 @@
+"""How good the choices of the cost model are: `make bench-choices`.
+
+A hundred generated queries run over five layouts of the same rows, each with every choice that the engine has:
+
+    auto      the cost model chooses
+    pages     indexes and page reads wherever they are possible
+    scan      pruning by partitions, bounds and indexes, then DataFusion's native scan
+
+The regret of a query is the time of `auto` divided by the best of all three. Layouts: ours (small pages, zstd, no
+dictionaries), and the defaults of pyarrow, Spark and DuckDB, and small Snappy pages. Nothing else should run on the
+machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import needlepoint
+from needlepoint import Lake
+
+CHOICES = ("auto", "pages", "scan")
+FILES = 8
+WORDS = ("garden", "copper", "lantern", "dairy", "goat", "river", "marble", "velvet", "amber", "thistle", "harbor")
+
+
+def rows(count: int) -> pa.Table:
+    """Shuffled ids, a sorted time, a column with few values, one with many, and texts."""
+    chance = np.random.default_rng(7)
+    words = np.array([*WORDS, *(f"word{number}" for number in range(5000))])
+    weights = 1 / np.arange(1, len(words) + 1)
+    picked = chance.choice(len(words), (count, 5), p=weights / weights.sum())
+    return pa.table(
+        {
+            "id": chance.permutation(count),
+            "at": np.arange(count) * 1000 + chance.integers(0, 900, count),
+            "tenant": pa.array(chance.integers(0, 200, count)).cast(pa.string()),
+            "customer": chance.integers(0, count // 15, count),
+            "title": [" ".join(row) for row in words[picked].tolist()],
+            "price": chance.random(count),
+            "note": pa.array(chance.integers(0, 1 << 60, count)).cast(pa.string()),
+        }
+    )
+
+
+def write(table: pa.Table, layout: str, directory: Path) -> None:
+    directory.mkdir(parents=True)
+    step = -(-table.num_rows // FILES)
+    parts = [table.slice(start, step) for start in range(0, table.num_rows, step)]
+    if layout == "spark":
+        _write_with_spark(parts, directory)
+        return
+    for number, part in enumerate(parts):
+        path = directory / f"{number}.parquet"
+        if layout == "ours":
+            pq.write_table(part, path, max_rows_per_page=250, write_batch_size=250, use_dictionary=False,
+                           compression="zstd", write_page_index=True)  # fmt: skip
+        elif layout == "pyarrow":
+            pq.write_table(part, path)
+        elif layout == "snappy":
+            pq.write_table(part, path, data_page_size=16 << 10, use_dictionary=False, write_page_index=True)
+        else:
+            duckdb.sql(f"COPY part TO '{path}' (FORMAT parquet)")
+
+
+def _write_with_spark(parts: list[pa.Table], directory: Path) -> None:
+    from needlepoint import spark
+
+    session = spark.session(memory="4g")
+    plain = directory.parent / "spark-source"
+    plain.mkdir()
+    for number, part in enumerate(parts):
+        pq.write_table(part, plain / f"{number}.parquet")
+    for number in range(len(parts)):
+        session.read.parquet(str(plain / f"{number}.parquet")).coalesce(1).write.mode("append").parquet(str(directory))
+    session.stop()
+    shutil.rmtree(plain)
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Generates queries of many kinds, with random values, columns and sizes."""
+
+    chance: random.Random
+    count: int
+
+    def __iter__(self) -> Iterator[str]:
+        kinds = [self.lookup, self.several, self.foreign, self.window, self.spread, self.few_values, self.like,
+                 self.match, self.both]  # fmt: skip
+        for number in range(1 << 30):
+            yield kinds[number % len(kinds)]()
+
+    def _columns(self) -> str:
+        names = ["id", "at", "tenant", "customer", "title", "price", "note"]
+        return ", ".join(self.chance.sample(names, self.chance.choice([1, 2, 3, 7])))
+
+    def _listed(self, count: int) -> str:
+        return ", ".join(map(str, self.chance.sample(range(self.count), count)))
+
+    def lookup(self) -> str:
+        return f"SELECT {self._columns()} FROM t WHERE id = {self.chance.randrange(self.count)}"
+
+    def several(self) -> str:
+        return f"SELECT {self._columns()} FROM t WHERE id IN ({self._listed(self.chance.choice([3, 30, 300, 3000]))})"
+
+    def foreign(self) -> str:
+        return f"SELECT {self._columns()} FROM t WHERE customer = {self.chance.randrange(self.count // 15)}"
+
+    def window(self) -> str:
+        start, width = self.chance.randrange(self.count * 1000), self.chance.choice([100, 1000, 10_000, 100_000]) * 1000
+        return f"SELECT {self._columns()} FROM t WHERE at BETWEEN {start} AND {start + width}"
+
+    def spread(self) -> str:
+        start, width = self.chance.randrange(self.count), self.chance.choice([10, 100, 1000, 10_000, 100_000])
+        return f"SELECT {self._columns()} FROM t WHERE id >= {start} AND id < {start + width}"
+
+    def few_values(self) -> str:
+        return f"SELECT {self._columns()} FROM t WHERE tenant = '{self.chance.randrange(200)}'"
+
+    def like(self) -> str:
+        words = self.chance.sample([*WORDS[3:], *(f"word{n}" for n in (5, 50, 500, 4000))], 2)
+        return f"SELECT {self._columns()} FROM t WHERE title LIKE '%{' '.join(words)}%'"
+
+    def match(self) -> str:
+        word = self.chance.choice([*WORDS[5:], *(f"word{n}" for n in (5, 50, 500, 4000))])
+        limit = self.chance.choice(["", " LIMIT 10"])
+        return f"SELECT {self._columns()} FROM t WHERE text_match(title, '{word}'){limit}"
+
+    def both(self) -> str:
+        start = self.chance.randrange(self.count * 1000)
+        condition = f"customer < {self.chance.choice([10, 1000])} AND at > {start}"
+        return f"SELECT {self._columns()} FROM t WHERE {condition}"
+
+
+def timed(lakes: dict[str, Lake], query: str, rounds: int) -> dict[str, float]:
+    """The least milliseconds of each choice, in turns. The first round warms up; answers have the same size."""
+    best: dict[str, float] = {}
+    for number in range(rounds + 1):
+        sizes = set()
+        for choice, lake in lakes.items():
+            started = time.perf_counter()
+            sizes.add(lake.sql(query).to_arrow().num_rows)
+            taken = (time.perf_counter() - started) * 1000
+            if number:
+                best[choice] = min(taken, best.get(choice, taken))
+        assert len(sizes) == 1, query
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lake", type=Path, default=Path("bench-lake/choices"))
+    parser.add_argument("--layout", choices=["ours", "pyarrow", "spark", "snappy", "duckdb"], action="append")
+    parser.add_argument("--show", type=int, default=5, help="how many of the worst queries to show")
+    given = parser.parse_args()
+    table = None
+    print("| layout | queries | median | 95% | worst | sum of auto over the sum of the best |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    regrets: list[float] = []
+    for layout in given.layout or ["ours", "pyarrow", "spark", "snappy", "duckdb"]:
+        root = given.lake / f"{given.rows}-{layout}"
+        if not (root / "done").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            table = rows(given.rows) if table is None else table
+            write(table, layout, root / "t")
+            with needlepoint.open(root) as lake:
+                lake.create_table("t")
+                for column, kind in (("id", "key"), ("customer", "key"), ("tenant", "distinct"), ("title", "text")):
+                    lake.create_index("t", column, kind=kind)
+            (root / "done").touch()
+        lakes = {choice: needlepoint.open(root, access=choice, refresh=600) for choice in CHOICES}
+        queries = Queries(random.Random(given.seed), given.rows)
+        times = {query: timed(lakes, query, given.rounds) for _, query in zip(range(given.queries), queries)}  # noqa: B905
+        found = {query: each["auto"] / min(each.values()) for query, each in times.items()}
+        whole = sum(each["auto"] for each in times.values()) / sum(min(each.values()) for each in times.values())
+        ordered = sorted(found.values())
+        print(
+            f"| {layout} | {len(found)} | {ordered[len(found) // 2]:.2f} | {ordered[int(len(found) * 0.95)]:.2f} "
+            f"| {ordered[-1]:.2f} | {whole:.2f} |", flush=True
+        )  # fmt: skip
+        regrets += ordered
+        for query in sorted(found, key=lambda query: -found[query])[: given.show]:
+            milliseconds = ", ".join(f"{choice} {taken:.1f}" for choice, taken in times[query].items())
+            print(f"    {found[query]:.2f}: {milliseconds} ms: {query[:110]}", flush=True)
+        for lake in lakes.values():
+            lake.close()
+    regrets.sort()
+    print(f"all: median {regrets[len(regrets) // 2]:.2f}, 95% {regrets[int(len(regrets) * 0.95)]:.2f}")
+
+
+if __name__ == "__main__":
+    main()
