@@ -6,7 +6,7 @@ ROWS ?= 2000000
 S3A_JARS := .cache/s3a-jars
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all fuzz test-s3a lint format bench-quick bench-peers bench-tpch bench-service soak bench-text bench-spark bench-write \
+.PHONY: help install demo test test-all fuzz test-s3a lint format bench-quick bench-peers bench-tpch bench-choices bench-service soak bench-text bench-spark bench-write \
   bench-backfill bench-scale-simulation console screenshots s3a-jars lock clean
 
 help:  ## Show this list
@@ -68,6 +68,9 @@ bench-peers: install  ## Lookups, ranges and an aggregate beside DataFusion, Duc
 bench-tpch: install  ## The 22 queries of TPC-H beside DataFusion and DuckDB, answers compared (BENCH_SCALE=1)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "tpchgen-cli==4.0.0"
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/tpch
+
+bench-choices: install  ## How far the cost model is from the best choice: 100 queries on five layouts (ours, pyarrow, Spark, DuckDB, snappy)
+	$(BIN)/python benchmarks/choices.py
 
 bench-service: install  ## Lookups over HTTP by 1 to 64 clients, beside ROAPI and calls in one process (BENCH_ROWS=1000000)
 	$(BIN)/python -m pip install --quiet roapi

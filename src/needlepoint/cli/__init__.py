@@ -15,6 +15,7 @@ screen          tables, progress bars, and numbers with units
 screen_table    rows as a table of text
 batch_summary   what a batch added
 confirm         asks before something is deleted
+pandas_free     keeps pandas out of commands that do not use it
 limits          warns of limits that would abort the process, limits what allocators keep
 """
 

@@ -17,6 +17,7 @@ import click
 from needlepoint.cli.interrupts import ended_by_second_interrupt
 from needlepoint.cli.messages import KEPT, UNCHANGED, if_interrupted, say
 from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.pandas_free import load_pyarrow
 from needlepoint.cli.query.query_argument import QUERY
 from needlepoint.cli.query.show import FORMATS, show, write
 from needlepoint.errors import NeedlepointError
@@ -57,6 +58,7 @@ def command(query: str | None, format: str | None, output: str | None, rows: int
       needle sql --output cheap.parquet - < cheap.sql
       needle sql
     """
+    load_pyarrow()
     if query is None and sys.stdin.isatty():
         _open_shell(rows)
         return
