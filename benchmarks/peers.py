@@ -2,10 +2,11 @@
 
     make bench-peers                 BENCH_ROWS=10000000 by default; the lake is kept in bench-lake/
 
-There are two layouts of the same rows: `spark`, as our pipeline writes them (pages of few rows, sorted by time in each
-file), and `pyarrow`, the same files with pyarrow's defaults. All peers run the same queries in turns, and
-medians are compared: trust the ratios, not the milliseconds. Answers are compared too. Lance has its own copy of the
-rows and a BTREE index on product_id and created_timestamp. Nothing else should run on the machine.
+There are three layouts of the same rows: `spark`, as our pipeline writes them (pages of few rows, sorted by time in
+each file), `pyarrow`, the same files with pyarrow's defaults, and `snappy`, ten files without partitions with Snappy
+pages of 16 KiB and no dictionaries. All peers run the same queries in turns. Of each, the best median of several runs
+is compared: trust the ratios, not the milliseconds. Answers are compared too. Lance has its own copy of the rows and a
+BTREE index on product_id and created_timestamp. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from needlepoint.spark.products import product_id_of
 Ask = Callable[[int], pa.Table]
 COLUMNS = ["title", "upc"]
 MOST_SECONDS = 6.0  # for one contender and one query
+LAYOUTS = ("spark", "pyarrow", "snappy")
 
 
 def plain_copy(source: Path, target: Path) -> None:
@@ -45,10 +47,30 @@ def plain_copy(source: Path, target: Path) -> None:
         copy = target / "product" / path.relative_to(source / "product")
         copy.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pq.ParquetFile(path).read(), copy)
-    with needlepoint.open(target) as lake:
+    _index(target)
+
+
+def _index(root: Path) -> None:
+    with needlepoint.open(root) as lake:
         lake.create_table("product")
         lake.create_index("product", "product_id")
-    (target / "done").touch()
+    (root / "done").touch()
+
+
+def neutral_copy(source: Path, target: Path, files: int = 10) -> None:
+    """The same rows in files that are neither ours nor anybody's defaults."""
+    if (target / "done").exists():
+        return
+    shutil.rmtree(target, ignore_errors=True)
+    rows = ds.dataset(source / "product", partitioning="hive").to_table()
+    step = -(-rows.num_rows // files)
+    (target / "product").mkdir(parents=True)
+    for number in range(files):
+        pq.write_table(
+            rows.slice(number * step, step), target / "product" / f"{number}.parquet",
+            data_page_size=16 << 10, use_dictionary=False, compression="snappy", write_page_index=True,
+        )  # fmt: skip
+    _index(target)
 
 
 def lance_copy(source: Path, target: Path):  # type: ignore[no-untyped-def]
@@ -187,7 +209,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=int(os.environ.get("BENCH_ROWS", "10000000")))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--lake", type=Path, default=Path("bench-lake"))
-    parser.add_argument("--layout", choices=["spark", "pyarrow"], action="append")
+    parser.add_argument("--runs", type=int, default=1, help="runs of all rounds; the best median counts")
+    parser.add_argument("--layout", choices=LAYOUTS, action="append")
     parser.add_argument("--only", help="only queries whose name contains this text")
     parser.add_argument("--no-lance", action="store_true")
     parser.add_argument("--json", type=Path, help="also write the figures here")
@@ -198,11 +221,10 @@ def main() -> None:
         if not lake.status().tables[0].indexes:
             lake.create_index("product", "product_id")
     figures: dict[str, object] = {"versions": {"datafusion": datafusion.__version__, "duckdb": duckdb.__version__}}
-    for layout in arguments.layout or ["spark", "pyarrow"]:
-        place = root
-        if layout == "pyarrow":
-            place = arguments.lake / f"{arguments.rows}-pyarrow"
-            plain_copy(root, place)
+    for layout in arguments.layout or LAYOUTS:
+        place = root if layout == "spark" else arguments.lake / f"{arguments.rows}-{layout}"
+        if layout != "spark":
+            (plain_copy if layout == "pyarrow" else neutral_copy)(root, place)
         lance_root = arguments.lake / f"{arguments.rows}-lance"
         peers = Peers(place, None if arguments.no_lance else lance_root)
         shown = []
@@ -220,7 +242,8 @@ def main() -> None:
         for title, contenders in questions(peers, arguments.rows).items():
             if arguments.only and arguments.only not in title:
                 continue
-            times = in_turns(contenders, arguments.rounds)
+            runs = [in_turns(contenders, arguments.rounds) for _ in range(arguments.runs)]
+            times = {name: min(run[name] for run in runs) for name in runs[0]}
             figures[f"{layout}: {title}"] = times
             ours = times["needlepoint"]
             shares = [ours / times["datafusion"], ours / times["lance"] if "lance" in times else float("nan")]
