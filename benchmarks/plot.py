@@ -29,6 +29,7 @@ LAYOUTS = {
     "pyarrow": "pyarrow's default layout",
 }
 WIDTH, LABELS, LINE, MARGIN = 900, 210, 24, 20
+RIGHT = 40  # room for half of the last label
 
 
 def drawing(figures: dict[str, dict[str, float]]) -> str:
@@ -37,7 +38,7 @@ def drawing(figures: dict[str, dict[str, float]]) -> str:
     low, high = math.floor(math.log10(min(seconds) * 1000)), math.ceil(math.log10(max(seconds) * 1000))
 
     def x(milliseconds: float) -> float:
-        return LABELS + (math.log10(milliseconds) - low) / (high - low) * (WIDTH - LABELS - MARGIN)
+        return LABELS + (math.log10(milliseconds) - low) / (high - low) * (WIDTH - LABELS - RIGHT)
 
     parts, y = _legend(), 56
     for layout, title in LAYOUTS.items():
@@ -49,7 +50,7 @@ def drawing(figures: dict[str, dict[str, float]]) -> str:
         for query, times in rows.items():
             y += LINE
             parts.append(_text(MARGIN, y + 4, query))
-            parts.append(f'<line x1="{LABELS}" y1="{y}" x2="{WIDTH - MARGIN}" y2="{y}" stroke="#e5e7eb"/>')
+            parts.append(f'<line x1="{LABELS}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="#e5e7eb"/>')
             for name in sorted(times.keys() & COLORS.keys(), key=lambda name: name == "needlepoint"):
                 size = 6 if name == "needlepoint" else 4.5
                 taken = times[name] * 1000
