@@ -9,6 +9,7 @@ row_stream    the rows of a large result, read while they are consumed
 running       queries that run, their limits, and how to stop one
 point_lookup  rows by key, for `get` and for SQL
 get           `table.get`: from Python values to a point lookup
+timed_choice  of two ways to run a query, the one that took less time
 verify        compares indexes with the data
 sql/          from SQL to a request for each table
 pruning/      steps that rule out files, row groups, pages and rows

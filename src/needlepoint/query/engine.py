@@ -71,7 +71,7 @@ from needlepoint.query.running import Limits, OutOfMemory, RunningQueries, Runni
 from needlepoint.query.scan.cost_model import Costs, NativeFilter
 from needlepoint.query.scan.held_files import QueryRetries, hold
 from needlepoint.query.scan.page_reader import read_pages
-from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan, choose_access
+from needlepoint.query.scan.scan_plan import WORTH_SECONDS, ScanMetrics, ScanPlan, choose_access
 from needlepoint.query.scan.table_provider import as_frame, check_present, empty_batch
 from needlepoint.query.sql import literals
 from needlepoint.query.sql.parameters import check_parameters
@@ -81,6 +81,7 @@ from needlepoint.query.sql.rewriting.conditions import as_truths
 from needlepoint.query.sql.statements import quoted
 from needlepoint.query.sql.tokens import without_values
 from needlepoint.query.sql.views import View, views_named, words
+from needlepoint.query.timed_choice import TimedChoice
 from needlepoint.settings import Settings
 from needlepoint.stores import KeyStore
 from needlepoint.tables import Index, Snapshot, Snapshots
@@ -138,6 +139,7 @@ class Engine:
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
         self.natives = NativeScans()
         self.filters = FilterChoice()
+        self.accesses = TimedChoice(WORTH_SECONDS)
         self._contexts = session.Contexts(session.make_context)
         self._context = self._contexts(SessionOptions())
         self.planner = Planner(self._context, self.names)
@@ -506,7 +508,8 @@ class Engine:
         )
         asked = frozenset(leaf.column for leaf in leaves(predicate)) - unprunable
         values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
-        return hold(choose_access(scan, self.cards, NativeFilter(pushdown, asked, values), access, self.caches))
+        native = NativeFilter(pushdown, asked, values)
+        return hold(choose_access(scan, self.cards, native, access, self.caches, self.accesses))
 
     def key_store(self, index: Index, snapshot: Snapshot) -> KeyStore:
         """The store of a key index, with at least the entries that the snapshot relies on."""

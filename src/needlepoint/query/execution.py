@@ -160,6 +160,9 @@ class Execution:
         for name, scan in plan.scans.items():
             self._engine.check_files(scan, self._done[name])
         self._lap("run")
+        undecided = [scan.undecided for scan in plan.scans.values() if scan.undecided is not None]
+        if len(undecided) == 1:
+            self._engine.accesses.note(undecided[0].key, undecided[0].by_pages, sum(self._seconds.values()))
         if self._is_noted:
             scanning = sum(bool(scan.scanned) for scan in plan.scans.values())
             counted = self._counted if scanning == 1 else None

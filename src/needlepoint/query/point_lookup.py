@@ -193,6 +193,8 @@ class PointLookups:
         rows = matching_rows(rows, lookup.values).select(lookup.columns)
         finished = time.perf_counter()
         metrics = replace(read.metrics, matched=rows.num_rows)
+        if scan.undecided is not None:
+            self._engine.accesses.note(scan.undecided.key, scan.undecided.by_pages, finished - started)
         if use_indexes is True:
             self._engine.history.note(scan, metrics, finished - started)
         seconds = {"plan": planned - started, "read": finished - planned}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -11,7 +12,7 @@ import numpy as np
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.objects import Identity, OpenObject, is_url
 from needlepoint.parquet import CachedCard, Caches, ReadStats, foresee_dictionaries
-from needlepoint.predicate import Compare, Predicate
+from needlepoint.predicate import Compare, Predicate, leaves
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.scan.cost_model import (
@@ -23,12 +24,26 @@ from needlepoint.query.scan.cost_model import (
     overlaps,
     scan_seconds,
 )
+from needlepoint.query.timed_choice import TimedChoice
 from needlepoint.tables import File, Snapshot
 
 # Reading so few rows of so few files takes less time than starting a native scan: do not estimate.
 FEW_FILES, FEW_ROWS = 2, 1000
 # The dictionaries of one file may take this part of their cache.
 SHARE_OF_CACHE = 8
+
+
+# Estimates of pages and scans that differ by less than this factor do not settle which is faster; and of less than this
+# many seconds it does not matter.
+NEAR, WORTH_SECONDS = 6.0, 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A choice between pages and scans that is made by the times of earlier queries with the same key."""
+
+    key: Hashable
+    by_pages: bool
 
 
 class HeldVersion(Protocol):
@@ -60,6 +75,7 @@ class ScanPlan:
     pruning      the result of pruning that led to this plan
     only         a condition that rows must meet beyond those of the query (top_rows.py)
     narrowed_by  conditions that a join or an ORDER BY with LIMIT implies, in words (semi_joins.py, top_rows.py)
+    undecided    the choice between pages and scans, if the estimates are near each other
     """
 
     snapshot: Snapshot
@@ -80,6 +96,7 @@ class ScanPlan:
     pruning: PruningResult | None = None
     only: Compare | None = None
     narrowed_by: tuple[str, ...] = ()
+    undecided: Undecided | None = None
 
     @property
     def remote(self) -> bool:
@@ -119,16 +136,22 @@ class ScanMetrics:
 
 
 def choose_access(
-    scan: ScanPlan, cards: CardCache, native: NativeFilter, access: str = "auto", caches: Caches | None = None
+    scan: ScanPlan,
+    cards: CardCache,
+    native: NativeFilter,
+    access: str = "auto",
+    caches: Caches | None = None,
+    times: TimedChoice | None = None,
 ) -> ScanPlan:
     """Choose pages, row groups or the native scan for each file of which only some rows are wanted.
 
-    `access` overrides the estimates: `pages` reads by page wherever it can, `scan` never does.
+    `access` overrides the estimates: `pages` reads by page wherever it can, `scan` never does. Where estimates are near
+    each other, the `times` of earlier queries decide.
     """
     files, rows = scan.snapshot.files, scan.access.rows
     scans: list[int] = []
     weighed: dict[int, _Estimates] = {}
-    overruled = 0
+    overruled, undecided = 0, None
     columns = scan.stored_columns()
     few = len(rows) <= FEW_FILES and sum(each.count for each in rows.values()) <= FEW_ROWS
     for position in rows:
@@ -144,12 +167,36 @@ def choose_access(
         }
         base = scan.costs.scan + native.values * scan.costs.scan_value
         # The first native scan has a fixed cost, which is already paid if another file must be scanned anyway.
-        if scans or scan.access.scanned() or sum(savings.values()) > base:
-            scans += savings
-            overruled = len(savings)
+        base = 0.0 if scans or scan.access.scanned() else base
+        faster = list(savings) if sum(savings.values()) > base else []
+        if times is not None:
+            seconds = (
+                sum(each.seconds for each in weighed.values()) * share,
+                base + sum(each.scan for each in weighed.values()),
+            )
+            undecided = _undecided(scan, native, seconds, not faster, times)
+        if undecided is not None and undecided.by_pages == bool(faster):
+            faster = [] if faster else list(weighed)
+        scans += faster
+        overruled = len(faster)
     widened = {at: each.wider for at, each in weighed.items() if each.wider is not None and at not in scans}
     chosen = scan.access.scanning(scans) if scans else scan.access
-    return replace(scan.with_access(chosen.widened(widened)), widened=len(widened), overruled=overruled)
+    return replace(
+        scan.with_access(chosen.widened(widened)), widened=len(widened), overruled=overruled, undecided=undecided
+    )
+
+
+def _undecided(
+    scan: ScanPlan, native: NativeFilter, seconds: tuple[float, float], by_pages: bool, times: TimedChoice
+) -> Undecided | None:
+    """The choice by earlier times, if the seconds by page and by scan are near each other. Queries are alike if they
+    read the same columns with conditions of the same kind, and are estimated about the same."""
+    if min(seconds) < WORTH_SECONDS or max(seconds) > NEAR * min(seconds):
+        return None
+    conditions = tuple((type(leaf).__name__, leaf.column) for leaf in leaves(scan.predicate))
+    sizes = tuple(round(math.log2(each)) for each in seconds)
+    key = (scan.snapshot.table.id, scan.columns, conditions, native.pushdown, sizes)
+    return Undecided(key, times.choose(key, by_pages))
 
 
 @dataclass(frozen=True, slots=True)

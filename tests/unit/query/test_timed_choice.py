@@ -1,4 +1,4 @@
-"""Which of two ways to filter is kept."""
+"""Which of two ways is kept."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from needlepoint.query.datafusion.filter_choice import MOST_SHAPES, FilterChoice
+from needlepoint.query.timed_choice import MOST_KEYS, TimedChoice
 
 
 def test_first_runs_in_threads() -> None:
     """All of them note the same choice; the other one is tried next."""
-    choice = FilterChoice()
+    choice = TimedChoice(0.02)
     for _ in range(5):
         choice.note("q", False, 1.0)
     assert choice.choose("q", first=False) is True
@@ -21,7 +21,7 @@ def test_first_runs_in_threads() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_the_faster_is_kept(first: bool) -> None:
-    choice, used = FilterChoice(), []
+    choice, used = TimedChoice(0.02), []
     for _ in range(6):
         used.append(choice.choose("q", first))
         choice.note("q", used[-1], 0.3 if used[-1] else 0.4)
@@ -29,19 +29,27 @@ def test_the_faster_is_kept(first: bool) -> None:
 
 
 def test_a_quick_query_does_not_try_both() -> None:
-    choice = FilterChoice()
+    choice = TimedChoice(0.02)
     for _ in range(4):
         assert choice.choose("q", first=False) is False
         choice.note("q", False, 0.001)
 
 
 def test_threads_and_many_queries() -> None:
-    choice = FilterChoice()
+    choice = TimedChoice(0.02)
 
     def run(number: int) -> None:
-        shape = f"q{number % (2 * MOST_SHAPES)}"
+        shape = f"q{number % (2 * MOST_KEYS)}"
         choice.note(shape, choice.choose(shape, first=bool(number % 2)), 0.1)
 
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(run, range(6 * MOST_SHAPES)))
-    assert len(choice._tried) == MOST_SHAPES
+        list(threads.map(run, range(6 * MOST_KEYS)))
+    assert len(choice._tried) == MOST_KEYS
+
+
+def test_a_quick_second_try_is_kept() -> None:
+    choice, used = TimedChoice(0.02), []
+    for _ in range(5):
+        used.append(choice.choose("q", first=False))
+        choice.note("q", used[-1], 0.001 if used[-1] else 0.5)
+    assert used == [False, True, False, True, True]

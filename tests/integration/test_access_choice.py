@@ -1,0 +1,65 @@
+"""Where estimates do not settle it, the times of earlier queries choose between pages and scans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import needlepoint
+from needlepoint import Lake
+from needlepoint.query.scan.scan_plan import ScanPlan
+
+ROWS = 100_000
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    chance = np.random.default_rng(1)
+    rows = {"id": chance.permutation(ROWS), "x": chance.integers(0, 1 << 60, ROWS)}
+    (tmp_path / "t").mkdir()
+    for number in range(4):
+        part = pa.table({name: values[number::4] for name, values in rows.items()})
+        pq.write_table(part, tmp_path / f"t/{number}.parquet", 
+                       write_page_index=True, max_rows_per_page=1000, use_dictionary=False)  # fmt: skip
+    lake = needlepoint.open(tmp_path, refresh=600)
+    lake.create_table("t")
+    lake.create_index("t", "id")
+    return lake
+
+
+def _query(count: int) -> str:
+    return f"SELECT id, x FROM t WHERE id >= 5000 AND id < {5000 + count} ORDER BY id"
+
+
+def _scan(lake: Lake, query: str) -> ScanPlan:
+    return lake.engine._plan(query, None).scans["t"]
+
+
+@pytest.mark.parametrize("by_pages", [True, False])
+def test_the_faster_is_chosen(lake: Lake, by_pages: bool) -> None:
+    query = next(_query(count) for count in range(20, 3000, 20) if _scan(lake, _query(count)).undecided)
+    expected = lake.engine.sql(query, use_indexes=False).rows()
+    undecided = _scan(lake, query).undecided
+    assert undecided is not None
+    for chosen in (undecided.by_pages, not undecided.by_pages, undecided.by_pages):
+        lake.engine.accesses.note(undecided.key, chosen, 0.1 if chosen == by_pages else 0.2)
+    assert bool(_scan(lake, query).scanned) == (not by_pages)
+    assert lake.sql(query).rows() == expected
+
+
+def test_queries_note_their_times(lake: Lake) -> None:
+    query = next(_query(count) for count in range(20, 3000, 20) if _scan(lake, _query(count)).undecided)
+    used = []
+    for _ in range(2):
+        used.append(bool(_scan(lake, query).scanned))
+        lake.sql(query)
+    assert used[0] != used[1]
+
+
+def test_what_estimates_settle_is_not_tried(lake: Lake) -> None:
+    assert _scan(lake, "SELECT id, x FROM t WHERE id = 7").undecided is None
+    assert _scan(lake, "SELECT id, x FROM t WHERE id >= 0").undecided is None
