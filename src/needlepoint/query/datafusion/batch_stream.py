@@ -20,6 +20,7 @@ import datafusion
 import pyarrow as pa
 
 from needlepoint import forks
+from needlepoint.query.datafusion.native_scan import without_views
 from needlepoint.query.datafusion.session import more_threads
 from needlepoint.query.running import RunningQuery
 
@@ -94,7 +95,7 @@ class BatchStream:
     async def _pull(self, stream: datafusion.RecordBatchStream) -> None:
         try:
             async for found in stream:
-                await self._put(found.to_pyarrow())
+                await self._put(_without_views(found.to_pyarrow()))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # DataFusion panics, which is not an Exception
@@ -117,6 +118,13 @@ class BatchStream:
     def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
+
+
+def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with texts of its own. Views of a few rows refer to all texts of their pages: they would keep and count
+    the bytes of whole files."""
+    schema = without_views(batch.schema)
+    return batch if schema == batch.schema else batch.cast(schema)
 
 
 @functools.cache
