@@ -144,8 +144,8 @@ class Queries:
 
 
 def timed(lakes: dict[str, Lake], query: str, rounds: int) -> dict[str, float]:
-    """The least milliseconds of each choice, in turns, after caches are warm and `auto` has tried what it tries. Answers
-    have the same size."""
+    """The least milliseconds of each choice, in turns, after caches are warm and `auto` has tried what it tries.
+    Answers have the same size."""
     best: dict[str, float] = {}
     for number in range(-WARM_UP, rounds):
         sizes = set()

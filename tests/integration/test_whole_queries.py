@@ -668,6 +668,15 @@ def test_filters_over_groups_that_are_joined_with_using(pair: World) -> None:
             pair.lake.sql(f"{groups} SELECT count(*) FROM {joined} {condition}")
 
 
+def test_conditions_of_queries_with_kept_keys_stay_on_their_side(pair: World) -> None:
+    """A condition that is hidden from DataFusion may stay above a join that it would not stay above otherwise."""
+    totals = "SELECT count(*) AS c, count(*) AS d FROM a ORDER BY d DESC NULLS FIRST, c"
+    pair.check(
+        f"SELECT count(*) FROM a JOIN (SELECT n AS c FROM a) x ON TRUE FULL JOIN ({totals}) y ON a.n = y.c "
+        "WHERE x.c IS NOT NULL AND y.c <> (SELECT count(*) FROM a WHERE n IS DISTINCT FROM 0)"
+    )
+
+
 def test_columns_keep_their_names(pair: World) -> None:
     for query, names in {
         "SELECT (1 < n), id FROM a": ["Int64(1) < a.n", "id"],

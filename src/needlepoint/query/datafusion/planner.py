@@ -195,7 +195,8 @@ class Planner:
             schema = without_views(self._context.create_dataframe_from_logical_plan(plan).schema())
         views = [(name, written.get(view, view)) for name, view in views]
         if facts.outer_constants or keep_keys:
-            query, views = self._with_kept_keys(query, parameters, views, tables)
+            query, views, others = self._with_kept_keys(query, parameters, views, tables)
+            facts |= others
         return LogicalQuery(query, views, asked, schema, frame.logical_plan(), facts, zeros, wanted, edges, top)
 
     @contextmanager
@@ -258,10 +259,10 @@ class Planner:
 
     def _with_kept_keys(
         self, query: str, parameters: Parameters | None, views: list[View], tables: Mapping[str, TableState]
-    ) -> tuple[str, list[View]]:
-        """The query and its views with keys that DataFusion keeps, if it can plan them."""
+    ) -> tuple[str, list[View], PlanFacts]:
+        """The query and its views with keys that DataFusion keeps, if it can plan them, and the facts of that plan."""
         if all(with_kept_keys(text) == text for text in (query, *(view for _, view in views))):
-            return query, views
+            return query, views, PlanFacts()
 
         def written(text: str) -> str:
             return with_hidden_constants(with_kept_keys(text))
@@ -269,10 +270,11 @@ class Planner:
         kept, kept_views = written(query), [(name, written(view)) for name, view in views]
         try:
             with self.tables(self._context, kept_views, {name: state.stub for name, state in tables.items()}):
-                self.frame(self._context, kept, parameters).optimized_logical_plan()
+                facts = plan_facts(self.frame(self._context, kept, parameters).optimized_logical_plan())
+                shown = self._with_subqueries(kept, parameters)
         except Exception:  # a name that DataFusion makes of a window's text, for instance
-            return query, views
-        return kept, kept_views
+            return query, views, PlanFacts()
+        return kept, kept_views, facts | (PlanFacts.careful() if shown is None else plan_facts(shown))
 
     def _with_decimals(
         self,

@@ -56,6 +56,7 @@ class PlanFacts:
     joins             the plan has a join
     shared_names      the inputs of a join, or columns of a projection, share a name
     stacked_filters   a filter on such a name is above such a join, and another one below it is above more than a scan
+    stacked_keys      the same over a join with USING, which has keys from the start
     own_filters       DataFusion makes filters while it runs
     extremes          it may read the minimum or maximum of a whole table from statistics
     unions            the plan has a union, whose parts may each have a different constant
@@ -76,6 +77,7 @@ class PlanFacts:
     joins: bool = False
     shared_names: bool = False
     stacked_filters: bool = False
+    stacked_keys: bool = False
     own_filters: bool = False
     extremes: bool = False
     unions: bool = False
@@ -164,6 +166,7 @@ def _node_facts(node: Any, kind: str, inputs: list[Any], filtered: frozenset[str
     if kind == "Join":
         join, twice = node.to_variant(), _shared_names(inputs)
         hit = _ANY in filtered or not filtered.isdisjoint(twice)
+        stacked = bool(twice) and hit and any(map(_has_upper_filter, inputs))
         return replace(
             found,
             joins=True,
@@ -171,7 +174,8 @@ def _node_facts(node: Any, kind: str, inputs: list[Any], filtered: frozenset[str
             unknown_in=bool(_FILTERED_NOT_IN.search(node.display())),
             outer_constants=any(map(_may_have_constants, _nullable(node))),
             shared_names=bool(twice),
-            stacked_filters=bool(twice) and hit and any(map(_has_upper_filter, inputs)),
+            stacked_filters=stacked,
+            stacked_keys=stacked and str(join.join_constraint()) == "Using",
         )
     return found
 
