@@ -668,12 +668,17 @@ def test_filters_over_groups_that_are_joined_with_using(pair: World) -> None:
             pair.lake.sql(f"{groups} SELECT count(*) FROM {joined} {condition}")
 
 
-def test_conditions_of_queries_with_kept_keys_stay_on_their_side(pair: World) -> None:
+def test_conditions_of_queries_with_kept_keys_stay_on_their_side(world: World) -> None:
     """A condition that is hidden from DataFusion may stay above a join that it would not stay above otherwise."""
-    totals = "SELECT count(*) AS c, count(*) AS d FROM a ORDER BY d DESC NULLS FIRST, c"
-    pair.check(
-        f"SELECT count(*) FROM a JOIN (SELECT n AS c FROM a) x ON TRUE FULL JOIN ({totals}) y ON a.n = y.c "
-        "WHERE x.c IS NOT NULL AND y.c <> (SELECT count(*) FROM a WHERE n IS DISTINCT FROM 0)"
+    world.table("a", {"f.parquet": pa.table({"k": ints([None])})})
+    totals = "SELECT count(*) AS c, count(*) AS d, count(*) AS e FROM a ORDER BY d DESC NULLS FIRST, c DESC, e DESC"
+    world.check(
+        f"SELECT count(*) FROM a JOIN (SELECT k AS c FROM a) x ON TRUE FULL JOIN ({totals}) y ON a.k = y.c "
+        "WHERE x.c IS NOT NULL AND y.c <> (SELECT count(*) FROM a WHERE k IS DISTINCT FROM 5)"
+    )
+    world.check(
+        f"SELECT count(*) FROM a JOIN (SELECT k AS c FROM a) x ON TRUE FULL JOIN ({totals}) y ON a.k = y.c "
+        "WHERE x.c IS NOT NULL AND y.c <> (SELECT count(*) FROM a WHERE k IS NOT NULL)"
     )
 
 
