@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -47,6 +48,12 @@ class TableState:
     def types(self) -> Mapping[str, pa.DataType]:
         """The types of all columns."""
         return {field.name: field.type for field in self.snapshot.table.schema}
+
+    @cached_property
+    def schema_bytes(self) -> builtins.bytes:
+        """The schema, as a key."""
+        found: builtins.bytes = self.snapshot.table.schema.serialize().to_pybytes()
+        return found
 
     @cached_property
     def bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 workarounds      its bugs, and how each is avoided
 planner          plans SQL against tables without files
+plan_cache       logical plans of queries that run again
 session          session contexts and their options
 session_options  which options a query needs
 filter_choice    whether it filters rows while it reads them

@@ -11,9 +11,11 @@ from typing import Any
 import datafusion
 import pyarrow as pa
 
+from needlepoint.parquet import ByteCache
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.native_scan import without_views
+from needlepoint.query.datafusion.plan_cache import LIMIT_BYTES, plan_bytes, plan_key
 from needlepoint.query.datafusion.scoring import Score, scores
 from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.sql import literals, nesting
@@ -30,16 +32,9 @@ from needlepoint.query.sql.plan_facts import (
     plan_facts,
 )
 from needlepoint.query.sql.predicate_extraction import Request, requests
-from needlepoint.query.sql.rewriting import null_safe
 from needlepoint.query.sql.rewriting.conditions import with_hidden_constants
-from needlepoint.query.sql.rewriting.constants_last import with_constants_last
-from needlepoint.query.sql.rewriting.distinct_counts import with_hidden_arguments
-from needlepoint.query.sql.rewriting.scalar_subqueries import with_nullable_values
-from needlepoint.query.sql.rewriting.separate_lists import with_separate_lists
+from needlepoint.query.sql.rewriting.passes import BY_FACTS, Texts, as_read, as_run
 from needlepoint.query.sql.rewriting.sort_keys import with_kept_keys
-from needlepoint.query.sql.rewriting.totals import with_limited_totals
-from needlepoint.query.sql.rewriting.wildcards import with_named_wildcards
-from needlepoint.query.sql.rewriting.zeros import without_signs
 from needlepoint.query.sql.top_rows import TopRows, top_rows
 from needlepoint.query.sql.views import View, ViewErrors, define
 
@@ -75,12 +70,28 @@ class LogicalQuery:
     top: TopRows | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is planned; see Planner.plan."""
+
+    query: str
+    parameters: Parameters | None
+    views: list[View]
+    tables: Mapping[str, TableState]
+    scale: int
+    keep_keys: bool
+
+    def stubs(self) -> dict[str, datafusion.Table]:
+        return {name: state.stub for name, state in self.tables.items()}
+
+
 class Planner:
     """`names` lists tables and views, for error messages."""
 
     def __init__(self, context: datafusion.SessionContext, names: Callable[[], list[str]]) -> None:
         self._names = names
         self._context = context
+        self.planned: ByteCache[LogicalQuery] = ByteCache(LIMIT_BYTES)
         self._shown = session.make_context(SessionOptions(), subqueries_as_joins=True)
         self._coerced = session.make_context(
             SessionOptions(), subqueries_as_joins=True, without_rules=literals.IN_THE_WAY
@@ -97,85 +108,64 @@ class Planner:
     ) -> LogicalQuery:
         """Plan a query. Its decimal literals have at least this scale. With `keep_keys`, DataFusion takes no key of a
         window or a subquery for constant, even if it may."""
-        texts = [query, *(view for _, view in views)]
+        key = plan_key(query, parameters, views, tables, (scale, keep_keys))
+        found = None if key is None else self.planned.get(key)
+        if found is None:
+            found = self._rewritten(_Asked(query, parameters, views, tables, scale, keep_keys))
+            if key is not None:
+                self.planned.put(key, found, plan_bytes(query, views))
+        return found
 
-        def as_read(text: str) -> str:
-            return with_named_wildcards(without_signs(null_safe.with_parentheses(text)))
+    def _rewritten(self, asked: _Asked) -> LogicalQuery:
+        """The plan of a query in the form that DataFusion answers correctly."""
 
-        def rewritten(text: str) -> str:
-            return with_separate_lists(with_nullable_values(with_constants_last(as_read(text), texts[1:])))
-
-        def plan(rewrite: Callable[[str], str]) -> LogicalQuery:
-            return self._plan(query, parameters, views, tables, scale, keep_keys, rewrite)
-
-        def other(rewrite: Callable[[str], str]) -> LogicalQuery | None:
+        def planned(texts: Texts) -> LogicalQuery | None:
             try:
-                return plan(lambda text: rewritten(rewrite(text)))
+                return self._plan(asked, as_run(texts))
             except Exception:  # it is not valid, written like this
                 return None
 
-        limited = {text: text for text in texts}
-        found = other(lambda text: text) or plan(as_read)
-        if found.facts.empty_parts:
-            totals = {text: with_limited_totals(text, is_view=text != query) for text in texts}
-            if totals != limited and (planned := other(lambda text: totals[text])) is not None:
-                found, limited = planned, totals
-        if found.facts.literals:
-            hidden = {text: with_hidden_arguments(limited[text]) for text in texts}
-            if hidden != limited and (planned := other(lambda text: hidden[text])) is not None:
-                found, limited = planned, hidden
-        if found.facts.joins and any(null_safe.as_lists(text) != text for text in texts):
-            lists = None if found.facts.unfilterable_keys else other(lambda text: null_safe.as_lists(limited[text]))
-            found = lists or other(lambda text: null_safe.spelled_out(limited[text])) or found
-        if rewritten(limited[query]) == as_read(query):
+        texts = Texts(asked.query, tuple(view for _, view in asked.views))
+        read = as_read(texts)
+        found = planned(texts) or self._plan(asked, read)
+        for each in BY_FACTS:
+            changed = texts.changed(each.query, each.view) if each.needed(found.facts) else texts
+            if changed != texts and (other := planned(changed)) is not None:
+                found, texts = other, changed
+        if as_run(texts).query == read.query:
             return found
-        return replace(found, schema=self._as_named(found.schema, as_read(query), parameters, views, tables))
+        return replace(found, schema=self._as_named(found.schema, read.query, asked))
 
-    def _as_named(
-        self,
-        schema: pa.Schema,
-        query: str,
-        parameters: Parameters | None,
-        views: list[View],
-        tables: Mapping[str, TableState],
-    ) -> pa.Schema:
+    def _as_named(self, schema: pa.Schema, query: str, asked: _Asked) -> pa.Schema:
         """The schema with the names that columns without an alias have in the query as it was written."""
         try:
-            with self.tables(self._context, views, {name: state.stub for name, state in tables.items()}):
-                names = self.frame(self._context, query, parameters).schema().names
+            with self.tables(self._context, asked.views, asked.stubs()):
+                names = self.frame(self._context, query, asked.parameters).schema().names
             fields = [field.with_name(name) for field, name in zip(schema, names, strict=True)]
         except Exception:  # DataFusion refuses it, written like that
             return schema
         return pa.schema(fields, schema.metadata)
 
-    def _plan(
-        self,
-        query: str,
-        parameters: Parameters | None,
-        views: list[View],
-        tables: Mapping[str, TableState],
-        scale: int,
-        keep_keys: bool,
-        rewrite: Callable[[str], str],
-    ) -> LogicalQuery:
+    def _plan(self, asked: _Asked, texts: Texts) -> LogicalQuery:
         """Plan a query whose text, and those of its views, are written differently."""
-        types = {name: state.types for name, state in tables.items()}
+        parameters, scale = asked.parameters, asked.scale
+        types = {name: state.types for name, state in asked.tables.items()}
+        rewritten = {view: text for (_, view), text in zip(asked.views, texts.views, strict=True)}
         written: dict[str, str] = {}
 
         def with_decimals(view: str) -> str:
-            written[view] = self._with_decimals(rewrite(view), None, types, scale)
+            written[view] = self._with_decimals(rewritten[view], None, types, scale)
             return written[view]
 
-        stubs = {name: state.stub for name, state in tables.items()}
-        with self.tables(self._context, views, stubs, with_decimals):
-            query = self._with_decimals(rewrite(query), parameters, types, scale)
+        with self.tables(self._context, asked.views, asked.stubs(), with_decimals):
+            query = self._with_decimals(texts.query, parameters, types, scale)
             frame = self.frame(self._context, query, parameters)
             plan = frame.optimized_logical_plan()
             plans, drawn = [plan], plan.display_indent()
-            asked, wanted = requests(plan, drawn, types), scores(plan, drawn, types)
+            needed, wanted = requests(plan, drawn, types), scores(plan, drawn, types)
             facts = plan_facts(plan)
             edges = join_edges(plan, drawn, types) if facts.joins else ()
-            top = top_rows(plan) if "Sort:" in drawn and len(asked) == 1 and not has_subqueries(drawn) else None
+            top = top_rows(plan) if "Sort:" in drawn and len(needed) == 1 and not has_subqueries(drawn) else None
             if facts.regroups_again and count_group_keys(frame.logical_plan()) <= count_group_keys(plan):
                 facts = replace(facts, regroups_again=False)  # no key was dropped
             if "null_aware" in drawn and has_correlated_not_in(frame.logical_plan().display_indent()):
@@ -193,11 +183,11 @@ class Planner:
             if facts.regroups_again:
                 facts |= self._facts_of_all_columns(query, parameters)
             schema = without_views(self._context.create_dataframe_from_logical_plan(plan).schema())
-        views = [(name, written.get(view, view)) for name, view in views]
-        if facts.outer_constants or keep_keys:
-            query, views, others = self._with_kept_keys(query, parameters, views, tables)
+        views = [(name, written.get(view, view)) for name, view in asked.views]
+        if facts.outer_constants or asked.keep_keys:
+            query, views, others = self._with_kept_keys(query, asked, views)
             facts |= others
-        return LogicalQuery(query, views, asked, schema, frame.logical_plan(), facts, zeros, wanted, edges, top)
+        return LogicalQuery(query, views, needed, schema, frame.logical_plan(), facts, zeros, wanted, edges, top)
 
     @contextmanager
     def tables(
@@ -257,9 +247,7 @@ class Planner:
         except Exception:
             return PlanFacts.careful()
 
-    def _with_kept_keys(
-        self, query: str, parameters: Parameters | None, views: list[View], tables: Mapping[str, TableState]
-    ) -> tuple[str, list[View], PlanFacts]:
+    def _with_kept_keys(self, query: str, asked: _Asked, views: list[View]) -> tuple[str, list[View], PlanFacts]:
         """The query and its views with keys that DataFusion keeps, if it can plan them, and the facts of that plan."""
         if all(with_kept_keys(text) == text for text in (query, *(view for _, view in views))):
             return query, views, PlanFacts()
@@ -269,9 +257,9 @@ class Planner:
 
         kept, kept_views = written(query), [(name, written(view)) for name, view in views]
         try:
-            with self.tables(self._context, kept_views, {name: state.stub for name, state in tables.items()}):
-                facts = plan_facts(self.frame(self._context, kept, parameters).optimized_logical_plan())
-                shown = self._with_subqueries(kept, parameters)
+            with self.tables(self._context, kept_views, asked.stubs()):
+                facts = plan_facts(self.frame(self._context, kept, asked.parameters).optimized_logical_plan())
+                shown = self._with_subqueries(kept, asked.parameters)
         except Exception:  # a name that DataFusion makes of a window's text, for instance
             return query, views, PlanFacts()
         return kept, kept_views, facts | (PlanFacts.careful() if shown is None else plan_facts(shown))

@@ -10,5 +10,6 @@ wildcards          * with the names of its tables
 distinct_counts    count(DISTINCT …) of constants
 conditions         conditions that DataFusion derives nothing from
 sort_keys          keys of windows and subqueries that DataFusion does not drop
+passes             the order of those that each query passes
 operands           where the operands of comparisons, and subqueries, begin and end in a text
 """
