@@ -10,8 +10,8 @@ column but the first:
 And each list with a NULL, since the column may have another name in a subquery. In conditions without a NOT and the
 like, FALSE and NULL are the same, and lists can be combined:
 
->>> with_separate_lists("SELECT * FROM t WHERE x IN (1, 2) AND x IN (2, 3)")
-'SELECT * FROM t WHERE x IN (1, 2) AND x IN (2, 3)'
+>>> with_separate_lists("SELECT * FROM t WHERE x IN ('a', 'in case') AND x IN ('b', 'not')")
+"SELECT * FROM t WHERE x IN ('a', 'in case') AND x IN ('b', 'not')"
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from needlepoint.query.sql.rewriting.operands import Change, Operands
 
 _IN = re.compile(r"\bIN\s*\(", re.IGNORECASE)
 # What distinguishes FALSE from NULL, or may have a NULL in a list.
-_NEEDS = re.compile(r"\b(?:NOT|IS|NULL|CASE|COALESCE|NULLIF|IFNULL|NVL|NVL2)\b|\$", re.IGNORECASE)
+_NEEDS = {"NOT", "IS", "NULL", "CASE", "COALESCE", "NULLIF", "IFNULL", "NVL", "NVL2"}
 _CONDITIONS = {"WHERE", "HAVING", "ON"}
 
 
@@ -32,7 +32,8 @@ def with_separate_lists(query: str) -> str:
     if _IN.search(query) is None:
         return query
     sql = Operands(query)
-    return sql.changed(_hidden(sql, everywhere=_NEEDS.search(query) is not None))
+    everywhere = "$" in query or not _NEEDS.isdisjoint(word.strip('"`') for word in sql.words)
+    return sql.changed(_hidden(sql, everywhere))
 
 
 def _hidden(sql: Operands, everywhere: bool) -> Iterator[Change]:
