@@ -402,6 +402,7 @@ class Engine:
             grows=logical.facts.grows,
             reads=reads,
             shape=shape,
+            misled=frozenset(name for name, state in states.items() if logical.facts.misleads(state.types)),
         )
         may_narrow = use_indexes is True and self._settings.access != "scan"
         return plan, self._top_plans(plan, logical, plan_scan, attempt) if may_narrow else iter(())

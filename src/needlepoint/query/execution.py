@@ -44,7 +44,8 @@ class QueryPlan:
     """A query with planned scans. `unscanned` tables are named in it, but not read. `reads` has the rows of tables that
     were read to plan the others. It `lists_tables` if it reads information_schema. If it reads only the rows that an
     ORDER BY with LIMIT may keep, its result must have `full` rows: else others belong to it. `shape` is the
-    query without its values, if its times are worth comparing."""
+    query without its values, if its times are worth comparing. `misled` tables get no filters from DataFusion's
+    physical plan: they may be for other tables."""
 
     query: str
     states: Mapping[str, TableState]
@@ -60,6 +61,7 @@ class QueryPlan:
     reads: Mapping[str, PageRead] = field(default_factory=dict)
     full: int | None = None
     shape: str = ""
+    misled: frozenset[str] = frozenset()
 
     def fits(self, room: int) -> bool:
         """Whether the result is small, however many of the rows match. A small file can have very many rows."""
@@ -132,7 +134,7 @@ class Execution:
 
     def _read_table(self, scan: ScanPlan, context: datafusion.SessionContext) -> _TableRead:
         engine, running = self._engine, self._running
-        barrier = not self._plan.options.own_filters
+        barrier = scan.snapshot.table.name in self._plan.misled or not self._plan.options.own_filters
         if not scan.access.kept() and not barrier:
             return _TableRead(self._plan.states[scan.snapshot.table.name].empty, ScanMetrics())
         known = self._plan.reads.get(scan.snapshot.table.name)

@@ -83,9 +83,9 @@ class SessionOptions:
     regrouping    not after an internal failure: a sum beside count(DISTINCT) becomes a sum of sums, of a wider decimal
     parallel      not after an internal failure: some plans of joins lose the partitioning that they need; and not after
                   the limit of memory was reached: one partition needs less
-    own_filters   not where the inputs of a join share a name: it applies a filter to the wrong column
-                  (plan_facts.py); not with joins by floats, whose zeros its filter distinguishes, or by lists and
-                  structs, of which it loses some; tables are then behind a barrier (table_provider.py)
+    own_filters   not where the inputs of a join share a name that any table may have: it applies a filter to the wrong
+                  column (plan_facts.py); not with joins by floats, whose zeros its filter distinguishes, or by lists
+                  and structs, of which it loses some; tables are then behind a barrier (table_provider.py)
     equijoins     not where filters are stacked over such joins: no filter passes a join without keys
     sorted_parts  not with unions: it drops a column that is constant in each part from the keys of ORDER BY with LIMIT
     unique_keys   not with groups of a join of groups: it drops keys of ORDER BY that others do not determine

@@ -53,7 +53,7 @@ def session_options(
         moves=not (attempt.follows_failure or facts.empty_totals) or facts.joins,
         regrouping=not attempt.follows_failure,
         parallel=not attempt.follows_failure,
-        own_filters=not (attempt.follows_failure or facts.shared_names or facts.unfilterable_keys),
+        own_filters=not (attempt.follows_failure or facts.any_table or facts.unfilterable_keys),
         equijoins=not facts.stacked_filters,
         unique_keys=not facts.regroups,
         fewer_keys=not facts.regroups_again,

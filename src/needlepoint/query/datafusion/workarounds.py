@@ -24,7 +24,7 @@ WORKAROUNDS = (
     Workaround(
         "shared_names",
         "Filters are mapped by column name through joins whose inputs share a name, and land on the wrong side.",
-        "SessionOptions.own_filters, and a barrier in scan/table_provider.py",
+        "a barrier in scan/table_provider.py for tables with such a name; SessionOptions.own_filters for any",
         "datafusion#25296",
     ),
     Workaround(

@@ -54,7 +54,8 @@ _ZERO = re.compile(r"Float(?:16|32|64)\((-?0)\)")
 class PlanFacts:
     """
     joins             the plan has a join
-    shared_names      the inputs of a join, or columns of a projection, share a name
+    shared_names      names that the inputs of a join, or columns of a projection, share
+    given_names       names that are not those of the columns of tables: an alias, for instance
     stacked_filters   a filter on such a name is above such a join, and another one below it is above more than a scan
     stacked_keys      the same over a join with USING, which has keys from the start
     own_filters       DataFusion makes filters while it runs
@@ -75,7 +76,8 @@ class PlanFacts:
     """
 
     joins: bool = False
-    shared_names: bool = False
+    shared_names: frozenset[str] = frozenset()
+    given_names: frozenset[str] = frozenset()
     stacked_filters: bool = False
     stacked_keys: bool = False
     own_filters: bool = False
@@ -98,7 +100,8 @@ class PlanFacts:
         """For a plan that is not visible. Filters do not count as stacked: that costs most and is rare."""
         return cls(
             joins=True,
-            shared_names=True,
+            shared_names=frozenset([_ANY]),
+            given_names=frozenset([_ANY]),
             own_filters=True,
             extremes=True,
             unions=True,
@@ -111,8 +114,21 @@ class PlanFacts:
     def __or__(self, other: PlanFacts) -> PlanFacts:
         return PlanFacts(*map(operator.or_, _values(self), _values(other)))
 
+    @property
+    def any_table(self) -> bool:
+        """Whether a filter on a shared name may reach a table that has no column of that name: it gets that name in the
+        query, or filters are stacked."""
+        given = self.given_names
+        return bool(self.shared_names) and (
+            self.stacked_filters or _ANY in given | self.shared_names or not given.isdisjoint(self.shared_names)
+        )
 
-_values: Callable[[PlanFacts], tuple[bool, ...]] = operator.attrgetter(*(each.name for each in fields(PlanFacts)))
+    def misleads(self, columns: Iterable[str]) -> bool:
+        """Whether a filter on a shared name may reach a table with these columns, though it is not for it."""
+        return self.any_table or not self.shared_names.isdisjoint(columns)
+
+
+_values: Callable[[PlanFacts], tuple[Any, ...]] = operator.attrgetter(*(each.name for each in fields(PlanFacts)))
 
 
 def plan_facts(plan: Any) -> PlanFacts:
@@ -151,7 +167,8 @@ def _node_facts(node: Any, kind: str, inputs: list[Any], filtered: frozenset[str
             found,
             unknown_in=bool(_NEGATED_MARK.search(node.display())),
             reused_names=_reuses_names(node.to_variant(), inputs[0]),
-            shared_names=bool(_shared_names([node])),
+            shared_names=_shared_names([node]),
+            given_names=_given_names(node, node.to_variant().projections()),
             literals=not all(map(_has_column, node.to_variant().projections())),
         )
     if kind == "Aggregate":
@@ -159,6 +176,7 @@ def _node_facts(node: Any, kind: str, inputs: list[Any], filtered: frozenset[str
         has_subtotals = _has_grouping_sets(aggregate)
         return replace(
             found,
+            given_names=_given_names(node, aggregate.group_by_exprs()),
             extremes=_has_extremes(aggregate),
             outer_constants=has_subtotals and _may_have_constants(inputs[0]),
             empty_totals=(has_subtotals or not aggregate.group_by_exprs()) and _is_empty(inputs[0]),
@@ -173,11 +191,26 @@ def _node_facts(node: Any, kind: str, inputs: list[Any], filtered: frozenset[str
             anti_joins=str(join.join_type()).endswith("Anti"),
             unknown_in=bool(_FILTERED_NOT_IN.search(node.display())),
             outer_constants=any(map(_may_have_constants, _nullable(node))),
-            shared_names=bool(twice),
+            shared_names=twice,
+            given_names=frozenset(["mark"] if str(join.join_type()).endswith("Mark") else []),
             stacked_filters=stacked,
             stacked_keys=stacked and str(join.join_constraint()) == "Using",
         )
-    return found
+    return found if kind in _KEEPS_NAMES or kind == "Distinct" else replace(found, given_names=frozenset([_ANY]))
+
+
+def _given_names(node: Any, expressions: Sequence[Any]) -> frozenset[str]:
+    """The names of the columns of a node, without those of these expressions that are columns below with the same
+    name. The expressions are its first columns."""
+    names = _names(node)
+    kept = [_is_named(each, name) for each, name in zip(expressions, names, strict=False)]
+    return frozenset(name for at, name in enumerate(names) if at >= len(kept) or not kept[at])
+
+
+def _is_named(expression: Any, name: str) -> bool:
+    if expression.variant_name() == "Alias":
+        expression = expression.to_variant().expr()
+    return bool(expression.variant_name() == "Column" and expression.to_variant().name() == name)
 
 
 def _reuses_names(projection: Any, below: Any) -> bool:
@@ -406,11 +439,11 @@ def _has_extremes(aggregate: Any) -> bool:
     return not aggregate.group_by_exprs() and any(name.startswith(("min(", "max(")) for name in names)
 
 
-def _shared_names(inputs: list[Any]) -> set[str]:
+def _shared_names(inputs: list[Any]) -> frozenset[str]:
     """The names of several columns, of one input or of two. DataFusion makes a projection of an outer join whose
     condition is never TRUE, with NULLs that keep their names."""
     counts = Counter(name for each in inputs for name in _names(each))
-    return {name for name, count in counts.items() if count > 1}
+    return frozenset(name for name, count in counts.items() if count > 1)
 
 
 def _names(plan: Any) -> list[str]:
