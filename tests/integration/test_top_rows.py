@@ -81,9 +81,11 @@ def check(lake: Lake, duck: duckdb.DuckDBPyConnection, query: str) -> int:
         # Conditions that leave every second row, or every tenth.
         ("SELECT id FROM t WHERE id % 2 = 0 ORDER BY score DESC LIMIT 10", 40),
         ("SELECT id, name FROM t WHERE name = 'n3' ORDER BY score DESC LIMIT 10", 640),
-        # By the bounds of files.
-        ("SELECT id, score FROM t ORDER BY id DESC LIMIT 10", ROWS // FILES),
-        ("SELECT id FROM t ORDER BY id LIMIT 10 OFFSET 3", ROWS // FILES),
+        ("SELECT f, id FROM t ORDER BY f, score LIMIT 5", 60),  # and the rows with NaN
+        ("SELECT f, id FROM t ORDER BY f DESC, score LIMIT 5", 60),  # NaN comes first
+        # By the bounds of pages, which have 100 rows.
+        ("SELECT id, score FROM t ORDER BY id DESC LIMIT 10", 100),
+        ("SELECT id FROM t ORDER BY id LIMIT 10 OFFSET 3", 100),
     ],
 )
 def test_few_rows_are_read(lake: Lake, duck: duckdb.DuckDBPyConnection, query: str, most_rows: int) -> None:
@@ -121,6 +123,34 @@ def test_other_queries_have_their_answers(lake: Lake, duck: duckdb.DuckDBPyConne
 def test_explain_names_the_condition(lake: Lake) -> None:
     shown = str(lake.explain("SELECT id FROM t ORDER BY score DESC LIMIT 10"))
     assert "narrowed by: score >= … for the first 10" in shown and "10 rows for score >= …" in shown
+
+
+def test_texts_by_the_first_bytes_of_their_keys(tmp_path: Path) -> None:
+    names = [f"{number * 7919 % 20_000:05d} é product" for number in range(20_000)]
+    for file in range(2):
+        part = names[file * 10_000 : (file + 1) * 10_000]
+        write(pa.table({"name": part, "code": [name.encode() for name in part]}), tmp_path / "t" / f"{file}.parquet")
+    with needlepoint.open(tmp_path) as lake, duckdb.connect() as duck:
+        duck.execute(f"CREATE TABLE t AS SELECT * FROM read_parquet('{tmp_path}/t/*.parquet')")
+        lake.create_table("t")
+        for column in ("name", "code"):
+            lake.create_index("t", column)
+            for direction in ("", "DESC", "DESC NULLS LAST"):
+                assert check(lake, duck, f"SELECT {column} FROM t ORDER BY {column} {direction} LIMIT 7") <= 7
+
+
+def test_files_that_are_not_indexed_are_read(tmp_path: Path) -> None:
+    for file in range(4):
+        ids = np.arange(file * 5000, (file + 1) * 5000)
+        write(pa.table({"v": ids * 7919 % 20_000}), tmp_path / "t" / f"{file}.parquet")
+    with needlepoint.open(tmp_path, refresh=0) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "v")
+        write(pa.table({"v": [19_997, 30_000]}), tmp_path / "t" / "new.parquet")
+        result = lake.sql("SELECT v FROM t ORDER BY v DESC LIMIT 4")
+        assert [row["v"] for row in result.rows()] == [30_000, 19_999, 19_998, 19_997]
+        assert result.report.tables[0].narrowed_by == ("v >= … or NULL for the first 4",)
+        assert result.report.tables[0].rows.read <= 10
 
 
 def test_rows_that_are_new_or_gone(tmp_path: Path) -> None:

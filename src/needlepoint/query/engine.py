@@ -413,13 +413,17 @@ class Engine:
         if logical.top is None:
             return
         top, state = logical.top, plan.states[logical.top.table]
-        predicate, rows = logical.requests[top.table].predicate, plan.scans[top.table].access.count(state.file_rows)
-        for condition in top_rows.thresholds(
-            top, state, predicate, lambda index: self.key_store(index, state.snapshot), self.least_rows
-        ):
+        rows = plan.scans[top.table].access.count(state.file_rows)
+        source = top_rows.TopSource(
+            state,
+            logical.requests[top.table].predicate,
+            self.cards,
+            lambda index: self.key_store(index, state.snapshot),
+        )
+        for condition in top_rows.thresholds(top, source, self.least_rows):
             scan = plan_scan(top.table, condition)
             if 2 * scan.access.count(state.file_rows) < rows:
-                why = f"{condition.column} {condition.operator} … for the first {top.wanted}"
+                why = f"{top_rows.described(condition)} for the first {top.wanted}"
                 scan = replace(scan, only=condition, narrowed_by=(why,))
                 options = session_options([scan], logical.facts, attempt)
                 yield replace(plan, scans={top.table: scan}, options=options, full=top.rows, shape="")

@@ -9,12 +9,13 @@ payload   the keys of one file, embedded in it
 
 from needlepoint.indexes.key.build import entries_of, sorted_by_key, sorted_once
 from needlepoint.indexes.key.encoding import encode, files_of, key_bytes, rows_by_file
-from needlepoint.indexes.key.search import keys_of, range_of, values_of
+from needlepoint.indexes.key.search import first_bytes_of, keys_of, range_of, values_of
 
 __all__ = [
     "encode",
     "entries_of",
     "files_of",
+    "first_bytes_of",
     "key_bytes",
     "keys_of",
     "range_of",

@@ -30,19 +30,34 @@ def keys_of(values: Sequence[Ordinal], type: pa.DataType) -> Keys:
     return big_endian(np.array(clamped, np.int64).view(np.uint64) ^ SIGN)
 
 
-def values_of(keys: Keys, type: pa.DataType) -> Sequence[int] | None:
-    """The ordinals of keys, lowest or highest ones included; None for types whose keys do not tell, and for floats,
-    whose NaNs have no place in the order.
+def values_of(keys: Keys, type: pa.DataType) -> Sequence[int | float] | None:
+    """The ordinals of keys, lowest or highest ones included; None for types whose keys do not tell. Every NaN has the
+    same key, and so have decimals beyond 64 bits.
 
     >>> values_of(keys_of([-1, 0, 1], pa.int64()), pa.int64())
     [-1, 0, 1]
+    >>> values_of(keys_of([-0.5, 0.0, 2.5, math.inf, math.nan], pa.float64()), pa.float64())
+    [-0.5, 0.0, 2.5, inf, nan]
     """
+    if is_bytes(type):
+        return None
     numbers = np.ascontiguousarray(keys).view(">u8").ravel().astype(np.uint64)
     if pa.types.is_unsigned_integer(type):
         return list(map(int, numbers.tolist()))
-    if pa.types.is_integer(type) or pa.types.is_temporal(type):
+    if pa.types.is_floating(type):
+        return list(map(float, np.where(numbers & SIGN, numbers ^ SIGN, ~numbers).view(np.float64).tolist()))
+    if pa.types.is_integer(type) or pa.types.is_temporal(type) or pa.types.is_decimal(type):
         return list(map(int, (numbers ^ SIGN).view(np.int64).tolist()))
     return None
+
+
+def first_bytes_of(key: Keys) -> bytes:
+    """The beginning of the text or binary of a key, 8 bytes at most.
+
+    >>> first_bytes_of(keys_of([b"abc"], pa.string())[0]), first_bytes_of(keys_of([b"0123456789"], pa.string())[0])
+    (b'abc', b'01234567')
+    """
+    return key[:8].tobytes().rstrip(b"\x00")
 
 
 def range_of(low: Ordinal | None, high: Ordinal | None, type: pa.DataType) -> list[tuple[bytes, bytes]]:

@@ -14,7 +14,7 @@ from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexes import keeps_entries
 from needlepoint.indexes.key import key_bytes, keys_of, range_of, rows_by_file
-from needlepoint.predicate import Compare, Condition, In, Ordinal, Predicate, StartsWith, fold, leaves
+from needlepoint.predicate import Compare, Condition, In, IsNull, Ordinal, Predicate, StartsWith, fold, leaves
 from needlepoint.printable import count
 from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import StepResult
@@ -99,13 +99,20 @@ class _KeySearch:
         )
 
     def _find(self, condition: Condition | _Range) -> _KeyRows | None:
+        if isinstance(condition, IsNull):
+            return self._without_null(condition.column)
         if not isinstance(condition, Compare | In | StartsWith | _Range):
             return None
         index = self._indexes.get(condition.column)
         return None if index is None else self._ask(index, condition)
 
+    def _without_null(self, column: str) -> _KeyRows | None:
+        """Files without NULL have no such row: so `id > 3 OR id IS NULL` can be answered for them."""
+        zone = self._context.state.zones([column]).columns.get(column)
+        return None if zone is None else _KeyRows(np.empty(0, np.uint64), zone.no_null)
+
     def _both(self, found: Sequence[_KeyRows]) -> _KeyRows:
-        result, *others = sorted(found, key=lambda each: len(each.locations))
+        result, *others = sorted(found, key=lambda each: (np.count_nonzero(~each.covered), len(each.locations)))
         for other in others:
             # If the two cover different files, either alone is still correct.
             if np.array_equal(result.covered, other.covered):

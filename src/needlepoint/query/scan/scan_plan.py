@@ -12,7 +12,7 @@ import numpy as np
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.objects import Identity, OpenObject, is_url
 from needlepoint.parquet import CachedCard, Caches, ReadStats, foresee_dictionaries
-from needlepoint.predicate import Compare, Predicate, leaves
+from needlepoint.predicate import Predicate, leaves
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.scan.cost_model import (
@@ -94,7 +94,7 @@ class ScanPlan:
     held: Mapping[str, HeldVersion] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     pruning: PruningResult | None = None
-    only: Compare | None = None
+    only: Predicate | None = None
     narrowed_by: tuple[str, ...] = ()
     undecided: Undecided | None = None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import datafusion
@@ -13,7 +14,7 @@ import pyarrow as pa
 from needlepoint.errors import FileChanged, Unfinished
 from needlepoint.objects import Identity, identify_all
 from needlepoint.parquet.format import ensure_sound
-from needlepoint.predicate import Compare
+from needlepoint.predicate import Compare, IsNull, Or, Predicate
 from needlepoint.query.datafusion.native_scan import NativeScans, viewed, with_views
 from needlepoint.query.scan.late_materialization import scalar_of
 from needlepoint.query.scan.scan_plan import ScanPlan
@@ -27,6 +28,10 @@ MOST_ARMS = 16
 # takes a third of that, 32 at once. Above this share of a table, a listing is faster.
 SHARE_WORTH_A_LISTING = 0.1
 FILES_WORTH_A_LISTING = 32
+
+
+_Compared = Callable[[datafusion.Expr, datafusion.Expr], datafusion.Expr]
+_COMPARED: Mapping[str, _Compared] = {">=": operator.ge, "<=": operator.le, "<": operator.lt}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +62,25 @@ def as_frame(
     for arm in arms[1:]:
         frame = frame.union(arm)
     if scan.only is not None:
-        frame = frame.filter(_as_condition(scan.only, scan.snapshot.table.schema.field(scan.only.column).type))
+        frame = frame.filter(_as_condition(scan.only, scan.snapshot.table.schema))
     frame = _behind_barrier(frame, scan.snapshot.table.schema.names, context) if barrier else frame
     return TableFrame(frame, listed)
 
 
-def _as_condition(compare: Compare, type: pa.DataType) -> datafusion.Expr:
-    """`column >= value`, or `<=`."""
-    column, value = _column(compare.column), datafusion.lit(scalar_of(compare.value, type))
-    return column >= value if compare.operator == ">=" else column <= value
+def _as_condition(condition: Predicate, schema: pa.Schema) -> datafusion.Expr:
+    """A condition of top_rows.py for DataFusion."""
+    match condition:
+        case Compare(name, sign, value):
+            literal = datafusion.lit(scalar_of(value, schema.field(name).type))
+            return _COMPARED[sign](_column(name), literal)
+        case IsNull(name):
+            return _column(name).is_null()
+        case Or((first, *others)):
+            found = _as_condition(first, schema)
+            for each in others:
+                found = found | _as_condition(each, schema)
+            return found
+    raise ValueError(condition)
 
 
 def page_arm(scan: ScanPlan, pages: pa.Table, context: datafusion.SessionContext) -> datafusion.DataFrame:
