@@ -1,6 +1,8 @@
 """Queries: from SQL to Arrow.
 
 engine        runs a query, step by step
+query_plans   from SQL to planned scans
+known_names   the tables and views that a query can name
 execution     one run of a planned query
 semi_joins    reads small tables first, and of others the rows with their keys
 top_rows      ORDER BY with LIMIT reads from the end of an index

@@ -26,13 +26,11 @@ becomes `t < 1 us`, which loses 1 us. It does so with predicates, and with its o
 
 from __future__ import annotations
 
-import contextlib
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,7 +39,7 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan
-from needlepoint.errors import FileChanged, NeedlepointError, SqlError, UnknownName
+from needlepoint.errors import FileChanged, SqlError, UnknownName
 from needlepoint.indexes.text import WordIndex
 from needlepoint.parquet import Caches
 from needlepoint.predicate import And, Constant, In, Predicate, leaves
@@ -52,7 +50,7 @@ from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.batch_stream import ROOM
 from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, raise_cause
-from needlepoint.query.datafusion.filter_choice import FilterChoice, first_choice
+from needlepoint.query.datafusion.filter_choice import FilterChoice
 from needlepoint.query.datafusion.native_scan import NativeScans, with_views
 from needlepoint.query.datafusion.planner import LogicalQuery, Planner
 from needlepoint.query.datafusion.scoring import count_terms
@@ -60,27 +58,23 @@ from needlepoint.query.datafusion.session import ContextPool, SessionOptions
 from needlepoint.query.datafusion.session_options import Attempt, session_options
 from needlepoint.query.datafusion.unreadable import unreadable
 from needlepoint.query.execution import Execution, QueryPlan, maps, reports
+from needlepoint.query.known_names import KnownNames, visible_tables
 from needlepoint.query.point_lookup import PointLookup, PointLookups, recognise
 from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.pruning.steps import prune
+from needlepoint.query.query_plans import QueryPlans, plan_of_lookup
 from needlepoint.query.report.explain import Report
 from needlepoint.query.report.query_history import QueryHistory
 from needlepoint.query.result import Result
 from needlepoint.query.running import Limits, OutOfMemory, RunningQueries, RunningQuery
 from needlepoint.query.scan.cost_model import Costs, NativeFilter
 from needlepoint.query.scan.held_files import QueryRetries, hold
-from needlepoint.query.scan.page_reader import read_pages
 from needlepoint.query.scan.scan_plan import WORTH_SECONDS, ScanMetrics, ScanPlan, choose_access
 from needlepoint.query.scan.table_provider import as_frame, check_present, empty_batch
-from needlepoint.query.sql import literals
 from needlepoint.query.sql.parameters import check_parameters
 from needlepoint.query.sql.predicate_extraction import Request, everything
-from needlepoint.query.sql.refusals import refuse_unsupported
-from needlepoint.query.sql.rewriting.conditions import as_truths
 from needlepoint.query.sql.statements import quoted
-from needlepoint.query.sql.tokens import without_values
-from needlepoint.query.sql.views import View, views_named, words
 from needlepoint.query.timed_choice import TimedChoice
 from needlepoint.settings import Settings
 from needlepoint.stores import KeyStore
@@ -92,27 +86,6 @@ _ALL = Constant(True)
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
 Answer = TypeVar("Answer")
-
-# The tables that the current query may read; None means all.
-_visible: ContextVar[frozenset[str] | None] = ContextVar("visible", default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """Tables and views as of one state of the registry."""
-
-    sequence: int
-    tables: frozenset[str]
-    views: list[View]
-
-    def only(self, tables: frozenset[str]) -> _Names:
-        """Without other tables, and without views that say the name of one, or of such a view."""
-        hidden = set(self.tables - tables)
-        shown = list(self.views)
-        while hiding := [name for name, view in shown if not hidden.isdisjoint(words(view))]:
-            hidden |= set(hiding)
-            shown = [each for each in shown if each[0] not in hiding]
-        return _Names(self.sequence, self.tables & tables, shown)
 
 
 class Engine:
@@ -142,7 +115,9 @@ class Engine:
         self.accesses = TimedChoice(WORTH_SECONDS)
         self._contexts = session.Contexts(session.make_context)
         self._context = self._contexts(SessionOptions())
+        self.known = KnownNames(registry)
         self.planner = Planner(self._context, self.names)
+        self.plans = QueryPlans(self, settings.access)
         self._lent_contexts = ContextPool()
         self.running = RunningQueries(settings.slow_seconds)
         self._limits = Limits(settings.query_seconds, settings.query_rows, settings.query_memory)
@@ -152,7 +127,6 @@ class Engine:
         self.unskippable: set[str] = set()
         self._states: dict[str, TableState] = {}
         self._fresh_stores: dict[int, tuple[int, weakref.ref[KeyStore]]] = {}
-        self._names_known: _Names | None = None
         self.lookups = PointLookups(self, settings.access, settings.range_limit)
 
     # Run
@@ -203,11 +177,11 @@ class Engine:
     def run(self, query: str, limits: Limits | None = None, query_id: str = "") -> Iterator[RunningQuery]:
         """Within this block, a query is listed in `running`; after it too, while the rest of its rows is read."""
         running = self.running.begin(query, limits or self._limits, query_id)
-        token = _visible.set(running.limits.tables)
+        token = visible_tables.set(running.limits.tables)
         try:
             yield running
         finally:
-            _visible.reset(token)
+            visible_tables.reset(token)
             if not running.is_kept:
                 self.running.end(running)
 
@@ -267,7 +241,7 @@ class Engine:
         """The report of a query that is planned but not run."""
         parameters = check_parameters(query, parameters)
         with self.run(query, limits), clear_error(query, self.names):
-            plan = self.with_replan(lambda _: self._plan(query, parameters))
+            plan = self.with_replan(lambda _: self.plans.first(query, parameters))
         return Report(lambda: reports(self, plan, {}), lambda: maps(self, plan), executed=False)
 
     def schema(
@@ -279,9 +253,7 @@ class Engine:
             if (recognised := self._recognised(query, parameters)) is not None:
                 lookup, state = recognised
                 return pa.schema([(name, state.types[name]) for name in lookup.columns])
-            known = self._known()
-            views = views_named(query, known.views)
-            return self.planner.plan(query, parameters, views, self._states_of(query, views, known)).schema
+            return self.plans.schema(query, parameters)
 
     def _run_once(
         self,
@@ -298,14 +270,14 @@ class Engine:
             started = time.perf_counter()
             recognised = self._recognised(query, parameters)
             if recognised is None:
-                plan, tops = self._plans(query, parameters, use_indexes, attempt, may_list, running)
+                plan, tops = self.plans.of(query, parameters, use_indexes, attempt, may_list, running)
             else:
                 lookup, state = recognised
                 found = self.lookups.run(lookup, state, use_indexes, pushdown=attempt is Attempt.FIRST)
                 if isinstance(found, Result):
                     running.limits.check_rows(len(found))
                     return found
-                plan, tops = _plan_of(query, lookup, state, replace(found, may_list=may_list), attempt), iter(())
+                plan, tops = plan_of_lookup(query, lookup, state, replace(found, may_list=may_list), attempt), iter(())
 
             def run(plan: QueryPlan, room: int) -> Result:
                 began = time.perf_counter()
@@ -332,113 +304,6 @@ class Engine:
 
     # Plan
 
-    def _plan(self, query: str, parameters: Mapping[str, Any] | None) -> QueryPlan:
-        """The first plan that a query is run with."""
-        plan, tops = self._plans(query, parameters)
-        return next(tops, plan)
-
-    def _plans(
-        self,
-        query: str,
-        parameters: Mapping[str, Any] | None,
-        use_indexes: bool | str = True,
-        attempt: Attempt = Attempt.FIRST,
-        may_list: bool = True,
-        running: RunningQuery | None = None,
-    ) -> tuple[QueryPlan, Iterator[QueryPlan]]:
-        """The plan of a query, and others to try before, for the rows that ORDER BY with LIMIT probably keeps."""
-        known = self._known()
-        views = views_named(query, known.views)
-        states = self._states_of(query, views, known)
-        if attempt is Attempt.OPAQUE:
-            query, views = as_truths(query), [(name, as_truths(view)) for name, view in views]
-        scale = literals.WIDE_SCALE if attempt.follows_failure else 0
-        logical = self.planner.plan(query, parameters, views, states, scale, keep_keys=attempt.follows_failure)
-        refuse_unsupported([query, *(view for _, view in views)], logical.facts)
-        # DataFusion 55 pushes down a filter on a list, and does not apply it in a file without the column.
-        nested = any(request.nested for request in logical.requests.values())
-        if attempt is Attempt.FIRST and (nested or not self.unskippable.isdisjoint(states)):
-            attempt = Attempt.WHOLE
-
-        def plan_scan(name: str, joined: Predicate = _ALL) -> ScanPlan:
-            state, request = states[name], logical.requests[name]
-            hidden = state.misleading & request.columns if logical.facts.own_filters else ()
-            asked = request.hiding(hidden, state.zeros(logical.zeros))
-            scan = self.plan_scan(state, asked, use_indexes, attempt is Attempt.FIRST, joined=joined)
-            return replace(scan, may_list=may_list)
-
-        check: Callable[[], None] = running.check if running is not None else lambda: None
-        scans, reads = {name: plan_scan(name) for name in logical.requests}, {}
-        if logical.edges and use_indexes is True and self._settings.access != "scan":
-            narrowed = semi_joins.narrow(
-                logical.edges,
-                scans,
-                states,
-                plan_scan,
-                lambda scan: read_pages(scan, self.cards, self.caches, check),
-                self.times_larger,
-                running.limits.memory if running is not None else 0,
-            )
-            scans, reads = narrowed.scans, narrowed.reads
-        # A table that is named and not scanned costs nothing if it is complete, and is wrong if it is not.
-        unscanned = tuple(
-            self.plan_scan(state, everything(state.types), use_indexes=False)
-            for name, state in states.items()
-            if name not in logical.requests
-        )
-        shape = without_values(query) if attempt is Attempt.FIRST and self.filters.is_worth(scans.values()) else ""
-        late = not shape or self.filters.choose(shape, first_choice(scans.values(), logical.facts.joins))
-        plan = QueryPlan(
-            logical.query,
-            states,
-            scans,
-            unscanned,
-            logical.schema,
-            replace(session_options(scans.values(), logical.facts, attempt), late=late),
-            logical.views,
-            logical.scores,
-            logical.facts.outer_constants,
-            lists_tables=not _CATALOG_WORDS.isdisjoint(words(query)),
-            grows=logical.facts.grows,
-            reads=reads,
-            shape=shape,
-            misled=frozenset(name for name, state in states.items() if logical.facts.misleads(state.types)),
-        )
-        may_narrow = use_indexes is True and self._settings.access != "scan"
-        return plan, self._top_plans(plan, logical, plan_scan, attempt) if may_narrow else iter(())
-
-    def _top_plans(
-        self, plan: QueryPlan, logical: LogicalQuery, plan_scan: Callable[[str, Predicate], ScanPlan], attempt: Attempt
-    ) -> Iterator[QueryPlan]:
-        if logical.top is None:
-            return
-        top, state = logical.top, plan.states[logical.top.table]
-        rows = plan.scans[top.table].access.count(state.file_rows)
-        source = top_rows.TopSource(
-            state,
-            logical.requests[top.table].predicate,
-            self.cards,
-            lambda index: self.key_store(index, state.snapshot),
-        )
-        for condition in top_rows.thresholds(top, source, self.least_rows):
-            scan = plan_scan(top.table, condition)
-            if 2 * scan.access.count(state.file_rows) < rows:
-                why = f"{top_rows.described(condition)} for the first {top.wanted}"
-                scan = replace(scan, only=condition, narrowed_by=(why,))
-                options = session_options([scan], logical.facts, attempt)
-                yield replace(plan, scans={top.table: scan}, options=options, full=top.rows, shape="")
-
-    def _states_of(self, query: str, views: list[View], known: _Names) -> dict[str, TableState]:
-        """The tables that a query may name. They are prepared before, because DataFusion asks for them from inside its
-        runtime, where it cannot be called again. A query that lists tables leaves out those whose files are missing or
-        cannot be described, unless it names them."""
-        said = words(query).union(*(words(view) for _, view in views))
-        states = {name: self.state(name) for name in known.tables & said}
-        for name in known.tables - states.keys() if said & _CATALOG_WORDS else ():
-            with contextlib.suppress(NeedlepointError):
-                states[name] = self.state(name)
-        return states
-
     def plan_sql(self, query: str, state: TableState) -> LogicalQuery:
         """The logical plan of a query on this table only."""
         return self.planner.plan(query, None, [], {state.snapshot.table.name: state})
@@ -447,9 +312,9 @@ class Engine:
         """The point lookup of a query, if DataFusion agrees that it is one. DataFusion is asked once for each set of
         columns: a word that looks like a column name can have another meaning in SQL."""
         form = recognise(query)
-        if form is None or (form.table not in self._states and form.table not in self._known().tables):
+        if form is None or (form.table not in self._states and form.table not in self.known.current().tables):
             return None
-        if (visible := _visible.get()) is not None and form.table not in visible:
+        if (tables := visible_tables.get()) is not None and form.table not in tables:
             return None
         try:
             state = self.state(form.table)
@@ -601,30 +466,11 @@ class Engine:
                 raise FileChanged(scan.snapshot.table.location, "changed during the query")
 
     def names(self) -> list[str]:
-        known = self._known()
+        known = self.known.current()
         return [*known.tables, *(name for name, _ in known.views)]
 
     def visible(self, limits: Limits | None) -> tuple[frozenset[str], list[str]]:
         """The tables and views that a query with these limits can name."""
-        known = self._all_known()
+        known = self.known.all()
         known = known if limits is None or limits.tables is None else known.only(limits.tables)
         return known.tables, [name for name, _ in known.views]
-
-    def _known(self) -> _Names:
-        """What the current query can name."""
-        known, tables = self._all_known(), _visible.get()
-        return known if tables is None else known.only(tables)
-
-    def _all_known(self) -> _Names:
-        sequence = self._registry.sequence()
-        if self._names_known is None or self._names_known.sequence != sequence:
-            names = frozenset(self._registry.tables.names())
-            self._names_known = _Names(sequence, names, self._registry.views.all())
-        return self._names_known
-
-
-def _plan_of(query: str, lookup: PointLookup, state: TableState, scan: ScanPlan, attempt: Attempt) -> QueryPlan:
-    """The plan of a point lookup that needs a scan."""
-    schema = pa.schema([(name, state.types[name]) for name in lookup.columns])
-    options = session_options([scan], attempt=attempt)
-    return QueryPlan(query, {lookup.table: state}, {lookup.table: scan}, (), schema, options, [])

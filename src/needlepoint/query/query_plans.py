@@ -1,0 +1,176 @@
+"""From SQL to planned scans: what a query needs of each table, narrowed by indexes, joins and LIMIT."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from needlepoint.errors import NeedlepointError
+from needlepoint.predicate import Constant, Predicate
+from needlepoint.query import semi_joins, top_rows
+from needlepoint.query.cache.table_state import TableState
+from needlepoint.query.datafusion.filter_choice import first_choice
+from needlepoint.query.datafusion.planner import LogicalQuery
+from needlepoint.query.datafusion.session_options import Attempt, session_options
+from needlepoint.query.execution import QueryPlan
+from needlepoint.query.known_names import Names
+from needlepoint.query.point_lookup import PointLookup
+from needlepoint.query.running import RunningQuery
+from needlepoint.query.scan.page_reader import read_pages
+from needlepoint.query.scan.scan_plan import ScanPlan
+from needlepoint.query.sql import literals
+from needlepoint.query.sql.predicate_extraction import everything
+from needlepoint.query.sql.refusals import refuse_unsupported
+from needlepoint.query.sql.rewriting.conditions import as_truths
+from needlepoint.query.sql.tokens import without_values
+from needlepoint.query.sql.views import View, views_named, words
+
+if TYPE_CHECKING:
+    from needlepoint.query.engine import Engine
+
+_ALL = Constant(True)
+_CATALOG_WORDS = {"show", "describe", "information_schema"}
+
+
+class QueryPlans:
+    """Plans queries with the engine's tables, planner and caches. `access` is the setting of this name."""
+
+    def __init__(self, engine: Engine, access: str) -> None:
+        self._engine = engine
+        self._access = access
+
+    def schema(self, query: str, parameters: Mapping[str, Any] | None) -> pa.Schema:
+        """The schema of the result."""
+        known = self._engine.known.current()
+        views = views_named(query, known.views)
+        return self._engine.planner.plan(query, parameters, views, self._states_of(query, views, known)).schema
+
+    def first(self, query: str, parameters: Mapping[str, Any] | None) -> QueryPlan:
+        """The first plan that a query is run with."""
+        plan, tops = self.of(query, parameters)
+        return next(tops, plan)
+
+    def of(
+        self,
+        query: str,
+        parameters: Mapping[str, Any] | None,
+        use_indexes: bool | str = True,
+        attempt: Attempt = Attempt.FIRST,
+        may_list: bool = True,
+        running: RunningQuery | None = None,
+    ) -> tuple[QueryPlan, Iterator[QueryPlan]]:
+        """The plan of a query, and others to try before, for the rows that ORDER BY with LIMIT probably keeps."""
+        engine, known = self._engine, self._engine.known.current()
+        views = views_named(query, known.views)
+        states = self._states_of(query, views, known)
+        if attempt is Attempt.OPAQUE:
+            query, views = as_truths(query), [(name, as_truths(view)) for name, view in views]
+        scale = literals.WIDE_SCALE if attempt.follows_failure else 0
+        logical = engine.planner.plan(query, parameters, views, states, scale, keep_keys=attempt.follows_failure)
+        refuse_unsupported([query, *(view for _, view in views)], logical.facts)
+        # DataFusion 55 pushes down a filter on a list, and does not apply it in a file without the column.
+        nested = any(request.nested for request in logical.requests.values())
+        if attempt is Attempt.FIRST and (nested or not engine.unskippable.isdisjoint(states)):
+            attempt = Attempt.WHOLE
+
+        def plan_scan(name: str, joined: Predicate = _ALL) -> ScanPlan:
+            state, request = states[name], logical.requests[name]
+            hidden = state.misleading & request.columns if logical.facts.own_filters else ()
+            asked = request.hiding(hidden, state.zeros(logical.zeros))
+            scan = engine.plan_scan(state, asked, use_indexes, attempt is Attempt.FIRST, joined=joined)
+            return replace(scan, may_list=may_list)
+
+        may_narrow = use_indexes is True and self._access != "scan"
+        found = semi_joins.SemiJoins({name: plan_scan(name) for name in logical.requests}, {})
+        if logical.edges and may_narrow:
+            found = self._narrowed(logical, found.scans, states, plan_scan, running)
+        scans = found.scans
+        # A table that is named and not scanned costs nothing if it is complete, and is wrong if it is not.
+        unscanned = tuple(
+            engine.plan_scan(state, everything(state.types), use_indexes=False)
+            for name, state in states.items()
+            if name not in logical.requests
+        )
+        shape = without_values(query) if attempt is Attempt.FIRST and engine.filters.is_worth(scans.values()) else ""
+        late = not shape or engine.filters.choose(shape, first_choice(scans.values(), logical.facts.joins))
+        plan = QueryPlan(
+            logical.query,
+            states,
+            scans,
+            unscanned,
+            logical.schema,
+            replace(session_options(scans.values(), logical.facts, attempt), late=late),
+            logical.views,
+            logical.scores,
+            logical.facts.outer_constants,
+            lists_tables=not _CATALOG_WORDS.isdisjoint(words(query)),
+            grows=logical.facts.grows,
+            reads=found.reads,
+            shape=shape,
+            misled=frozenset(name for name, state in states.items() if logical.facts.misleads(state.types)),
+        )
+        return plan, self._top_plans(plan, logical, plan_scan, attempt) if may_narrow else iter(())
+
+    def _narrowed(
+        self,
+        logical: LogicalQuery,
+        scans: Mapping[str, ScanPlan],
+        states: Mapping[str, TableState],
+        plan_scan: Callable[[str, Predicate], ScanPlan],
+        running: RunningQuery | None,
+    ) -> semi_joins.SemiJoins:
+        """Narrow tables by the keys of those that they are joined with."""
+        engine = self._engine
+        check: Callable[[], None] = running.check if running is not None else lambda: None
+        return semi_joins.narrow(
+            logical.edges,
+            scans,
+            states,
+            plan_scan,
+            lambda scan: read_pages(scan, engine.cards, engine.caches, check),
+            engine.times_larger,
+            running.limits.memory if running is not None else 0,
+        )
+
+    def _top_plans(
+        self, plan: QueryPlan, logical: LogicalQuery, plan_scan: Callable[[str, Predicate], ScanPlan], attempt: Attempt
+    ) -> Iterator[QueryPlan]:
+        if logical.top is None:
+            return
+        top, state = logical.top, plan.states[logical.top.table]
+        rows = plan.scans[top.table].access.count(state.file_rows)
+        source = top_rows.TopSource(
+            state,
+            logical.requests[top.table].predicate,
+            self._engine.cards,
+            lambda index: self._engine.key_store(index, state.snapshot),
+        )
+        for condition in top_rows.thresholds(top, source, self._engine.least_rows):
+            scan = plan_scan(top.table, condition)
+            if 2 * scan.access.count(state.file_rows) < rows:
+                why = f"{top_rows.described(condition)} for the first {top.wanted}"
+                scan = replace(scan, only=condition, narrowed_by=(why,))
+                options = session_options([scan], logical.facts, attempt)
+                yield replace(plan, scans={top.table: scan}, options=options, full=top.rows, shape="")
+
+    def _states_of(self, query: str, views: list[View], known: Names) -> dict[str, TableState]:
+        """The tables that a query may name. They are prepared before, because DataFusion asks for them from inside its
+        runtime, where it cannot be called again. A query that lists tables leaves out those whose files are missing or
+        cannot be described, unless it names them."""
+        said = words(query).union(*(words(view) for _, view in views))
+        states = {name: self._engine.state(name) for name in known.tables & said}
+        for name in known.tables - states.keys() if said & _CATALOG_WORDS else ():
+            with contextlib.suppress(NeedlepointError):
+                states[name] = self._engine.state(name)
+        return states
+
+
+def plan_of_lookup(query: str, lookup: PointLookup, state: TableState, scan: ScanPlan, attempt: Attempt) -> QueryPlan:
+    """The plan of a point lookup that needs a scan."""
+    schema = pa.schema([(name, state.types[name]) for name in lookup.columns])
+    options = session_options([scan], attempt=attempt)
+    return QueryPlan(query, {lookup.table: state}, {lookup.table: scan}, (), schema, options, [])
