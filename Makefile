@@ -6,7 +6,7 @@ ROWS ?= 2000000
 S3A_JARS := .cache/s3a-jars
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all fuzz test-s3a lint format bench-quick bench-peers bench-plot bench-tpch bench-choices bench-service soak bench-text bench-spark bench-write \
+.PHONY: help install demo test test-all fuzz test-s3a lint format bench-quick bench-peers bench-plot bench-counts bench-tpch bench-choices bench-service soak bench-text bench-spark bench-write \
   bench-backfill bench-scale-simulation console screenshots s3a-jars lock clean
 
 help:  ## Show this list
@@ -67,6 +67,9 @@ bench-peers: install  ## Lookups, ranges and an aggregate beside DataFusion, Duc
 
 bench-plot: install  ## The figures of the last bench-peers as a picture, docs/images/peers.svg
 	$(BIN)/python benchmarks/plot.py bench-lake/peers.json docs/images/peers.svg
+
+bench-counts: install  ## Counts, extremes and groups from indexes beside DataFusion and DuckDB (BENCH_ROWS=1000000)
+	$(BIN)/python benchmarks/counts.py
 
 bench-tpch: install  ## The 22 queries of TPC-H beside DataFusion and DuckDB, answers compared (BENCH_SCALE=1)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "tpchgen-cli==4.0.0"

@@ -193,6 +193,14 @@ class AccessPlan:
                 inexact.add(position)
         return AccessPlan(states, found, frozenset(inexact))
 
+    def also(self, rows: Mapping[int, Rows]) -> AccessPlan:
+        """These rows of files of which nothing else is read; bounds say that they may match."""
+        if not rows:
+            return self
+        states = self.states.copy()
+        states[list(rows)] = SOME_ROWS
+        return AccessPlan(states, {**self.rows, **rows}, self.inexact | rows.keys())
+
     def widened(self, rows: Mapping[int, Rows]) -> AccessPlan:
         """These rows, more than before, of files of which only some are read."""
         return AccessPlan(self.states, {**self.rows, **rows}, self.inexact | rows.keys()) if rows else self

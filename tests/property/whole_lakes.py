@@ -85,12 +85,15 @@ class Field:
 
 @dataclass(frozen=True)
 class DataFile:
-    """`columns` holds the values by column name, in order; `partition` holds the values of partition columns."""
+    """`columns` holds the values by column name, in order; `partition` holds the values of partition columns. A `late`
+    file is written after the indexes were made; one that is written `again` has the same rows, and another identity."""
 
     partition: tuple[Any, ...]
     columns: dict[str, tuple[Any, ...]]
     writer: Writer
     narrow: frozenset[str] = frozenset()
+    late: bool = False
+    again: bool = False
 
     @property
     def rows(self) -> int:
@@ -104,8 +107,11 @@ class DataTable:
     partitions: tuple[Field, ...]
     files: tuple[DataFile, ...]
 
-    def write(self, root: Path) -> None:
+    def write(self, root: Path, late: bool = False) -> None:
+        """The files that are there before the indexes, or those that are written after them."""
         for number, file in enumerate(self.files):
+            if not (file.late or file.again) if late else file.late:
+                continue
             pairs = zip(self.partitions, file.partition, strict=True)
             directory = "/".join([self.name, *(f"{field.name}={hive(value)}" for field, value in pairs)])
             write(self.arrow(file), root / directory / f"{number}.parquet", file.writer)
@@ -232,7 +238,8 @@ def _file(
     )
     if chance.random() < 0.3:
         columns = _sorted(columns, chance.choice([*columns]))
-    return DataFile(partition, columns, _writer(chance), narrow)
+    after = "" if first else chance.choices(("", "late", "again"), (8, 1, 1))[0]
+    return DataFile(partition, columns, _writer(chance), narrow, late=after == "late", again=after == "again")
 
 
 def _fit_int32(values: Sequence[Any]) -> bool:

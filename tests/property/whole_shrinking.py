@@ -169,6 +169,8 @@ def _smaller_files(file: DataFile) -> Iterator[DataFile]:
             for option in file.writer.options:
                 kept = tuple(each for each in file.writer.options if each is not option)
                 yield replace(file, writer=Writer("pyarrow", kept))
+    if file.late or file.again:
+        yield replace(file, late=False, again=False)
     if file.narrow:
         yield replace(file, narrow=frozenset())
     half = file.rows // 2
@@ -212,9 +214,8 @@ def write(path, columns, **options):
 def script(finding: Finding, title: str) -> str:
     spec, query = finding.spec, finding.query
     lines = [_HEAD.format(title=title)]
-    for table in spec.tables:
-        for number, file in enumerate(table.files):
-            lines.append(_written(table, file, number))
+    files = [(table, file, number) for table in spec.tables for number, file in enumerate(table.files)]
+    lines += [_written(*each) for each in files if not each[1].late]
     given = ", ".join(f"{name}={value!r}" for name, value in spec.settings.items())
     lines.append(f"lake = needlepoint.open(root, refresh=600{', ' + given if given else ''})\n")
     lines += [f"lake.create_table({table.name!r})\n" for table in spec.tables]
@@ -222,6 +223,8 @@ def script(finding: Finding, title: str) -> str:
         f"lake.create_index({each.table!r}, {each.column!r}, {each.kind!r}, embed={each.embed})\n"
         for each in spec.indexes
     ]
+    lines += [_written(*each) for each in files if each[1].late or each[1].again]
+    lines += ["lake.engine.snapshots.forget()\n"]
     lines += [f'lake.sql("""CREATE VIEW {view.name} AS {view.query}""")\n' for view in spec.views]
     lines.append(f'query = """{query.lake}"""\nexpected = {finding.verdict.expected!r}\n')
     key = "repr" if len(query.keys) == 0 else "lambda row: 0"

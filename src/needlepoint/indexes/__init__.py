@@ -22,10 +22,11 @@ from needlepoint.indexes.index_stores import IndexStores, index_fields, key_stor
 from needlepoint.indexes.kinds import entry_kind, keeps_entries, kind, payload_kind
 from needlepoint.indexes.parquet_bloom import filtered_columns, may_match
 from needlepoint.indexes.stored import JUST_USED, StoredPayload, UnpackedPayloads
-from needlepoint.indexes.zone_map import ZoneMap, zone_maps
+from needlepoint.indexes.zone_map import LONGEST_BOUND, ZoneMap, zone_maps
 
 __all__ = [
     "JUST_USED",
+    "LONGEST_BOUND",
     "Answer",
     "ColumnSource",
     "ClosableIndex",

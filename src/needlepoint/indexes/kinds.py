@@ -41,7 +41,7 @@ def kind(name: str) -> IndexKind:
     """The kind of this name; UnknownName when there is none, UsageError when its package fails.
 
     >>> kind("distinct").version
-    1
+    2
     """
     if name in BUILT_IN:
         # An entry point of the same name does not replace it.

@@ -28,14 +28,14 @@ def pack(
     return data
 
 
-def unpack(kind: str, version: int, data: bytes) -> tuple[dict[str, Any], list[Int64Array], list[bytes]]:
-    """What `pack` was given."""
+def unpack(kind: str, versions: Sequence[int], data: bytes) -> tuple[dict[str, Any], list[Int64Array], list[bytes]]:
+    """What `pack` was given, now or in one of these earlier versions; the first is the newest."""
     try:
         header, arrays, blobs = array_container.unpack(data, most=most_unpacked(len(data), ANY_SIZE))
     except ValueError as error:
         raise damaged(kind, str(error)) from error
-    if header.get("kind") != kind or header.get("version") != version:
-        raise damaged(kind, f"it is version {header.get('version')} of '{header.get('kind')}', not {version}")
+    if header.get("kind") != kind or header.get("version") not in versions:
+        raise damaged(kind, f"it is version {header.get('version')} of '{header.get('kind')}', not {versions[0]}")
     return header, arrays, blobs
 
 

@@ -14,6 +14,7 @@ get           `table.get`: from Python values to a point lookup
 timed_choice  of two ways to run a query, the one that took less time
 verify        compares indexes with the data
 sql/          from SQL to a request for each table
+aggregates/   counts and extremes that indexes know without reading
 pruning/      steps that rule out files, row groups, pages and rows
 scan/         how the rest is read, and the reading
 datafusion/   the border to DataFusion

@@ -38,7 +38,7 @@ import datafusion
 import numpy as np
 import pyarrow as pa
 
-from needlepoint.access import AccessPlan
+from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import FileChanged, SqlError, UnknownName
 from needlepoint.indexes.text import WordIndex
 from needlepoint.parquet import Caches
@@ -57,7 +57,7 @@ from needlepoint.query.datafusion.scoring import count_terms
 from needlepoint.query.datafusion.session import ContextPool, SessionOptions
 from needlepoint.query.datafusion.session_options import Attempt, session_options
 from needlepoint.query.datafusion.unreadable import unreadable
-from needlepoint.query.execution import Execution, QueryPlan, maps, reports
+from needlepoint.query.execution import CannotMerge, Execution, QueryPlan, maps, reports
 from needlepoint.query.known_names import KnownNames, visible_tables
 from needlepoint.query.point_lookup import PointLookup, PointLookups, recognise
 from needlepoint.query.pruning.context import PruningContext
@@ -71,7 +71,7 @@ from needlepoint.query.running import Limits, OutOfMemory, RunningQueries, Runni
 from needlepoint.query.scan.cost_model import Costs, NativeFilter
 from needlepoint.query.scan.held_files import QueryRetries, hold
 from needlepoint.query.scan.scan_plan import WORTH_SECONDS, ScanMetrics, ScanPlan, choose_access
-from needlepoint.query.scan.table_provider import as_frame, check_present, empty_batch
+from needlepoint.query.scan.table_provider import as_frame, check_counted, check_present, empty_batch
 from needlepoint.query.sql.parameters import check_parameters
 from needlepoint.query.sql.predicate_extraction import Request, everything
 from needlepoint.query.sql.statements import quoted
@@ -83,6 +83,7 @@ from needlepoint.tables.registry import Registry
 
 _NO_END = 1 << 62
 _ALL = Constant(True)
+_NO_ROWS: Mapping[int, Rows] = {}
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
 Answer = TypeVar("Answer")
@@ -117,7 +118,7 @@ class Engine:
         self._context = self._contexts(SessionOptions())
         self.known = KnownNames(registry)
         self.planner = Planner(self._context, self.names)
-        self.plans = QueryPlans(self, settings.access)
+        self.plans = QueryPlans(self, settings.access, settings.range_limit)
         self._lent_contexts = ContextPool()
         self.running = RunningQueries(settings.slow_seconds)
         self._limits = Limits(settings.query_seconds, settings.query_rows, settings.query_memory)
@@ -269,8 +270,9 @@ class Engine:
             running.check()
             started = time.perf_counter()
             recognised = self._recognised(query, parameters)
+            asked = (query, parameters, use_indexes, attempt, may_list, running)
             if recognised is None:
-                plan, tops = self.plans.of(query, parameters, use_indexes, attempt, may_list, running)
+                plan, tops = self.plans.of(*asked)
             else:
                 lookup, state = recognised
                 found = self.lookups.run(lookup, state, use_indexes, pushdown=attempt is Attempt.FIRST)
@@ -287,6 +289,11 @@ class Engine:
                     self.filters.note(plan.shape, plan.options.late, time.perf_counter() - began)
                 return found
 
+            if plan.known is not None:
+                try:
+                    return run(plan, room)
+                except CannotMerge:
+                    plan, tops = self.plans.of(*asked, from_indexes=False)
             for top in tops:
                 result = run(top, _NO_END)  # complete: it has few rows, and may not be the last
                 if len(result) == top.full:
@@ -338,9 +345,11 @@ class Engine:
         pushdown: bool = True,
         positions: Sequence[int] | None = None,
         joined: Predicate = _ALL,
+        also: Mapping[int, Rows] = _NO_ROWS,
     ) -> ScanPlan:
         """Plan what to read of a table, or of some of its files. `pushdown`: DataFusion filters while it scans. A join
-        makes the rows superfluous that the predicate `joined` excludes."""
+        makes the rows superfluous that the predicate `joined` excludes. Of the files `also`, only these rows are
+        read."""
         snapshot = state.snapshot
         predicate = request.predicate if joined is _ALL else And((request.predicate, joined))
         only = use_indexes if isinstance(use_indexes, str) else None
@@ -369,7 +378,7 @@ class Engine:
             snapshot,
             request.columns,
             request.predicate,
-            pruning.access,
+            pruning.access.also(also),
             costs,
             unprunable,
             request.zeros,
@@ -459,6 +468,7 @@ class Engine:
         """Raise FileChanged if a scanned file changed, or if a native listing, which reads the current directory, did
         not match the snapshot."""
         check_present(scan)
+        check_counted(scan)
         if done.listed:
             self.snapshots.forget()
             now = self.snapshots.current(scan.snapshot.table.name)

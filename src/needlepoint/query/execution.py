@@ -13,6 +13,8 @@ import datafusion
 import pyarrow as pa
 
 from needlepoint.errors import NeedlepointError
+from needlepoint.query.aggregates.known import KnownPart
+from needlepoint.query.aggregates.merge import above, merged, read_part
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion.batch_stream import BatchStream
 from needlepoint.query.datafusion.errors import CannotSkip, clear_error, raise_cause
@@ -35,6 +37,7 @@ from needlepoint.query.sql.views import View
 if TYPE_CHECKING:
     from needlepoint.query.engine import Engine
 
+_NO_END = 1 << 62
 # A query of files with as many rows, or an unknown number, runs as a stream.
 MOST_ROWS = 200_000
 
@@ -45,7 +48,7 @@ class QueryPlan:
     were read to plan the others. It `lists_tables` if it reads information_schema. If it reads only the rows that an
     ORDER BY with LIMIT may keep, its result must have `full` rows: else others belong to it. `shape` is the
     query without its values, if its times are worth comparing. `misled` tables get no filters from DataFusion's
-    physical plan: they may be for other tables."""
+    physical plan: they may be for other tables. If a part of an aggregate is `known`, only the rest is read."""
 
     query: str
     states: Mapping[str, TableState]
@@ -62,6 +65,7 @@ class QueryPlan:
     full: int | None = None
     shape: str = ""
     misled: frozenset[str] = frozenset()
+    known: KnownPart | None = None
 
     def fits(self, room: int) -> bool:
         """Whether the result is small, however many of the rows match. A small file can have very many rows."""
@@ -76,6 +80,10 @@ class _TableRead:
 
     table: datafusion.Table
     metrics: ScanMetrics
+
+
+class CannotMerge(Exception):
+    """A part of an aggregate is known, but DataFusion cannot go on with it: the query reads everything."""
 
 
 class Execution:
@@ -103,6 +111,8 @@ class Execution:
         with ExitStack() as resources:
             context = resources.enter_context(engine.context_of(plan, running.limits, tables))
             self._read(tables, context)
+            if plan.known is not None:
+                return self._merge(plan.known, context, tables, room)
             with engine.planner.tables(context, plan.views, tables), self._causes():
                 frame = engine.planner.frame(context, plan.query, parameters)
                 self._frame = frame = sort_over_union(context, frame) if plan.outer_constants else frame
@@ -120,6 +130,28 @@ class Execution:
             resources.enter_context(engine.kept(running))
             rows = RowStream(first, self._more(stream), self._finish, read_again, running, resources.pop_all())
             return Result(rows, self._report, self._bytes)
+
+    def _merge(
+        self, known: KnownPart, context: datafusion.SessionContext, tables: dict[str, datafusion.Table], room: int
+    ) -> Result:
+        """The result of a query of an aggregate, from what is known and what is left to read."""
+        read: list[pa.RecordBatch] = []
+        with self._engine.planner.tables(context, [], tables):
+            if any(scan.access.kept() for scan in self._plan.scans.values()):
+                with self._causes():
+                    self._frame = frame = read_part(context, known.aggregate)
+                    if self._plan.fits(room):
+                        read = _as_batches(frame.collect())
+                    else:
+                        with contextlib.closing(BatchStream(frame, self._running, _NO_END)) as stream:
+                            read = _as_batches(stream.first())
+            try:
+                found = _conformed(above(context, known, merged(known, read)), self._plan.schema)
+            except Exception as error:
+                raise CannotMerge from error
+        self._running.limits.check_rows(found.num_rows)
+        self._finish()
+        return Result(found, self._report, self._bytes)
 
     def _read(self, tables: dict[str, datafusion.Table], context: datafusion.SessionContext) -> None:
         """Add the tables, with the rows that are read by page."""
@@ -222,9 +254,13 @@ def maps(engine: Engine, plan: QueryPlan) -> list[TableMap]:
     return [table_map(scan, engine.cards) for scan in plan.scans.values()]
 
 
+def _as_batches(batches: list[Any]) -> list[pa.RecordBatch]:
+    return [batch if isinstance(batch, pa.RecordBatch) else batch.to_pyarrow() for batch in batches]
+
+
 def _conformed(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """The same types for page reads and native scans."""
-    batches = [batch if isinstance(batch, pa.RecordBatch) else batch.to_pyarrow() for batch in batches]
+    batches = _as_batches(batches)
     if not batches:
         return schema.empty_table()
     table = pa.Table.from_batches(batches).rename_columns(schema.names)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from needlepoint.access import Rows
 from needlepoint.errors import NeedlepointError
 from needlepoint.predicate import Constant, Predicate
 from needlepoint.query import semi_joins, top_rows
+from needlepoint.query.aggregates.facts import Sources
+from needlepoint.query.aggregates.known import KnownPart, known_part, of_scan
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion.filter_choice import first_choice
 from needlepoint.query.datafusion.planner import LogicalQuery
@@ -20,6 +24,7 @@ from needlepoint.query.execution import QueryPlan
 from needlepoint.query.known_names import Names
 from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.running import RunningQuery
+from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.page_reader import read_pages
 from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.sql import literals
@@ -33,15 +38,18 @@ if TYPE_CHECKING:
     from needlepoint.query.engine import Engine
 
 _ALL = Constant(True)
+_NO_ROWS: Mapping[int, Rows] = {}
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
 
 
 class QueryPlans:
-    """Plans queries with the engine's tables, planner and caches. `access` is the setting of this name."""
+    """Plans queries with the engine's tables, planner and caches. `access` and `range_limit` are the settings of these
+    names."""
 
-    def __init__(self, engine: Engine, access: str) -> None:
+    def __init__(self, engine: Engine, access: str, range_limit: int) -> None:
         self._engine = engine
         self._access = access
+        self._range_limit = range_limit
 
     def schema(self, query: str, parameters: Mapping[str, Any] | None) -> pa.Schema:
         """The schema of the result."""
@@ -62,8 +70,10 @@ class QueryPlans:
         attempt: Attempt = Attempt.FIRST,
         may_list: bool = True,
         running: RunningQuery | None = None,
+        from_indexes: bool = True,
     ) -> tuple[QueryPlan, Iterator[QueryPlan]]:
-        """The plan of a query, and others to try before, for the rows that ORDER BY with LIMIT probably keeps."""
+        """The plan of a query, and others to try before, for the rows that ORDER BY with LIMIT probably keeps. Unless
+        `from_indexes` is false, indexes answer what they can of an aggregate."""
         engine, known = self._engine, self._engine.known.current()
         views = views_named(query, known.views)
         states = self._states_of(query, views, known)
@@ -76,18 +86,25 @@ class QueryPlans:
         nested = any(request.nested for request in logical.requests.values())
         if attempt is Attempt.FIRST and (nested or not engine.unskippable.isdisjoint(states)):
             attempt = Attempt.WHOLE
+        may_narrow = use_indexes is True and self._access != "scan"
+        # A query that holds its files reads them: what is known is of the versions in the registry.
+        may_count = may_narrow and from_indexes and attempt is Attempt.FIRST and not is_holding()
+        counted = self._known_part(logical, states) if may_count else None
 
         def plan_scan(name: str, joined: Predicate = _ALL) -> ScanPlan:
             state, request = states[name], logical.requests[name]
             hidden = state.misleading & request.columns if logical.facts.own_filters else ()
             asked = request.hiding(hidden, state.zeros(logical.zeros))
-            scan = engine.plan_scan(state, asked, use_indexes, attempt is Attempt.FIRST, joined=joined)
+            whole, parts = (None, _NO_ROWS) if counted is None else counted.to_read()
+            scan = engine.plan_scan(state, asked, use_indexes, attempt is Attempt.FIRST, whole, joined, parts)
             return replace(scan, may_list=may_list)
 
-        may_narrow = use_indexes is True and self._access != "scan"
-        found = semi_joins.SemiJoins({name: plan_scan(name) for name in logical.requests}, {})
+        scans = {name: plan_scan(name) for name in logical.requests}
+        if counted is not None:
+            counted, scans[counted.aggregate.table] = of_scan(counted, scans[counted.aggregate.table])
+        found = semi_joins.SemiJoins(scans, {})
         if logical.edges and may_narrow:
-            found = self._narrowed(logical, found.scans, states, plan_scan, running)
+            found = self._narrowed(logical, scans, states, plan_scan, running)
         scans = found.scans
         # A table that is named and not scanned costs nothing if it is complete, and is wrong if it is not.
         unscanned = tuple(
@@ -95,7 +112,8 @@ class QueryPlans:
             for name, state in states.items()
             if name not in logical.requests
         )
-        shape = without_values(query) if attempt is Attempt.FIRST and engine.filters.is_worth(scans.values()) else ""
+        is_timed = attempt is Attempt.FIRST and counted is None and engine.filters.is_worth(scans.values())
+        shape = without_values(query) if is_timed else ""
         late = not shape or engine.filters.choose(shape, first_choice(scans.values(), logical.facts.joins))
         plan = QueryPlan(
             logical.query,
@@ -112,8 +130,19 @@ class QueryPlans:
             reads=found.reads,
             shape=shape,
             misled=frozenset(name for name, state in states.items() if logical.facts.misleads(state.types)),
+            known=counted,
         )
+        may_narrow = may_narrow and counted is None
         return plan, self._top_plans(plan, logical, plan_scan, attempt) if may_narrow else iter(())
+
+    def _known_part(self, logical: LogicalQuery, states: Mapping[str, TableState]) -> KnownPart | None:
+        """What indexes know of the aggregate of a query."""
+        if logical.aggregate is None or logical.requests.keys() != {logical.aggregate.table}:
+            return None
+        engine, state = self._engine, states[logical.aggregate.table]
+        stores = partial(engine.key_store, snapshot=state.snapshot)
+        sources = Sources(state, stores, engine.cards, engine.file_indexes, self._range_limit)
+        return known_part(logical.aggregate, sources)
 
     def _narrowed(
         self,

@@ -14,6 +14,8 @@ from tests.unit.indexes.asking import Held, numbers
 
 from needlepoint.indexes.bloom.kind import BloomKind
 from needlepoint.indexes.distinct.kind import DistinctKind
+from needlepoint.indexes.distinct.search import DistinctIndex
+from needlepoint.indexes.values import is_nan, stored_values
 from needlepoint.predicate import Compare, IsNull
 from needlepoint.tables.schemas import ordinal
 
@@ -29,11 +31,12 @@ COLUMNS = {
 }
 
 
+@pytest.mark.parametrize("version", ["distinct", "distinct2"])
 @pytest.mark.parametrize("name", COLUMNS)
-def test_distinct_values(name: str) -> None:
+def test_distinct_values(name: str, version: str) -> None:
     """Pages of six rows."""
     column = COLUMNS[name]
-    stored = Held((GOLDEN / f"distinct-{name}.npfc").read_bytes())
+    stored = Held((GOLDEN / f"{version}-{name}.npfc").read_bytes())
     index = DistinctKind().open(stored, [pa.field(name, column.type)], {})
     for value in {ordinal(each) for each in column}:
         if value is None or value == value:
@@ -43,6 +46,23 @@ def test_distinct_values(name: str) -> None:
             assert numbers(index.find([condition], 1.0).rows, ROWS) == rows
     above = numbers(index.find([Compare(name, ">", b"\xff" if name == "text" else 2**100)], 1.0).rows, ROWS)
     assert above == (set(range(18, 30)) if name == "float" else set())  # NaN
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_counts_of_distinct_values(name: str) -> None:
+    """Version 1 has none."""
+    fields = [pa.field(name, COLUMNS[name].type)]
+    old = DistinctKind().open(Held((GOLDEN / f"distinct-{name}.npfc").read_bytes()), fields, {})
+    index = DistinctKind().open(Held((GOLDEN / f"distinct2-{name}.npfc").read_bytes()), fields, {})
+    assert isinstance(old, DistinctIndex)
+    assert isinstance(index, DistinctIndex)
+    assert old.row_counts is None
+    assert index.row_counts is not None
+    assert index.values.equals(old.values)
+    stored = stored_values(COLUMNS[name])
+    counts = [stored.to_pylist().count(value) for value in index.values.to_pylist()]
+    nan = int(is_nan(stored).sum())
+    assert index.row_counts.tolist() == [*counts, nan, stored.null_count]
 
 
 def test_a_list_for_datafusion() -> None:

@@ -49,7 +49,7 @@ class BloomPayload:
     @classmethod
     def from_bytes(cls, data: bytes, columns: Sequence[str]) -> Self:
         """IndexDamaged when the bytes are something else, or of other columns."""
-        header, arrays, blobs = unpack(NAME, VERSION, data)
+        header, arrays, blobs = unpack(NAME, (VERSION,), data)
         try:
             families = tuple(Family.from_dict(each) for each in header["families"])
             if header["columns"] != list(columns) or len(families) != len(columns):

@@ -40,6 +40,7 @@ class ValueCollector:
     shift: int = 0
     places: list[Int64Array] = field(default_factory=list)
     values: Any = None
+    row_counts: Int64Array = field(default_factory=lambda: np.zeros(_FIRST, np.int64))
 
     def __post_init__(self) -> None:
         self.values = pa.array([], self.family.arrow)
@@ -51,7 +52,11 @@ class ValueCollector:
         encoded = column.dictionary_encode()
         numbers = np.append(self._numbers(encoded.dictionary), _NULL)
         which = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy()
-        self.places.append(ascending_once((numbers[which] << _PAGE_BITS) | pages))
+        of_rows = numbers[which]
+        counts = np.bincount(of_rows, minlength=len(self.values) + _FIRST)
+        counts[: len(self.row_counts)] += self.row_counts
+        self.row_counts = counts
+        self.places.append(ascending_once((of_rows << _PAGE_BITS) | pages))
         if sum(map(len, self.places)) > 2 * MOST_PLACES:
             self._merge()
 
@@ -102,6 +107,13 @@ class ValueCollector:
         ranks[order + _FIRST] = np.arange(len(order))
         merged = np.sort((ranks[merged >> _PAGE_BITS] << _PAGE_BITS) | (merged & _PAGE))
         starts = np.searchsorted(merged, np.arange(len(ranks) + 1) << _PAGE_BITS).astype(np.int64)
+        row_counts = np.concatenate((self.row_counts[order + _FIRST], self.row_counts[[_NAN, _NULL]]))
         return DistinctPayload.of(
-            self.family, edges, self.values.take(pa.array(order)), starts, merged & _PAGE, text=text
+            self.family,
+            edges,
+            self.values.take(pa.array(order)),
+            starts,
+            merged & _PAGE,
+            text=text,
+            row_counts=row_counts,
         )

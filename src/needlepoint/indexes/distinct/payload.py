@@ -1,5 +1,6 @@
 """The payload of a distinct index: the rows of each page, the number of pages of each value, the gaps between those,
-and the values: numbers as differences, binaries as lengths and bytes.
+the values: numbers as differences, binaries as lengths and bytes; and how many rows have each value. Version 1 has no
+numbers of rows.
 
 With `compat="datafusion"` the list of values as DataFusion's example reads it comes before the payload
 (parquet/write/value_list.py), where the file's footer then points at it.
@@ -23,13 +24,15 @@ from needlepoint.parquet.format import Int64Array
 from needlepoint.parquet.write import value_list
 
 NAME = "distinct"
-VERSION = 1
+VERSION = 2
+_WITHOUT_COUNTS = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DistinctPayload:
     """`starts` are where the pages of each value begin in `pages`; NaN and NULL come after all values. `edges` are
-    the first row of each page and the number of rows; `text` says that the values are strings."""
+    the first row of each page and the number of rows; `text` says that the values are strings. `row_counts` are the
+    rows of each value, in the order of `starts`; None if they are not known."""
 
     family: Family
     edges: Int64Array
@@ -37,15 +40,27 @@ class DistinctPayload:
     starts: Int64Array
     pages: npt.NDArray[np.unsignedinteger[Any]]
     text: bool
+    row_counts: Int64Array | None = None
 
     @classmethod
     def of(
-        cls, family: Family, edges: Int64Array, values: pa.Array, starts: Int64Array, pages: Int64Array, *, text: bool
+        cls,
+        family: Family,
+        edges: Int64Array,
+        values: pa.Array,
+        starts: Int64Array,
+        pages: Int64Array,
+        *,
+        text: bool,
+        row_counts: Int64Array | None = None,
     ) -> Self:
         narrow = pages.astype(np.min_scalar_type(max(0, len(edges) - 2)))
-        return cls(family, edges, values, starts, narrow, text and family.form == "binary" and _are_texts(values))
+        is_text = text and family.form == "binary" and _are_texts(values)
+        return cls(family, edges, values, starts, narrow, is_text, row_counts)
 
     def to_bytes(self) -> bytes:
+        if self.row_counts is None:
+            raise ValueError("the rows of each value are not known")
         counts = np.diff(self.starts)
         pages = self.pages.astype(np.int64)
         gaps = np.diff(pages, prepend=np.int64(0))
@@ -56,7 +71,8 @@ class DistinctPayload:
         else:
             # Differences that leave 64 bits come back into them the same way.
             numbers, blobs = np.diff(self.values.to_numpy().view(np.int64), prepend=np.int64(0)), []
-        return pack(NAME, VERSION, self.family.to_dict(), [np.diff(self.edges), counts, gaps, numbers], blobs)
+        arrays = [np.diff(self.edges), counts, gaps, numbers, self.row_counts]
+        return pack(NAME, VERSION, self.family.to_dict(), arrays, blobs)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, text: bool) -> Self:
@@ -66,10 +82,11 @@ class DistinctPayload:
                 _, data = value_list.decode_values(data)
             except ValueError as error:
                 raise damaged(NAME, str(error)) from error
-        header, arrays, blobs = unpack(NAME, VERSION, data)
+        header, arrays, blobs = unpack(NAME, (VERSION, _WITHOUT_COUNTS), data)
         try:
             family = Family.from_dict(header)
-            sizes, counts, gaps, numbers = arrays
+            sizes, counts, gaps, numbers, *rest = arrays
+            row_counts = None if header["version"] == _WITHOUT_COUNTS else rest[0]
             edges, starts = _sums(sizes), _sums(counts)
             if starts[-1] != len(gaps) or (counts > len(gaps)).any():
                 raise ValueError(f"{len(gaps)} places where {starts[-1]} were announced")
@@ -80,9 +97,10 @@ class DistinctPayload:
             values = _values(family, numbers, blobs)
             if len(counts) != len(values) + 2:
                 raise ValueError(f"{len(values)} values, and pages of {len(counts)}")
+            _check_rows(row_counts, counts, int(edges[-1]))
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise damaged(NAME, str(error)) from error
-        return cls.of(family, edges, values, starts, pages, text=text)
+        return cls.of(family, edges, values, starts, pages, text=text, row_counts=row_counts)
 
     def texts(self) -> list[str]:
         """The values as strings."""
@@ -117,6 +135,16 @@ def _sums(counts: Int64Array) -> Int64Array:
     if (counts < 0).any() or (counts >= 1 << 31).any():
         raise ValueError("a count below zero, or a very large one")
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+
+
+def _check_rows(row_counts: Int64Array | None, pages: Int64Array, rows: int) -> None:
+    """ValueError unless each row of the file has one value, and each value has a row on a page."""
+    if row_counts is None:
+        return
+    if len(row_counts) != len(pages) or int(_sums(row_counts)[-1]) != rows:
+        raise ValueError(f"{len(row_counts)} values do not have {rows} rows")
+    if ((row_counts > 0) != (pages > 0)).any():
+        raise ValueError("a value without rows or without pages")
 
 
 def _values(family: Family, numbers: Int64Array, blobs: Sequence[bytes]) -> pa.Array:

@@ -32,7 +32,22 @@ from needlepoint.access import Rows
 from needlepoint.indexes.base import Answer, Condition
 from needlepoint.indexes.distinct.payload import DistinctPayload
 from needlepoint.indexes.text.words import folded, folded_text, folds_alike
-from needlepoint.predicate import Between, Compare, In, IsNotNull, IsNull, Like, Not, Ordinal, StartsWith, after
+from needlepoint.predicate import (
+    And,
+    Between,
+    Compare,
+    Constant,
+    In,
+    IsNotNull,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Ordinal,
+    Predicate,
+    StartsWith,
+    after,
+)
 
 # Up to this many values of an IN, or ranges of values, are searched one by one; more are compared all at once.
 _FEW = 64
@@ -47,7 +62,8 @@ class DistinctIndex(DistinctPayload):
 
     @property
     def memory(self) -> int:
-        return int(self.values.nbytes + self.starts.nbytes + self.pages.nbytes + self.edges.nbytes)
+        counts = 0 if self.row_counts is None else self.row_counts.nbytes
+        return int(self.values.nbytes + self.starts.nbytes + self.pages.nbytes + self.edges.nbytes + counts)
 
     def find(self, conditions: Sequence[Condition], seconds: float) -> Answer:
         masks = [mask for condition in conditions if (mask := self._selected(condition)) is not None]
@@ -60,6 +76,40 @@ class DistinctIndex(DistinctPayload):
             f"on {int(pages.sum()):,} of {len(pages):,} pages"
         )
         return Answer(None if len(pages) and pages.all() else Rows.where(self.edges, pages), why)
+
+    def exactly(self, predicate: Predicate) -> Mask | None:
+        """The values that make a predicate of this column TRUE, then whether NaN and NULL do; None where that is not
+        certain for each of them.
+
+        >>> from needlepoint.indexes.values import Family
+        >>> index = DistinctIndex.of(
+        ...     Family("integer"), np.array([0, 9]), pa.array([3, 5]), np.array([0, 1, 2, 2, 2]), np.array([0, 0]),
+        ...     text=False,
+        ... )
+        >>> index.exactly(Or((Compare("n", ">", 4), IsNull("n")))).tolist(), index.exactly(Not(Compare("n", "=", 3)))
+        ([False, True, False, True], None)
+        """
+        if self.family.form == "float":
+            return None  # engines do not agree on how NaN compares
+        match predicate:
+            case Constant(value):
+                return np.full(len(self.values) + 2, value)
+            case And(children) | Or(children):
+                masks = [self.exactly(child) for child in children]
+                known = [mask for mask in masks if mask is not None]
+                if len(known) < len(masks) or not masks:
+                    return None
+                both = np.logical_and if isinstance(predicate, And) else np.logical_or
+                combined: Mask = both.reduce(known)
+                return combined
+            case IsNotNull():
+                return self._mask((0, len(self.values)))
+            case Compare() | In() | Between() | IsNull():
+                mask = self._selected(predicate)
+                if mask is not None:
+                    mask[-2] = False  # there is no NaN
+                return mask
+        return None
 
     def _pages(self, selected: Mask) -> Mask:
         """The pages that hold any of the values."""

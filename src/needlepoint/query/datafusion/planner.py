@@ -35,6 +35,7 @@ from needlepoint.query.sql.predicate_extraction import Request, requests
 from needlepoint.query.sql.rewriting.conditions import with_hidden_constants
 from needlepoint.query.sql.rewriting.passes import BY_FACTS, Texts, as_read, as_run
 from needlepoint.query.sql.rewriting.sort_keys import with_kept_keys
+from needlepoint.query.sql.table_aggregate import TableAggregate, table_aggregate
 from needlepoint.query.sql.top_rows import TopRows, top_rows
 from needlepoint.query.sql.views import View, ViewErrors, define
 
@@ -56,6 +57,7 @@ class LogicalQuery:
     scores         the calls of score
     edges          which tables its joins narrow
     top            the rows that its ORDER BY with LIMIT keeps
+    aggregate      of one table, that indexes may answer
     """
 
     query: str
@@ -68,6 +70,7 @@ class LogicalQuery:
     scores: tuple[Score, ...]
     edges: tuple[JoinEdge, ...] = ()
     top: TopRows | None = None
+    aggregate: TableAggregate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,9 @@ class Planner:
             needed, wanted = requests(plan, drawn, types), scores(plan, drawn, types)
             facts = plan_facts(plan)
             edges = join_edges(plan, drawn, types) if facts.joins else ()
-            top = top_rows(plan) if "Sort:" in drawn and len(needed) == 1 and not has_subqueries(drawn) else None
+            is_one = len(needed) == 1 and not has_subqueries(drawn)
+            top = top_rows(plan) if is_one and "Sort:" in drawn else None
+            aggregate = table_aggregate(plan, types) if is_one and "Aggregate:" in drawn and not wanted else None
             if facts.regroups_again and count_group_keys(frame.logical_plan()) <= count_group_keys(plan):
                 facts = replace(facts, regroups_again=False)  # no key was dropped
             if "null_aware" in drawn and has_correlated_not_in(frame.logical_plan().display_indent()):
@@ -187,7 +192,9 @@ class Planner:
         if facts.outer_constants or asked.keep_keys:
             query, views, others = self._with_kept_keys(query, asked, views)
             facts |= others
-        return LogicalQuery(query, views, needed, schema, frame.logical_plan(), facts, zeros, wanted, edges, top)
+        return LogicalQuery(
+            query, views, needed, schema, frame.logical_plan(), facts, zeros, wanted, edges, top, aggregate
+        )
 
     @contextmanager
     def tables(

@@ -75,7 +75,8 @@ class FileAccess:
 @dataclass(frozen=True, slots=True)
 class TableReport:
     """`version` is that of an external table format. Skipped files: `unfinished` ones have no footer, `unnamed` ones
-    have paths that readers cannot name. `narrowed_by` are conditions that a join or a LIMIT implies.
+    have paths that readers cannot name. `narrowed_by` are conditions that a join or a LIMIT implies. `counted_by` says
+    what rows were counted by without reading them.
 
     `requests` and `sifted_files` (whose predicate columns were read first) are those of page reads.
 
@@ -110,6 +111,7 @@ class TableReport:
     unfinished: tuple[str, ...] = ()
     unnamed: tuple[str, ...] = ()
     narrowed_by: tuple[str, ...] = ()
+    counted_by: tuple[str, ...] = ()
 
 
 @dataclass(repr=False)
@@ -184,6 +186,8 @@ def _table_lines(table: TableReport, executed: bool) -> list[str]:
         step for step in table.steps if step.rows_after < step.rows_before or step.files_after < step.files_before
     ]
     lines += [f"  narrowed by: {condition}" for condition in table.narrowed_by]
+    if table.counted_by:
+        lines.append(f"  counted from {'; '.join(table.counted_by)}")
     lines.append("  steps:" if narrowing else "  steps: none could rule anything out")
     lines += [
         f"    {step.step:<13} {step.files_before:,} -> {count(step.files_after, 'file')}, "

@@ -58,6 +58,7 @@ def table_report(
         unfinished=scan.snapshot.unfinished,
         unnamed=scan.snapshot.unnamed,
         narrowed_by=scan.narrowed_by,
+        counted_by=scan.counted_by,
     )
 
 

@@ -76,6 +76,7 @@ class ScanPlan:
     only         a condition that rows must meet beyond those of the query (top_rows.py)
     narrowed_by  conditions that a join or an ORDER BY with LIMIT implies, in words (semi_joins.py, top_rows.py)
     undecided    the choice between pages and scans, if the estimates are near each other
+    counted      files whose rows are counted without reading them (aggregates), and `counted_by` in words
     """
 
     snapshot: Snapshot
@@ -97,6 +98,8 @@ class ScanPlan:
     only: Predicate | None = None
     narrowed_by: tuple[str, ...] = ()
     undecided: Undecided | None = None
+    counted: tuple[File, ...] = ()
+    counted_by: tuple[str, ...] = ()
 
     @property
     def remote(self) -> bool:

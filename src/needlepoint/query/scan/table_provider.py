@@ -220,6 +220,15 @@ def check_present(scan: ScanPlan) -> None:
             )
 
 
+def check_counted(scan: ScanPlan) -> None:
+    """The files whose rows are counted and not read must be those of the snapshot. Of objects this would be a request
+    each: like objects that are ruled out, they are as of the last listing."""
+    if scan.counted and not scan.remote:
+        for file, now in zip(scan.counted, identify_all([scan.path(file) for file in scan.counted]), strict=True):
+            if now != file.identity:
+                raise FileChanged(scan.path(file), "changed or was removed")
+
+
 def check_sound(scan: ScanPlan) -> None:
     """DataFusion trusts a footer, and a wrong one may crash the process: call this before a scan. A file with a card
     was validated when its card was made."""

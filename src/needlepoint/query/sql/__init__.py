@@ -11,6 +11,7 @@ views                 named queries
 predicate_extraction  columns and a predicate of each table, from DataFusion's plan
 join_edges            which tables a join narrows by the keys of another
 top_rows              what ORDER BY with LIMIT keeps
+table_aggregate       counts, extremes and groups of one table
 monotone              functions that keep the order of a column
 patterns              text pieces that LIKE and regular expressions require
 plan_facts            properties of a plan that decide how DataFusion may run it

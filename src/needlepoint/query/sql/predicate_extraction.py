@@ -48,6 +48,8 @@ SCAN_LINE = re.compile(r"^ *TableScan: (?:\w+\.)*(\w+)", re.MULTILINE)
 _SWAPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PREFIX = re.compile(r"[^%_\\]+%", re.DOTALL)
 _PATTERNED = {"~", "~*", "~~", "~~*"}
+# Expressions that a predicate can equal, if their operands are columns and literals.
+_EXACT = {"BinaryExpr", "InList", "IsNull", "IsNotNull"}
 _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
@@ -165,6 +167,42 @@ def _with_float_ranges(predicate: Predicate, types: Types) -> Predicate:
             both = [Between(name, lows[name], highs[name]) for name in lows.keys() & highs.keys()]
             return And((*changed, *both))
     return predicate
+
+
+def exact_predicate(expression: Any, types: Types) -> Predicate | None:
+    """The predicate that is TRUE for exactly those rows for which an expression is. None where the tree only says which
+    rows can match, and for floats, whose NaN and zeros engines compare differently."""
+    waiting = [expression]
+    while waiting:
+        part = waiting.pop()
+        operands = part.rex_call_operands() if part.variant_name() in _EXACT else []
+        match part.variant_name():
+            case "BinaryExpr" if part.rex_call_operator() in ("AND", "OR"):
+                waiting += operands
+                continue
+            case "BinaryExpr" if part.rex_call_operator() in _OPERATORS:
+                first, *others = sorted(operands, key=lambda each: each.variant_name())  # a column before a literal
+            case "InList" if not part.to_variant().negated():
+                first, *others = operands
+            case "IsNull" | "IsNotNull":
+                first, *others = operands
+            case "Column":
+                first, others = part, []
+            case _:
+                return None
+        type = types.get(column_name(first) or "")
+        if type is None or pa.types.is_floating(type) or pa.types.is_nested(type):
+            return None
+        if any(other.variant_name() != "Literal" for other in others):
+            return None
+    found = _Converter(types)(expression)
+    return found if _is_known(found) else None
+
+
+def _is_known(predicate: Predicate) -> bool:
+    if isinstance(predicate, And | Or):
+        return all(map(_is_known, predicate.children))
+    return not isinstance(predicate, Unknown)
 
 
 class _Converter:

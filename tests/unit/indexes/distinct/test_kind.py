@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,20 @@ from needlepoint.indexes.base import IndexPayload
 from needlepoint.indexes.distinct import build
 from needlepoint.indexes.distinct.kind import DistinctKind
 from needlepoint.indexes.distinct.search import DistinctIndex
-from needlepoint.predicate import Between, Compare, In, IsNull, Like, Not, StartsWith, TextMatch
+from needlepoint.predicate import (
+    And,
+    Between,
+    Compare,
+    Constant,
+    In,
+    IsNotNull,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    StartsWith,
+    TextMatch,
+)
 from needlepoint.stores.base import IndexDamaged
 from needlepoint.tables.schemas import ordinal
 
@@ -234,3 +248,50 @@ def test_a_payload_of_another_kind_is_damage() -> None:
     for data in (b"", b"IDX1", b"NPFC", payload.payload[:-1]):
         with pytest.raises(IndexDamaged):
             KIND.open(Held(data), [pa.field("c", pa.int64())], {})
+
+
+@pytest.mark.parametrize("counts", [[3, 1, 0, 1], [2, 2, 0], [2, 2, 1, 1], [5, 0, 0, 0], [-1, 4, 0, 2], [2, 0, 0, 3]])
+def test_wrong_counts_are_damage(counts: list[int]) -> None:
+    index = built(KIND, source_of({"c": pa.array([1, 1, 2, 2, None])}))
+    assert isinstance(index, DistinctIndex)
+    assert index.row_counts is not None
+    assert index.row_counts.tolist() == [2, 2, 0, 1]
+    wrong = replace(index, row_counts=np.array(counts)).to_bytes()
+    if counts == [3, 1, 0, 1]:
+        DistinctIndex.from_bytes(wrong, text=False)  # it adds up: only a checksum notices it
+    else:
+        with pytest.raises(IndexDamaged):
+            DistinctIndex.from_bytes(wrong, text=False)
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        (Compare("c", "=", b"apple"), 3),
+        (Compare("c", "<>", b"apple"), 4),
+        (In("c", (b"apple", b"zebra", b"banana")), 4),
+        (Between("c", b"b", b"d"), 2),
+        (IsNull("c"), 1),
+        (IsNotNull("c"), 7),
+        (Or((IsNull("c"), Compare("c", "<", b"b"))), 5),
+        (And((IsNotNull("c"), Compare("c", ">=", b"b"))), 3),
+        (Constant(True), 8),
+        (Constant(False), 0),
+        (Not(Compare("c", "=", b"apple")), None),
+        (StartsWith("c", b"a"), None),
+        (Like("c", ("an",)), None),
+        (Compare("c", "=", 5), None),
+        (Or((Compare("c", "=", 5), IsNull("c"))), None),
+    ],
+)
+def test_exact_counts(condition: Any, rows: int | None) -> None:
+    index = fruit()
+    chosen = index.exactly(condition)
+    assert index.row_counts is not None
+    assert (None if chosen is None else int(index.row_counts[chosen].sum())) == rows
+
+
+def test_no_exact_counts_of_floats() -> None:
+    index = built(KIND, source_of({"c": pa.array([0.0, -0.0, math.nan])}))
+    assert isinstance(index, DistinctIndex)
+    assert index.exactly(Compare("c", "=", 0.0)) is None
