@@ -219,6 +219,15 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
+class CompareColumns:
+    """`column operator other`, with one of = <> < <= > >=, for two columns of one type."""
+
+    column: str
+    operator: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
 class IsNull:
     column: str
 
@@ -275,7 +284,7 @@ class Or:
     children: tuple[Predicate, ...]
 
 
-Leaf = Compare | In | Between | IsNull | IsNotNull | StartsWith | Like | TextMatch
+Leaf = Compare | In | Between | CompareColumns | IsNull | IsNotNull | StartsWith | Like | TextMatch
 Condition = Leaf | Not
 """A leaf, or after `without_not` a NOT directly above one."""
 Predicate = Unknown | Constant | Condition | And | Or
@@ -317,6 +326,10 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
             return
         case _:
             yield predicate
+
+
+def columns_of(leaf: Leaf) -> tuple[str, ...]:
+    return (leaf.column, leaf.other) if isinstance(leaf, CompareColumns) else (leaf.column,)
 
 
 def conjuncts(predicate: Predicate) -> Iterator[Predicate]:
@@ -383,6 +396,11 @@ def match(predicate: Predicate, zones: Zones) -> Answers:
             return np.where(match(child, zones) == Match.ALWAYS, Match.NEVER, Match.MAYBE).astype(np.int8)
         case Unknown():
             return _answers(zones.count, Match.MAYBE)
+        case CompareColumns(column, operator, other):
+            one, two = zones.columns.get(column), zones.columns.get(other)
+            if one is None or two is None:
+                return _answers(zones.count, Match.MAYBE)
+            return _match_columns(operator, one, two)
         case _:
             zone = zones.columns.get(predicate.column)
             return _answers(zones.count, Match.MAYBE) if zone is None else _match_leaf(predicate, zone)
@@ -418,9 +436,39 @@ def _match_leaf(leaf: Leaf, zone: Zone) -> Answers:
             never, always = below[0] | above[0], below[1] & above[1] & ~zone.nan
         case StartsWith(_, prefix):
             never, always = _starts_with(prefix, zone)
-        case Like() | TextMatch():
+        case Like() | TextMatch() | CompareColumns():
             never = always = np.zeros(len(zone.known), np.bool_)  # but NULL matches nothing
     return _pick(never=never & zone.known | zone.all_null, always=always & zone.known & zone.no_null)
+
+
+def _match_columns(operator: str, one: Zone, two: Zone) -> Answers:
+    """Values of one column from 10 to 20 are all less than those of another from 30 to 40.
+
+    >>> one = Zone.of([Bounds(10, 20, nulls=0, rows=9)] * 2)
+    >>> two = Zone.of([Bounds(30, 40, nulls=0, rows=9), Bounds(15, 40, nulls=0, rows=9)])
+    >>> [[Match(each).name for each in _match_columns(operator, one, two)] for operator in ("<", "=")]
+    [['ALWAYS', 'MAYBE'], ['NEVER', 'MAYBE']]
+    >>> texts = Zone.of([Bounds(b"a", b"b", nulls=0, rows=9)] * 2)
+    >>> [Match(each).name for each in _match_columns("<=", texts, Zone.unknown(2))]
+    ['MAYBE', 'MAYBE']
+    """
+    null, no_null = one.all_null | two.all_null, one.no_null & two.no_null
+    known = one.known & two.known & ~(one.nan | two.nan)
+    if _holds_bytes(one) != _holds_bytes(two):  # nothing is known of one of them
+        return _pick(never=null, always=np.zeros_like(null))
+    below, above = one.high < two.low, one.low > two.high
+    apart = below | above
+    same = known & (one.low == one.high) & (two.low == two.high) & ~apart
+    match operator:
+        case "=" | "<>":
+            never, always = (apart, same) if operator == "=" else (same, apart)
+        case "<" | ">=":
+            never, always = one.low >= two.high, below
+        case _:
+            never, always = one.high <= two.low, above
+    if operator in (">=", "<="):
+        never, always = always, never
+    return _pick(never=never & known | null, always=always & known & no_null)
 
 
 def _pick(never: npt.NDArray[np.bool_], always: npt.NDArray[np.bool_]) -> Answers:

@@ -14,6 +14,7 @@ from tests.lakes import write
 
 import needlepoint
 from needlepoint import Lake, Limits
+from needlepoint.errors import SqlError
 from needlepoint.query import semi_joins
 
 ROWS, FILES = 40_000, 8
@@ -214,3 +215,54 @@ def test_a_small_table_with_large_values_is_not_read_first(tmp_path: Path) -> No
         few = "SELECT v FROM small JOIN big ON k = id WHERE k < 9"
         assert rows_read(lake, few, "big") < 200
         assert len(lake.sql(few, limits=Limits(memory=64 << 20))) == 9
+
+
+@pytest.mark.parametrize(
+    ("query", "read", "why"),
+    [
+        ("SELECT * FROM orders WHERE order_id = (SELECT max(id) FROM wanted WHERE id < 90000)", 3, "order_id is one"),
+        ("SELECT * FROM orders WHERE order_id = (SELECT id FROM wanted WHERE sku = '777')", 1, "order_id is one"),
+        ("SELECT * FROM orders WHERE order_id = (SELECT id FROM wanted WHERE id > 90000)", 0, "order_id is one of 0"),
+        ("SELECT * FROM orders WHERE order_id = (SELECT max(id) FROM wanted WHERE sku = 'y')", 0, "order_id is one"),
+        ("SELECT * FROM orders WHERE order_id > (SELECT min(id) FROM wanted WHERE id = 39999)", 0, "order_id > the"),
+        ("SELECT * FROM orders WHERE (SELECT min(id) FROM wanted) >= order_id", 8, "order_id <= the min of wanted.id"),
+        ("SELECT * FROM orders JOIN wanted ON order_id = id + 1", 3, "order_id is one of 4 values of wanted.id +1"),
+        ("SELECT * FROM orders JOIN wanted ON order_id - 2 = id", 3, "order_id is one of 4 values of wanted.id +2"),
+        (
+            "SELECT * FROM lines WHERE order_id = (SELECT order_id FROM orders WHERE order_id = (SELECT min(id) FROM wanted))",  # noqa: E501
+            6, "order_id is one of 3 values of orders.order_id",
+        ),
+    ],
+)  # fmt: skip
+def test_comparisons_with_subqueries_and_computed_keys(
+    lake: Lake, duck: duckdb.DuckDBPyConnection, query: str, read: int, why: str
+) -> None:
+    result = lake.sql(query)
+    (report,) = (each for each in result.report.tables if each.table == query.split()[3])
+    assert report.rows.read <= read
+    assert report.narrowed_by[0].startswith(why)
+    found = sorted(map(repr, result.to_arrow().to_pylist()))
+    assert found == sorted(map(repr, duck.sql(query).to_arrow_table().to_pylist()))
+
+
+def test_a_subquery_with_several_rows_stays_an_error(lake: Lake) -> None:
+    """Also if the other table would leave one of them."""
+    for query in (
+        "SELECT * FROM orders WHERE order_id = (SELECT id FROM wanted)",
+        "SELECT * FROM orders WHERE order_id = (SELECT id FROM wanted) AND order_id = 7",
+        "SELECT * FROM wanted WHERE id = (SELECT order_id FROM orders WHERE total < 30)",
+    ):
+        with pytest.raises(SqlError, match="more than one row"):
+            lake.sql(query)
+
+
+def test_values_of_subqueries_that_narrow_nothing(lake: Lake, duck: duckdb.DuckDBPyConnection) -> None:
+    for query in (
+        "SELECT count(*) FROM orders WHERE order_id < (SELECT max(id) FROM wanted WHERE sku LIKE '%9%')",
+        "SELECT count(*) FROM orders WHERE order_id < (SELECT max(id) FILTER (WHERE sku = '5') FROM wanted)",
+        "SELECT count(*) FROM orders WHERE order_id <> (SELECT max(id) FROM wanted)",
+        "SELECT count(*) FROM orders WHERE order_id = (SELECT count(*) FROM wanted)",
+        "SELECT count(*) FROM orders WHERE order_id = (SELECT max(id) FROM wanted) OR total = 3",
+        "SELECT count(*) FROM orders WHERE total > (SELECT max(id) FROM (SELECT id FROM wanted ORDER BY id LIMIT 1))",
+    ):
+        assert lake.sql(query).to_arrow().column(0).to_pylist() == [each for (each,) in duck.sql(query).fetchall()]

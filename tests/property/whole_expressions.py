@@ -125,6 +125,7 @@ class Maker:
         match family:
             case "int":
                 form = self.pick("({} + 1)", "({} * 2)", "({} % 3)", "coalesce({}, {})", "CAST({} AS BIGINT)",
+                                 "(5 - {})", "({} * -3)", "({} - 2)",
                                  "abs({})", "(-{})", "nullif({}, {})", "CASE WHEN {} > 2 THEN 1 END")  # fmt: skip
             case "text":
                 form = self.pick("upper({})", "({} || 'x')", "coalesce({}, {})", "substr({}, 1, 2)",
@@ -221,11 +222,18 @@ class Maker:
         if family == "int":
             form = self.pick("{} % 2 = 1", "CAST({} AS VARCHAR) = '3'", "CAST({} AS DOUBLE) < CAST('2.5' AS DOUBLE)",
                              "{} + 1 > 3", "CASE WHEN {} = 1 THEN TRUE ELSE FALSE END", "{} < 2.5", "{} = 2.0",
-                             "{} + 0.5 > 2", "{} * 1.5 <= 4.5", "{} IN (1.0, 2.5, 3)")  # fmt: skip
+                             "{} + 0.5 > 2", "{} * 1.5 <= 4.5", "{} IN (1.0, 2.5, 3)", "{} * 2 IN (2, 4, 6, 8)",
+                             "10 - {} > 7", "CASE WHEN {} = 1 THEN 1 ELSE 0 END > 0", "({} = 2) IS NOT FALSE",
+                             "({} > 2) IS NOT TRUE", "coalesce({}, 3) = 3", "abs({}) <= 1")  # fmt: skip
         elif family == "date":
-            form = self.pick("{} > '2024-01-02'", "{} >= TIMESTAMP '2024-01-02 12:00:00'", "extract(day FROM {}) = 2")
+            form = self.pick("{} > '2024-01-02'", "{} >= TIMESTAMP '2024-01-02 12:00:00'", "extract(day FROM {}) = 2",
+                             "extract(year FROM {}) IN (2020, 2021, 2022, 2024)",
+                             "{} + INTERVAL '1 day' > DATE '2024-01-02'",
+                             "CAST({} AS VARCHAR) = '2024-01-02'")  # fmt: skip
         elif family == "text":
-            form = self.pick("length({}) > 2", "upper({}) = 'YES'", "starts_with({}, 'com')", "{} || 'x' = 'ax'")
+            form = self.pick("length({}) > 2", "upper({}) = 'YES'", "starts_with({}, 'com')", "{} || 'x' = 'ax'",
+                             "lower({}) = 'yes'", "left({}, 1) > 'b'", "substr({}, 1, 2) <= 'co'",
+                             "left({}, 1) IN ('a', 'y')")  # fmt: skip
         else:
             form = self.pick("CAST({} AS DATE) > DATE '2023-11-14'", "{} >= '2023-11-15'",
                              "date_trunc('day', {}) = TIMESTAMP '2023-11-15 00:00:00'",

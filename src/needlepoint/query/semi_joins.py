@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from needlepoint.predicate import And, Constant, In, Ordinal, Predicate
+from needlepoint.predicate import And, Compare, Constant, In, Or, Ordinal, Predicate, conjuncts
 from needlepoint.printable import count
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.scan.late_materialization import matching
@@ -107,15 +107,30 @@ class _Narrowing:
         keys = _keys(self._rows_of(edge.by_table), edge.by_column, self.scans[edge.by_table].predicate)
         if len(keys) > MOST_KEYS:
             return
-        condition: Predicate = In(edge.column, keys) if keys else Constant(False)
+        condition = self._condition(edge, keys)
+        if condition is None:
+            return
         if edge.table in self.conditions:
             condition = And((self.conditions[edge.table], condition))
         before, rows_before = self.scans[edge.table], self.rows(edge.table)
         narrowed = self.replan(edge.table, condition)
         if narrowed.access.count(self.states[edge.table].file_rows) < rows_before:
-            note = f"{edge.column} is one of {count(len(keys), 'value')} of {edge.by_table}.{edge.by_column}"
+            note = _note(edge, len(keys))
             self.scans[edge.table] = replace(narrowed, narrowed_by=(*before.narrowed_by, note))
             self.conditions[edge.table] = condition
+
+    def _condition(self, edge: JoinEdge, keys: tuple[Ordinal, ...]) -> Predicate | None:
+        """What the keys require of the other table; None if the extreme of the keys may not be that of the query."""
+        if not keys:
+            return Constant(False)
+        if edge.extreme:
+            scan = self.scans[edge.by_table]
+            if scan.narrowed_by or not _is_exact(scan.predicate, self.states[edge.by_table]):
+                return None
+            return Compare(edge.column, edge.operator, min(keys) if edge.extreme == "min" else max(keys))
+        if edge.offset:
+            keys = tuple(_wrapped(int(key) + edge.offset) for key in keys)
+        return In(edge.column, keys)
 
     def _rows_of(self, table: str) -> pa.Table | None:
         """The rows of a small table, which is read once."""
@@ -124,6 +139,32 @@ class _Narrowing:
             scan = scan.with_access(scan.access.by_rows(self.states[table].file_rows))
             self.reads[table], self.scans[table] = self.read(scan), scan
         return self.reads[table].rows
+
+
+def _note(edge: JoinEdge, keys: int) -> str:
+    by = f"{edge.by_table}.{edge.by_column}"
+    if edge.extreme:
+        return f"{edge.column} {edge.operator} the {edge.extreme} of {by}"
+    return f"{edge.column} is one of {count(keys, 'value')} of {by}" + (f" {edge.offset:+}" if edge.offset else "")
+
+
+def _wrapped(value: int) -> int:
+    """As integers of 64 bits wrap around."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _is_exact(predicate: Predicate, state: TableState) -> bool:
+    """Whether `matching` finds the rows of a predicate, not more: with comparisons of integers only. A scan that has no
+    conditions needs all rows, whatever other scans of the table need."""
+    if isinstance(predicate, Or):
+        return any(part == And(()) for part in predicate.children)
+    return all(
+        isinstance(part, Compare)
+        and pa.types.is_int64(state.types[part.column])
+        and isinstance(part.value, int)
+        and -(1 << 63) <= part.value < 1 << 63
+        for part in conjuncts(predicate)
+    )
 
 
 def _may_narrow(state: TableState, column: str) -> bool:

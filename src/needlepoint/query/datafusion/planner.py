@@ -165,9 +165,10 @@ class Planner:
             frame = self.frame(self._context, query, parameters)
             plan = frame.optimized_logical_plan()
             plans, drawn = [plan], plan.display_indent()
-            needed, wanted = requests(plan, drawn, types), scores(plan, drawn, types)
+            shown = self._with_subqueries(query, parameters) if has_subqueries(drawn) else None
+            needed, wanted = requests(plan, drawn, types, shown), scores(plan, drawn, types)
             facts = plan_facts(plan)
-            edges = join_edges(plan, drawn, types) if facts.joins else ()
+            edges = join_edges(plan, drawn, types) if facts.joins and shown is None else ()
             is_one = len(needed) == 1 and not has_subqueries(drawn)
             top = top_rows(plan) if is_one and "Sort:" in drawn else None
             aggregate = table_aggregate(plan, types) if is_one and "Aggregate:" in drawn and not wanted else None
@@ -177,7 +178,7 @@ class Planner:
                 facts = replace(facts, unknown_in=True)
             zeros = [*listed_zeros(plan)]
             if has_subqueries(drawn):
-                shown = self._with_subqueries(query, parameters)
+                edges = () if shown is None else join_edges(shown, shown.display_indent(), types)
                 facts = PlanFacts.careful() if shown is None else facts | plan_facts(shown) | _OWN_FILTERS
                 zeros += () if shown is None else listed_zeros(shown)
                 plans += [] if shown is None else [shown]

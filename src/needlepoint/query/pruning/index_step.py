@@ -16,7 +16,7 @@ from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexes import Answer, keeps_entries
 from needlepoint.objects import concurrently, is_url
-from needlepoint.predicate import Condition, Predicate, fold, leaves, without_not
+from needlepoint.predicate import CompareColumns, Condition, Predicate, fold, leaves, without_not
 from needlepoint.printable import count
 from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import StepResult
@@ -132,7 +132,7 @@ class _FileAnswers:
     def _conditions(self, conditions: Sequence[Condition]) -> Rows | None:
         found: Rows | None = None
         for index in self._indexes:
-            wanted = [each for each in conditions if _column(each) in index.columns]
+            wanted = [each for each in conditions if _column(each) in index.columns and not _compares_columns(each)]
             if not wanted or (found is not None and not found.count):
                 continue
             answer = self._ask(index, wanted)
@@ -160,6 +160,11 @@ class _FileAnswers:
         if answer.rows is not None and len(answer.rows.stops) and answer.rows.stops[-1] > (file.rows or 0):
             return Answer(None, f"names rows beyond the end of {file.path}, so it is ignored")
         return answer
+
+
+def _compares_columns(condition: Condition) -> bool:
+    """Indexes know the values of one column, not which rows of another have them."""
+    return isinstance(next(leaves(condition)), CompareColumns)
 
 
 def _column(condition: Condition) -> str:

@@ -21,6 +21,7 @@ from needlepoint.parquet import ReadStats
 from needlepoint.parquet.format import Int64Array
 from needlepoint.predicate import (
     Compare,
+    CompareColumns,
     Condition,
     In,
     Leaf,
@@ -30,6 +31,7 @@ from needlepoint.predicate import (
     TextMatch,
     Zone,
     Zones,
+    columns_of,
     fold,
     leaves,
     match,
@@ -79,7 +81,8 @@ def by_zone(access: AccessPlan, context: PruningContext) -> StepResult:
 
 def _asked(context: PruningContext) -> list[str]:
     # Bounds do not help with the inside of a text: do not load them.
-    return list({leaf.column: None for leaf in leaves(context.predicate) if not isinstance(leaf, Like | TextMatch)})
+    asked = [leaf for leaf in leaves(context.predicate) if not isinstance(leaf, Like | TextMatch)]
+    return list({column: None for leaf in asked for column in columns_of(leaf)})
 
 
 def _by_zones(access: AccessPlan, context: PruningContext, zones: Zones) -> StepResult:
@@ -218,13 +221,29 @@ class _PageRows:
         )
 
     def _of_condition(self, condition: Condition) -> Rows | None:
-        column = next(leaves(condition)).column  # `without_not` leaves only a leaf below a NOT
+        leaf = next(leaves(condition))  # `without_not` leaves only a leaf below a NOT
+        if isinstance(leaf, CompareColumns):
+            return self._of_columns(condition, leaf)
+        column = leaf.column
         pages = self._pages(column)
         if pages is None:
             return None
         starts, stops, zone = pages
         keep = match(condition, Zones(len(zone.known), {column: zone})) != Match.NEVER
         return Rows.joined(starts[keep], stops[keep])
+
+    def _of_columns(self, condition: Condition, leaf: CompareColumns) -> Rows | None:
+        """Pages of two columns overlap: each part of rows that is in one page of either is compared."""
+        one, other = self._pages(leaf.column), self._pages(leaf.other)
+        if one is None or other is None:
+            return None
+        edges = np.union1d(one[0], other[0])
+        zones = {
+            name: zone.part(np.searchsorted(starts, edges, "right") - 1)
+            for name, (starts, _, zone) in ((leaf.column, one), (leaf.other, other))
+        }
+        keep = match(condition, Zones(len(edges), zones)) != Match.NEVER
+        return Rows.joined(edges[keep], np.append(edges[1:], self._ends[-1])[keep])
 
     def _pages(self, column: str) -> tuple[Int64Array, Int64Array, Zone] | None:
         """First and last rows and bounds of all pages of a column, concatenated once for all conditions on it."""

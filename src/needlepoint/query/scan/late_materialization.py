@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from needlepoint.indexes.text import evaluate, folded, folded_text, parse
 from needlepoint.predicate import (
     Compare,
+    CompareColumns,
     Condition,
     In,
     IsNotNull,
@@ -36,6 +37,7 @@ from needlepoint.predicate import (
     Predicate,
     StartsWith,
     TextMatch,
+    columns_of,
     fold,
     leaves,
     without_not,
@@ -71,9 +73,10 @@ def sifting_columns(predicate: Predicate, types: dict[str, pa.DataType]) -> froz
 
     def column_of(condition: Condition) -> frozenset[str] | None:
         leaf = next(leaves(condition))
-        type = types.get(leaf.column)
-        usable = type is not None and (isinstance(leaf, IsNull | IsNotNull) or _comparable(type))
-        return frozenset([leaf.column]) if usable else None
+        names = columns_of(leaf)
+        found = [types.get(name) for name in names]
+        usable = all(type is not None and (isinstance(leaf, IsNull | IsNotNull) or _comparable(type)) for type in found)
+        return frozenset(names) if usable else None
 
     def union(columns: Sequence[frozenset[str]]) -> frozenset[str]:
         return frozenset[str]().union(*columns)
@@ -106,7 +109,7 @@ def _evaluate(table: pa.Table, condition: Condition) -> Any:
 
 
 def _leaf(table: pa.Table, leaf: Leaf) -> Any:
-    if leaf.column not in table.column_names:
+    if not set(columns_of(leaf)) <= set(table.column_names):
         return None
     column = table.column(leaf.column)
     if isinstance(leaf, IsNull | IsNotNull):
@@ -117,6 +120,8 @@ def _leaf(table: pa.Table, leaf: Leaf) -> Any:
         match leaf:
             case Compare(_, operator, value):
                 return _COMPARE[operator](column, scalar_of(value, column.type))
+            case CompareColumns(_, operator, other):
+                return _COMPARE[operator](column, table.column(other))
             case In(_, values):
                 found = pc.is_in(column, pa.array([scalar_of(value, column.type) for value in values], column.type))
                 return pc.if_else(column.is_valid(), found, None)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from needlepoint.query.sql.plan_facts import nodes
-from needlepoint.query.sql.predicate_extraction import SCAN_LINE, Types
+from needlepoint.query.sql.predicate_extraction import SCAN_LINE, Types, terms
 
 # The inputs that a join narrows by the keys of the other: left, right. Not those whose rows it keeps without a match.
 _NARROWED = {
@@ -33,20 +33,26 @@ _NARROWED = {
     "Right": (True, False),
     "RightAnti": (True, False),
 }
+_SWAPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _SAME_COLUMNS = {"Filter", "SubqueryAlias"}
 _FEWER_ROWS = {"Limit", "Sort", "Distinct"}  # a Sort may have a limit of its own
 # The end of a cast to an integer, and of one to a text.
 _TO_INTEGER, _TO_TEXT = re.compile(r" AS U?Int(?:8|16|32|64)\)$"), re.compile(r" AS (?:Utf8|LargeUtf8|Utf8View)\)$")
+_SCALAR, _MIN_OR_MAX = re.compile(r"SubqueryAlias: __scalar_sq_"), re.compile(r"(?:min|max)\(")
 
 
 @dataclass(frozen=True, slots=True)
 class JoinEdge:
-    """Rows of `table` count only if their `column` has a value of `by_column` of `by_table`."""
+    """Rows of `table` count only if their `column` has a value of `by_column` of `by_table`, plus an offset. With an
+    operator, only if it compares so with the `extreme` (min or max) of that column."""
 
     table: str
     column: str
     by_table: str
     by_column: str
+    offset: int = 0
+    operator: str = "="
+    extreme: str = ""
 
 
 def join_edges(plan: Any, drawn: str, tables: Mapping[str, Types]) -> tuple[JoinEdge, ...]:
@@ -64,6 +70,8 @@ def _edges(plan: Any, once: set[str], tables: Mapping[str, Types]) -> Iterator[J
             continue
         narrows_left, narrows_right = _NARROWED.get(str(join.join_type()), (False, False))
         left, right = node.inputs()
+        if str(join.join_type()) == "Inner" and join.filter() is not None:
+            yield from _comparisons(join.filter(), left, right, once, tables)
         for left_key, right_key in join.on():
             if narrows_right:
                 yield from _edge((right, right_key), (left, left_key), once, tables)
@@ -77,17 +85,70 @@ def _edge(
     found, other = _column(*narrowed, tables, narrowed=True), _column(*by, tables, narrowed=False)
     if found is None or other is None or found.table not in once or not _comparable(found.type, other.type):
         return
-    yield JoinEdge(found.table, found.name, other.table, other.name)
+    offset = other.offset - found.offset
+    if offset and not (pa.types.is_int64(found.type) and pa.types.is_int64(other.type)):
+        return  # narrower integers wrap around elsewhere
+    yield JoinEdge(found.table, found.name, other.table, other.name, offset)
+
+
+def _comparisons(
+    condition: Any, left: Any, right: Any, once: set[str], tables: Mapping[str, Types]
+) -> Iterator[JoinEdge]:
+    """Comparisons with the least or greatest value of a table, as `id > (SELECT max(x) FROM u)`."""
+    for term in terms(condition, "AND"):
+        if term.variant_name() != "BinaryExpr" or (operator := term.rex_call_operator()) not in _SWAPPED:
+            continue
+        one, other = term.rex_call_operands()
+        for narrowed, scalar, sign in ((one, other, operator), (other, one, _SWAPPED[operator])):
+            for outer, inner in ((left, right), (right, left)):
+                if not _SCALAR.match(inner.display()) or _place(inner, scalar) != 0 or _place(outer, narrowed) is None:
+                    continue
+                found, by = (
+                    _column(outer, narrowed, tables, narrowed=True),
+                    _column(inner, scalar, tables, narrowed=False),
+                )
+                extreme = _exact_extreme(inner, once)
+                if found is None or by is None or not extreme or found.table not in once or found.offset or by.offset:
+                    continue
+                if _comparable(found.type, by.type):
+                    yield JoinEdge(found.table, found.name, by.table, by.name, operator=sign, extreme=extreme)
+
+
+def _exact_extreme(plan: Any, once: set[str]) -> str:
+    """ "min" or "max", if a plan has this value of all rows that the scan of a table is asked for; else nothing."""
+    extreme, conditions = "", set[str]()
+    while True:
+        node = plan.to_variant()
+        match type(node).__name__:
+            case "SubqueryAlias" | "Projection":
+                pass
+            case "Aggregate" if not extreme and not node.group_by_exprs() and len(node.aggregate_exprs()) == 1:
+                (aggregate,) = node.aggregate_exprs()
+                argument = _extreme(aggregate)
+                name = "" if argument is None else argument.canonical_name()
+                extreme = aggregate.canonical_name()[:3]
+                if aggregate.canonical_name() != f"{extreme}({name})":
+                    return ""  # with a FILTER
+            case "Filter" if extreme:
+                conditions |= {each.canonical_name() for each in terms(node.predicate(), "AND")}
+            case "TableScan" if extreme and node.fetch() is None:
+                asked = {each.canonical_name() for each in node.filters()} - {"Boolean(true)"}
+                return extreme if conditions <= asked and (not asked or node.table_name() in once) else ""
+            case _:
+                return ""
+        plan = plan.inputs()[0]
 
 
 class _Column(NamedTuple):
     table: str
     name: str
     type: pa.DataType
+    offset: int = 0
 
 
 def _column(plan: Any, key: Any, tables: Mapping[str, Types], narrowed: bool) -> _Column | None:
     """The column of a table that a key of a join is. A cast between integers, or between texts, changes no value."""
+    key, offset = _shifted(key)
     cast = key.canonical_name() if key.variant_name() == "Cast" else ""
     found = origin(plan, key.rex_call_operands()[0] if cast else key, narrowed)
     type = None if found is None else tables.get(found[0], {}).get(found[1])
@@ -96,7 +157,17 @@ def _column(plan: Any, key: Any, tables: Mapping[str, Types], narrowed: bool) ->
     to_integer, to_text = _TO_INTEGER.search(cast), _TO_TEXT.search(cast)
     if cast and not ((to_integer and pa.types.is_integer(type)) or (to_text and pa.types.is_string(type))):
         return None
-    return _Column(*found, type)
+    return _Column(*found, type, offset)
+
+
+def _shifted(key: Any) -> tuple[Any, int]:
+    """`x + 1` as x and 1; integers of 64 bits only."""
+    if key.variant_name() == "BinaryExpr" and key.rex_call_operator() in ("+", "-"):
+        left, right = key.rex_call_operands()
+        if right.variant_name() == "Literal" and pa.types.is_int64(right.python_value().type):
+            number = right.python_value().as_py()
+            return (key, 0) if number is None else (left, number if key.rex_call_operator() == "+" else -number)
+    return key, 0
 
 
 def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
@@ -117,19 +188,44 @@ def origin(plan: Any, key: Any, narrowed: bool) -> tuple[str, str] | None:
                 if (narrowed and node.fetch() is not None) or len(names) != len(_fields(plan)):
                     return None
                 return node.table_name(), names[place]
+            case "SubqueryAlias" if narrowed and place == 0 and _SCALAR.match(plan.display()):
+                return None  # with fewer rows, a scalar subquery may have another value, or no error
             case kind if kind in _SAME_COLUMNS or (kind in _FEWER_ROWS and not narrowed):
                 plan = plan.inputs()[0]
             case "Projection":
-                plan, place = plan.inputs()[0], _place(plan.inputs()[0], _unnamed(node.projections()[place]))
+                chosen = _unnamed(node.projections()[place])
+                chosen = chosen if narrowed else _uncast(chosen)
+                plan, place = plan.inputs()[0], _place(plan.inputs()[0], chosen)
             case "Aggregate":
                 keys = node.group_by_exprs()
-                key = keys[place] if place < len(keys) else None
+                if any(each.variant_name() == "GroupingSet" for each in keys):
+                    return None  # it has more columns than expressions
+                if place < len(keys):
+                    key = keys[place]
+                else:
+                    key = None if narrowed else _extreme(node.aggregate_exprs()[place - len(keys)])
                 plan, place = plan.inputs()[0], None if key is None else _place(plan.inputs()[0], key)
             case "Join":
                 plan, place = _input(plan, node, place)
             case _:
                 return None
     return None
+
+
+def _uncast(expression: Any) -> Any:
+    """The argument of a cast to an integer or a text, which keeps integers and texts as they are."""
+    if expression.variant_name() != "Cast":
+        return expression
+    name = expression.canonical_name()
+    return expression.rex_call_operands()[0] if _TO_INTEGER.search(name) or _TO_TEXT.search(name) else expression
+
+
+def _extreme(aggregate: Any) -> Any | None:
+    """The argument of min or max, which is one of its values."""
+    if not _MIN_OR_MAX.match(aggregate.canonical_name()):
+        return None
+    operands = aggregate.rex_call_operands()
+    return operands[0] if len(operands) == 1 else None
 
 
 def _fields(plan: Any) -> list[str]:

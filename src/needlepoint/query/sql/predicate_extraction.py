@@ -6,9 +6,10 @@ both sides of joins, into CTEs, views and parts of a UNION. This module reads th
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from needlepoint.predicate import (
     And,
     Between,
     Compare,
+    CompareColumns,
     Constant,
     In,
     IsNotNull,
@@ -33,8 +35,10 @@ from needlepoint.predicate import (
     Unknown,
     conjuncts,
 )
-from needlepoint.query.sql import monotone, patterns
+from needlepoint.query.sql import patterns, text_bounds
 from needlepoint.query.sql.plan_facts import parts_of
+from needlepoint.query.sql.preimages import literal_text, preimage, same_type
+from needlepoint.query.sql.truths import not_false, not_true
 from needlepoint.tables import ordinal
 
 # A predicate is not converted beyond this depth: code that walks the tree may be recursive.
@@ -50,7 +54,17 @@ _PREFIX = re.compile(r"[^%_\\]+%", re.DOTALL)
 _PATTERNED = {"~", "~*", "~~", "~~*"}
 # Expressions that a predicate can equal, if their operands are columns and literals.
 _EXACT = {"BinaryExpr", "InList", "IsNull", "IsNotNull"}
+_STRICT = {"=", "!=", "<", "<=", ">", ">=", "+", "-", "*"}
+_DEEPEST_CASE = 5
+_HOLDS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq, "IN": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}  # fmt: skip
+_TRUTHS: Mapping[str, Callable[[Predicate], Predicate]] = {
+    "IsTrue": lambda child: child, "IsFalse": Not, "IsNotTrue": not_true, "IsNotFalse": not_false,
+}  # fmt: skip
 _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_WRITTEN = {ours: theirs for theirs, ours in _OPERATORS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +94,35 @@ class Request:
 Types = Mapping[str, pa.DataType]
 
 
-def requests(plan: Any, drawn_plan: str, tables: Mapping[str, Types]) -> dict[str, Request]:
+def requests(plan: Any, drawn_plan: str, tables: Mapping[str, Types], shown: Any = None) -> dict[str, Request]:
     """The request for each table, given the types of its columns and the text of the plan.
 
-    A table with a scan that the plan does not show is requested whole.
+    Uncorrelated scalar subqueries stay inside expressions, and DataFusion 55 does not expose their plans. But every
+    scan is a line of the plan's text, theirs too. (A literal with such a line in it only adds a needless request.)
+    `shown` is a plan of the same query with these subqueries as joins. Where the text has the same scans of a table,
+    they are taken from there: a condition that only the joins bring about must not change what a subquery returns. A
+    table with a scan that no plan shows is requested whole.
     """
-    scans: dict[str, list[Request]] = {}
-    for scan in _scans(plan):
-        name = scan.table_name()
-        if name in tables:
-            scans.setdefault(name, []).append(_request(scan, tables[name]))
-    # Uncorrelated scalar subqueries stay inside expressions, and DataFusion 55 does not expose their plans. But every
-    # scan is a line of the plan's text, theirs too. (A literal with such a line in it only adds a needless request.)
+    scans = _scans_by_table(plan)
+    others = {} if shown is None else _scans_by_table(shown)
     drawn = Counter(SCAN_LINE.findall(drawn_plan))
-    return {
-        name: _either(scans[name]) if len(scans.get(name, ())) == drawn[name] else everything(types)
-        for name, types in tables.items()
-        if drawn[name]
-    }
+    lines = Counter(line.strip() for line in drawn_plan.splitlines() if SCAN_LINE.match(line)) if others else Counter()
+
+    def request(name: str, types: Types) -> Request:
+        found = scans.get(name, [])
+        if len(found) != drawn[name]:
+            found = others.get(name, [])
+            written = Counter(_without_truths(each.display()) for each in found)
+            if sum(written.values()) != drawn[name] or written - lines:
+                return everything(types)
+        return _either([_request(each.to_variant(), types) for each in found])
+
+    return {name: request(name, types) for name, types in tables.items() if drawn[name]}
+
+
+def _without_truths(scan: str) -> str:
+    """The text of a scan without the conditions that replace a subquery."""
+    return scan.replace(", Boolean(true)]", "]").replace(", partial_filters=[Boolean(true)]", "")
 
 
 def everything(columns: Iterable[str]) -> Request:
@@ -116,14 +141,16 @@ def _either(found: list[Request]) -> Request:
     return Request(columns, Or(tuple(request.predicate for request in found)), unprunable, nested, together=together)
 
 
-def _scans(plan: Any) -> Iterator[Any]:
+def _scans_by_table(plan: Any) -> dict[str, list[Any]]:
+    scans: dict[str, list[Any]] = {}
     waiting = [plan]
     while waiting:
         found = waiting.pop()
         node = found.to_variant()
         if type(node).__name__ == "TableScan":
-            yield node
+            scans.setdefault(node.table_name(), []).append(found)
         waiting += reversed(found.inputs())
+    return scans
 
 
 def _request(scan: Any, types: Types) -> Request:
@@ -255,7 +282,7 @@ class _Converter:
             case "BinaryExpr":
                 return self._binary(expression, depth)
             case "InList":
-                return self._in_list(expression)
+                return self._in_list(expression, depth)
             case "Like":
                 return self._like(expression)
             case "ScalarFunction":
@@ -270,8 +297,14 @@ class _Converter:
                 if column is not None:
                     self._harmless[column] += 1
                     return IsNull(column) if kind == "IsNull" else IsNotNull(column)
-            case "IsTrue":
-                return _or_false(self._convert(expression.rex_call_operands()[0], depth + 1))
+                return self._null(expression.rex_call_operands()[0], kind)
+            case "IsUnknown" | "IsNotUnknown" as kind:
+                return self._null(expression.rex_call_operands()[0], kind.replace("Unknown", "Null"))
+            case "IsTrue" | "IsFalse" | "IsNotTrue" | "IsNotFalse" as kind:
+                harmless = self._harmless.copy()
+                child = self._convert(expression.rex_call_operands()[0], depth + 1)
+                self._harmless = self._harmless if kind == "IsTrue" else harmless
+                return _or_false(_TRUTHS[kind](child))
             case "Column":
                 column = self._column(expression)
                 if column is not None and pa.types.is_boolean(self._types[column]):
@@ -282,6 +315,27 @@ class _Converter:
                     return Constant(value.as_py() is True)  # NULL is not TRUE
         return Unknown()
 
+    def _null(self, expression: Any, kind: str) -> Predicate:
+        """Whether an operator has a result: none if, and only if, an operand is NULL."""
+        columns: list[str] = []
+        for part in parts_of(expression):
+            match part.variant_name():
+                case "Column" if (column := self._column(part)) is not None:
+                    columns.append(column)
+                case "BinaryExpr" if part.rex_call_operator() in _STRICT:
+                    pass
+                case "Literal" if part.python_value().is_valid:
+                    pass
+                case "Not" | "Negative" | "Cast":
+                    pass
+                case _:
+                    return Unknown()
+        if not columns:
+            return Unknown()
+        if kind == "IsNull":
+            return _or_false(any_of(IsNull(column) for column in columns))
+        return _or_false(And(tuple(IsNotNull(column) for column in columns)))
+
     def _column(self, expression: Any) -> str | None:
         name = column_name(expression)
         return name if name in self._types else None
@@ -289,24 +343,41 @@ class _Converter:
     def _binary(self, expression: Any, depth: int) -> Predicate:
         operator = expression.rex_call_operator()
         if operator in ("AND", "OR"):
-            children = [self._convert(term, depth + 1) for term in _terms(expression, operator)]
+            children = [self._convert(term, depth + 1) for term in terms(expression, operator)]
             return And(tuple(children)) if operator == "AND" else any_of(children)
         left, right = expression.rex_call_operands()
         if operator in _PATTERNED:
             return self._patterned(left, operator, right)
         if left.variant_name() == "Literal":
-            left, right, operator = right, left, _SWAPPED.get(operator, "")
+            left, right, operator = right, left, _SWAPPED.get(operator, operator)
         if right.variant_name() != "Literal":
-            return Unknown()
+            return self._two_columns(left, operator, right)
         scalar = right.python_value()
-        if operator == "IS NOT DISTINCT FROM":
-            is_true = pa.types.is_boolean(scalar.type) and scalar.as_py() is True  # the optimizer's form of CASE
-            return _or_false(self._convert(left, depth + 1) if is_true else self._compared(left, "=", scalar))
-        return self._compared(left, operator, scalar)
+        if operator in ("IS NOT DISTINCT FROM", "IS DISTINCT FROM"):
+            return self._distinct(left, operator, scalar, depth)
+        return self._compared(left, operator, scalar, depth)
 
-    def _compared(self, left: Any, operator: str, scalar: Any) -> Predicate:
+    def _distinct(self, left: Any, operator: str, scalar: Any, depth: int) -> Predicate:
+        """Comparisons that take NULL for a value. With TRUE, they are the optimizer's form of CASE."""
+        if not scalar.is_valid:
+            column = self._column(left)
+            if column is None:
+                return Unknown()
+            return _or_false(IsNull(column) if operator == "IS NOT DISTINCT FROM" else IsNotNull(column))
+        is_true, harmless = pa.types.is_boolean(scalar.type) and scalar.as_py() is True, self._harmless.copy()
+        equal = self._convert(left, depth + 1) if is_true else self._compared(left, "=", scalar, depth)
+        if operator == "IS NOT DISTINCT FROM":
+            return _or_false(equal)
+        self._harmless = harmless
+        return _or_false(not_true(equal))
+
+    def _compared(self, left: Any, operator: str, scalar: Any, depth: int) -> Predicate:
         if operator not in _OPERATORS:
             return Unknown()
+        if left.variant_name() == "Case":
+            return self._case(left, _OPERATORS[operator], (scalar,), depth)
+        if (fields := _fields(left, scalar)) is not None:
+            return self._one_of_rows(fields, [scalar], depth) if operator == "=" else Unknown()
         column, value = self._comparable(left, scalar.type), ordinal(scalar)
         if value is None:
             return Unknown()
@@ -315,6 +386,73 @@ class _Converter:
         self._harmless[column] += operator == "=" and _is_plain(value)
         return Compare(column, _OPERATORS[operator], value)
 
+    def _case(self, case: Any, operator: str, scalars: Sequence[Any], depth: int) -> Predicate:
+        """`CASE WHEN a THEN x ELSE y END = v`: a AND x = v, or y = v where a is not TRUE. `coalesce(x, y)` is
+        `CASE WHEN x IS NOT NULL THEN x ELSE y END` here."""
+        if depth > _DEEPEST_CASE:
+            return Unknown()
+        harmless = self._harmless.copy()
+        parts = case.rex_call_operands()
+        found: list[Predicate] = []
+        others: list[Predicate] = []
+        for when, then in zip(parts[0::2], parts[1::2], strict=False):
+            condition = self._convert(when, depth + 1)
+            found.append(And((condition, self._result(then, operator, scalars, depth))))
+            others.append(not_true(condition))
+        if len(parts) % 2:
+            found.append(And((*others, self._result(parts[-1], operator, scalars, depth))))
+        self._harmless = harmless
+        possible = [each for each in found if Constant(False) not in conjuncts(each)]
+        return _or_false(Or(tuple(possible)) if possible else Constant(False))
+
+    def _result(self, then: Any, operator: str, scalars: Sequence[Any], depth: int) -> Predicate:
+        """The comparison of one result of a CASE."""
+        if then.variant_name() != "Literal":
+            if operator == "IN":
+                return any_of(self._compared(then, "=", scalar, depth + 1) for scalar in scalars)
+            return self._compared(then, _WRITTEN[operator], scalars[0], depth + 1)
+        value, others = ordinal(then.python_value()), [ordinal(scalar) for scalar in scalars]
+        if not then.python_value().is_valid or not any(scalar.is_valid for scalar in scalars):
+            return Constant(False)
+        if value is None or None in others or any(scalar.type != then.python_value().type for scalar in scalars):
+            return Unknown()
+        if any(isinstance(each, float) and (each != each or each == 0) for each in (value, *others)):
+            return Unknown()  # engines disagree on NaN and on the sign of zero
+        return Constant(any(_HOLDS[operator](value, other) for other in others))
+
+    def _one_of_rows(self, columns: list[Any], rows: Sequence[Any], depth: int) -> Predicate:
+        """`(a, b) IN ((1, 2), …)`. A NULL in a row of the list may equal anything here."""
+        harmless = self._harmless.copy()
+
+        def equal(row: Any) -> Predicate:
+            pairs = [(column, row[at]) for at, column in enumerate(columns) if row[at].is_valid]
+            return And(tuple(self._equal_field(column, value, depth) for column, value in pairs))
+
+        found = any_of(map(equal, rows))
+        self._harmless = harmless
+        return _or_false(found)
+
+    def _equal_field(self, left: Any, scalar: Any, depth: int) -> Predicate:
+        """The comparison of one field of a row, which may be cast as part of the row."""
+        column, value = self._column(left), ordinal(scalar)
+        if column is not None and value is not None and _cast_keeps_ordinals(self._types[column], scalar.type):
+            return Compare(column, "=", value)
+        return self._compared(left, "=", scalar, depth + 1)
+
+    def _two_columns(self, left: Any, operator: str, right: Any) -> Predicate:
+        """The comparison of two columns of the table."""
+        if operator not in _OPERATORS:
+            return Unknown()
+        inner = [side.rex_call_operands()[0] if side.variant_name() == "Cast" else side for side in (left, right)]
+        one, other = map(self._column, inner)
+        if one is None or other is None or one == other or (inner[0] is not left and inner[1] is not right):
+            return Unknown()
+        # At most one of them is cast, to the type of the other.
+        casts = (self._types[one], self._types[other]) if inner[1] is right else (self._types[other], self._types[one])
+        if not _cast_keeps_ordinals(*casts) or any(map(pa.types.is_floating, casts)):
+            return Unknown()
+        return CompareColumns(one, _OPERATORS[operator], other)
+
     def _comparable(self, left: Any, literal: pa.DataType) -> str | None:
         """The column whose ordinals compare with those of a literal of this type."""
         if left.variant_name() == "Cast":
@@ -322,39 +460,42 @@ class _Converter:
             column = self._column(left.rex_call_operands()[0])
             return column if column is not None and _cast_keeps_ordinals(self._types[column], literal) else None
         column = self._column(left)
-        return column if column is not None and _same_type(self._types[column], literal) else None
+        return column if column is not None and same_type(self._types[column], literal) else None
 
     def _function(self, left: Any, literal: pa.DataType, operator: str, values: tuple[Ordinal, ...]) -> Predicate:
-        """Comparisons of a function that keeps the order of a column, or of a prefix of the column."""
+        """Comparisons of a function of a column, with a value or with several."""
         variant = left.variant_name()
-        if variant not in ("Cast", "ScalarFunction"):
-            return Unknown()
-        operands = left.rex_call_operands()
-        name = "cast" if variant == "Cast" else left.rex_call_operator()
-        if name == "strpos":
-            return self._found_at(operands, operator, values)
+        if variant == "ScalarFunction" or (variant == "BinaryExpr" and left.rex_call_operator() == "||"):
+            name, operands = left.rex_call_operator(), left.rex_call_operands()
+            if name == "strpos":
+                return self._found_at(operands, operator, values)
+            if all(isinstance(value, bytes) for value in values):
+                return self._of_text(name, operands, operator, values)
+        found = preimage(left, operator, values, literal, self._types)
+        return Unknown() if found is None else found.predicate()
+
+    def _of_text(self, name: str, operands: list[Any], operator: str, values: tuple[Any, ...]) -> Predicate:
+        """Comparisons of a text that is made of a column."""
         fixed = [_plain_literal(each) for each in operands]
-        place = 1 if name == "date_trunc" else 0
-        column = self._column(operands[place]) if len(operands) > place else None
-        if column is None or pa.types.is_floating(self._types[column]):
+        joins = name == "||" or (name == "concat" and len(operands) == 2)
+        place = 1 if joins and fixed[0] is not None else 0
+        column = self._text_column(operands[place]) if operands else None
+        if column is None:
             return Unknown()
-        type, interval = self._types[column], None
-        if name in ("left", "substr") and operator == "=" and pa.types.is_string(type):
-            # Both return a prefix of the text: substr if it starts at the first character.
-            if isinstance(values[0], bytes) and values[0] and (name == "left" or fixed[1] == 1):
-                return And((StartsWith(column, values[0]), Unknown()))
-        elif name == "cast":
-            interval = monotone.of_cast(type, literal)
-        elif name == "date_trunc" and isinstance(fixed[0], str) and _same_type(type, literal):
-            interval = monotone.of_truncation(fixed[0], type)
-        if interval is None:
-            return Unknown()
-        asked = monotone.Preimage(column, interval)
-        return asked.compare(operator, values[0]) if len(values) == 1 else asked.one_of(values)
+        found: Predicate = Unknown()
+        match name:
+            case "left" | "substr" if name == "left" or fixed[1] == 1:
+                length = fixed[1] if name == "left" else fixed[2] if len(fixed) > 2 else None
+                found = text_bounds.of_prefix(column, operator, values, length if isinstance(length, int) else None)
+            case "lower" | "upper" if operator in ("=", "IN"):
+                found = any_of(text_bounds.of_case(column, name, value) for value in values)
+            case "||" | "concat" if joins and operator in ("=", "IN"):
+                found = text_bounds.of_concatenation(column, fixed[1 - place], place == 1, values, name == "concat")
+        return found if found == Unknown() else And((found, Unknown()))
 
     def _found_at(self, operands: list[Any], operator: str, places: tuple[Ordinal, ...]) -> Predicate:
         """Comparisons of the position of one text in another: from 1; 0 if it is absent."""
-        column, text = self._text_column(operands[0]), _text(operands[1])
+        column, text = self._text_column(operands[0]), literal_text(operands[1])
         if column is None or not text:
             return Unknown()
         lowest = {">": 0, ">=": 1, "<>": 0, "=": 1, "IN": 1}.get(operator)
@@ -363,24 +504,31 @@ class _Converter:
             return Unknown()
         return _holds(column, patterns.of_text(text, starts=operator == "=" and places == (1,)))
 
-    def _in_list(self, expression: Any) -> Predicate:
+    def _in_list(self, expression: Any, depth: int) -> Predicate:
         left, *items = expression.rex_call_operands()
         if any(item.variant_name() != "Literal" for item in items):
             return Unknown()
         # x IN (1, NULL) is TRUE only where x = 1; x NOT IN (1, NULL) is never TRUE, which Not treats as maybe.
         scalars = [scalar for scalar in (item.python_value() for item in items) if scalar.is_valid]
-        values = {value for value in map(ordinal, scalars) if value is not None}
-        if not values or any(scalar.type != scalars[0].type for scalar in scalars):
+        negated = expression.to_variant().negated()
+        if not scalars or any(scalar.type != scalars[0].type for scalar in scalars):
             return Unknown()
-        column, negated = self._comparable(left, scalars[0].type), expression.to_variant().negated()
+        if (fields := _fields(left, scalars[0])) is not None:
+            return Unknown() if negated else self._one_of_rows(fields, scalars, depth)
+        if left.variant_name() == "Case":
+            return Unknown() if negated else self._case(left, "IN", scalars, depth)
+        values = {value for value in map(ordinal, scalars) if value is not None}
+        if not values:
+            return Unknown()
+        column = self._comparable(left, scalars[0].type)
         if column is None:
             several = tuple(sorted(values))
-            return Unknown() if negated or len(several) < 2 else self._function(left, scalars[0].type, "IN", several)
+            return Unknown() if negated else self._function(left, scalars[0].type, "IN", several)
         found = In(column, tuple(sorted(values)))
         if negated:
             return Not(found)
         self._harmless[column] += all(map(_is_plain, values))
-        return found
+        return found if len(scalars) == len(items) else _or_false(found)  # where it is NULL, the tree has FALSE
 
     def _like(self, expression: Any) -> Predicate:
         left, right = expression.rex_call_operands()
@@ -391,7 +539,7 @@ class _Converter:
 
     def _patterned(self, left: Any, operator: str, right: Any) -> Predicate:
         """A text matched with a pattern, by LIKE or a regular expression."""
-        column, pattern = self._text_column(left), _text(right)
+        column, pattern = self._text_column(left), literal_text(right)
         if column is None or pattern is None:
             return Unknown()
         match operator:
@@ -408,7 +556,7 @@ class _Converter:
     def _text_function(self, expression: Any) -> Predicate:
         """Boolean functions of texts."""
         name, operands = expression.rex_call_operator(), expression.rex_call_operands()
-        column, texts = self._text_column(operands[0]) if operands else None, list(map(_text, operands[1:]))
+        column, texts = self._text_column(operands[0]) if operands else None, list(map(literal_text, operands[1:]))
         if column is None or not texts or None in texts:
             return Unknown()
         asked, *flags = (text or "" for text in texts)
@@ -458,9 +606,15 @@ def _plain_literal(expression: Any) -> str | int | None:
     return value
 
 
-def _text(expression: Any) -> str | None:
-    value = _plain_literal(expression)
-    return value if isinstance(value, str) else None
+def _fields(left: Any, scalar: Any) -> list[Any] | None:
+    """The fields of a struct that is compared with a literal."""
+    if not pa.types.is_struct(scalar.type):
+        return None
+    struct = left.rex_call_operands()[0] if left.variant_name() == "Cast" else left
+    if struct.variant_name() != "ScalarFunction" or struct.rex_call_operator() != "struct":
+        return None
+    fields: list[Any] = struct.rex_call_operands()
+    return fields if len(fields) == scalar.type.num_fields else None
 
 
 def _holds(column: str, pieces: patterns.Pieces | None) -> Predicate:
@@ -478,7 +632,7 @@ def _or_false(predicate: Predicate) -> Predicate:
     return And((predicate, Unknown()))
 
 
-def _terms(expression: Any, operator: str) -> list[Any]:
+def terms(expression: Any, operator: str) -> list[Any]:
     """The terms of a chain of ANDs, or of ORs, from first to last; DataFusion nests them in pairs."""
     found, waiting = [], [expression]
     while waiting:
@@ -539,20 +693,6 @@ def _values_of(alternatives: Iterable[Predicate]) -> Predicate:
     return And((*(In(column, tuple(values)) for column, values in (common or {}).items()), Unknown()))
 
 
-def _same_type(column: pa.DataType, literal: pa.DataType) -> bool:
-    if pa.types.is_string(column):
-        return bool(
-            pa.types.is_string(literal) or pa.types.is_large_string(literal) or pa.types.is_string_view(literal)
-        )
-    if pa.types.is_binary(column):
-        return bool(
-            pa.types.is_binary(literal) or pa.types.is_large_binary(literal) or pa.types.is_binary_view(literal)
-        )
-    if pa.types.is_timestamp(column) and pa.types.is_timestamp(literal):
-        return bool(column.unit == literal.unit and (column.tz is None) == (literal.tz is None))
-    return bool(column.equals(literal))
-
-
 def _cast_keeps_ordinals(column: pa.DataType, target: pa.DataType) -> bool:
     """Casts that change neither a value nor the order."""
     if pa.types.is_integer(column) and pa.types.is_integer(target):
@@ -564,4 +704,4 @@ def _cast_keeps_ordinals(column: pa.DataType, target: pa.DataType) -> bool:
         return bool(target.bit_width >= column.bit_width)
     if pa.types.is_decimal(column) and pa.types.is_decimal(target):
         return bool(column.scale == target.scale and target.precision >= column.precision)
-    return _same_type(column, target)
+    return same_type(column, target)

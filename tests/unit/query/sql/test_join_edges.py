@@ -45,7 +45,8 @@ def edges(query: str) -> set[str]:
         ("SELECT * FROM a JOIN b ON CAST(a.s AS BIGINT) = CAST(b.s AS BIGINT)", set()),
         ("SELECT * FROM a JOIN b ON CAST(a.id AS VARCHAR) = CAST(b.id AS VARCHAR)", set()),
         ("SELECT * FROM a JOIN b ON CAST(a.id AS SMALLINT) = b.k", set()),
-        ("SELECT * FROM a JOIN b ON a.id + 1 = b.id", set()),
+        ("SELECT * FROM a JOIN b ON a.id + 1 = b.id", BOTH),
+        ("SELECT * FROM a JOIN b ON a.k + 1 = b.id", set()),
         ("SELECT * FROM a JOIN b ON a.id IS NOT DISTINCT FROM b.id", set()),
         ("SELECT * FROM a JOIN b ON a.id < b.id", set()),
         # The rows of a LIMIT and of a window depend on all rows below.
@@ -53,7 +54,8 @@ def edges(query: str) -> set[str]:
         ("SELECT * FROM (SELECT * FROM a ORDER BY k LIMIT 5) x JOIN b ON x.id = b.id", {"b.id by a.id"}),
         ("SELECT * FROM (SELECT id, row_number() OVER (ORDER BY k) FROM a) x JOIN b ON x.id = b.id", set()),
         ("SELECT * FROM (SELECT id, count(*) FROM a GROUP BY id) x JOIN b USING (id)", BOTH),
-        ("SELECT * FROM (SELECT max(id) AS id FROM a GROUP BY k) x JOIN b USING (id)", set()),
+        ("SELECT * FROM (SELECT k, max(id) AS id FROM a GROUP BY ROLLUP (k)) x JOIN b USING (id)", set()),
+        ("SELECT * FROM (SELECT max(id) AS id FROM a GROUP BY k) x JOIN b USING (id)", {"b.id by a.id"}),
         ("SELECT * FROM (SELECT id FROM a UNION ALL SELECT id FROM c) x JOIN b USING (id)", set()),
         # One of two scans of a may need all rows.
         ("SELECT * FROM a x JOIN a y ON x.id = y.id JOIN b ON y.k = b.k", {"b.k by a.k"}),
