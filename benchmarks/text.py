@@ -4,8 +4,8 @@
 
 The titles are those of the Tantivy-in-Parquet demo (jcsherin/datablok): 3 to 8 filler words each, and six control words
 with probabilities from 20% to 0.1%, shuffled. The 36 queries are LIKE '%a b%' for every pair of control words, which
-match from none to 0.5% of the rows. A second part has harder patterns, a third the comments of TPC-H's orders
-(`tpchgen-cli`).
+match from none to 0.5% of the rows. A second part has harder patterns, a third ranked searches (the ten best titles by
+BM25), a fourth the comments of TPC-H's orders (`tpchgen-cli`).
 
 All peers run in turns, and medians are compared: trust the ratios, not the milliseconds. All answers are
 compared with DuckDB's. Lance's INVERTED index finds words, not text, so it only runs queries for which both are the
@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 from quick import report
 
 import needlepoint
+from needlepoint.indexes.text import TextStatistics, bm25, parse, terms
 
 CONTROL = {
     "concurrency": 0.20,
@@ -81,6 +82,13 @@ COMMENTS = {
     "rare pieces": "comment LIKE '%tithes%Tiresias%'",
     "no such word": "comment LIKE '%dairy cow%'",
     "common word": "comment LIKE '%furiously%'",
+}
+
+RANKED = {
+    "a rarer word": "idempotency",
+    "two rarer words": "idempotency atomics",
+    "a frequent word": "concurrency",
+    "two frequent words": "concurrency runtime",
 }
 
 INDEX = """
@@ -266,6 +274,34 @@ class Peers:
             asked["lance inverted"] = lambda: self._by_words(phrase)
         return asked
 
+    def best(self, words: str) -> dict[str, Ask]:
+        column, table = self.world.column, self.world.table
+        query = f"SELECT id, {column} FROM {table} ORDER BY score({column}, '{words}') DESC LIMIT 10"
+        asked: dict[str, Ask] = {"needlepoint": lambda: self.lake.sql(query).to_arrow()}
+        if self.inverted is not None:
+            asked["lance inverted"] = lambda: self._best_by_words(words)
+        return asked
+
+    def check_best(self, words: str, found: pa.Table) -> None:
+        """The best have the scores of their texts, and no text has a higher one."""
+        query, texts = parse(words), pq.read_table(self.world.plain, columns=[self.world.column]).column(0)
+        known = TextStatistics.of(texts, terms(query))
+        highest = np.sort(bm25(query, texts, known))[-10:]
+        assert np.sort(bm25(query, found.column(self.world.column), known)).tolist() == highest.tolist()
+
+    def _best_by_words(self, words: str) -> pa.Table:
+        from lance.query import MatchQuery
+
+        assert self.inverted is not None
+        column = self.world.column
+        scanner = self.inverted.scanner(
+            columns=["id", column],
+            full_text_query=MatchQuery(words, column),
+            limit=10,
+            disable_scoring_autoprojection=True,
+        )
+        return scanner.to_table()
+
     def _by_ngram(self, phrase: str) -> pa.Table:
         assert self.ngram is not None
         column = self.world.column
@@ -300,6 +336,10 @@ def in_turns(contenders: dict[str, Ask], rounds: int) -> tuple[int, dict[str, fl
         assert name.startswith("lance"), f"{name} answers {answers[name]}, DuckDB {truth}"
         print(f"  {name} finds {answers[name][0]} rows, DuckDB {truth[0]}")
         del contenders[name]
+    return truth[0], medians(contenders, rounds)
+
+
+def medians(contenders: dict[str, Ask], rounds: int) -> dict[str, float]:
     pace = {}
     for name, ask in contenders.items():
         started = time.perf_counter()
@@ -313,7 +353,7 @@ def in_turns(contenders: dict[str, Ask], rounds: int) -> tuple[int, dict[str, fl
                 started = time.perf_counter()
                 contenders[name]()
                 times[name].append(time.perf_counter() - started)
-    return truth[0], {name: statistics.median(values) for name, values in times.items()}
+    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def run(
@@ -326,6 +366,16 @@ def run(
         print(
             f"  {title}: {rows} rows, " + ", ".join(f"{name} {t * 1000:.2f}" for name, t in times.items()), flush=True
         )
+    return found
+
+
+def run_ranked(peers: Peers, rounds: int) -> dict[str, dict[str, float]]:
+    found = {}
+    for title, words in RANKED.items():
+        asked = peers.best(words)
+        peers.check_best(words, asked["needlepoint"]())
+        found[title] = medians(asked, rounds)
+        print(f"  {title}: " + ", ".join(f"{name} {t * 1000:.2f}" for name, t in found[title].items()), flush=True)
     return found
 
 
@@ -385,9 +435,15 @@ def main() -> None:
     harder = run(peers, {title: (condition, None) for title, condition in HARDER.items()}, arguments.rounds)
     show(f"{arguments.rows:,} titles, two words, milliseconds, answers equal", phrases)
     show("harder patterns", harder)
+    ranked = run_ranked(peers, arguments.rounds)
+    report(
+        "the ten best by BM25, milliseconds, scores equal to those of all texts",
+        ["words", *next(iter(ranked.values()))],
+        [[title, *(f"{seconds * 1000:.2f}" for seconds in times.values())] for title, times in ranked.items()],
+    )
     verdict(world.facts, phrases)
     peers.lake.close()
-    figures |= {"titles": world.facts, "phrases": phrases, "harder": harder}
+    figures |= {"titles": world.facts, "phrases": phrases, "harder": harder, "ranked": ranked}
 
     if not arguments.no_tpch:
         rows = arguments.rows // 5

@@ -6,6 +6,8 @@ known_names   the tables and views that a query can name
 execution     one run of a planned query
 semi_joins    reads small tables first, and of others the rows with their keys
 top_rows      ORDER BY with LIMIT reads from the end of an index
+ranked_rows   ORDER BY score with LIMIT reads the rows that text indexes name
+ranked_search  the same of the plainest queries, without DataFusion
 result        its result
 row_stream    the rows of a large result, read while they are consumed
 running       queries that run, their limits, and how to stop one

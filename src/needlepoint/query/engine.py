@@ -43,7 +43,7 @@ from needlepoint.errors import FileChanged, SqlError, UnknownName
 from needlepoint.indexes.text import WordIndex
 from needlepoint.parquet import Caches
 from needlepoint.predicate import And, Constant, In, Predicate, leaves
-from needlepoint.query import semi_joins, top_rows
+from needlepoint.query import ranked_search, semi_joins, top_rows
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache, words_of
 from needlepoint.query.cache.table_state import TableState
@@ -129,6 +129,7 @@ class Engine:
         self._states: dict[str, TableState] = {}
         self._fresh_stores: dict[int, tuple[int, weakref.ref[KeyStore]]] = {}
         self.lookups = PointLookups(self, settings.access, settings.range_limit)
+        self.searches = ranked_search.RankedSearches(self, settings.access)
 
     # Run
 
@@ -271,6 +272,11 @@ class Engine:
             started = time.perf_counter()
             recognised = self._recognised(query, parameters)
             asked = (query, parameters, use_indexes, attempt, may_list, running)
+            if recognised is None and use_indexes is True and attempt is Attempt.FIRST:
+                ranked = self._ranked(query, parameters)
+                if ranked is not None:
+                    running.limits.check_rows(len(ranked))
+                    return ranked
             if recognised is None:
                 plan, tops = self.plans.of(*asked)
             else:
@@ -319,23 +325,39 @@ class Engine:
         """The point lookup of a query, if DataFusion agrees that it is one. DataFusion is asked once for each set of
         columns: a word that looks like a column name can have another meaning in SQL."""
         form = recognise(query)
-        if form is None or (form.table not in self._states and form.table not in self.known.current().tables):
-            return None
-        if (tables := visible_tables.get()) is not None and form.table not in tables:
-            return None
-        try:
-            state = self.state(form.table)
-        except UnknownName:  # it was dropped, and a view may have its name now
-            self._states.pop(form.table, None)
-            return None
-        lookup = form.lookup(state.types, parameters)
-        if lookup is None:
+        state = None if form is None else self._state_named(form.table)
+        lookup = None if form is None or state is None else form.lookup(state.types, parameters)
+        if form is None or state is None or lookup is None:
             return None
         shape = (*lookup.columns, "", *lookup.values)
         if shape not in state.lookups:
             logical = self.planner.plan(query, parameters, [], {form.table: state})
             state.lookups[shape] = lookup.agrees(logical.requests.get(form.table), logical.schema)
         return (lookup, state) if state.lookups[shape] else None
+
+    def _ranked(self, query: str, parameters: Mapping[str, Any] | None) -> Result | None:
+        """The result of a ranked search, if DataFusion agrees that the query is one, and text indexes cover it."""
+        form = ranked_search.recognise(query)
+        state = None if form is None else self._state_named(form.table)
+        search = None if form is None or state is None else form.search(state.types, parameters)
+        if search is None or state is None:
+            return None
+        if search.shape not in state.lookups:
+            logical = self.planner.plan(query, parameters, [], {search.table: state})
+            state.lookups[search.shape] = search.agrees(logical, state.types)
+        return self.searches.run(search, state) if state.lookups[search.shape] else None
+
+    def _state_named(self, table: str) -> TableState | None:
+        """The state of a table that the query may read; None if there is no such table."""
+        if table not in self._states and table not in self.known.current().tables:
+            return None
+        if (visible := visible_tables.get()) is not None and table not in visible:
+            return None
+        try:
+            return self.state(table)
+        except UnknownName:  # it was dropped, and a view may have its name now
+            self._states.pop(table, None)
+            return None
 
     def plan_scan(
         self,
@@ -385,10 +407,16 @@ class Engine:
             constants=request.together.isdisjoint(snapshot.table.partitions),
             pruning=pruning,
         )
-        asked = frozenset(leaf.column for leaf in leaves(predicate)) - unprunable
-        values = max((len(leaf.values) for leaf in leaves(request.predicate) if isinstance(leaf, In)), default=0)
+        return self.with_access(scan, predicate, pushdown, access)
+
+    def with_access(self, scan: ScanPlan, predicate: Predicate, pushdown: bool = True, access: str = "") -> ScanPlan:
+        """The plan with how each file is read."""
+        asked = frozenset(leaf.column for leaf in leaves(predicate)) - scan.unprunable
+        values = max((len(leaf.values) for leaf in leaves(scan.predicate) if isinstance(leaf, In)), default=0)
         native = NativeFilter(pushdown, asked, values)
-        return hold(choose_access(scan, self.cards, native, access, self.caches, self.accesses))
+        return hold(
+            choose_access(scan, self.cards, native, access or self._settings.access, self.caches, self.accesses)
+        )
 
     def key_store(self, index: Index, snapshot: Snapshot) -> KeyStore:
         """The store of a key index, with at least the entries that the snapshot relies on."""

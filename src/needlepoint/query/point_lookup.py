@@ -30,7 +30,7 @@ import pyarrow as pa
 from needlepoint.errors import FileChanged, NeedlepointError, UsageError
 from needlepoint.indexes.key import encode, rows_by_file
 from needlepoint.objects import is_url
-from needlepoint.parquet import FileRows, ReadStats, read_files
+from needlepoint.parquet import Caches, FileRows, ReadStats, read_files
 from needlepoint.predicate import And, Compare, In, Leaf, Ordinal, Predicate, leaves
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.pruning.key_step import FEW_VALUES
@@ -225,10 +225,10 @@ class PointLookups:
         positions, files = wanted
         planned = time.perf_counter()
         names = [name for name in snapshot.table.schema.names if name in lookup.columns or name == column]
-        found = self._read(state, positions, files, names)
+        found = read_rows(state, positions, files, names, engine.caches)
         if found is None:
             return None
-        rows, reads = found
+        rows, reads, _ = found
         rows = matching_rows(rows, lookup.values).select(lookup.columns)
         finished = time.perf_counter()
         matched = rows.num_rows
@@ -260,22 +260,26 @@ class PointLookups:
             wanted.append(FileRows(f"{location}/{file.path}", cached, numbers))
         return positions, wanted
 
-    def _read(
-        self, state: TableState, positions: Sequence[int], wanted: Sequence[FileRows], names: list[str]
-    ) -> tuple[pa.Table, tuple[ReadStats, ...]] | None:
-        """The rows with these columns of the table; None if a file lacks one."""
-        snapshot = state.snapshot
-        stored = [name for name in names if name not in snapshot.table.partitions]
-        try:
-            parts = read_files(wanted, stored, None, self._engine.caches)
-        except KeyError:
-            return None
-        except FileNotFoundError as error:
-            raise FileChanged(str(error.filename), "is gone") from None
-        tables = []
-        for numbers, found, _ in parts:
-            counts = [(snapshot.files[positions[number]], len(wanted[number].rows)) for number in numbers]
-            tables.append(complete_rows(snapshot, counts, found, names))
-        if not tables:
-            return pa.schema([snapshot.table.schema.field(name) for name in names]).empty_table(), ()
-        return pa.concat_tables(tables) if len(tables) > 1 else tables[0], tuple(stats for _, _, stats in parts)
+
+def read_rows(
+    state: TableState, positions: Sequence[int], wanted: Sequence[FileRows], names: list[str], caches: Caches
+) -> tuple[pa.Table, tuple[ReadStats, ...], list[int]] | None:
+    """The rows with these columns of the table, what was read, and the order of the files; None if a file lacks a
+    column."""
+    snapshot = state.snapshot
+    stored = [name for name in names if name not in snapshot.table.partitions]
+    try:
+        parts = read_files(wanted, stored, None, caches)
+    except KeyError:
+        return None
+    except FileNotFoundError as error:
+        raise FileChanged(str(error.filename), "is gone") from None
+    tables, order = [], []
+    for numbers, found, _ in parts:
+        counts = [(snapshot.files[positions[number]], len(wanted[number].rows)) for number in numbers]
+        tables.append(complete_rows(snapshot, counts, found, names))
+        order += numbers
+    if not tables:
+        return pa.schema([snapshot.table.schema.field(name) for name in names]).empty_table(), (), []
+    rows = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
+    return rows, tuple(stats for _, _, stats in parts), order

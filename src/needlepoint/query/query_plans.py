@@ -13,7 +13,7 @@ import pyarrow as pa
 from needlepoint.access import Rows
 from needlepoint.errors import NeedlepointError
 from needlepoint.predicate import Constant, Predicate
-from needlepoint.query import semi_joins, top_rows
+from needlepoint.query import ranked_rows, semi_joins, top_rows
 from needlepoint.query.aggregates.facts import Sources
 from needlepoint.query.aggregates.known import KnownPart, known_part, of_scan
 from needlepoint.query.cache.table_state import TableState
@@ -32,6 +32,7 @@ from needlepoint.query.sql.predicate_extraction import everything
 from needlepoint.query.sql.refusals import refuse_unsupported
 from needlepoint.query.sql.rewriting.conditions import as_truths
 from needlepoint.query.sql.tokens import without_values
+from needlepoint.query.sql.top_rows import RankedRows
 from needlepoint.query.sql.views import View, views_named, words
 
 if TYPE_CHECKING:
@@ -171,10 +172,18 @@ class QueryPlans:
         if logical.top is None:
             return
         top, state = logical.top, plan.states[logical.top.table]
-        rows = plan.scans[top.table].access.count(state.file_rows)
+        predicate, rows = logical.requests[top.table].predicate, plan.scans[top.table].access.count(state.file_rows)
+        if isinstance(top, RankedRows):
+            for scan in ranked_rows.scans(top, plan.scans[top.table], state, self._engine, self._engine.least_rows):
+                # The cost model does not know what scores cost: a scan computes one for each row.
+                scan = self._engine.with_access(scan, predicate, attempt is Attempt.FIRST, "pages")
+                if 2 * scan.access.count(state.file_rows) < rows:
+                    options = session_options([scan], logical.facts, attempt)
+                    yield replace(plan, scans={top.table: scan}, options=options, full=top.rows, shape="")
+            return
         source = top_rows.TopSource(
             state,
-            logical.requests[top.table].predicate,
+            predicate,
             self._engine.cards,
             lambda index: self._engine.key_store(index, state.snapshot),
         )

@@ -19,7 +19,7 @@ from needlepoint.objects import as_source
 from needlepoint.parquet import check_file_texts
 from needlepoint.parquet.format import int96
 from needlepoint.query.engine import Engine
-from needlepoint.query.sql.statements import quoted
+from needlepoint.query.sql.statements import quoted, text_literal
 from needlepoint.tables import Index, Snapshot, Table
 
 FILES_SAMPLED = 8
@@ -139,7 +139,7 @@ def _conditions(index: Index, row: Mapping[str, pa.Scalar], number: int, chance:
         start = chance.randrange(max(1, len(text) - SHORTEST + 1))
         part = text[start : start + chance.randint(SHORTEST, LONGEST)]
         pattern = "%" + part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
-        literal = "'" + pattern.replace("'", "''") + "'"
+        literal = text_literal(pattern)
         yield _Sample(f"{quoted(index.column)} LIKE {literal}", {}, f"{index.column} LIKE {literal}")
 
 

@@ -18,11 +18,12 @@ import os
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -80,6 +81,8 @@ class _TextBuilder:
         files["words.arrow"] = _as_ipc(found)
         files["pairs"] = b"" if self.trigrams else self.pairs.packed()
         files["odd"] = odd.astype("<i8").tobytes()
+        files["lengths"] = b"" if self.trigrams else packed_lengths(self.pairs.lengths)
+        files["parts"] = b"" if self.trigrams or len(self.parts) == 1 else self._words_of_parts(found, meta)
         description = TextDescription(
             "trigram" if self.trigrams else "word",
             letters_in_use(),
@@ -160,7 +163,7 @@ class _TextBuilder:
         old = meta["segments"][0]["segment_id"].replace("-", "")
         for path in place.iterdir():
             if path.stem == old:
-                path.rename(self.place / f"{_segment(len(self.parts))}{path.suffix}")
+                path.rename(self.place / f"{segment_name(len(self.parts))}{path.suffix}")
         self.parts.append(rows)
         shutil.rmtree(place, ignore_errors=True)
 
@@ -169,7 +172,7 @@ class _TextBuilder:
         new_index(self.tantivy, self.place, self.trigrams)
         meta = json.loads((self.place / "meta.json").read_bytes())
         meta["segments"] = [
-            {"segment_id": _dashed(_segment(part)), "max_doc": rows, "deletes": None}
+            {"segment_id": _dashed(segment_name(part)), "max_doc": rows, "deletes": None}
             for part, rows in enumerate(self.parts)
         ]
         meta["opstamp"] = 1
@@ -178,6 +181,7 @@ class _TextBuilder:
         return encoded
 
     def _all_words(self) -> pa.Table:
+        """Of the segments that are listed."""
         index = self.tantivy.Index.open(str(self.place))
         index.config_reader("manual")
         searcher = index.searcher()
@@ -185,6 +189,16 @@ class _TextBuilder:
         words = pa.array(found, pa.large_string()).cast(pa.large_binary())
         table = pa.table({"word": words, "rows": pa.array(found.values(), pa.int64())})
         return table.sort_by("word")
+
+    def _words_of_parts(self, every: pa.Table, meta: bytes) -> bytes:
+        """Which of all words each segment has: a segment numbers its own words only."""
+        listed, bits = json.loads(meta), []
+        for segment in listed["segments"]:
+            (self.place / "meta.json").write_text(json.dumps({**listed, "segments": [segment]}))
+            words = self._all_words().column("word").combine_chunks()
+            there = pc.is_in(every.column("word"), value_set=words)
+            bits.append(np.packbits(there.to_numpy()).tobytes())
+        return b"".join(bits)
 
 
 def _new_directory(scratch: Path) -> Path:
@@ -224,11 +238,18 @@ def _writer(index: Any, heap: int) -> Iterator[Any]:
     writer.wait_merging_threads()
 
 
+def packed_lengths(lengths: Sequence[npt.NDArray[np.uint32]]) -> bytes:
+    every = np.concatenate([*lengths, np.zeros(0, np.uint32)])
+    width = np.min_scalar_type(int(every.max(initial=0))).itemsize
+    return every.astype(f"<u{width}").tobytes()
+
+
 def _marked(document: str) -> str:
     return f'{document[:-1]},"{MARK}":"edge"}}'
 
 
-def _segment(part: int) -> str:
+def segment_name(part: int) -> str:
+    """The name of the files of a part."""
     return f"{part + 1:032x}"
 
 

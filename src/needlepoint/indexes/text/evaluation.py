@@ -85,15 +85,21 @@ def evaluate(query: Query, texts: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def bm25(query: Query, texts: pa.Array | pa.ChunkedArray, statistics: TextStatistics) -> npt.NDArray[np.float64]:
     taken = _TokenizedTexts(_plain(texts))
-    average = statistics.words / max(statistics.texts, 1)
     scores = np.zeros(len(texts))
-    length = K1 * (1 - B + B * taken.lengths / max(average, 1e-9))
     for term in terms(query):
         times = np.bincount(taken.owners[taken.places(term)], minlength=len(texts))
-        frequency = statistics.frequencies[term]
-        idf = np.log1p((statistics.texts - frequency + 0.5) / (frequency + 0.5))
-        scores += np.where(times > 0, idf * times * (K1 + 1) / np.maximum(times + length, 1e-9), 0.0)
+        scores += term_scores(statistics, term, times, taken.lengths)
     return scores
+
+
+def term_scores(statistics: TextStatistics, term: Term, times: Places, lengths: Places) -> npt.NDArray[np.float64]:
+    """What a term adds to the scores of texts that have it so many times among so many words. The same numbers always
+    make the same score, to the last bit."""
+    average = statistics.words / max(statistics.texts, 1)
+    length = K1 * (1 - B + B * lengths / max(average, 1e-9))
+    frequency = statistics.frequencies[term]
+    idf = np.log1p((statistics.texts - frequency + 0.5) / (frequency + 0.5))
+    return np.where(times > 0, idf * times * (K1 + 1) / np.maximum(times + length, 1e-9), 0.0)
 
 
 def _plain(texts: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -22,7 +22,7 @@ class TextKind:
     """`tokenizer` is "word", or "trigram" for scripts that put no space between words."""
 
     name = "text"
-    version = 1
+    version = 2
 
     def check(self, table: str, fields: Sequence[pa.Field], options: Options) -> None:
         load_tantivy()

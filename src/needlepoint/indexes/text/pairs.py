@@ -36,10 +36,11 @@ Hashes = npt.NDArray[np.uint64]
 
 
 class PairCounter:
-    """Counts pairs and words, and finds texts with a word longer than `longest`."""
+    """Counts pairs and words, of all texts and of each, and finds texts with a word longer than `longest`."""
 
     def __init__(self) -> None:
         self.words = 0
+        self.lengths: list[npt.NDArray[np.uint32]] = []
         self._counts = np.zeros(BUCKETS, np.int64)
         self._full = False
 
@@ -49,14 +50,17 @@ class PairCounter:
         _, offsets, content = texts.buffers()
         edges = np.frombuffer(offsets, np.int64, len(texts) + 1, texts.offset * 8)
         if content is None or len(texts) == 0 or edges[0] == edges[-1]:
+            self.lengths.append(np.zeros(len(texts), np.uint32))
             return np.zeros(0, np.int64)
         data = np.frombuffer(content, np.uint8)[edges[0] : edges[-1]]
         edges = edges - edges[0]
         starts, ends = _bounds(data, edges)
         self.words += len(starts)
+        before = np.searchsorted(starts, edges)
+        self.lengths.append(np.diff(before).astype(np.uint32))
         if len(starts) > 1 and not self._full:
             # The word before the first of each text has no next one.
-            firsts = np.searchsorted(starts, edges[:-1])
+            firsts = before[:-1]
             followed = np.ones(len(starts), np.bool_)
             followed[firsts[firsts > 0] - 1] = False
             pairs = _pairs(_hashes(data, starts, ends))[followed[:-1]]

@@ -13,6 +13,10 @@ Numbers are little-endian. Unpacked, the files are in one directory with `descri
     words.arrow                     all words in byte order, and in how many rows each occurs (Arrow IPC, mapped)
     pairs                           a byte for each bucket of neighbouring words (pairs.py); may be empty
     odd                             i64 rows that the index does not describe: they can always match
+    lengths                         how many words each row has, u8, u16 or u32; empty for trigrams
+    parts                           bits for each segment, one for each word, whether it has the word; empty for one
+
+Version 1 has no `lengths` and no `parts`: its rows are found, but their scores come from their texts.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ from needlepoint.parquet.write import most_unpacked
 from needlepoint.stores import IndexDamaged
 
 MAGIC = b"NPTX"
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)
 DESCRIPTION, WORDS = "description.json", "words.arrow"
 _HEAD = struct.Struct("<4sIQI")
 
@@ -111,7 +116,7 @@ class _PackedFile:
 
 def _parsed(payload: bytes) -> tuple[bytes, list[_PackedFile]]:
     magic, version, checksum, length = _HEAD.unpack_from(payload)
-    if magic != MAGIC or version != VERSION:
+    if magic != MAGIC or version not in READABLE:
         raise ValueError("its first bytes are not those of a text index")
     if xxhash.xxh3_64_intdigest(payload[_HEAD.size - 4 :]) != checksum:
         raise ValueError("its checksum differs")
@@ -153,3 +158,10 @@ def _parse_description(text: bytes) -> TextDescription:
 def described(directory: Path) -> TextDescription:
     """The description in a directory that `unpack` filled."""
     return _parse_description((directory / DESCRIPTION).read_bytes())
+
+
+def mapped(path: Path) -> pa.Buffer:
+    """The bytes of such a file, mapped. Unlike those of Python's mmap, they keep no file open: a process may have open
+    thousands of indexes, and not as many files."""
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()

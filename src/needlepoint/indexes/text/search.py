@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import mmap
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,15 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from needlepoint.access import RowNumbers, Rows
 from needlepoint.errors import UsageError
 from needlepoint.indexes.base import Answer, Condition, PayloadHandle
-from needlepoint.indexes.text.build import MARK, TEXT
+from needlepoint.indexes.text.build import MARK, TEXT, segment_name
+from needlepoint.indexes.text.evaluation import near
 from needlepoint.indexes.text.pairs import PairTable
 from needlepoint.indexes.text.patterns import TRIGRAMS, WORDS, WordPattern, WordSequence, WordSequences, wanted
-from needlepoint.indexes.text.payload import TextDescription, described, unpack
+from needlepoint.indexes.text.payload import TextDescription, described, mapped, unpack
 from needlepoint.indexes.text.plan import (
     NOWHERE,
     PER_HIT,
@@ -35,13 +36,16 @@ from needlepoint.indexes.text.plan import (
     TantivyQuery,
     Vocabulary,
 )
-from needlepoint.indexes.text.query_language import Fuzzy, parse
+from needlepoint.indexes.text.postings import OtherFormat, SegmentPostings
+from needlepoint.indexes.text.query_language import Fuzzy, Prefix, Term, Word, parse
+from needlepoint.indexes.text.ranking import Postings
 from needlepoint.indexes.text.words import letters_in_use, libraries_in_use
 from needlepoint.parquet import ByteCache
 from needlepoint.predicate import TextMatch
 from needlepoint.printable import count
 from needlepoint.stores import IndexDamaged
 
+MOST_WORDS_OF_A_TERM = 1000  # whose postings are read for a score
 MOST_OPEN = 64  # indexes of a process; for each, a thread of tantivy watches its directory
 # Files whose checksums were verified in the last so many seconds are opened without verifying them again.
 JUST_CHECKED = 1.0
@@ -84,16 +88,20 @@ class TextIndex:
             self.odd: RowNumbers = np.frombuffer((self._directory / "odd").read_bytes(), "<i8").astype(np.int64)
             self.vocabulary = _vocabulary(self._directory / "words.arrow")
             pairs = PairTable((self._directory / "pairs").read_bytes())
+            self._lengths = _lengths(self._directory / "lengths", self.description.rows)
+            self._parts = _words_of_parts(self._directory, self.description.parts, len(self.vocabulary))
             if len(self.odd) and (self.odd.min() < 0 or self.odd.max() >= self.description.rows):
                 raise ValueError("its odd rows are outside of its rows")
         except (ValueError, KeyError, TypeError, OSError, pa.ArrowException) as error:
             raise IndexDamaged(f"a text index is damaged: {error}.") from error
         self._planner = QueryPlanner(TEXT, self.description.rows, self.total_words, self.vocabulary, pairs)
+        self._segments: list[SegmentPostings] | None = None
         self._firsts = np.concatenate(([0], np.cumsum(self.description.parts)))[:-1].astype(np.int64)
         self._tokenizer = TRIGRAMS if self.description.tokenizer == "trigram" else WORDS
         # Built with other tables of letters, the index is asked for ASCII only.
         self._certain = None if _same_letters(self.description) else str.isascii
-        self.memory = 10_000 + self.odd.nbytes + len(pairs)  # words and postings are mapped
+        parts = 0 if self._parts is None else self._parts.nbytes
+        self.memory = 10_000 + self.odd.nbytes + len(pairs) + parts  # words, postings and lengths are mapped
 
     def close(self) -> None:
         """Let tantivy's threads and files go. A search that still runs opens them again."""
@@ -141,6 +149,69 @@ class TextIndex:
         """A word that becomes this one with at most `distance` (0 to 2) letters added, left out or changed, or two
         neighbours exchanged."""
         return self._rows(self._planner.fuzzy(Fuzzy(word, distance))) if self.by_words else None
+
+    def postings(self, term: Term) -> Postings | None:
+        """The rows that have a term, how often, and how many words each has; None when the texts must be read."""
+        if not self.by_words or len(self.odd) or self._lengths is None:
+            return None
+        words = self._fitting(term)
+        if len(words) > MOST_WORDS_OF_A_TERM:
+            return None
+        try:
+            found = [part for segment in self._opened_segments() for part in self._of_segment(segment, words)]
+        except OtherFormat:
+            return None
+        if not found:
+            nothing = np.zeros(0, np.int64)
+            return Postings(nothing, nothing, nothing)
+        rows, times = (np.concatenate(each) for each in zip(*found, strict=True))
+        if len(words) == 1 and len(rows) != self.vocabulary.rows[words[0]]:
+            raise IndexDamaged("the postings of a text index are damaged.")
+        if len(words) > 1:
+            rows, places = np.unique(rows, return_inverse=True)
+            times = np.bincount(places, times, len(rows)).astype(np.int64)
+        return Postings(rows, times, self._lengths[rows].astype(np.int64))
+
+    def _fitting(self, term: Term) -> RowNumbers:
+        """The words of a term, by their places in the vocabulary."""
+        match term:
+            case Word(text):
+                return self.vocabulary.matching(WordPattern(text))
+            case Prefix(text):
+                return self.vocabulary.matching(WordPattern(text, open_right=True))
+            case Fuzzy(text, distance):
+                return np.flatnonzero(near(self.vocabulary.words.cast(pa.large_string()), text, distance))
+
+    def _of_segment(self, part: int, words: RowNumbers) -> Iterator[tuple[RowNumbers, RowNumbers]]:
+        assert self._segments is not None
+        segment, numbers = self._segments[part], words
+        if self._parts is not None:
+            numbers = np.cumsum(self._parts[part])[words[self._parts[part][words]]] - 1
+        for number in numbers.tolist():
+            rows, times = segment.of(number)
+            yield rows + self._firsts[part], times
+
+    def _opened_segments(self) -> range:
+        """The numbers of the segments, which are open then."""
+        with self._lock:
+            if self._segments is None:
+                try:
+                    self._segments = self._open_segments()
+                except IndexDamaged:  # it may have been swept, as in _opened
+                    self._unpack()
+                    self._segments = self._open_segments()
+        return range(len(self._segments))
+
+    def _open_segments(self) -> list[SegmentPostings]:
+        found = []
+        for part, rows in enumerate(self.description.parts):
+            files = [self._directory / f"{segment_name(part)}.{kind}" for kind in ("term", "idx")]
+            segment = SegmentPostings(files[0], files[1], rows)
+            words = len(self.vocabulary) if self._parts is None else int(self._parts[part].sum())
+            if segment.words != words:
+                raise IndexDamaged("a segment of a text index has other words.")
+            found.append(segment)
+        return found
 
     def find(self, conditions: Sequence[Condition], seconds: float) -> Answer:
         asked = [wanted(condition, self._tokenizer, self._certain) for condition in conditions]
@@ -231,10 +302,32 @@ def _open(directory: Path, parts: tuple[int, ...]) -> tuple[Any, Any]:
     return searcher, schema
 
 
+def _lengths(path: Path, rows: int) -> npt.NDArray[Any] | None:
+    """The number of words of each row; None if the index has none."""
+    size = path.stat().st_size if path.exists() else 0
+    if not size or not rows:
+        return None
+    width, rest = divmod(size, rows)
+    if rest or width not in (1, 2, 4):
+        raise ValueError("it has another number of lengths")
+    return np.frombuffer(mapped(path), f"<u{width}")
+
+
+def _words_of_parts(directory: Path, parts: Sequence[int], words: int) -> npt.NDArray[np.bool_] | None:
+    """Which words each segment has; None if there is one segment, or if it is not known."""
+    path = directory / "parts"
+    size = path.stat().st_size if path.exists() else 0
+    if not size:
+        return None
+    width = -(-words // 8)
+    if size != width * len(parts):
+        raise ValueError("it has other words of its segments")
+    bits = np.frombuffer(path.read_bytes(), np.uint8).reshape(len(parts), width)
+    return np.unpackbits(bits, axis=1, count=words).astype(np.bool_)
+
+
 def _vocabulary(path: Path) -> Vocabulary:
-    with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all().combine_chunks()
+    table = pa.ipc.open_file(mapped(path)).read_all().combine_chunks()
     table.validate(full=True)  # an offset outside would crash the process
     words, rows = table.column("word"), table.column("rows")
     if words.type != pa.large_binary() or rows.type != pa.int64() or words.null_count or rows.null_count:

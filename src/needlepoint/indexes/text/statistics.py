@@ -8,6 +8,7 @@ from typing import Protocol
 from needlepoint.access import RowNumbers
 from needlepoint.indexes.text.evaluation import TextStatistics
 from needlepoint.indexes.text.query_language import Fuzzy, Prefix, Term, Word
+from needlepoint.indexes.text.ranking import Postings
 
 
 class WordIndex(Protocol):
@@ -34,6 +35,10 @@ class WordIndex(Protocol):
         """Rows that have a word that begins so, and odd ones; None when it is not known."""
         ...
 
+    def postings(self, term: Term) -> Postings | None:
+        """Rows that have the term, and how often; None when it is not known."""
+        ...
+
 
 def statistics(index: WordIndex, wanted: Sequence[Term]) -> TextStatistics | None:
     """The statistics of the file; None when its texts must be read."""
@@ -47,8 +52,9 @@ def statistics(index: WordIndex, wanted: Sequence[Term]) -> TextStatistics | Non
             case Prefix(text):
                 rows = index.rows_with_prefix(text)
                 count = None if rows is None else len(rows)
-            case Fuzzy():
-                count = None  # an index may find too many rows
+            case Fuzzy():  # tantivy may find too many rows
+                postings = index.postings(term)
+                count = None if postings is None else len(postings.rows)
         if count is None:
             return None
         found[term] = count

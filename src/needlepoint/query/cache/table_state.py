@@ -14,12 +14,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from needlepoint.indexes import keeps_entries
-from needlepoint.indexes.text import TextStatistics
+from needlepoint.indexes.text import RankedTerm, TextStatistics
+from needlepoint.parquet import ByteCache
 from needlepoint.predicate import Bounds, Zone, Zones
 from needlepoint.query.sql.plan_facts import Zeros
 from needlepoint.query.sql.predicate_extraction import misleads
 from needlepoint.tables import File, Index, Place, Snapshot, ordinal
 from needlepoint.tables.registry import Registry
+
+# Of the terms of scores that a table keeps.
+RANKED_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TermRows:
+    """The rows of a term in the files that are `covered` by a text index."""
+
+    term: RankedTerm
+    covered: npt.NDArray[np.bool_]
 
 
 @dataclass
@@ -30,6 +42,7 @@ class TableState:
     make_empty: Callable[[], datafusion.Table]
     lookups: dict[tuple[str, ...], bool] = field(default_factory=dict)  # columns, and whether SQL resolves them so
     texts: dict[str, TextStatistics] = field(default_factory=dict)  # by scored column
+    ranked: ByteCache[TermRows] = field(default_factory=lambda: ByteCache(RANKED_BYTES))  # by scored column and term
     _zones: dict[str, Zone] = field(default_factory=dict)
     _coverage: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
     _places: dict[int, dict[int, Place]] = field(default_factory=dict)

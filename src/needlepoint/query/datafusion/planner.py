@@ -36,7 +36,7 @@ from needlepoint.query.sql.rewriting.conditions import with_hidden_constants
 from needlepoint.query.sql.rewriting.passes import BY_FACTS, Texts, as_read, as_run
 from needlepoint.query.sql.rewriting.sort_keys import with_kept_keys
 from needlepoint.query.sql.table_aggregate import TableAggregate, table_aggregate
-from needlepoint.query.sql.top_rows import TopRows, top_rows
+from needlepoint.query.sql.top_rows import RankedRows, TopRows, top_rows
 from needlepoint.query.sql.views import View, ViewErrors, define
 
 Parameters = Mapping[str, Any]
@@ -69,7 +69,7 @@ class LogicalQuery:
     zeros: Zeros
     scores: tuple[Score, ...]
     edges: tuple[JoinEdge, ...] = ()
-    top: TopRows | None = None
+    top: TopRows | RankedRows | None = None
     aggregate: TableAggregate | None = None
 
 

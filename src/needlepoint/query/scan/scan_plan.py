@@ -62,6 +62,15 @@ class HeldVersion(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreAtLeast:
+    """The condition `score(column, query) >= floor`."""
+
+    column: str
+    query: str
+    floor: float
+
+
+@dataclass(frozen=True, slots=True)
 class ScanPlan:
     """What to read of one table.
 
@@ -73,8 +82,9 @@ class ScanPlan:
     may_list     whether DataFusion may list the directory
     held         versions of files to read, by path; native scans find them at `sources`
     pruning      the result of pruning that led to this plan
-    only         a condition that rows must meet beyond those of the query (top_rows.py)
-    narrowed_by  conditions that a join or an ORDER BY with LIMIT implies, in words (semi_joins.py, top_rows.py)
+    only         a condition that rows must meet beyond those of the query (top_rows.py, ranked_rows.py)
+    narrowed_by  conditions that a join or an ORDER BY with LIMIT implies, in words (semi_joins.py, top_rows.py,
+                 ranked_rows.py)
     undecided    the choice between pages and scans, if the estimates are near each other
     counted      files whose rows are counted without reading them (aggregates), and `counted_by` in words
     """
@@ -95,7 +105,7 @@ class ScanPlan:
     held: Mapping[str, HeldVersion] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     pruning: PruningResult | None = None
-    only: Predicate | None = None
+    only: Predicate | ScoreAtLeast | None = None
     narrowed_by: tuple[str, ...] = ()
     undecided: Undecided | None = None
     counted: tuple[File, ...] = ()

@@ -17,8 +17,8 @@ from needlepoint.parquet.format import ensure_sound
 from needlepoint.predicate import Compare, IsNull, Or, Predicate
 from needlepoint.query.datafusion.native_scan import NativeScans, viewed, with_views
 from needlepoint.query.scan.late_materialization import scalar_of
-from needlepoint.query.scan.scan_plan import ScanPlan
-from needlepoint.query.sql.statements import quoted
+from needlepoint.query.scan.scan_plan import ScanPlan, ScoreAtLeast
+from needlepoint.query.sql.statements import quoted, text_literal
 from needlepoint.tables import File, list_files
 from needlepoint.tables.formats import is_external
 
@@ -62,23 +62,28 @@ def as_frame(
     for arm in arms[1:]:
         frame = frame.union(arm)
     if scan.only is not None:
-        frame = frame.filter(_as_condition(scan.only, scan.snapshot.table.schema))
+        frame = frame.filter(_as_condition(scan.only, frame, scan.snapshot.table.schema))
     frame = _behind_barrier(frame, scan.snapshot.table.schema.names, context) if barrier else frame
     return TableFrame(frame, listed)
 
 
-def _as_condition(condition: Predicate, schema: pa.Schema) -> datafusion.Expr:
-    """A condition of top_rows.py for DataFusion."""
+def _as_condition(
+    condition: Predicate | ScoreAtLeast, frame: datafusion.DataFrame, schema: pa.Schema
+) -> datafusion.Expr:
+    """A condition of top_rows.py or ranked_rows.py for DataFusion."""
     match condition:
+        case ScoreAtLeast():
+            score = frame.parse_sql_expr(f"score({quoted(condition.column)}, {text_literal(condition.query)})")
+            return score >= datafusion.lit(condition.floor)
         case Compare(name, sign, value):
             literal = datafusion.lit(scalar_of(value, schema.field(name).type))
             return _COMPARED[sign](_column(name), literal)
         case IsNull(name):
             return _column(name).is_null()
         case Or((first, *others)):
-            found = _as_condition(first, schema)
+            found = _as_condition(first, frame, schema)
             for each in others:
-                found = found | _as_condition(each, schema)
+                found = found | _as_condition(each, frame, schema)
             return found
     raise ValueError(condition)
 

@@ -228,6 +228,26 @@ def _extreme(aggregate: Any) -> Any | None:
     return operands[0] if len(operands) == 1 else None
 
 
+def definition(plan: Any, key: Any) -> tuple[Any, Any] | None:
+    """What an expression of a plan is computed as, and the plan whose columns that uses; None for a column of a table.
+    Only through nodes that change no column."""
+    if key.variant_name() != "Column":
+        return plan, key
+    place = _place(plan, key)
+    while place is not None:
+        node = plan.to_variant()
+        kind = type(node).__name__
+        if kind != "Projection" and kind not in _SAME_COLUMNS:
+            return None
+        (plan,) = plan.inputs()
+        if kind == "Projection":
+            expression = _unnamed(node.projections()[place])
+            if expression.variant_name() != "Column":
+                return plan, expression
+            place = _place(plan, expression)
+    return None
+
+
 def _fields(plan: Any) -> list[str]:
     names: list[str] = plan.to_variant().schema().field_names()
     return names

@@ -172,6 +172,10 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def text_literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
 def _unquoted(word: str) -> str:
     """SQL folds names to lower case unless they are quoted."""
     return word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()

@@ -1,4 +1,4 @@
-"""The rows that an ORDER BY with LIMIT keeps, if they are ordered by a column of one table.
+"""The rows that an ORDER BY with LIMIT keeps, if they are ordered by a column of one table, or by a score of one.
 
 Limit: skip=5, fetch=10
   Sort: product.score DESC NULLS FIRST, fetch=15      the last 15 values of score are enough
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from needlepoint.query.sql.join_edges import origin
+from needlepoint.query.sql.join_edges import definition, origin
 
 _ABOVE = {"Projection", "SubqueryAlias"}
 _BELOW = {"Projection", "SubqueryAlias", "Filter"}
@@ -31,7 +31,21 @@ class TopRows:
     filtered: bool
 
 
-def top_rows(plan: Any) -> TopRows | None:
+@dataclass(frozen=True, slots=True)
+class RankedRows:
+    """The same, ordered by `score(column, query)`, the highest first. If this is the `only_key`, rows with the same
+    score may come in any order."""
+
+    table: str
+    column: str
+    query: str
+    wanted: int
+    rows: int
+    filtered: bool
+    only_key: bool
+
+
+def top_rows(plan: Any) -> TopRows | RankedRows | None:
     """The top rows of an optimized plan, if it is such a query."""
     rows = None
     while (kind := type(plan.to_variant()).__name__) != "Sort":
@@ -41,9 +55,10 @@ def top_rows(plan: Any) -> TopRows | None:
             return None
         (plan,) = plan.inputs()
     sort = plan.to_variant()
-    wanted, key = sort.get_fetch_val(), sort.sort_exprs()[0]
+    wanted, keys = sort.get_fetch_val(), sort.sort_exprs()
     (below,) = plan.inputs()
-    found = origin(below, key.expr(), narrowed=True)
+    score = scored(below, keys[0].expr())
+    found = origin(below, keys[0].expr(), narrowed=True)
     filtered = False
     while (kind := type(below.to_variant()).__name__) != "TableScan":
         if kind not in _BELOW:
@@ -51,11 +66,29 @@ def top_rows(plan: Any) -> TopRows | None:
         filtered = filtered or kind == "Filter"
         (below,) = below.inputs()
     filtered = filtered or bool(below.to_variant().filters())
-    if not wanted or found is None:
+    rows = wanted if rows is None else rows
+    if not wanted:
         return None
-    return TopRows(
-        *found, not key.ascending(), key.nulls_first(), wanted, wanted if rows is None else rows, filtered=filtered
-    )
+    if score is not None and not keys[0].ascending():
+        return RankedRows(*score, wanted, rows, filtered, only_key=len(keys) == 1)
+    if found is None:
+        return None
+    return TopRows(*found, not keys[0].ascending(), keys[0].nulls_first(), wanted, rows, filtered=filtered)
+
+
+def scored(plan: Any, key: Any) -> tuple[str, str, str] | None:
+    """The table, the column and the query of the score that an expression of a plan is."""
+    defined = definition(plan, key)
+    if defined is None:
+        return None
+    below, call = defined
+    if call.variant_name() != "ScalarFunction" or call.rex_call_operator() != "score":
+        return None
+    text, query = call.rex_call_operands()
+    found = origin(below, text, narrowed=True)
+    if found is None or query.variant_name() != "Literal" or query.python_value().as_py() is None:
+        return None
+    return *found, query.python_value().as_py()
 
 
 def _literal(expression: Any) -> int | None:

@@ -8,6 +8,7 @@ const WORDS = {
   by_bloom: "bloom filter",
   by_page: "value range of the page",
   by_index: "other index",
+  by_score: "highest scores",
 };
 
 /** A step that is not known here is shown by its name. */

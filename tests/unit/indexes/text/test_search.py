@@ -29,7 +29,7 @@ from needlepoint.indexes.base import ColumnSource, Condition
 from needlepoint.indexes.text import build, search
 from needlepoint.indexes.text.evaluation import evaluate
 from needlepoint.indexes.text.kind import TextKind
-from needlepoint.indexes.text.query_language import parse
+from needlepoint.indexes.text.query_language import Word, parse
 from needlepoint.indexes.text.search import TextIndex
 from needlepoint.indexes.text.words import words
 from needlepoint.predicate import Compare, In, IsNull, Like, Not, StartsWith, TextMatch
@@ -459,6 +459,19 @@ def test_golden_payload(tmp_path: Path) -> None:
         index = KIND.open(StoredBytes((GOLDEN / f"text-{name}.nptx").read_bytes(), tmp_path / name), [], {})
         for piece, rows in expected[name].items():
             assert found(index, Like("t", (piece,))) == rows, (name, piece)
+
+
+def test_golden_payload_of_version_2(tmp_path: Path) -> None:
+    """With the numbers of words, in three segments."""
+    texts = ["Dairy cow", None, "cow cow goat", "", "a nondairy cowboy", "Straße cow"] * 40
+    index = KIND.open(StoredBytes((GOLDEN / "text-word-2.nptx").read_bytes(), tmp_path), [], {})
+    assert len(index.description.parts) == 3
+    assert found(index, Like("t", ("airy cow",))) == [row for row in range(240) if row % 6 in (0, 4)]
+    postings = index.postings(Word("cow"))
+    assert postings is not None
+    assert postings.rows.tolist() == [row for row in range(240) if row % 6 in (0, 2, 5)]
+    assert postings.times.tolist() == [1, 2, 1] * 40
+    assert postings.lengths.tolist() == [len((texts[row] or "").split()) for row in postings.rows]
 
 
 # -- what can be indexed --

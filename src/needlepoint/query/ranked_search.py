@@ -1,0 +1,281 @@
+"""Ranked searches: the rows with the highest scores, without DataFusion.
+
+    SELECT columns, score(column, 'words') AS name FROM table ORDER BY score(column, 'words') DESC LIMIT 10
+
+or ORDER BY the name. The words may be a parameter, and WHERE text_match(column, 'words') may be the only condition,
+without phrases and excluded words. Text indexes of all files name the rows and their scores (ranked_rows.py), and the
+pages of these rows are read. Anything else goes to DataFusion as SQL.
+
+>>> types = {"id": pa.int64(), "title": pa.string()}
+>>> form = recognise("SELECT id, score(title, 'dairy cow') AS s FROM product ORDER BY s DESC LIMIT 10")
+>>> found = form.search(types, None)
+>>> found.table, found.columns, found.names, found.column, found.query, found.limit
+('product', ('id', None), ('id', 's'), 'title', 'dairy cow', 10)
+>>> recognise("SELECT id FROM product WHERE id > 5 ORDER BY score(title, 'cow') DESC LIMIT 10") is None
+True
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from needlepoint.access import AccessPlan, RowNumbers
+from needlepoint.errors import FileChanged, NeedlepointError
+from needlepoint.indexes.text import parse, terms
+from needlepoint.objects import is_url
+from needlepoint.parquet import FileRows, ReadStats
+from needlepoint.predicate import Constant, Predicate, TextMatch, conjuncts
+from needlepoint.query import ranked_rows
+from needlepoint.query.cache.table_state import TableState
+from needlepoint.query.datafusion.planner import LogicalQuery
+from needlepoint.query.datafusion.scoring import statistics_of
+from needlepoint.query.point_lookup import read_rows
+from needlepoint.query.pruning.result import PruningResult
+from needlepoint.query.report.explain import IndexUse, Report
+from needlepoint.query.report.table_report import table_map, table_report
+from needlepoint.query.result import ReadBytes, Result
+from needlepoint.query.scan.cost_model import Costs
+from needlepoint.query.scan.held_files import is_holding
+from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
+from needlepoint.query.sql.predicate_extraction import Request, Types
+from needlepoint.query.sql.top_rows import RankedRows
+
+if TYPE_CHECKING:
+    from needlepoint.query.engine import Engine
+
+MOST_ROWS = 100
+_ALL = Constant(True)
+
+_CALL = r"\s*\(\s*(?:\w+)\s*,\s*(?:'[^'\\]*'|\$[a-zA-Z_]\w*)\s*\)"
+_SCORE = rf"score{_CALL}"
+_ITEM = rf"(?:\*|{_SCORE}\s+AS\s+\w+|\w+)"
+_SEARCH = re.compile(
+    rf"\s*SELECT\s+({_ITEM}(?:\s*,\s*{_ITEM})*)\s+FROM\s+(\w+)\s+(?:WHERE\s+(text_match{_CALL})\s+)?"
+    rf"ORDER\s+BY\s+({_SCORE}|\w+)\s+DESC"
+    r"\s+LIMIT\s+([1-9][0-9]{0,3})\s*(?:;\s*)?",
+    re.IGNORECASE | re.ASCII,
+)
+_ITEMS = re.compile(rf"({_SCORE})\s+AS\s+(\w+)|\*|\w+", re.IGNORECASE | re.ASCII)
+_ARGUMENTS = re.compile(r"\w+\s*\(\s*(\w+)\s*,\s*(?:'([^'\\]*)'|\$(\w+))\s*\)", re.IGNORECASE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class RankedSearch:
+    """The `limit` rows with the highest scores, of those that `match` a text query, if there is one. `columns` has None
+    for the score itself; `names` are the result's."""
+
+    table: str
+    columns: tuple[str | None, ...]
+    names: tuple[str, ...]
+    column: str
+    query: str
+    limit: int
+    match: str | None = None
+
+    @property
+    def shape(self) -> tuple[str, ...]:
+        kind = "ranked" if self.match is None else "matched"
+        return kind, *(name or "" for name in self.columns), "", *self.names, "", self.column
+
+    @property
+    def top(self) -> RankedRows:
+        filtered = self.match is not None
+        return RankedRows(self.table, self.column, self.query, self.limit, self.limit, filtered, only_key=True)
+
+    @property
+    def predicate(self) -> Predicate:
+        return _ALL if self.match is None else TextMatch(self.column, self.match)
+
+    def schema(self, types: Types) -> pa.Schema:
+        """Of the result."""
+        of = [pa.float64() if column is None else types[column] for column in self.columns]
+        return pa.schema(list(zip(self.names, of, strict=True)))
+
+    def agrees(self, logical: LogicalQuery, types: Types) -> bool:
+        """Whether DataFusion derived the same from the query."""
+        request = logical.requests.get(self.table)
+        wanted = {self.column, *(name for name in self.columns if name is not None)}
+        return (
+            request is not None
+            and request.columns == wanted
+            and [*conjuncts(request.predicate)] in ([[self.predicate]] if self.match is not None else [[], [_ALL]])
+            and logical.top == self.top
+            and logical.schema.equals(self.schema(types))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SearchForm:
+    """A query that looks like a ranked search; `selected` and `key` are parts of its text."""
+
+    table: str
+    selected: str
+    condition: str | None
+    key: str
+    limit: int
+
+    def search(self, types: Types, parameters: Mapping[str, pa.Scalar] | None) -> RankedSearch | None:
+        """The search in a table with columns of these types; None if it is none."""
+        columns, names, calls = list[str | None](), list[str](), dict[str, str]()
+        for item in _ITEMS.finditer(self.selected):
+            if item[1] is not None:
+                columns.append(None)
+                names.append(item[2].lower())
+                calls[item[2].lower()] = item[1]
+                continue
+            found = list(types) if item[0] == "*" else [item[0].lower()]
+            columns += found
+            names += found
+        by_name = calls.get(self.key.lower())
+        scored = {_arguments(call, parameters) for call in (*calls.values(), by_name or self.key)}
+        known = {name for name in columns if name is not None} <= types.keys()
+        if len(scored) != 1 or not known or len(set(names)) < len(names) or not types.keys().isdisjoint(calls):
+            return None
+        (only,) = scored
+        match = None if self.condition is None else _arguments(self.condition, parameters)
+        if self.condition is not None and (match is None or only is None or match[0] != only[0]):
+            return None
+        if only is None or not pa.types.is_string(types.get(only[0], pa.null())):
+            return None
+        return RankedSearch(
+            self.table, tuple(columns), tuple(names), *only, self.limit, None if match is None else match[1]
+        )
+
+
+def _arguments(call: str, parameters: Mapping[str, pa.Scalar] | None) -> tuple[str, str] | None:
+    found = _ARGUMENTS.fullmatch(call)
+    if found is None:
+        return None
+    if found[3] is None:
+        return found[1].lower(), found[2]
+    given = (parameters or {}).get(found[3])
+    if given is None or not given.is_valid or not pa.types.is_string(given.type):
+        return None
+    return found[1].lower(), given.as_py()
+
+
+def recognise(query: str) -> SearchForm | None:
+    """The ranked search that a query looks like. SQL folds names to lower case."""
+    found = _SEARCH.fullmatch(query)
+    if found is None or int(found[5]) > MOST_ROWS:
+        return None
+    return SearchForm(found[2].lower(), found[1], found[3], found[4], int(found[5]))
+
+
+class RankedSearches:
+    """Runs ranked searches with the caches of an engine."""
+
+    def __init__(self, engine: Engine, access: str) -> None:
+        self._engine = engine
+        self._by_index = access != "scan"
+
+    def run(self, search: RankedSearch, state: TableState) -> Result | None:
+        """The rows; None if text indexes do not cover all files, or a file cannot be read by page."""
+        started = time.perf_counter()
+        if not self._by_index or is_holding() or is_url(state.snapshot.table.location):
+            return None
+        best = self._best(search, state)
+        if best is None:
+            return None
+        planned = time.perf_counter()
+        found = self._read(search, state, best[0])
+        if found is None:
+            return None
+        rows, numbers, reads, files = found
+        order = np.argsort(best[0], kind="stable")
+        scores = best[1][order][np.searchsorted(best[0][order], numbers)]
+        ranks = np.lexsort((numbers, -scores))
+        stored = rows.take(pa.array(ranks))
+        arrays = [pa.array(scores[ranks]) if name is None else stored.column(name) for name in search.columns]
+        answer = pa.Table.from_arrays(arrays, schema=search.schema(state.types))
+        metrics = ScanMetrics(reads, matched=len(answer))
+        finished = time.perf_counter()
+        self._engine.history.note(self._noted(search, state, files), metrics, finished - started)
+
+        def report() -> Report:
+            scan, cards = self._scan(search, state), self._engine.cards
+            seconds = {"plan": planned - started, "read": finished - planned}
+            tables, maps = (lambda: [table_report(scan, metrics, cards)]), (lambda: [table_map(scan, cards)])
+            return Report(tables, maps, executed=True, seconds=seconds)
+
+        def read() -> ReadBytes:
+            return ReadBytes(sum(stats.bytes_read for stats in reads), state.bytes)
+
+        return Result(answer, report, read)
+
+    def _best(self, search: RankedSearch, state: TableState) -> tuple[RowNumbers, ranked_rows.Floats] | None:
+        """The best rows and their scores."""
+        wanted = terms(parse(search.query))
+        ranked = ranked_rows.ranked_terms(state, search.column, wanted, self._engine) if wanted else None
+        if ranked is None or not ranked.covered.all():
+            return None
+        matching = None
+        if search.match is not None:
+            query = parse(search.match)
+            asked = ranked_rows.ranked_terms(state, search.column, terms(query), self._engine)
+            matching = None if asked is None or not asked.covered.all() else asked.matching(query)
+            if matching is None:
+                return None
+        statistics = statistics_of(state, search.column, wanted, self._engine)
+        best = ranked.best(statistics, search.limit, False, matching)
+        if matching is not None and len(best.rows) < search.limit:
+            return None  # rows with a score of 0 may match
+        missing = min(search.limit, int(state.file_rows.sum())) - len(best.rows)
+        if missing <= 0:
+            return best.rows, best.scores
+        others = np.setdiff1d(np.arange(min(2 * search.limit, int(state.file_rows.sum()))), best.rows)[:missing]
+        return np.concatenate((best.rows, others)), np.concatenate((best.scores, np.zeros(len(others))))
+
+    def _read(
+        self, search: RankedSearch, state: TableState, rows: RowNumbers
+    ) -> tuple[pa.Table, RowNumbers, tuple[ReadStats, ...], int] | None:
+        """The columns of these rows, the numbers of the rows in the same order, and what was read of how many files."""
+        files, location, firsts = state.snapshot.files, state.snapshot.table.location, ranked_rows.first_rows(state)
+        positions, wanted = list[int](), list[FileRows]()
+        for position, some in ranked_rows.by_file(rows, state).items():
+            cached = self._engine.cards.cached(files[position])
+            if cached is None:
+                return None
+            positions.append(position)
+            wanted.append(FileRows(f"{location}/{files[position].path}", cached, some.numbers()))
+        names = [name for name in state.snapshot.table.schema.names if name in search.columns]
+        try:
+            found = read_rows(state, positions, wanted, names or [search.column], self._engine.caches)
+        except (FileChanged, NeedlepointError):
+            return None  # planned again, it is read as it is now
+        if found is None:
+            return None
+        read, reads, order = found
+        numbers = np.concatenate([wanted[at].rows + firsts[positions[at]] for at in order])
+        return read, numbers, reads, len(positions)
+
+    def _noted(self, search: RankedSearch, state: TableState, files: int) -> ScanPlan:
+        """For the history: which columns and indexes were used."""
+        snapshot = state.snapshot
+        access = AccessPlan.scan_all(0)
+        uses = tuple(
+            IndexUse(each.name, each.kind, each.shown_columns, each.kind == "text" and each.column == search.column, "")
+            for each in snapshot.indexes
+        )
+        columns = frozenset([search.column, *(name for name in search.columns if name is not None)])
+        costs = Costs.of(snapshot.table.location, "")
+        pruning = PruningResult(access, indexes=uses)
+        return ScanPlan(
+            snapshot, columns, search.predicate, access, costs, paged=snapshot.files[:files], pruning=pruning
+        )
+
+    def _scan(self, search: RankedSearch, state: TableState) -> ScanPlan:
+        """The plan that the report shows."""
+        columns = [search.column, *(name for name in search.columns if name is not None)]
+        request = Request(frozenset(columns), search.predicate)
+        scan = self._engine.plan_scan(state, request)
+        for narrowed in ranked_rows.scans(search.top, scan, state, self._engine, 0):
+            return self._engine.with_access(narrowed, narrowed.predicate, access="pages")
+        return scan
