@@ -136,7 +136,7 @@ def test_every_way_gives_the_same_rows(root: Path, way: str) -> None:
 def test_the_gate_goes_by_its_costs(root: Path, tmp_path: Path) -> None:
     # Rows in four pages of one row group.
     query = "SELECT sum(price) FROM t WHERE sorted IN (25001, 26001, 27001, 28001)"
-    free = {"file": 0, "page": 0, "request": 0, "byte": 0, "scan": 0, "scan_file": 0, "scan_byte": 0}
+    free = dict.fromkeys(("file", "page", "request", "byte", "value", "scan", "scan_file", "scan_byte"), 0)
     costs = {
         "pages": {**free, "scan_file": 1},
         "scan": {**free, "page": 1},
@@ -309,7 +309,9 @@ def test_dictionaries_are_decoded_when_they_are_needed_again(tmp_path: Path) -> 
         texts = pa.array(chance.integers(0, 60_000, 120_000)).cast(pa.string())
         rows = pa.table({"k": numbers, "v": numbers * 31, "s": texts})
         pq.write_table(rows, tmp_path / f"t/{file}.parquet", row_group_size=60_000)
-    with needlepoint.open(tmp_path) as lake, needlepoint.open(tmp_path, access="scan") as scanning:
+    (tmp_path / "costs.json").write_text('{"local": {"byte": 10e-9}}')  # of a machine that decodes slowly
+    slowly = needlepoint.open(tmp_path, costs=str(tmp_path / "costs.json"))
+    with slowly as lake, needlepoint.open(tmp_path, access="scan") as scanning:
         lake.create_table("t")
         lake.create_index("t", "k")
         lake.engine.accesses = TimedChoice(math.inf)  # only estimates choose
@@ -329,9 +331,37 @@ def test_dictionaries_without_room_are_not_decoded(tmp_path: Path) -> None:
     for file in range(3):
         numbers = chance.integers(0, 20_000, 120_000)
         pq.write_table(pa.table({"k": numbers, "v": numbers * 31}), tmp_path / f"t/{file}.parquet")
-    with needlepoint.open(tmp_path, dictionary_bytes=1 << 16) as lake:
+    (tmp_path / "costs.json").write_text('{"local": {"byte": 10e-9}}')  # of a machine that decodes slowly
+    with needlepoint.open(tmp_path, dictionary_bytes=1 << 16, costs=str(tmp_path / "costs.json")) as lake:
         lake.create_table("t")
         lake.create_index("t", "k")
         lake.engine.accesses = TimedChoice(math.inf)  # only estimates choose
         for number in range(4):
             assert ask(lake, f"SELECT k, v FROM t WHERE k = {number * 37} ORDER BY v")[1].scanned_files == 3
+
+
+@pytest.mark.parametrize("way", ["pages", "scan", "auto"])
+def test_many_keys_by_get_and_by_sql(tmp_path: Path, way: str) -> None:
+    (tmp_path / "t").mkdir()
+    for number in range(FILES):
+        table = rows_of(number).rename_columns(["sorted", "the Key", "title", "price"])
+        pq.write_table(table, tmp_path / f"t/{number}.parquet", max_rows_per_page=PAGE, write_batch_size=PAGE,
+                       use_dictionary=False, write_page_index=True)  # fmt: skip
+    wanted = [*range(0, ROWS * FILES, 53), -1, ROWS * FILES, 2**62]
+    query = f'SELECT title, price FROM t WHERE "the Key" IN ({", ".join(map(str, wanted))})'
+    with needlepoint.open(tmp_path, access="scan") as lake:
+        lake.create_table("t")
+        lake.create_index("t", "the Key")
+        expected = lake.sql(query).to_arrow().sort_by("title")
+    assert expected.num_rows == len(wanted) - 3
+    with needlepoint.open(tmp_path, access=way) as lake:
+        found, report = ask(lake, query)
+        assert found.sort_by("title").equals(expected)
+        assert way != "pages" or (report.page_read_files, report.scanned_files) == (FILES, 0)
+        for keys in (wanted, [*wanted, *wanted[:50]], [*wanted, 2**70, None, 7.5], np.array(wanted), pa.array(wanted)):
+            result = lake.table("t").get(**{"the Key": keys}, columns=["title", "price"])
+            assert result.to_arrow().sort_by("title").equals(expected)
+            tables = result.report.tables
+            assert way == "auto" or bool(tables[0].scanned_files) == (way == "scan")
+        ordered = lake.table("t").get(**{"the Key": wanted[::-1]}, columns=["the Key"], in_order=True)
+        assert ordered.to_arrow().column(0).to_pylist() == wanted[-4::-1]

@@ -65,6 +65,9 @@ def cut(ranges: Sequence[tuple[int, int]], blocks: Sequence[Block], read: Callab
     results = [b""] * len(ranges)
     for block in blocks:
         data = read(block)
+        if len(block.members) == 1:
+            results[block.members[0]] = data
+            continue
         for number in block.members:
             offset, length = ranges[number]
             results[number] = data[offset - block.start : offset - block.start + length]

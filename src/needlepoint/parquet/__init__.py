@@ -17,7 +17,7 @@ from needlepoint.parquet.read.caches import ByteCache, Caches
 from needlepoint.parquet.read.filter_reader import KnownFilters, has_filters, probe
 from needlepoint.parquet.read.page_plan import CachedCard
 from needlepoint.parquet.read.page_reader import (
-    FILES_AT_ONCE,
+    PAGES_FOR_A_THREAD,
     FileRows,
     ReadStats,
     foresee_dictionaries,
@@ -28,7 +28,7 @@ from needlepoint.parquet.read.utf8 import check_file_texts, holds_text
 
 __all__ = [
     "ABSENT",
-    "FILES_AT_ONCE",
+    "PAGES_FOR_A_THREAD",
     "ByteCache",
     "CachedCard",
     "Caches",

@@ -234,6 +234,25 @@ class Engine:
                     raise
                 raise fault from None  # written differently, the query may not be valid
 
+    def run_planned(
+        self,
+        query: str,
+        parameters: Mapping[str, Any] | None,
+        lookup: PointLookup,
+        state: TableState,
+        scan: ScanPlan,
+        running: RunningQuery,
+    ) -> Result:
+        """The result of a query that is this point lookup, and needs this scan of the table in this state."""
+        started = time.perf_counter()
+        plan = plan_of_lookup(query, lookup, state, scan, Attempt.FIRST)
+        try:
+            with clear_error(query, self.names):
+                execution = Execution(self, plan, running, started, is_noted=True)
+                return execution.run(parameters, self.room, lambda: self._whole(query, parameters, True, running))
+        except (CannotSkip, EngineFault, OutOfMemory):
+            return self.run_sql(query, parameters, True, running)
+
     def with_replan(self, ask: Callable[[bool], Answer], *, holding: bool = True) -> Answer:
         """Retry with a new snapshot when a file changed; the argument of `ask` says whether files may be listed. See
         `query/scan/held_files.py`."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,12 +45,12 @@ def get(
         twice = next(column for column in columns if list(columns).count(column) > 1)
         raise UsageError(f"column '{twice}' is named twice.", hint="Name each column once.")
     if not in_order:
-        return engine.with_replan(lambda _: _get_once(engine, name, keys, columns, running))
+        return engine.with_replan(lambda first: _get_once(engine, name, keys, columns, running, first))
     table = engine.state(name).snapshot.table
     wanted = list(columns) if columns is not None else table.schema.names
     first = next(iter(keys))
     with_key = [*wanted, *([] if first in wanted else [first])]
-    found = engine.with_replan(lambda _: _get_once(engine, name, keys, with_key, running))
+    found = engine.with_replan(lambda first: _get_once(engine, name, keys, with_key, running, first))
     rows = _ordered(found.to_arrow(), first, _values(table.field(first), keys[first]))
     return Result(rows.select(wanted), found.make_report, found.count_bytes)
 
@@ -74,7 +76,12 @@ def get_at_once(
 
 
 def _get_once(
-    engine: Engine, name: str, keys: Mapping[str, Any], columns: Sequence[str] | None, running: RunningQuery
+    engine: Engine,
+    name: str,
+    keys: Mapping[str, Any],
+    columns: Sequence[str] | None,
+    running: RunningQuery,
+    may_list: bool,
 ) -> Result:
     state = engine.state(name)
     fields = state.fields
@@ -87,15 +94,18 @@ def _get_once(
         if pa.types.is_nested(array.type):
             raise UsageError(f"column '{column}' is {array.type}, which has no equality.")
     if any(pa.types.is_floating(array.type) for array in lookup.values.values()):  # NaN equals nothing, 0.0 is -0.0
-        return _by_sql(engine, lookup, running)
+        query, parameters = _as_sql(lookup)
+        return engine.run_sql(query, parameters, True, running)
     found = engine.lookups.run(lookup, state)
     if not isinstance(found, Result):
-        return _by_sql(engine, lookup, running)
+        query, parameters = _as_sql(lookup)
+        return engine.run_planned(query, parameters, lookup, state, replace(found, may_list=may_list), running)
     running.limits.check_rows(len(found))
     return found
 
 
-def _by_sql(engine: Engine, lookup: PointLookup, running: RunningQuery) -> Result:
+def _as_sql(lookup: PointLookup) -> tuple[str, Mapping[str, Any] | None]:
+    """The query of a lookup, and its parameters."""
     conditions: list[str] = []
     parameters: dict[str, Any] = {}
     for position, (column, array) in enumerate(lookup.values.items()):
@@ -113,7 +123,7 @@ def _by_sql(engine: Engine, lookup: PointLookup, running: RunningQuery) -> Resul
         conditions.append(f"{quoted(column)} IN ({marks})" if names else "FALSE")
     selected, table = ", ".join(map(quoted, lookup.columns)), quoted(lookup.table)
     query = f"SELECT {selected} FROM {table} WHERE {' AND '.join(conditions)}"
-    return engine.run_sql(query, check_parameters(query, parameters), True, running)
+    return query, check_parameters(query, parameters)
 
 
 def _values(field: pa.Field, value: Any) -> pa.Array:
@@ -128,6 +138,9 @@ def _values(field: pa.Field, value: Any) -> pa.Array:
         several = [value]
     else:
         several = list(value)
+        if field.type == _INT64 and {*map(type, several)} == {int}:
+            with contextlib.suppress(OverflowError):  # else the values that fit are looked up
+                return pa.array(several, _INT64)
     several = [each.item() if isinstance(each, np.generic) else each for each in several]
     try:
         fitting = [each for each in several if each is not None and not _is_no_time(each)]

@@ -82,7 +82,7 @@ class PointLookup:
 
 
 def _one_of(column: str, array: pa.Array) -> Predicate:
-    values = [ordinal(scalar) for scalar in array]
+    values = array.to_pylist() if pa.types.is_integer(array.type) else [ordinal(scalar) for scalar in array]
     if None in values:
         raise UsageError(f"column '{column}' is {array.type}, which has no equality.")
     known = tuple(value for value in values if value is not None)

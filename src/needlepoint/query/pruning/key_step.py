@@ -178,6 +178,8 @@ class _KeySearch:
 
     def _scan_is_faster(self, values: int) -> bool:
         """Whether a lookup of this many values, with one page of each column for each, takes longer than a scan."""
+        if self._context.always:
+            return False
         context, snapshot = self._context, self._context.snapshot
         columns, all_columns = len(context.columns), max(1, len(snapshot.table.data_columns))
         pages = max(1, sum(file.pages or 1 for file in snapshot.files))
@@ -185,8 +187,9 @@ class _KeySearch:
         touched = min(values * columns, pages * columns // all_columns)
         bytes_touched = size * touched // pages
         costs, files = context.costs, min(values, len(snapshot.files))
-        seconds = Estimate(touched, touched, bytes_touched).seconds(costs) + files * costs.file
-        by_index = values * costs.key + costs.in_parallel(seconds, files)
+        decoded = int(context.state.file_rows.sum()) * all_columns * touched // pages
+        seconds = Estimate(touched, touched, bytes_touched, decoded).seconds(costs) + files * costs.file
+        by_index = values * costs.key + costs.in_parallel(seconds, touched)
         # A scan reads one column whole, and of the others only the pages with matching rows.
         scanned = size / all_columns + bytes_touched * (columns - 1) / columns
         whole = (

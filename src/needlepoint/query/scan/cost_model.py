@@ -23,23 +23,23 @@ import numpy as np
 from needlepoint.access import Rows
 from needlepoint.errors import UsageError
 from needlepoint.objects import is_url
-from needlepoint.parquet import FILES_AT_ONCE, CachedCard
+from needlepoint.parquet import PAGES_FOR_A_THREAD, CachedCard
 from needlepoint.parquet.format import Int64Array
 
 THREADS = os.cpu_count() or 1
-FILES_IN_A_THREAD = FILES_AT_ONCE  # the calling thread reads fewer files itself
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds. Page reads: per file, page, request and byte; `skimmed_byte` of pages of which only some values are
-    decoded. Native scans: per query, file, byte and value of an IN. `key`: one lookup in a key index. Bytes are
-    compressed."""
+    """Seconds. Page reads: per file, page, request, byte and decoded value; `skimmed_byte` of pages of which only some
+    values are decoded. Native scans: per query, file, byte and value of an IN. `key`: one lookup in a key index. Bytes
+    are compressed."""
 
-    file: float = 200e-6
-    page: float = 13e-6
+    file: float = 130e-6
+    page: float = 8e-6
     request: float = 3e-6
-    byte: float = 10e-9
+    byte: float = 1e-9
+    value: float = 38e-9
     scan: float = 1.5e-3
     scan_file: float = 400e-6
     scan_byte: float = 2.5e-9
@@ -53,11 +53,18 @@ class Costs:
         where = "remote" if is_url(location) else "local"
         return read_costs(path)[where] if path else (_REMOTE if where == "remote" else cls())
 
-    def in_parallel(self, seconds: float, files: int) -> float:
-        """The time that page reads of this sequential time take in threads, which share some of the work."""
-        threads = min(THREADS, files // FILES_IN_A_THREAD) if files > FILES_IN_A_THREAD else 1
+    def dictionary_byte(self) -> float:
+        """Of a dictionary page, or of another one whose values are as small."""
+        return self.byte + self.value / _ENTRY_BYTES
+
+    def in_parallel(self, seconds: float, pages: int) -> float:
+        """The time that reads of so many pages, of this sequential time, take in threads, which share decoding."""
+        threads = max(1, min(THREADS, pages // PAGES_FOR_A_THREAD))
         return seconds / (1 + (threads - 1) * 0.7)
 
+
+# Compressed bytes of an entry of a dictionary, roughly: it costs as much as a value.
+_ENTRY_BYTES = 16
 
 # An object store in the same region: 15 ms to the first byte, eight requests at a time, 80 MB/s each.
 _REMOTE = Costs(file=2e-3, request=4e-3, byte=15e-9, scan=20e-3, scan_file=15e-3, scan_byte=8e-9)
@@ -91,16 +98,18 @@ class Estimate:
     pages: int
     requests: int
     bytes: int
+    values: int
 
     def seconds(self, costs: Costs) -> float:
-        return costs.file + self.pages * costs.page + self.requests * costs.request + self.bytes * costs.byte
+        decoding = self.pages * costs.page + self.bytes * costs.byte + self.values * costs.value
+        return costs.file + self.requests * costs.request + decoding
 
 
 def by_pages(cached: CachedCard, columns: Sequence[str], rows: Rows) -> Estimate:
     """The estimate for row ranges anywhere in the file. It assumes pages of equal size, so it takes only a few sums."""
     size = cached.sizes(tuple(columns))
     if not size.pages:
-        return Estimate(0, 0, 0)
+        return Estimate(0, 0, 0, 0)
     ranges, share = len(rows.starts), rows.count / max(1, cached.card.num_rows)
     per_column = size.pages / size.leaves
     # Each range starts inside a page and covers its share of the others; no page is read twice.
@@ -109,7 +118,8 @@ def by_pages(cached: CachedCard, columns: Sequence[str], rows: Rows) -> Estimate
     chunks = min(size.chunks, size.leaves * ranges)
     dictionaries = size.dictionaries * chunks / size.chunks
     requests = min(pages, size.leaves * ranges) + (chunks if dictionaries else 0)
-    return Estimate(round(pages), round(requests), round(size.bytes * pages / size.pages + dictionaries))
+    values = cached.card.num_rows * size.leaves * pages / size.pages + dictionaries / _ENTRY_BYTES
+    return Estimate(round(pages), round(requests), round(size.bytes * pages / size.pages + dictionaries), round(values))
 
 
 def overlaps(first_row: Int64Array, rows: Rows) -> Int64Array:
@@ -125,13 +135,17 @@ def overlaps(first_row: Int64Array, rows: Rows) -> Int64Array:
 
 
 def by_row_groups(cached: CachedCard, columns: Sequence[str], rows: Rows) -> tuple[Rows, Estimate]:
-    """The rows of all row groups that hold any of `rows`, and the work of reading them."""
+    """The rows of all row groups that hold any of `rows`, and the work of reading them: values beyond those rows count
+    twice, since the predicate is evaluated on them."""
     card = cached.card
     groups = np.flatnonzero(overlaps(card.row_group_rows[:-1], rows))
     widened = Rows.joined(card.row_group_rows[groups], card.row_group_rows[groups + 1])
     size, share = cached.sizes(tuple(columns)), len(groups) / max(1, card.num_row_groups)
     whole = Estimate(
-        round(size.pages * share), size.leaves * len(groups), round((size.bytes + size.dictionaries) * share)
+        round(size.pages * share),
+        size.leaves * len(groups),
+        round((size.bytes + size.dictionaries) * share),
+        (2 * widened.count - rows.count) * size.leaves + round(size.dictionaries * share / _ENTRY_BYTES),
     )
     return widened, whole
 

@@ -21,6 +21,7 @@ from needlepoint import forks
 from needlepoint.errors import FileChanged
 from needlepoint.objects import as_source
 from needlepoint.parquet import (
+    PAGES_FOR_A_THREAD,
     CachedCard,
     Caches,
     FileRows,
@@ -33,7 +34,7 @@ from needlepoint.parquet import (
 )
 from needlepoint.parquet.format import int96
 from needlepoint.query.cache.card_cache import CardSource
-from needlepoint.query.scan.cost_model import FILES_IN_A_THREAD, THREADS, by_pages
+from needlepoint.query.scan.cost_model import THREADS, by_pages
 from needlepoint.query.scan.late_materialization import matching, sifting_columns
 from needlepoint.query.scan.scan_plan import HeldVersion, ScanMetrics, ScanPlan
 from needlepoint.tables import File, Snapshot, too_far, unit_of
@@ -71,7 +72,7 @@ def read_pages(
         rest = tuple(name for name in present if name not in first)
         if first and rest:
             every = by_pages(cached, rest, rows)
-            saved = (every.pages - len(rest)) * (scan.costs.page + scan.costs.byte * every.bytes / every.pages)
+            saved = (every.pages - len(rest)) / max(1, every.pages) * (every.seconds(scan.costs) - scan.costs.file)
             # Late materialization reads the file twice.
             if saved < scan.costs.file + scan.costs.request:
                 first = ()
@@ -154,7 +155,8 @@ class _TableReader:
         return tables
 
     def _parts(self, columns: tuple[str, ...], work: _Work) -> list[tuple[list[int], pa.Table]]:
-        threads = None if len(work) <= FILES_IN_A_THREAD else _threads()
+        few = sum(len(wanted.rows) for _, wanted in work) * len(columns) < PAGES_FOR_A_THREAD
+        threads = None if few or THREADS == 1 else _threads()
         parts = []
         for numbers, found, stats in read_files(
             [wanted for _, wanted in work], columns, threads, self._caches, self._check
@@ -190,10 +192,10 @@ def complete_rows(snapshot: Snapshot, wanted: Counts, found: pa.Table, names: Se
     schema = snapshot.table.schema
     if names is not None:
         schema = pa.schema([schema.field(name) for name in names], schema.metadata)
-    counts = [count for _, count in wanted]
     arrays = []
     for column in schema:
         if column.name in snapshot.table.partitions:
+            counts = [count for _, count in wanted]
             values = [snapshot.partition_values(file)[column.name] for file, _ in wanted]
             chunks = [pa.repeat(value, count) for value, count in zip(values, counts, strict=True)]
             arrays.append(pa.chunked_array(chunks, column.type))
@@ -202,7 +204,7 @@ def complete_rows(snapshot: Snapshot, wanted: Counts, found: pa.Table, names: Se
             same = values.type == column.type
             arrays.append(values if same else _as_declared(snapshot, wanted, values, column))
         else:
-            arrays.append(pa.chunked_array([pa.nulls(sum(counts), column.type)]))
+            arrays.append(pa.chunked_array([pa.nulls(sum(count for _, count in wanted), column.type)]))
     table = pa.Table.from_arrays(arrays, schema=schema)
     return table.combine_chunks() if any(array.num_chunks != 1 for array in arrays) else table
 

@@ -174,7 +174,7 @@ def choose_access(
         elif access == "auto" and not few:
             weighed[position] = _weigh(scan, cached, columns, position, native, caches)
     if weighed:
-        share = scan.costs.in_parallel(1.0, len(weighed))
+        share = scan.costs.in_parallel(1.0, sum(each.pages for each in weighed.values()))
         savings = {
             at: each.seconds * share - each.scan for at, each in weighed.items() if each.seconds * share > each.scan
         }
@@ -214,11 +214,12 @@ def _undecided(
 
 @dataclass(frozen=True, slots=True)
 class _Estimates:
-    """The time of a file by page, by row group (if `wider` has the rows for that) and by native scan."""
+    """The time of a file by page, by row group (if `wider` has the rows for that) and by native scan, and its pages."""
 
     seconds: float
     wider: Rows | None
     scan: float
+    pages: int
 
 
 def _weigh(
@@ -248,7 +249,7 @@ def _weigh(
         path = scan.path(scan.snapshot.files[position])
         kept = _with_dictionaries(path, cached, columns, rows, pages, caches, costs, by_scan)
         seconds, wider = (kept, None) if kept < seconds else (seconds, wider)
-    return _Estimates(seconds, wider, by_scan)
+    return _Estimates(seconds, wider, by_scan, pages.pages)
 
 
 def _with_dictionaries(
@@ -265,8 +266,9 @@ def _with_dictionaries(
     scan, but once: they are decoded when such a read is wanted for the second time, if there is room to keep them."""
     groups = np.flatnonzero(overlaps(cached.card.row_group_rows[:-1], rows)).tolist()
     read = foresee_dictionaries(path, cached, columns, rows.count, groups, caches)
-    warm = replace(pages, bytes=0).seconds(costs) + read.decoded * costs.byte + read.skimmed * costs.skimmed_byte
-    now = warm + read.cold * costs.byte
+    of_byte = costs.dictionary_byte()
+    warm = replace(pages, bytes=0, values=0).seconds(costs) + read.decoded * of_byte + read.skimmed * costs.skimmed_byte
+    now = warm + read.cold * of_byte
     if now <= by_scan or 2 * warm > by_scan or read.cold > caches.dictionaries.limit // SHARE_OF_CACHE:
         return now
     cached.declined = not cached.declined

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import cases
-from tests.unit.parquet.reading import card_of, check, check_subsets, numbers, whole
+from tests.unit.parquet.reading import card_of, check, check_subsets, numbers, same, whole
 
 from needlepoint.errors import FileChanged, NotParquet
 from needlepoint.objects import identify
 from needlepoint.parquet.card.describe import build_card
 from needlepoint.parquet.format.thrift import zigzag
+from needlepoint.parquet.read import page_reader
 from needlepoint.parquet.read.page_plan import CachedCard
 from needlepoint.parquet.read.page_reader import NOTHING_READ, FileRows, foresee_rows, read_files, read_rows
 
@@ -189,3 +191,94 @@ def test_a_page_that_has_the_values_of_two_is_noticed(tmp_path: Path) -> None:
     for rows in ((3, 60), (3, 60, 2500), (60, 2500)):
         found, stats = read_rows(path, wrong, ["n"], numbers(*rows))
         assert (found.column(0).to_pylist(), len(stats.reasons)) == ([*rows], 1)
+
+
+# Pages of the first three can share a chunk with others of their codec, those of the next two need their dictionary.
+MIXED_WRITERS = (
+    {"use_dictionary": False, "compression": "snappy"},
+    {"use_dictionary": False, "compression": "snappy", "data_page_version": "2.0"},
+    {"use_dictionary": False, "compression": "zstd", "row_group_size": 150},
+    {"use_dictionary": True, "compression": "snappy", "row_group_size": 150},
+    {"use_dictionary": ["text"], "compression": {"id": "lz4", "text": "none", "list.list.element": "gzip",
+                                                 "point.x": "snappy", "point.y": "snappy"}},
+    {"use_dictionary": False, "compression": "snappy", "column_encoding": {"id": "DELTA_BINARY_PACKED"}},
+)  # fmt: skip
+
+
+def mixed_rows(number: int) -> pa.Table:
+    rows = range(number * 1000, number * 1000 + 400)
+    return pa.table(
+        {
+            "id": pa.array([None if row % 11 == 0 else row for row in rows], pa.int64()),
+            "text": pa.array([None if row % 7 == 0 else f"té {row % 50}" for row in rows]),
+            "list": pa.array([None if row % 5 == 0 else list(range(row % 4)) for row in rows], pa.list_(pa.int32())),
+            "point": pa.array([None if row % 9 == 0 else {"x": row, "y": str(row)} for row in rows]),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def mixed_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Files of one schema whose pages have different codecs, encodings and versions."""
+    paths = []
+    for number, options in enumerate(MIXED_WRITERS * 2):
+        paths.append(str(tmp_path_factory.mktemp("mixed") / "a.parquet"))
+        pq.write_table(
+            mixed_rows(number), paths[-1], write_page_index=True, max_rows_per_page=20, write_batch_size=10, **options
+        )
+    return paths
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+@pytest.mark.parametrize("rows_at_once", [1, 30, 10_000])
+def test_many_files_in_one_go(
+    mixed_files: list[str], threads: int, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_reader, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(page_reader, "PAGES_FOR_A_THREAD", 1)
+    executor = ThreadPoolExecutor(threads) if threads else None
+
+    @settings(max_examples=cases(20), deadline=None)
+    @given(
+        st.lists(st.sets(st.integers(0, 399), max_size=30), min_size=len(mixed_files), max_size=len(mixed_files)),
+        st.lists(st.sampled_from(["id", "text", "list", "point"]), unique=True, min_size=1),
+    )
+    def run(rows: list[set[int]], columns: list[str]) -> None:
+        wanted = [
+            FileRows(path, CachedCard(card_of(path)), numbers(*sorted(each)))
+            for path, each in zip(mixed_files, rows, strict=True)
+        ]
+        seen = []
+        for files, found, stats in read_files(wanted, columns, executor):
+            assert stats.reasons == ()
+            start = 0
+            for number in files:
+                count = len(wanted[number].rows)
+                expected = whole(mixed_files[number]).select(columns)
+                assert same(found.slice(start, count), expected, wanted[number].rows)
+                start += count
+            seen += files
+        assert sorted(seen) == [*range(len(mixed_files))]
+
+    run()
+    if executor is not None:
+        executor.shutdown()
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_damaged_file_among_many_is_named(mixed_files: list[str], tmp_path: Path, threads: int) -> None:
+    damaged = tmp_path / "damaged.parquet"
+    data = bytearray(Path(mixed_files[2]).read_bytes())
+    card = build_card(mixed_files[2])
+    page = int(card.pages.offset[3])
+    data[page : page + int(card.pages.size[3])] = b"\xff" * int(card.pages.size[3])
+    damaged.write_bytes(data)
+    paths = [*mixed_files[:3], str(damaged), *mixed_files[3:]]
+    executor = ThreadPoolExecutor(threads) if threads else None
+    cards = [replace(card_of(path), identity=identify(path)) for path in mixed_files[:3]]
+    cards += [replace(card, identity=identify(str(damaged))), *map(card_of, mixed_files[3:])]
+    wanted = [FileRows(path, CachedCard(each), np.arange(0, 400, 4)) for path, each in zip(paths, cards, strict=True)]
+    with pytest.raises(NotParquet, match=r"damaged\.parquet"):
+        read_files(wanted, ["id", "text"], executor)
+    if executor is not None:
+        executor.shutdown()
