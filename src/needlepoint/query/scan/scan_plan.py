@@ -182,21 +182,18 @@ def choose_access(
         # The first native scan has a fixed cost, which is already paid if another file must be scanned anyway.
         base = 0.0 if scans or scan.access.scanned() else base
         faster = list(savings) if sum(savings.values()) > base else []
-        if times is not None:
-            seconds = (
-                sum(each.seconds for each in weighed.values()) * share,
-                base + sum(each.scan for each in weighed.values()),
-            )
-            undecided = _undecided(scan, native, seconds, not faster, times)
+        if times is not None and not scan.remote:  # a try in a bucket costs requests
+            pages = sum(each.seconds for each in weighed.values()) * share
+            whole = sum(each.scan for each in weighed.values()) + base
+            undecided = _undecided(scan, native, (pages, whole), not faster, times)
         if undecided is not None and undecided.by_pages == bool(faster):
             faster = [] if faster else list(weighed)
         scans += faster
         overruled = len(faster)
     widened = {at: each.wider for at, each in weighed.items() if each.wider is not None and at not in scans}
     chosen = scan.access.scanning(scans) if scans else scan.access
-    return replace(
-        scan.with_access(chosen.widened(widened)), widened=len(widened), overruled=overruled, undecided=undecided
-    )
+    scan = scan.with_access(chosen.widened(widened))
+    return replace(scan, widened=len(widened), overruled=overruled, undecided=undecided)
 
 
 def _undecided(
