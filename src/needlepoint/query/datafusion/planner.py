@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -42,6 +43,7 @@ from needlepoint.query.sql.views import View, ViewErrors, define
 Parameters = Mapping[str, Any]
 
 _OWN_FILTERS = PlanFacts(own_filters=True)
+_NAMES_DECIMALS = re.compile(r"dec\b|decimal|numeric", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,12 @@ class _Asked:
     tables: Mapping[str, TableState]
     scale: int
     keep_keys: bool
+
+    def may_have_decimals(self) -> bool:
+        types = (type for state in self.tables.values() for type in state.types.values())
+        return any(map(pa.types.is_decimal, types)) or any(
+            map(_NAMES_DECIMALS.search, (self.query, *(view for _, view in self.views)))
+        )
 
     def stubs(self) -> dict[str, datafusion.Table]:
         return {name: state.stub for name, state in self.tables.items()}
@@ -128,7 +136,7 @@ class Planner:
             except Exception:  # it is not valid, written like this
                 return None
 
-        texts = Texts(asked.query, tuple(view for _, view in asked.views))
+        texts = Texts(asked.query, tuple(view for _, view in asked.views), asked.may_have_decimals())
         read = as_read(texts)
         found = planned(texts) or self._plan(asked, read)
         for each in BY_FACTS:

@@ -225,6 +225,12 @@ def counted_literals(path: Path) -> bool:
     return plain.rows(query) == [{"c": 0, "n": 0}]
 
 
+def lossy_casts(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"d": [Decimal("5.00"), Decimal("5.10")]})
+    return len(plain.rows("SELECT d FROM t WHERE CAST(d AS BIGINT) = 5")) == 2
+
+
 def wildcards(path: Path) -> bool:
     plain = Plain(path)
     plain.memory("t", {"k": [1]})
@@ -251,7 +257,7 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
         shared_names, nan_statistics, coarse_units, sorted_parts, constant_groups, outer_constants, literal_first,
         aggregate_filters, anti_joins_without_keys, keys_of_groups, groups_of_groups, zero_lists, zero_bounds,
         zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct, forgotten_equalities,
-        null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals, wildcards,
+        null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals, lossy_casts, wildcards,
         missing_values,
         listing_cache, distinct_from,
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from needlepoint.query.sql.rewriting.conditions import as_truths
+from needlepoint.query.sql.rewriting.conditions import as_truths, with_hidden_constants
 from needlepoint.query.sql.rewriting.constants_last import with_constants_last
+from needlepoint.query.sql.rewriting.lossy_casts import with_hidden_casts
 from needlepoint.query.sql.rewriting.null_safe import as_lists, spelled_out, with_parentheses
 from needlepoint.query.sql.rewriting.separate_lists import with_separate_lists
+from needlepoint.query.sql.rewriting.wildcards import with_named_wildcards
 from needlepoint.query.sql.rewriting.zeros import without_signs
 
 JOIN = "SELECT * FROM a LEFT JOIN b ON a.id = b.id AND "
@@ -115,21 +117,26 @@ def test_conditions_as_truths() -> None:
 
 
 @pytest.mark.parametrize(
-    "rewrite", [with_constants_last, with_parentheses, as_lists, spelled_out, as_truths, with_separate_lists]
-)
+    "rewrite",
+    [with_constants_last, with_parentheses, as_lists, spelled_out, as_truths, with_separate_lists, with_hidden_casts,
+     with_hidden_constants, with_named_wildcards],
+)  # fmt: skip
 @pytest.mark.parametrize(
     "query",
-    ["", "(", ")", "SELECT JOIN ON =", "SELECT SELECT WHERE", "WHERE 1 =", "NOT IN (", "IN ()", "IS NOT DISTINCT FROM"],
-)
+    ["", "(", ")", "SELECT JOIN ON =", "SELECT SELECT WHERE", "WHERE 1 =", "NOT IN (", "IN ()", "IS NOT DISTINCT FROM",
+     "CAST(a AS INT", "a::", "::int", ")::int", "SELECT * FROM USING (", "SELECT * FROM a USING ("],
+)  # fmt: skip
 def test_what_is_not_sql_stays_or_fails_later(rewrite: object, query: str) -> None:
     assert isinstance(rewrite(query), str)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
-    "part", ["(1 = a ", "a IS DISTINCT FROM (", "1 BETWEEN a AND ", "coalesce(-0.0, ", "x NOT IN ("]
-)
+    "part", ["(1 = a ", "a IS DISTINCT FROM (", "1 BETWEEN a AND ", "coalesce(-0.0, ", "x NOT IN (",
+             "CAST(a AS INT) = (", "(a)::int + ", "a IN (SELECT * FROM t JOIN u USING (k) WHERE "]
+)  # fmt: skip
 def test_hostile_queries_take_no_time(part: str) -> None:
     """If each operand were searched to the end of the query, this would take an hour."""
     query = "SELECT * FROM t JOIN u ON " + part * 5_000
-    for rewrite in (with_constants_last, with_parentheses, spelled_out, without_signs, with_separate_lists):
+    for rewrite in (with_constants_last, with_parentheses, spelled_out, without_signs, with_separate_lists,
+                    with_hidden_casts, with_hidden_constants, with_named_wildcards):  # fmt: skip
         assert isinstance(rewrite(query), str)

@@ -26,6 +26,7 @@ from needlepoint.query.sql.rewriting.operands import EXPRESSION, Operands
 
 _BEFORE = {"WHERE", "HAVING"}
 _AFTER = {"GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT", "OFFSET", "FETCH", "UNION", "EXCEPT", "INTERSECT"}
+_LONGEST = 1000  # tokens
 _JOINS = {"WHERE", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", ","}
 
 
@@ -79,7 +80,9 @@ def _conjuncts(sql: Operands, first: int, stop: int) -> list[tuple[int, int]]:
 
 
 def _is_key(sql: Operands, first: int, stop: int) -> bool:
-    """Whether a condition says that two columns are equal."""
+    """Whether a condition says that two columns are equal, or is too long to tell."""
+    if stop - first > _LONGEST:
+        return True
     signs = [(place, place + count) for place in range(first, stop) if (count := sql.operator(place))]
     if len(signs) != 1 or sql.part(*signs[0]) not in ("=", "=="):
         return False

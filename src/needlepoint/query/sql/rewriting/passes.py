@@ -17,6 +17,7 @@ from needlepoint.query.sql.plan_facts import PlanFacts
 from needlepoint.query.sql.rewriting import null_safe
 from needlepoint.query.sql.rewriting.constants_last import with_constants_last
 from needlepoint.query.sql.rewriting.distinct_counts import with_hidden_arguments
+from needlepoint.query.sql.rewriting.lossy_casts import with_hidden_casts
 from needlepoint.query.sql.rewriting.scalar_subqueries import with_nullable_values
 from needlepoint.query.sql.rewriting.separate_lists import with_separate_lists
 from needlepoint.query.sql.rewriting.totals import with_limited_totals
@@ -28,13 +29,14 @@ Rewrite = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A query, and the views that it may use."""
+    """A query, and the views that it may use. `decimals`: a column or a cast of it may be one."""
 
     query: str
     views: tuple[str, ...] = ()
+    decimals: bool = False
 
     def changed(self, query: Rewrite, view: Rewrite | None = None) -> Texts:
-        return Texts(query(self.query), tuple(map(view or query, self.views)))
+        return Texts(query(self.query), tuple(map(view or query, self.views)), self.decimals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ AS_RUN: Sequence[Pass] = (
     lambda texts: texts.changed(partial(with_constants_last, views=texts.views)),
     _each(with_nullable_values),
     _each(with_separate_lists),
+    lambda texts: texts.changed(with_hidden_casts) if texts.decimals else texts,
 )
 BY_FACTS = (
     ByFacts(lambda facts: facts.empty_parts, with_limited_totals, partial(with_limited_totals, is_view=True)),
@@ -80,6 +83,6 @@ def as_read(texts: Texts) -> Texts:
 def as_run(texts: Texts) -> Texts:
     """
     >>> as_run(Texts("SELECT * FROM a JOIN b ON 1 = b.x AND -0.0 < b.y"))
-    Texts(query='SELECT * FROM a JOIN b ON b.x = 1 AND b.y > 0.0', views=())
+    Texts(query='SELECT * FROM a JOIN b ON b.x = 1 AND b.y > 0.0', views=(), decimals=False)
     """
     return reduce(lambda found, each: each(found), AS_RUN, texts)

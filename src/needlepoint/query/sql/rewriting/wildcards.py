@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from needlepoint.errors import SqlError
+from needlepoint.query.sql.nesting import MOST_RELATIONS
 from needlepoint.query.sql.rewriting.operands import Change, Operands
 
 _PAIRS = re.compile(r"\bUSING\s*\(|\bNATURAL\b", re.IGNORECASE)
@@ -36,6 +37,8 @@ def with_named_wildcards(query: str) -> str:
 
 
 def _changes(sql: Operands) -> Iterator[Change]:
+    if sql.words.count("SELECT") > MOST_RELATIONS:
+        return  # it is refused later
     selects = list(_selects(sql))
     for each in selects:
         # A subquery may name a CTE: then every other SELECT may be a part of it.

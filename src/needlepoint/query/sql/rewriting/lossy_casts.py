@@ -1,0 +1,70 @@
+"""Casts that drop digits: `CAST(d AS BIGINT) = 5`, where d is a decimal.
+
+DataFusion 55 moves such a cast to the literal: `d = 5.00`, which is not TRUE for 5.10. A function that changes nothing
+hides it:
+
+>>> with_hidden_casts("SELECT CAST(d AS INT) AS n FROM t WHERE d::decimal(12, 0) = 5 AND CAST('7' AS INT) = 7")
+"SELECT nullif(CAST(d AS INT), NULL) AS n FROM t WHERE nullif(d::decimal(12, 0), NULL) = 5 AND CAST('7' AS INT) = 7"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from needlepoint.query.sql.rewriting.operands import Operands
+from needlepoint.query.sql.tokens import with_added
+
+_ROUNDING = re.compile(r"U?(?:TINY|SMALL|BIG)?INT(?:EGER|\d)?|DEC(?:IMAL)?|NUMERIC")
+_ARROW_TYPE = re.compile(r"'\s*(?:U?Int|Decimal)", re.IGNORECASE)
+_BEFORE_OPERAND = {"SELECT", "DISTINCT", "WHERE", "ON", "HAVING", "BY", "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE",
+                   "WHEN", "THEN", "ELSE", "CASE"}  # fmt: skip
+_CASTS = re.compile(r"\bCAST\b|\bTRY_CAST\b|\barrow_cast\b|::", re.IGNORECASE)
+
+
+def with_hidden_casts(query: str) -> str:
+    """The query with all casts of columns to integers and decimals hidden."""
+    if _CASTS.search(query) is None:
+        return query
+    sql = Operands(query)
+    added: list[tuple[int, str]] = []
+    for first, stop in _casts(sql):
+        if stop <= len(sql.found) and not sql.is_constant(first, stop):
+            added += [(sql.found[first].start(), "nullif("), (sql.found[stop - 1].end(), ", NULL)")]
+    return with_added(query, added)
+
+
+def _casts(sql: Operands) -> Iterator[tuple[int, int]]:
+    """The first token of each cast, and the one after it."""
+    opened = {sql.closed(place): place for place, word in enumerate(sql.words) if word == "("}
+    for place, word in enumerate(sql.words):
+        if word in ("CAST", "TRY_CAST") and sql.word(place + 1) == "(":
+            stop = sql.closed(place + 1)
+            if any(_rounds(sql, at + 1) for at, each in sql.inside(place + 1) if each == "AS"):
+                yield place, stop + 1
+        elif word == "ARROW_CAST" and sql.word(place + 1) == "(":
+            stop = sql.closed(place + 1)
+            if _ARROW_TYPE.match(sql.found[stop - 1][0]):
+                yield place, stop + 1
+        elif word == ":" and sql.word(place + 1) == ":" and _rounds(sql, place + 2):
+            first = _start(sql, place, opened)
+            if first is not None:
+                yield first, sql.closed(place + 3) + 1 if sql.word(place + 3) == "(" else place + 3
+
+
+def _rounds(sql: Operands, place: int) -> bool:
+    return _ROUNDING.fullmatch(sql.word(place).upper()) is not None
+
+
+def _start(sql: Operands, stop: int, opened: Mapping[int, int]) -> int | None:
+    """The first token of the name, call or parenthesis that ends here."""
+    place = stop - 1
+    if sql.word(place) == ")":
+        place = opened.get(place, -1)
+        if place > 0 and sql.is_name(place - 1) and sql.word(place - 1) not in _BEFORE_OPERAND:
+            place -= 1
+    elif place < 0 or not sql.is_name(place):
+        return None
+    while place > 1 and sql.word(place - 1) == "." and sql.is_name(place - 2):
+        place -= 2
+    return place if place >= 0 else None
