@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.cases import cases
+from tests.cases import cases, long
 from tests.unit.indexes.payloads import StoredBytes, text_source
 
 from needlepoint.indexes.text import RankedTerm, TextStatistics, best_rows, bm25, build, parse, postings, terms
@@ -34,7 +34,9 @@ def texts_of(dice: random.Random, rows: int, words: int, longest: int) -> pa.Arr
     return pa.array([None if dice.random() < 0.02 else text for text in made], pa.string())
 
 
-@pytest.mark.parametrize(("rows", "words", "longest"), [(1, 1, 3), (128, 2, 9), (3000, 40, 12), (2000, 900, 300)])
+@pytest.mark.parametrize(
+    ("rows", "words", "longest"), [(1, 1, 3), (128, 2, 9), (3000, 40, 12), *long((2000, 900, 300))]
+)
 def test_postings_of_all_words(tmp_path: Path, rows: int, words: int, longest: int) -> None:
     """Lists shorter than a block of 128 rows, of exactly one, and longer; texts that have a word often."""
     texts = texts_of(random.Random(rows), rows, words, longest)
