@@ -40,7 +40,8 @@ from needlepoint.query.result import ReadBytes, Result
 from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.page_reader import complete_rows, matching_rows, read_pages
 from needlepoint.query.scan.scan_plan import FEW_FILES, FEW_ROWS, ScanMetrics, ScanPlan
-from needlepoint.query.sql.predicate_extraction import Request, Types
+from needlepoint.query.sql.predicate_extraction import Request
+from needlepoint.query.sql.predicates.converter import Types
 from needlepoint.stores import Locations
 from needlepoint.tables import ordinal
 

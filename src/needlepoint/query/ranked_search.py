@@ -44,7 +44,8 @@ from needlepoint.query.result import ReadBytes, Result
 from needlepoint.query.scan.cost_model import Costs
 from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
-from needlepoint.query.sql.predicate_extraction import Request, Types
+from needlepoint.query.sql.predicate_extraction import Request
+from needlepoint.query.sql.predicates.converter import Types
 from needlepoint.query.sql.top_rows import RankedRows
 
 if TYPE_CHECKING:

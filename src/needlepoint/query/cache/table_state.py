@@ -18,7 +18,7 @@ from needlepoint.indexes.text import RankedTerm, TextStatistics
 from needlepoint.parquet import ByteCache
 from needlepoint.predicate import Bounds, Zone, Zones
 from needlepoint.query.sql.plan_facts import Zeros
-from needlepoint.query.sql.predicate_extraction import misleads
+from needlepoint.query.sql.predicates.converter import misleads
 from needlepoint.tables import File, Index, Place, Snapshot, ordinal
 from needlepoint.tables.registry import Registry
 

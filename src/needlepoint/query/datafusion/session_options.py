@@ -12,7 +12,7 @@ from needlepoint.query.datafusion import footers
 from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.sql.plan_facts import PlanFacts
-from needlepoint.query.sql.predicate_extraction import misleads
+from needlepoint.query.sql.predicates.converter import misleads
 
 WORTH_PARTS = 10 << 20  # bytes; DataFusion does not split smaller files
 

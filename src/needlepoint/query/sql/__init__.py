@@ -9,13 +9,9 @@ literals              decimal or float, for literals such as 8.64
 rewriting/            queries written differently for DataFusion
 views                 named queries
 predicate_extraction  columns and a predicate of each table, from DataFusion's plan
+predicates/           conditions as predicates, and what computed values say of columns
 join_edges            which tables a join narrows by the keys of another
 top_rows              what ORDER BY with LIMIT keeps
 table_aggregate       counts, extremes and groups of one table
-preimages             values of a column for which a computed value is in a range
-ranges                the same for single functions: arithmetic, casts, parts of times
-text_bounds           what a prefix, or a text in one case, requires of a text
-truths                IS NOT TRUE, and the ELSE of a CASE
-patterns              text pieces that LIKE and regular expressions require
 plan_facts            properties of a plan that decide how DataFusion may run it
 """

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from needlepoint.query.sql.plan_facts import nodes
-from needlepoint.query.sql.predicate_extraction import SCAN_LINE, Types, terms
+from needlepoint.query.sql.predicate_extraction import SCAN_LINE
+from needlepoint.query.sql.predicates.converter import Types, terms
 
 # The inputs that a join narrows by the keys of the other: left, right. Not those whose rows it keeps without a match.
 _NARROWED = {

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from needlepoint.predicate import Constant, Predicate
 from needlepoint.query.sql.join_edges import origin
-from needlepoint.query.sql.predicate_extraction import Types, exact_predicate
+from needlepoint.query.sql.predicates.converter import Types, exact_predicate
 
 # Nodes that are run over the rows of the aggregate, and nodes between it and the table.
 _ABOVE = {"Projection", "SubqueryAlias", "Filter", "Sort", "Limit", "Aggregate"}

@@ -11,7 +11,7 @@ from needlepoint.errors import SqlError, UnknownName
 from needlepoint.query.datafusion.errors import translate
 from needlepoint.query.point_lookup import recognise
 from needlepoint.query.scan.scan_tasks import with_condition
-from needlepoint.query.sql.patterns import LONGEST_PIECE, MOST_PIECES, of_like, of_regex, of_text
+from needlepoint.query.sql.predicates.patterns import LONGEST_PIECE, MOST_PIECES, of_like, of_regex, of_text
 from needlepoint.query.sql.statements import parse
 
 LENGTH = 1_000_000

@@ -20,7 +20,8 @@ from needlepoint.predicate import (
     Unknown,
     leaves,
 )
-from needlepoint.query.sql.predicate_extraction import DEEPEST, requests
+from needlepoint.query.sql.predicate_extraction import requests
+from needlepoint.query.sql.predicates.converter import DEEPEST
 
 DAY = 86_400_000_000
 

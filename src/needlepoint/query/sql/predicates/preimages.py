@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from needlepoint.predicate import And, Compare, Constant, In, Or, Ordinal, Predicate, Unknown
-from needlepoint.query.sql import ranges
-from needlepoint.query.sql.ranges import Interval, Range, Ranges
+from needlepoint.query.sql.predicates import ranges
+from needlepoint.query.sql.predicates.ranges import Interval, Range, Ranges
 from needlepoint.tables import ordinal
 
 # An expression is not followed deeper, and more ranges than this are taken as one.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from needlepoint.predicate import And, Compare, Constant, In, IsNull, Like, Or, Predicate, StartsWith, Unknown, after
-from needlepoint.query.sql import patterns
+from needlepoint.query.sql.predicates import patterns
 
 # ASCII letters that other letters have in their lower case, as the kelvin sign, or in their upper case, as ß.
 _OF_OTHERS = {"lower": frozenset("ik"), "upper": frozenset("AFHIJLNSTWY")}

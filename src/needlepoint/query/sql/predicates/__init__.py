@@ -1,0 +1,9 @@
+"""Conditions of DataFusion as predicates.
+
+converter    what makes a condition TRUE, at most
+preimages    values of a column for which a computed value is in a range
+ranges       the same for single functions: arithmetic, casts, parts of times
+text_bounds  what a prefix, or a text in one case, requires of a text
+truths       IS NOT TRUE, and the ELSE of a CASE
+patterns     text pieces that LIKE and regular expressions require
+"""
