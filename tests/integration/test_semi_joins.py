@@ -266,3 +266,27 @@ def test_values_of_subqueries_that_narrow_nothing(lake: Lake, duck: duckdb.DuckD
         "SELECT count(*) FROM orders WHERE total > (SELECT max(id) FROM (SELECT id FROM wanted ORDER BY id LIMIT 1))",
     ):
         assert lake.sql(query).to_arrow().column(0).to_pylist() == [each for (each,) in duck.sql(query).fetchall()]
+
+
+def test_casts_between_texts_and_numbers_do_not_narrow(tmp_path: Path) -> None:
+    """'007' is 7 as a number, and '7' as its text: the values of the column are not those that are joined."""
+    for file in range(8):
+        ids = np.arange(file * 1000, (file + 1) * 1000)
+        write(pa.table({"id": ids, "s": pa.array(ids).cast(pa.string())}), tmp_path / "a" / f"{file}.parquet")
+    write(pa.table({"n": [3, 9, 10, 19], "s": ["007", "0009", "010", "00003"]}), tmp_path / "u" / "0.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        for table in ("a", "u"):
+            lake.create_table(table)
+        lake.create_index("a", "id")
+        lake.create_index("a", "s")
+        lake.engine.times_larger = 1
+        for query in (
+            "SELECT * FROM a WHERE s = (SELECT CAST(max(i) AS VARCHAR) FROM (SELECT CAST(s AS INT) i FROM u))",
+            "SELECT * FROM a WHERE id < (SELECT CAST(min(i) AS BIGINT) FROM (SELECT CAST(n AS VARCHAR) i FROM u))",
+            "SELECT a.* FROM a JOIN (SELECT CAST(i AS VARCHAR) k FROM (SELECT CAST(s AS INT) AS i FROM u ORDER BY i "
+            "LIMIT 3)) x ON a.s = x.k",
+            "WITH n AS (SELECT CAST(s AS BIGINT) AS i FROM u LIMIT 2) SELECT a.* FROM a JOIN n ON a.s = CAST(n.i AS "
+            "VARCHAR)",
+        ):
+            expected = lake.engine.sql(query, use_indexes=False).to_arrow().sort_by("id")
+            assert expected.num_rows and lake.sql(query).to_arrow().sort_by("id").equals(expected), query

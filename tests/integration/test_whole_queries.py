@@ -653,6 +653,8 @@ def test_window_keys_that_are_constant_on_both_sides_of_an_outer_join(world: Wor
         "a LEFT JOIN a b ON a.f = b.f AND b.k IN (7) WHERE a.k = 7 AND a.id > 0",
         "a LEFT JOIN a b ON a.f = b.f AND a.k = b.k WHERE a.k BETWEEN 7 AND 7 AND a.id IN (SELECT id FROM a)",
         "a b RIGHT JOIN a ON a.f = b.f AND b.k >= 7 AND b.k <= 7 WHERE a.k = 7",
+        "a LEFT JOIN a b ON a.f = b.f AND b.k IN (7) WHERE a.k = 7 AND CASE WHEN a.id > 0 AND a.id < 9 THEN TRUE END",
+        "a LEFT JOIN a b ON a.f = b.f AND b.k IN (7) WHERE [a.id, 2] <> [1, 2] AND a.k = 7",
     ):
         for _ in range(3):
             world.check(f"SELECT a.id, b.k AS c, sum(a.id) OVER (PARTITION BY b.k) AS s FROM {joined} ORDER BY a.id")

@@ -268,17 +268,16 @@ class Planner:
         if all(with_kept_keys(text) == text for text in (query, *(view for _, view in views))):
             return query, views, PlanFacts()
 
-        def written(text: str) -> str:
-            return with_hidden_constants(with_kept_keys(text))
-
-        kept, kept_views = written(query), [(name, written(view)) for name, view in views]
-        try:
-            with self.tables(self._context, kept_views, asked.stubs()):
-                facts = plan_facts(self.frame(self._context, kept, asked.parameters).optimized_logical_plan())
-                shown = self._with_subqueries(kept, asked.parameters)
-        except Exception:  # a name that DataFusion makes of a window's text, for instance
-            return query, views, PlanFacts()
-        return kept, kept_views, facts | (PlanFacts.careful() if shown is None else plan_facts(shown))
+        for written in (lambda text: with_hidden_constants(with_kept_keys(text)), with_kept_keys):
+            kept, kept_views = written(query), [(name, written(view)) for name, view in views]
+            try:
+                with self.tables(self._context, kept_views, asked.stubs()):
+                    facts = plan_facts(self.frame(self._context, kept, asked.parameters).optimized_logical_plan())
+                    shown = self._with_subqueries(kept, asked.parameters)
+            except Exception:  # a name that DataFusion makes of a window's text, for instance
+                continue
+            return kept, kept_views, facts | (PlanFacts.careful() if shown is None else plan_facts(shown))
+        return query, views, PlanFacts()
 
     def _with_decimals(
         self,

@@ -39,6 +39,7 @@ _SAME_COLUMNS = {"Filter", "SubqueryAlias"}
 _FEWER_ROWS = {"Limit", "Sort", "Distinct"}  # a Sort may have a limit of its own
 # The end of a cast to an integer, and of one to a text.
 _TO_INTEGER, _TO_TEXT = re.compile(r" AS U?Int(?:8|16|32|64)\)$"), re.compile(r" AS (?:Utf8|LargeUtf8|Utf8View)\)$")
+_TO_NOTHING = re.compile(r"(?!)")
 _SCALAR, _MIN_OR_MAX = re.compile(r"SubqueryAlias: __scalar_sq_"), re.compile(r"(?:min|max)\(")
 
 
@@ -150,15 +151,13 @@ class _Column(NamedTuple):
 def _column(plan: Any, key: Any, tables: Mapping[str, Types], narrowed: bool) -> _Column | None:
     """The column of a table that a key of a join is. A cast between integers, or between texts, changes no value."""
     key, offset = _shifted(key)
-    cast = key.canonical_name() if key.variant_name() == "Cast" else ""
-    found = origin(plan, key.rex_call_operands()[0] if cast else key, narrowed)
+    casts: list[str] = []
+    found = origin(plan, _uncast(key, casts), narrowed, casts)
     type = None if found is None else tables.get(found[0], {}).get(found[1])
     if found is None or type is None:
         return None
-    to_integer, to_text = _TO_INTEGER.search(cast), _TO_TEXT.search(cast)
-    if cast and not ((to_integer and pa.types.is_integer(type)) or (to_text and pa.types.is_string(type))):
-        return None
-    return _Column(*found, type, offset)
+    same_kind = _TO_INTEGER if pa.types.is_integer(type) else _TO_TEXT if pa.types.is_string(type) else _TO_NOTHING
+    return _Column(*found, type, offset) if all(map(same_kind.search, casts)) else None
 
 
 def _shifted(key: Any) -> tuple[Any, int]:
@@ -177,9 +176,10 @@ def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
     return any(is_kind(left) and is_kind(right) for is_kind in kinds)
 
 
-def origin(plan: Any, key: Any, narrowed: bool) -> tuple[str, str] | None:
+def origin(plan: Any, key: Any, narrowed: bool, casts: list[str] | None = None) -> tuple[str, str] | None:
     """The table and the column that an expression of a plan is read from. For a table that is `narrowed`, only through
-    nodes that treat rows with different keys separately."""
+    nodes that treat rows with different keys separately. The casts on the way are added to `casts`, if they are
+    allowed: the caller checks that each keeps the values of the column."""
     place = _place(plan, key)
     while place is not None:
         node = plan.to_variant()
@@ -195,7 +195,7 @@ def origin(plan: Any, key: Any, narrowed: bool) -> tuple[str, str] | None:
                 plan = plan.inputs()[0]
             case "Projection":
                 chosen = _unnamed(node.projections()[place])
-                chosen = chosen if narrowed else _uncast(chosen)
+                chosen = chosen if narrowed or casts is None else _uncast(chosen, casts)
                 plan, place = plan.inputs()[0], _place(plan.inputs()[0], chosen)
             case "Aggregate":
                 keys = node.group_by_exprs()
@@ -213,12 +213,12 @@ def origin(plan: Any, key: Any, narrowed: bool) -> tuple[str, str] | None:
     return None
 
 
-def _uncast(expression: Any) -> Any:
-    """The argument of a cast to an integer or a text, which keeps integers and texts as they are."""
+def _uncast(expression: Any, casts: list[str]) -> Any:
+    """The argument of a cast, which is added to the others."""
     if expression.variant_name() != "Cast":
         return expression
-    name = expression.canonical_name()
-    return expression.rex_call_operands()[0] if _TO_INTEGER.search(name) or _TO_TEXT.search(name) else expression
+    casts.append(expression.canonical_name())
+    return expression.rex_call_operands()[0]
 
 
 def _extreme(aggregate: Any) -> Any | None:

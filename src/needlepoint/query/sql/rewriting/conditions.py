@@ -26,8 +26,9 @@ from needlepoint.query.sql.rewriting.operands import EXPRESSION, Operands
 
 _BEFORE = {"WHERE", "HAVING"}
 _AFTER = {"GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT", "OFFSET", "FETCH", "UNION", "EXCEPT", "INTERSECT"}
+_OPENS, _CLOSES = {"(", "[", "CASE"}, {")", "]", "END"}
 _LONGEST = 1000  # tokens
-_JOINS = {"WHERE", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", ","}
+_JOINS = {"WHERE", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", ",", ";"}
 
 
 def as_truths(query: str) -> str:
@@ -69,13 +70,14 @@ def _starts(sql: Operands, before: set[str]) -> Iterator[int]:
 
 def _conjuncts(sql: Operands, first: int, stop: int) -> list[tuple[int, int]]:
     """The conditions that must all hold."""
-    ands, place = [first - 1], first
-    while place < stop:
-        if sql.words[place] == "OR":
+    ands, depth = [first - 1], 0
+    for place in range(first, stop):
+        word = sql.words[place]
+        if depth == 0 and word == "OR":
             return [(first, stop)]
-        if sql.words[place] == "AND" and not sql.is_of_between(place):
+        if depth == 0 and word == "AND" and not sql.is_of_between(place):
             ands.append(place)
-        place = 1 + (sql.closed(place) if sql.words[place] == "(" else place)
+        depth += (word in _OPENS) - (word in _CLOSES)
     return [(start + 1, end) for start, end in zip(ands, [*ands[1:], stop], strict=True)]
 
 
@@ -92,11 +94,14 @@ def _is_key(sql: Operands, first: int, stop: int) -> bool:
 
 def _end(sql: Operands, first: int) -> int:
     """The word after a condition."""
-    place = first
-    while place < len(sql.words):
+    depth = 0
+    for place in range(first, len(sql.words)):
         word = sql.words[place]
-        is_function = sql.word(place + 1) == "(" and word in ("LEFT", "RIGHT")
-        if word in _AFTER or (word in _JOINS and not is_function) or word in (")", ";"):
+        if depth == 0 and (word in _AFTER or word in _CLOSES or (word in _JOINS and not _is_function(sql, place))):
             return place
-        place = 1 + (sql.closed(place) if word == "(" else place)
+        depth += (word in _OPENS) - (word in _CLOSES)
     return len(sql.words)
+
+
+def _is_function(sql: Operands, place: int) -> bool:
+    return sql.words[place] in ("LEFT", "RIGHT") and sql.word(place + 1) == "("
