@@ -126,6 +126,7 @@ def _term_rows(state: TableState, column: str, term: Term, texts: TextColumn) ->
     for position in range(len(covered)):
         postings = _postings(state, column, term, texts, position)
         if postings is None:
+            covered[position] = state.snapshot.files[position].rows == 0  # it has no index, and needs none
             continue
         covered[position] = True
         parts.append(replace(postings, rows=postings.rows + firsts[position]))

@@ -27,8 +27,8 @@ def keys_of(values: Sequence[Ordinal], type: pa.DataType) -> Keys:
         return encode(pa.array(values, pa.float64()))
     if pa.types.is_unsigned_integer(type):
         return big_endian(np.array([min(max(int(value), 0), 2**64 - 1) for value in values], np.uint64))
-    with contextlib.suppress(OverflowError, TypeError):
-        if {*map(type, values)} == {int}:
+    if all(each.__class__ is int for each in values):  # `type` is the column's
+        with contextlib.suppress(OverflowError):
             return big_endian(np.array(values, np.int64).view(np.uint64) ^ SIGN)
     clamped = [min(max(int(value), -(2**63)), 2**63 - 1) for value in values]
     return big_endian(np.array(clamped, np.int64).view(np.uint64) ^ SIGN)

@@ -150,8 +150,10 @@ class FileFacts:
 
 
 def part_names(aggregate: TableAggregate) -> list[str]:
-    """The columns of a part of an aggregate: its keys, then its functions."""
-    return [*(f"k{at}" for at in range(len(aggregate.keys))), *(f"f{at}" for at in range(len(aggregate.functions)))]
+    """The columns of a part of an aggregate: its keys, then its functions. If a column of the table has such a name, the
+    rows are read."""
+    keys, functions = range(len(aggregate.keys)), range(len(aggregate.functions))
+    return [*(f"<key {at}>" for at in keys), *(f"<result {at}>" for at in functions)]
 
 
 def columns_of(predicate: Predicate) -> list[str]:
