@@ -150,8 +150,8 @@ class FileFacts:
 
 
 def part_names(aggregate: TableAggregate) -> list[str]:
-    """The columns of a part of an aggregate: its keys, then its functions. If a column of the table has such a name, the
-    rows are read."""
+    """The columns of a part of an aggregate: its keys, then its functions. If a column of the table has such a name,
+    the rows are read."""
     keys, functions = range(len(aggregate.keys)), range(len(aggregate.functions))
     return [*(f"<key {at}>" for at in keys), *(f"<result {at}>" for at in functions)]
 
