@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 import needlepoint
 from needlepoint import Lake
 from needlepoint.errors import NeedlepointError
+from needlepoint.indexes.distinct.payload import DistinctPayload
 
 FILES, ROWS = 4, 3000
 Answer = list[tuple[object, ...]]
@@ -242,3 +244,23 @@ def test_rounded_bounds_are_not_extremes(tmp_path: Path) -> None:
 def test_limits_and_errors_of_what_is_above(asked: Asked) -> None:
     with pytest.raises(NeedlepointError, match=r"(?i)divide by zero"):
         asked.lake.sql("SELECT 1 / (count(*) - count(*)) FROM t").to_arrow()
+
+
+def test_verify_sees_wrong_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that names the right rows may still count them wrong."""
+    of = DistinctPayload.of.__func__  # type: ignore[attr-defined]
+
+    def exchanged(cls: type[DistinctPayload], *given: Any, row_counts: Any, **named: Any) -> Any:
+        return of(cls, *given, row_counts=row_counts[[1, 0, *range(2, len(row_counts))]], **named)
+
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"x": [0] * 10 + [1] * 90}), tmp_path / "t/0.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        with monkeypatch.context() as patched:
+            patched.setattr(DistinctPayload, "of", classmethod(exchanged))
+            lake.create_index("t", "x", kind="distinct")
+        assert lake.sql("SELECT count(*) AS n FROM t WHERE x = 0").rows() == [{"n": 90}]
+        assert {(each.indexed, each.scanned) for each in lake.verify("t").differences} == {(90, 10), (10, 90)}
+        lake.rebuild("t", from_data=True)
+        assert not lake.verify("t").differences
