@@ -141,14 +141,16 @@ class Engine:
         use_indexes: bool | str = True,
         limits: Limits | None = None,
         query_id: str = "",
+        is_noted: bool = True,
     ) -> Result:
         """Run a query. If a file changes meanwhile, plan the query again.
 
         `use_indexes` can name the only index to use; it is then used at any cost. `query_id` names the
-        query in `running`.
+        query in `running`. Unless `is_noted`, it leaves no trace in the history.
         """
         parameters = check_parameters(query, parameters)
         with self.run(query, limits, query_id) as running:
+            running.is_noted = is_noted
             return self.run_sql(query, parameters, use_indexes, running)
 
     def sql_at_once(self, query: str, parameters: Mapping[str, Any] | None, limits: Limits) -> Result | None:
@@ -308,7 +310,7 @@ class Engine:
 
             def run(plan: QueryPlan, room: int) -> Result:
                 began = time.perf_counter()
-                execution = Execution(self, plan, running, started, is_noted=use_indexes is True)
+                execution = Execution(self, plan, running, started, is_noted=use_indexes is True and running.is_noted)
                 found = execution.run(parameters, room, lambda: self._whole(query, parameters, use_indexes, running))
                 if plan.shape and found.is_complete:
                     self.filters.note(plan.shape, plan.options.late, time.perf_counter() - began)

@@ -72,6 +72,7 @@ class RunningQuery:
         self.limits = limits
         self.started = time.time()
         self.is_kept = False  # by a result that is not read to its end
+        self.is_noted = True  # in the history of queries
         self._began = time.monotonic()
         self._idle = 0.0  # seconds
         self._cancelled = False

@@ -97,7 +97,7 @@ def _indexed(engine: Engine, query: str, sample: _Sample, index: Index, expected
 
 
 def _count(engine: Engine, query: str, sample: _Sample, use_indexes: bool | str) -> int:
-    answer = engine.sql(query, sample.parameters, use_indexes=use_indexes).to_arrow()
+    answer = engine.sql(query, sample.parameters, use_indexes=use_indexes, is_noted=False).to_arrow()
     return int(answer.column(0)[0].as_py())
 
 
