@@ -48,7 +48,7 @@ from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache, words_of
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import session
-from needlepoint.query.datafusion.batch_stream import ROOM
+from needlepoint.query.datafusion.batch_stream import NO_END, ROOM
 from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, raise_cause
 from needlepoint.query.datafusion.filter_choice import FilterChoice
 from needlepoint.query.datafusion.native_scan import NativeScans, with_views
@@ -81,7 +81,6 @@ from needlepoint.stores import KeyStore
 from needlepoint.tables import Index, Snapshot, Snapshots
 from needlepoint.tables.registry import Registry
 
-_NO_END = 1 << 62
 _ALL = Constant(True)
 _NO_ROWS: Mapping[int, Rows] = {}
 _CATALOG_WORDS = {"show", "describe", "information_schema"}
@@ -322,7 +321,7 @@ class Engine:
                 except CannotMerge:
                     plan, tops = self.plans.of(*asked, from_indexes=False)
             for top in tops:
-                result = run(top, _NO_END)  # complete: it has few rows, and may not be the last
+                result = run(top, NO_END)  # complete: it has few rows, and may not be the last
                 if len(result) == top.full:
                     return result
                 if not top_rows.is_worth_more(len(result), top.full or 0):
@@ -334,7 +333,7 @@ class Engine:
     ) -> pa.Table:
         """The rows of a query whose first run did not get to its end."""
         with self.run(query, running.limits, running.id) as again:
-            return self.run_sql(query, parameters, use_indexes, again, room=_NO_END).to_arrow()
+            return self.run_sql(query, parameters, use_indexes, again, room=NO_END).to_arrow()
 
     # Plan
 

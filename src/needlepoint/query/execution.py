@@ -16,7 +16,7 @@ from needlepoint.errors import NeedlepointError
 from needlepoint.query.aggregates.known import KnownPart
 from needlepoint.query.aggregates.merge import above, merged, read_part
 from needlepoint.query.cache.table_state import TableState
-from needlepoint.query.datafusion.batch_stream import BatchStream
+from needlepoint.query.datafusion.batch_stream import NO_END, BatchStream
 from needlepoint.query.datafusion.errors import CannotSkip, clear_error, raise_cause
 from needlepoint.query.datafusion.native_scan import metrics
 from needlepoint.query.datafusion.scoring import Score
@@ -37,7 +37,6 @@ from needlepoint.query.sql.views import View
 if TYPE_CHECKING:
     from needlepoint.query.engine import Engine
 
-_NO_END = 1 << 62
 # A query of files with as many rows, or an unknown number, runs as a stream.
 MOST_ROWS = 200_000
 
@@ -143,7 +142,7 @@ class Execution:
                     if self._plan.fits(room):
                         read = _as_batches(frame.collect())
                     else:
-                        with contextlib.closing(BatchStream(frame, self._running, _NO_END)) as stream:
+                        with contextlib.closing(BatchStream(frame, self._running, NO_END)) as stream:
                             read = _as_batches(stream.first())
             try:
                 found = _conformed(above(context, known, merged(known, read)), self._plan.schema)

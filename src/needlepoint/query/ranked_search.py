@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan, RowNumbers
-from needlepoint.errors import FileChanged, NeedlepointError
+from needlepoint.errors import NeedlepointError
 from needlepoint.indexes.text import parse, terms
 from needlepoint.objects import is_url
 from needlepoint.parquet import FileRows, ReadStats
@@ -249,7 +249,7 @@ class RankedSearches:
         names = [name for name in state.snapshot.table.schema.names if name in search.columns]
         try:
             found = read_rows(state, positions, wanted, names or [search.column], self._engine.caches)
-        except (FileChanged, NeedlepointError):
+        except NeedlepointError:
             return None  # planned again, it is read as it is now
         if found is None:
             return None

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from needlepoint.indexes import LONGEST_BOUND
 from needlepoint.parquet import FileCard
-from needlepoint.predicate import Match, Predicate, Zone, conjuncts, leaves, match
+from needlepoint.predicate import Match, Predicate, Zone, columns_of, conjuncts, leaves, match
 from needlepoint.query.aggregates.ordinals import array_of
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache
@@ -59,7 +59,7 @@ class FileFacts:
         # Of a file that is not in the registry, nothing is known.
         self.registered = np.array([file.id is not None and file.rows is not None for file in files], np.bool_)
         self._parts = list(conjuncts(aggregate.predicate))
-        self._answers = [match(part, self.state.zones(columns_of(part))) for part in self._parts]
+        self._answers = [match(part, self.state.zones(all_columns(part))) for part in self._parts]
 
     @cached_property
     def never(self) -> Mask:
@@ -156,8 +156,9 @@ def part_names(aggregate: TableAggregate) -> list[str]:
     return [*(f"<key {at}>" for at in keys), *(f"<result {at}>" for at in functions)]
 
 
-def columns_of(predicate: Predicate) -> list[str]:
-    return list({leaf.column: None for leaf in leaves(predicate)})
+def all_columns(predicate: Predicate) -> list[str]:
+    """The columns of all conditions of a predicate."""
+    return list({column: None for leaf in leaves(predicate) for column in columns_of(leaf)})
 
 
 def count_nulls(card: FileCard, column: str) -> int | None:

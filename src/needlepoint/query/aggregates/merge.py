@@ -18,8 +18,9 @@ from datafusion import functions
 
 from needlepoint.query.aggregates.facts import part_names
 from needlepoint.query.aggregates.known import KnownPart
+from needlepoint.query.sql.join_edges import unnamed
 from needlepoint.query.sql.statements import quoted
-from needlepoint.query.sql.table_aggregate import Function, TableAggregate, output_names, unnamed
+from needlepoint.query.sql.table_aggregate import Function, TableAggregate, output_names
 
 # How the results of parts become one.
 _MERGED = {"count": "sum", "min": "min", "max": "max"}

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from needlepoint.access import Rows
 from needlepoint.indexes import ZoneMap
 from needlepoint.predicate import Match, Predicate, Zones, match
-from needlepoint.query.aggregates.facts import FileFacts, columns_of
+from needlepoint.query.aggregates.facts import FileFacts, all_columns
 from needlepoint.query.scan.cost_model import overlaps
 
 # Reading so few rows of a file takes no longer than finding them in a key index.
@@ -40,7 +40,7 @@ def decided(facts: FileFacts, positions: npt.NDArray[np.int64]) -> dict[int, Pag
     files = facts.state.snapshot.files
     chosen = [at for at in positions[known[positions]].tolist() if files[at].has_card and (files[at].pages or 0) > 1]
     parts = {at: facts.undecided(at) for at in chosen}
-    columns = sorted({column for undecided in parts.values() for each in undecided for column in columns_of(each)})
+    columns = sorted({column for undecided in parts.values() for each in undecided for column in all_columns(each)})
     stored = [column for column in columns if column not in facts.state.snapshot.table.partitions]
     found = {
         column: dict(
@@ -67,7 +67,7 @@ def _of_file(parts: Sequence[Predicate], maps: Mapping[str, ZoneMap], rows: int)
     whole = Rows(np.array([0]), np.array([rows]))
     certain, possible = whole, whole
     for part in parts:
-        columns = columns_of(part)
+        columns = all_columns(part)
         zone_map = maps.get(columns[0]) if len(columns) == 1 else None
         if zone_map is None or int(zone_map.group_rows[-1]) != rows:
             return 0, whole

@@ -20,7 +20,7 @@ from needlepoint.indexes.distinct import DistinctIndex
 from needlepoint.indexes.key import files_of, range_of, values_of
 from needlepoint.predicate import And, Between, Constant, Ordinal, Predicate, conjuncts
 from needlepoint.printable import count
-from needlepoint.query.aggregates.facts import FileFacts, Mask, Values, columns_of, part_names
+from needlepoint.query.aggregates.facts import FileFacts, Mask, Values, all_columns, part_names
 from needlepoint.query.aggregates.ordinals import array_of, from_integers, intervals
 from needlepoint.query.report.explain import IndexUse
 from needlepoint.query.sql.table_aggregate import Function
@@ -68,7 +68,7 @@ def by_distinct(facts: FileFacts, positions: Positions) -> Iterator[Found]:
 
 def _suits(facts: FileFacts, column: str, at: int, parts: list[Predicate]) -> bool:
     """Whether the only column of which more than bounds must be known is this one."""
-    if not facts.registered[at] or any(columns_of(part) != [column] for part in parts):
+    if not facts.registered[at] or any(all_columns(part) != [column] for part in parts):
         return False
     if any(key != column and not facts.same(key)[at] for key in facts.aggregate.keys):
         return False
@@ -227,13 +227,13 @@ def by_key(facts: FileFacts, positions: Positions) -> Found | None:
     """The files that the entries of a key index decide, and their groups."""
     predicate = facts.aggregate.predicate
     columns = sorted(
-        {column for at in positions.tolist() for part in facts.undecided(at) for column in columns_of(part)}
+        {column for at in positions.tolist() for part in facts.undecided(at) for column in all_columns(part)}
     )
     for column in columns:
         index = _key_index(facts, column)
         if index is None:
             continue
-        parts = [part for part in conjuncts(predicate) if columns_of(part) == [column]]
+        parts = [part for part in conjuncts(predicate) if all_columns(part) == [column]]
         ranges = intervals(And(tuple(parts)))
         known = facts.registered & facts.state.covered(index) & facts.grouped
         for function in facts.aggregate.functions:
@@ -242,7 +242,7 @@ def by_key(facts: FileFacts, positions: Positions) -> Found | None:
         decided = [
             at
             for at in positions[known[positions]].tolist()
-            if all(columns_of(part) == [column] for part in facts.undecided(at))
+            if all(all_columns(part) == [column] for part in facts.undecided(at))
         ]
         if ranges is None or not decided or _estimate(facts, column, ranges) > facts.sources.range_limit:
             continue
@@ -296,7 +296,7 @@ def of_pages(facts: FileFacts, position: int, unread: Rows, hull: tuple[int, int
     """How many of these rows of a file count, by the entries of a key index. All their values are in the range
     `hull`, which is narrower than what the query asks for."""
     parts = facts.undecided(position)
-    (column,) = {column for part in parts for column in columns_of(part)}
+    (column,) = {column for part in parts for column in all_columns(part)}
     index = _key_index(facts, column)
     ranges = intervals(And((*parts, Between(column, *hull))))
     if index is None or ranges is None or not facts.state.covered(index)[position]:

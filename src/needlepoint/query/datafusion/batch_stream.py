@@ -26,6 +26,7 @@ from needlepoint.query.running import RunningQuery
 
 # Bytes that wait to be read. A result up to this size is complete before anything of it is returned.
 ROOM = 32 << 20
+NO_END = 1 << 62  # room for a result of any size
 
 
 class BatchStream:

@@ -194,7 +194,7 @@ def origin(plan: Any, key: Any, narrowed: bool, casts: list[str] | None = None) 
             case kind if kind in _SAME_COLUMNS or (kind in _FEWER_ROWS and not narrowed):
                 plan = plan.inputs()[0]
             case "Projection":
-                chosen = _unnamed(node.projections()[place])
+                chosen = unnamed(node.projections()[place])
                 chosen = chosen if narrowed or casts is None else _uncast(chosen, casts)
                 plan, place = plan.inputs()[0], _place(plan.inputs()[0], chosen)
             case "Aggregate":
@@ -242,7 +242,7 @@ def definition(plan: Any, key: Any) -> tuple[Any, Any] | None:
             return None
         (plan,) = plan.inputs()
         if kind == "Projection":
-            expression = _unnamed(node.projections()[place])
+            expression = unnamed(node.projections()[place])
             if expression.variant_name() != "Column":
                 return plan, expression
             place = _place(plan, expression)
@@ -262,7 +262,8 @@ def _place(plan: Any, expression: Any) -> int | None:
     return names.index(name) if names.count(name) == 1 else None
 
 
-def _unnamed(expression: Any) -> Any:
+def unnamed(expression: Any) -> Any:
+    """The expression without its alias."""
     return expression.to_variant().expr() if expression.variant_name() == "Alias" else expression
 
 

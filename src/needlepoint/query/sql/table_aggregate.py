@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from needlepoint.predicate import Constant, Predicate
-from needlepoint.query.sql.join_edges import origin
+from needlepoint.query.sql.join_edges import origin, unnamed
 from needlepoint.query.sql.predicates.converter import Types, exact_predicate
 
 # Nodes that are run over the rows of the aggregate, and nodes between it and the table.
@@ -118,10 +118,6 @@ def _function(below: Any, expression: Any) -> Function | None:
         return Function("count") if name == "count" and argument.python_value().is_valid else None
     found = origin(below, argument, narrowed=True)
     return None if found is None else Function(name, found[1])
-
-
-def unnamed(expression: Any) -> Any:
-    return expression.to_variant().expr() if expression.variant_name() == "Alias" else expression
 
 
 def output_names(node: Any) -> Sequence[tuple[str | None, str]]:
