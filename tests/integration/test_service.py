@@ -528,6 +528,14 @@ def test_several_processes(root: Path) -> None:
         for id in range(20):
             assert client.get(f"/v1/tables/product/rows?id={id}").json()["rows"][0]["id"] == id
         url = str(client.base_url)
+        others = [socket.create_connection((client.base_url.host, client.base_url.port)) for _ in range(32)]
+        for other in others:
+            with other:
+                other.sendall(b"GET /v1/tables HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert other.recv(12) == b"HTTP/1.1 200"
+        text = client.get("/metrics").text
+        shares = re.findall(r'request_seconds_count{process="\d+",route="/v1/tables".*} (\S+)', text)
+        assert len(shares) == 2 and min(map(float, shares)) >= 4, shares
         running = [
             threading.Thread(target=httpx.post, args=(f"{url}/v1/sql",), kwargs={"json": query, "timeout": 60})
             for query in ({"sql": LONG, "query_id": f"long-{number}"} for number in range(4))

@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
 
 import needlepoint
 from needlepoint.errors import UsageError
@@ -45,17 +46,42 @@ def serve(options: ServiceOptions, begins: Callable[[], None] = lambda: None) ->
 def _serve_in_processes(options: ServiceOptions, begins: Callable[[], None]) -> None:
     os.environ[_OPTIONS] = options.to_json()
     with _flight(options):
-        begins()
-        uvicorn.run("needlepoint.service.server:worker_app", factory=True, workers=options.workers, **_config(options))
+        app = "needlepoint.service.server:worker_app"
+        config = uvicorn.Config(app, factory=True, workers=options.workers, **_config(options))
+        with _bound(*_address(options), _PortOfMany) as port:
+            begins()
+            Multiprocess(config, sockets=[port]).run()
+
+
+class _PortOfMany(socket.socket):
+    """A bound port. A process that it is sent to listens on the port with a socket of its own, so the system spreads
+    the connections over the processes. From a socket that they share, the first to wake takes all that wait."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _bound, (self.family, self.getsockname())
+
+
+def _bound(family: int, address: Any, kind: type[socket.socket] = socket.socket) -> socket.socket:
+    port = kind(family, socket.SOCK_STREAM)
+    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    port.bind(address)
+    return port
+
+
+def _address(options: ServiceOptions) -> tuple[int, Any]:
+    """A family, and an address as `bind` takes it."""
+    found = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
+    return found[0], found[4]
 
 
 def _check_port(options: ServiceOptions) -> None:
     """A clear error; uvicorn's own comes after it said that it started."""
     try:
-        for place in socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[:1]:
-            with socket.socket(place[0], socket.SOCK_STREAM) as tried:
-                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                tried.bind(place[4])
+        family, place = _address(options)
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(place)
     except OSError as error:
         why = f"the service cannot listen on {options.host}:{options.port}: {error.strerror or error}."
         raise UsageError(why, hint="Another program may use it; --port chooses another port.") from None
