@@ -24,6 +24,7 @@ Batches = Iterable[pa.RecordBatch]
 Encoder = Callable[[pa.Schema, Batches], Iterator[bytes]]
 
 _ROWS_AT_ONCE = 10_000
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder for each row
 _ROW_GROUP = 64 << 20  # bytes
 
 
@@ -44,12 +45,13 @@ def encode_ndjson(schema: pa.Schema, batches: Batches) -> Iterator[bytes]:
 
 def _json_lines(schema: pa.Schema, batches: Batches) -> Iterator[list[str]]:
     _refuse_same_names(schema)
+    names = schema.names
     for batch in batches:
         for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
             part = batch.slice(start, _ROWS_AT_ONCE)
             columns = [json_values(column) for column in part.columns]
             rows = zip(*columns, strict=True) if columns else [()] * part.num_rows
-            lines = (json.dumps(dict(zip(schema.names, row, strict=True)), ensure_ascii=False) for row in rows)
+            lines = (_encode(dict(zip(names, row, strict=True))) for row in rows)
             # A lone half of a surrogate pair has no UTF-8; no valid Arrow string holds one.
             yield [json_safe(line) for line in lines]
 

@@ -969,6 +969,39 @@ def test_order_of_what_is_constant_or_null(nullable: World, query: str) -> None:
 @pytest.mark.parametrize(
     "query",
     [
+        "SELECT n, id FROM b JOIN c ON id = n GROUP BY ROLLUP (n, id) ORDER BY n NULLS FIRST, id NULLS LAST",
+        "SELECT n, id FROM b JOIN c ON id = n GROUP BY CUBE (n, id) ORDER BY id NULLS LAST, n DESC NULLS LAST LIMIT 4",
+        "SELECT x.n, c.n FROM c AS x JOIN c ON x.n = c.n GROUP BY CUBE (x.n, c.n) ORDER BY x.n, c.n",
+        "SELECT n, id FROM b, c WHERE id = n AND p = 7 GROUP BY GROUPING SETS ((n, id), (n), (id)) ORDER BY n, id",
+        "SELECT x, y FROM (SELECT n AS x, n AS y FROM c) GROUP BY CUBE (x, y) ORDER BY x NULLS LAST, y NULLS LAST",
+        "SELECT x, y FROM (SELECT max(n) AS x, max(n) AS y FROM c GROUP BY s) GROUP BY CUBE (x, y) ORDER BY y, x",
+        "SELECT id AS i, count(DISTINCT k) AS d FROM (SELECT n, count(*) AS k FROM c GROUP BY n) AS t JOIN b ON n = id"
+        + " GROUP BY ROLLUP (n, id) ORDER BY d, n DESC NULLS LAST, i NULLS LAST",
+        # Keys that are not equal can be sorted anywhere.
+        "SELECT s, id, row_number() OVER (ORDER BY s, id) AS r FROM b JOIN c ON id = n GROUP BY ROLLUP (s, id) ORDER BY r",
+    ],
+)
+def test_order_of_what_is_equal_below_subtotals(nullable: World, query: str) -> None:
+    """DataFusion drops a key that equals another one below a ROLLUP, though subtotals have NULL for one of them."""
+    nullable.check(query, ordered=True)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT x, y, row_number() OVER (ORDER BY x, y) AS r FROM (SELECT n AS x, id AS y FROM {subtotals})",
+        "SELECT n, id, rank() OVER (PARTITION BY n ORDER BY id) AS r FROM {subtotals} ORDER BY 1, 2",
+        "SELECT * FROM (SELECT n, id FROM {subtotals} ORDER BY n, id LIMIT 3) ORDER BY 1, 2",
+    ],
+)
+def test_inner_order_of_what_is_equal_below_subtotals(nullable: World, query: str) -> None:
+    with pytest.raises(SqlError, match="columns that are equal in every row"):
+        nullable.lake.sql(query.format(subtotals="b JOIN c ON id = n GROUP BY CUBE (n, id)"))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
         "SELECT s, row_number() OVER (PARTITION BY p ORDER BY s) AS r FROM {rows} ORDER BY s",
         "SELECT s, row_number() OVER (ORDER BY p NULLS LAST, s DESC) AS r FROM {rows} ORDER BY s",
         "SELECT s, lag(s) OVER w AS r FROM {rows} WINDOW w AS (ORDER BY p DESC NULLS FIRST, s) ORDER BY s",

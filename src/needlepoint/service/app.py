@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Body, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -76,7 +77,13 @@ class Service:
         app.post("/v1/map")(self.map)
         app.get("/v1/tables")(self.tables)
         app.get("/v1/tables/{table}")(self.table)
-        app.get("/v1/tables/{table}/rows", responses=_ROWS, response_model=None)(self.rows)
+        app.router.add_api_route(
+            "/v1/tables/{table}/rows",
+            self.rows,
+            responses=_ROWS,
+            response_model=None,
+            route_class_override=_LookupRoute,
+        )
         app.get("/v1/indexes")(self.indexes)
         app.get("/v1/status")(self.status)
         app.get("/v1/advise")(self.advise)
@@ -346,6 +353,19 @@ class _Streamed(StreamingResponse):
             await super().__call__(scope, receive, hurried)
         finally:
             self._ended()
+
+
+class _LookupRoute(APIRoute):
+    """Calls its function with the parameters of the request. FastAPI's own way takes twice as long."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        async def handled(request: Request) -> Response:
+            found: Response = await self.endpoint(
+                request, **request.path_params, columns=request.query_params.get("columns")
+            )
+            return found
+
+        return handled
 
 
 class _Requests:

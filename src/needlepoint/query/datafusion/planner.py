@@ -31,6 +31,7 @@ from needlepoint.query.sql.plan_facts import (
     listed_zeros,
     nodes,
     plan_facts,
+    sorts_inside,
 )
 from needlepoint.query.sql.predicate_extraction import Request, requests
 from needlepoint.query.sql.rewriting.conditions import with_hidden_constants
@@ -182,6 +183,8 @@ class Planner:
             aggregate = table_aggregate(plan, types) if is_one and "Aggregate:" in drawn and not wanted else None
             if facts.regroups_again and count_group_keys(frame.logical_plan()) <= count_group_keys(plan):
                 facts = replace(facts, regroups_again=False)  # no key was dropped
+            if facts.equal_subtotals and not sorts_inside(frame.logical_plan()):
+                facts = replace(facts, equal_subtotals=False)
             if "null_aware" in drawn and has_correlated_not_in(frame.logical_plan().display_indent()):
                 facts = replace(facts, unknown_in=True)
             zeros = [*listed_zeros(plan)]

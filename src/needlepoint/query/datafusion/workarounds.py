@@ -53,6 +53,11 @@ WORKAROUNDS = (
         "datafusion/union_sort.py; in windows and subqueries sql/rewriting/sort_keys.py and conditions.py",
     ),
     Workaround(
+        "equal_subtotals",
+        "Columns that are equal below ROLLUP or CUBE count as equal above them: keys of ORDER BY are dropped.",
+        "datafusion/union_sort.py; for windows and subqueries sql/refusals.py",
+    ),
+    Workaround(
         "literal_first",
         "`4 = id AND id = 4` is FALSE, `id >= 4 AND id > 4` keeps 4, in ON or where a projection puts 4 first.",
         "sql/rewriting/constants_last.py, and partition values as a row to join with, in scan/table_provider.py",

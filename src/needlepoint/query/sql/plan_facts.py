@@ -32,6 +32,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from needlepoint.query.sql.equal_columns import has_equal_keys
+
 # Nodes that keep the names of columns, or whose renamings the plan shows.
 _KEEPS_NAMES = {"Filter", "Projection", "Join", "SubqueryAlias", "Sort", "Limit", "TableScan"}
 _ANY = "*"
@@ -47,6 +49,7 @@ _LIST = re.compile(r" (?:NOT )?IN \(\[(.*?)\]\)")
 _FILTERED_NOT_IN = re.compile(r" Filter: .* null_aware")
 _NEGATED_MARK = re.compile(r"NOT __correlated_sq_\d+\.mark\b|__correlated_sq_\d+\.mark IS (?:NOT|FALSE|UNKNOWN)")
 _SUBQUERY = re.compile(r"(\w*) ?\(<subquery>\)")
+_SORTS = re.compile(r"\b(?:Sort|WindowAggr|DistinctOn):")
 _ZERO = re.compile(r"Float(?:16|32|64)\((-?0)\)")
 
 
@@ -62,6 +65,7 @@ class PlanFacts:
     extremes          it may read the minimum or maximum of a whole table from statistics
     unions            the plan has a union, whose parts may each have a different constant
     outer_constants   an outer join or grouping sets may fill columns with NULL that are constant below
+    equal_subtotals   grouping sets fill a column with NULL and not another one, though both are equal below
     anti_joins        the plan has an anti join, for NOT EXISTS or NOT IN
     unknown_in        NOT IN with a correlated subquery, or negated inside another condition: DataFusion takes NULL for
                       FALSE there; or NOT EXISTS inside another condition, which has the same plan
@@ -84,6 +88,7 @@ class PlanFacts:
     extremes: bool = False
     unions: bool = False
     outer_constants: bool = False
+    equal_subtotals: bool = False
     anti_joins: bool = False
     unknown_in: bool = False
     unfilterable_keys: bool = False
@@ -174,11 +179,13 @@ def _node_facts(node: Any, kind: str, inputs: list[Any], filtered: frozenset[str
     if kind == "Aggregate":
         aggregate = node.to_variant()
         has_subtotals = _has_grouping_sets(aggregate)
+        has_equal = has_subtotals and has_equal_keys(node)
         return replace(
             found,
             given_names=_given_names(node, aggregate.group_by_exprs()),
             extremes=_has_extremes(aggregate),
-            outer_constants=has_subtotals and _may_have_constants(inputs[0]),
+            outer_constants=has_equal or (has_subtotals and _may_have_constants(inputs[0])),
+            equal_subtotals=has_equal,
             empty_totals=(has_subtotals or not aggregate.group_by_exprs()) and _is_empty(inputs[0]),
         )
     if kind == "Join":
@@ -260,6 +267,14 @@ def count_group_keys(plan: Any) -> int:
         elif kind == "Distinct":
             keys += len(each.inputs()[0].to_variant().schema().field_names())
     return keys
+
+
+def sorts_inside(plan: Any) -> bool:
+    """Whether a plan before optimization sorts above an aggregate, other than by the ORDER BY of the whole query."""
+    for kind in ("Limit", "Projection", "Sort"):
+        plan = plan.inputs()[0] if _kind(plan) == kind else plan
+    sort, groups = _SORTS.search(drawn := plan.display_indent()), drawn.rfind("Aggregate:")
+    return sort is not None and sort.start() < groups
 
 
 def _filtered_below(node: Any, kind: str, filtered: frozenset[str]) -> frozenset[str]:

@@ -74,6 +74,12 @@ def refuse_unsupported(texts: Sequence[str], facts: PlanFacts) -> None:
             "JOIN … USING and NATURAL JOIN cannot be combined with filters over several joins that share column names.",
             hint="Write ON instead of USING, or rename the columns in subqueries.",
         )
+    if facts.equal_subtotals:
+        raise SqlError(
+            "ROLLUP, CUBE and GROUPING SETS of columns that are equal in every row cannot be sorted by a window, or in "
+            "a subquery.",
+            hint="Group by one of the equal columns, such as one side of ON a.id = b.id.",
+        )
     _refuse_not_in(texts, plain, facts)
 
 

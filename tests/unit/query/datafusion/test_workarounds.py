@@ -84,6 +84,15 @@ def outer_constants(path: Path) -> bool:
     return [row["s"] for row in plain.rows(query)] == ["b", "d", "a", "c"]
 
 
+def equal_subtotals(path: Path) -> bool:
+    plain = Plain(path, {"datafusion.execution.target_partitions": "1"})
+    plain.memory("a", {"id": [1, 2, 3]})
+    plain.memory("b", {"n": [1, 2, 3]})
+    query = "SELECT id, n FROM a JOIN b ON id = n GROUP BY CUBE (id, n) ORDER BY id, n NULLS"
+    last, first = [{"id": 1, "n": 1}, {"id": 1, "n": None}], [{"id": 1, "n": None}, {"id": 1, "n": 1}]
+    return plain.rows(f"{query} LAST")[:2] == last and plain.rows(f"{query} FIRST")[:2] == first
+
+
 def literal_first(path: Path) -> bool:
     plain = Plain(path, PUSHDOWN)
     plain.files("s", pa.table({"id": [3, 4, 5]}))
@@ -254,9 +263,9 @@ def distinct_from(path: Path) -> bool:
 ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
     check.__name__: check
     for check in (
-        shared_names, nan_statistics, coarse_units, sorted_parts, constant_groups, outer_constants, literal_first,
-        aggregate_filters, anti_joins_without_keys, keys_of_groups, groups_of_groups, zero_lists, zero_bounds,
-        zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct, forgotten_equalities,
+        shared_names, nan_statistics, coarse_units, sorted_parts, constant_groups, outer_constants, equal_subtotals,
+        literal_first, aggregate_filters, anti_joins_without_keys, keys_of_groups, groups_of_groups, zero_lists,
+        zero_bounds, zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct, forgotten_equalities,
         null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals, lossy_casts, wildcards,
         missing_values,
         listing_cache, distinct_from,
