@@ -89,6 +89,21 @@ QUERIES = [
         {"lines": 6},
     ),
     ("SELECT w.id, o.order_id FROM orders o LEFT JOIN wanted w ON w.id = o.order_id WHERE w.ok", {"orders": 3}),
+    # Semi and anti joins, and keys with a number added.
+    ("SELECT total FROM orders o WHERE EXISTS (SELECT 1 FROM wanted w WHERE w.id + 1 = o.order_id)", {"orders": 2}),
+    ("SELECT total FROM orders WHERE order_id IN (SELECT id - 1 FROM wanted)", {"orders": 3}),
+    ("SELECT total FROM orders WHERE order_id + 2 IN (SELECT id - 1 FROM wanted)", {"orders": 3}),
+    ("SELECT total FROM orders WHERE order_id IN (SELECT max(id) + 5 FROM wanted GROUP BY sku)", {"orders": 2}),
+    ("SELECT id FROM wanted w WHERE NOT EXISTS (SELECT 1 FROM orders WHERE order_id - 1 = w.id)", {"orders": 2}),
+    ("SELECT id FROM wanted w WHERE sku = 'x' OR EXISTS (SELECT 1 FROM orders WHERE order_id = w.id)", {"orders": 3}),
+    ("SELECT id FROM wanted w WHERE sku = 'x' OR id IN (SELECT order_id FROM orders)", {"orders": 3}),
+    (
+        (
+            "SELECT w.id FROM wanted w WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE o.order_id = w.id AND EXISTS"
+            " (SELECT 1 FROM lines l WHERE l.order_id = o.order_id))"
+        ),
+        {"orders": 3, "lines": 6},
+    ),
     # A table that is narrowed narrows the next one.
     (
         "SELECT w.id, l.n, o.day FROM wanted w JOIN orders o ON w.id = o.order_id JOIN lines l USING (order_id)",
@@ -228,6 +243,14 @@ def test_a_small_table_with_large_values_is_not_read_first(tmp_path: Path) -> No
         ("SELECT * FROM orders WHERE (SELECT min(id) FROM wanted) >= order_id", 8, "order_id <= the min of wanted.id"),
         ("SELECT * FROM orders JOIN wanted ON order_id = id + 1", 3, "order_id is one of 4 values of wanted.id +1"),
         ("SELECT * FROM orders JOIN wanted ON order_id - 2 = id", 3, "order_id is one of 4 values of wanted.id +2"),
+        ("SELECT * FROM orders WHERE order_id = (SELECT max(id) + 1 FROM wanted WHERE id < 9)", 1, "order_id is one"),
+        ("SELECT * FROM orders WHERE order_id = (SELECT max(id + 1) FROM wanted WHERE id < 9)", 1, "order_id is one"),
+        ("SELECT * FROM orders WHERE order_id = (SELECT max(id) FROM wanted WHERE id < 9) - 2", 1, "order_id is one"),
+        (
+            "SELECT * FROM orders WHERE order_id > (SELECT max(id) + 2 FROM wanted WHERE id < 39995 + 5)",
+            0, "order_id > the max of wanted.id +2",
+        ),
+        ("SELECT * FROM orders WHERE order_id < (SELECT min(id) FROM wanted) - 3", 4, "order_id < the min of wanted.id -3"),  # noqa: E501
         (
             "SELECT * FROM lines WHERE order_id = (SELECT order_id FROM orders WHERE order_id = (SELECT min(id) FROM wanted))",  # noqa: E501
             6, "order_id is one of 3 values of orders.order_id",
@@ -288,3 +311,38 @@ def test_casts_between_texts_and_numbers_do_not_narrow(tmp_path: Path) -> None:
         ):
             expected = lake.engine.sql(query, use_indexes=False).to_arrow().sort_by("id")
             assert expected.num_rows and lake.sql(query).to_arrow().sort_by("id").equals(expected), query
+
+
+def test_sums_that_wrap_around(tmp_path: Path) -> None:
+    """The largest integer plus one is the least."""
+    least, most = -(1 << 63), (1 << 63) - 1
+    ids = np.concatenate([np.arange(5000), [least, least + 1, most - 1, most]])
+    for file, part in enumerate(np.array_split(ids, 4)):
+        write(pa.table({"id": part, "v": part % 7}), tmp_path / "big" / f"{file}.parquet")
+    write(
+        pa.table({"k": [most, 3, None, least], "n": pa.array([1, 2, 3, 4], pa.int32())}), tmp_path / "u" / "0.parquet"
+    )
+    with needlepoint.open(tmp_path) as lake:
+        for table in ("big", "u"):
+            lake.create_table(table)
+        lake.create_index("big", "id")
+        for query in (
+            "SELECT id FROM big WHERE id IN (SELECT k + 1 FROM u)",
+            "SELECT id FROM big WHERE id IN (SELECT k - 1 FROM u)",
+            "SELECT id FROM big WHERE id - 1 IN (SELECT k FROM u)",
+            "SELECT id FROM big WHERE id = (SELECT max(k) + 1 FROM u)",
+            "SELECT id FROM big WHERE id = (SELECT max(k) FROM u) + 1",
+            "SELECT id FROM big WHERE id = (SELECT max(k + 1) FROM u)",
+            "SELECT id FROM big WHERE id > (SELECT max(k + 1) FROM u)",
+            "SELECT id FROM big WHERE id > (SELECT max(k) + 1 FROM u)",
+            "SELECT id FROM big WHERE id > (SELECT max(k) FROM u) + 1",
+            "SELECT id FROM big WHERE id <= (SELECT min(k) - 1 FROM u)",
+            "SELECT id FROM big WHERE id < (SELECT min(k - 1) FROM u)",
+            "SELECT id FROM big WHERE id >= (SELECT max(j + 2) FROM (SELECT k - 1 AS j FROM u))",
+            "SELECT id FROM big WHERE EXISTS (SELECT 1 FROM u WHERE k + 1 = id)",
+            "SELECT k FROM u WHERE NOT EXISTS (SELECT 1 FROM big WHERE id - 1 = k)",
+            "SELECT id FROM big WHERE id IN (SELECT n + 9223372036854775807 FROM u)",
+        ):
+            expected = lake.engine.sql(query, use_indexes=False).to_arrow().column(0).to_pylist()
+            found = lake.sql(query).to_arrow().column(0).to_pylist()
+            assert sorted(map(repr, found)) == sorted(map(repr, expected)), query

@@ -127,10 +127,10 @@ class _Narrowing:
             scan = self.scans[edge.by_table]
             if scan.narrowed_by or not _is_exact(scan.predicate, self.states[edge.by_table]):
                 return None
-            return Compare(edge.column, edge.operator, min(keys) if edge.extreme == "min" else max(keys))
+            keys = (min(keys) if edge.extreme == "min" else max(keys),)
         if edge.offset:
             keys = tuple(_wrapped(int(key) + edge.offset) for key in keys)
-        return In(edge.column, keys)
+        return Compare(edge.column, edge.operator, keys[0]) if edge.extreme else In(edge.column, keys)
 
     def _rows_of(self, table: str) -> pa.Table | None:
         """The rows of a small table, which is read once."""
@@ -142,10 +142,10 @@ class _Narrowing:
 
 
 def _note(edge: JoinEdge, keys: int) -> str:
-    by = f"{edge.by_table}.{edge.by_column}"
+    by = f"{edge.by_table}.{edge.by_column}" + (f" {edge.offset:+}" if edge.offset else "")
     if edge.extreme:
         return f"{edge.column} {edge.operator} the {edge.extreme} of {by}"
-    return f"{edge.column} is one of {count(keys, 'value')} of {by}" + (f" {edge.offset:+}" if edge.offset else "")
+    return f"{edge.column} is one of {count(keys, 'value')} of {by}"
 
 
 def _wrapped(value: int) -> int:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ _NARROWED = {
     "RightSemi": (True, True),
     "Left": (False, True),
     "LeftAnti": (False, True),
+    "LeftMark": (False, True),
     "Right": (True, False),
     "RightAnti": (True, False),
 }
@@ -39,14 +40,14 @@ _SAME_COLUMNS = {"Filter", "SubqueryAlias"}
 _FEWER_ROWS = {"Limit", "Sort", "Distinct"}  # a Sort may have a limit of its own
 # The end of a cast to an integer, and of one to a text.
 _TO_INTEGER, _TO_TEXT = re.compile(r" AS U?Int(?:8|16|32|64)\)$"), re.compile(r" AS (?:Utf8|LargeUtf8|Utf8View)\)$")
-_TO_NOTHING = re.compile(r"(?!)")
 _SCALAR, _MIN_OR_MAX = re.compile(r"SubqueryAlias: __scalar_sq_"), re.compile(r"(?:min|max)\(")
 
 
 @dataclass(frozen=True, slots=True)
 class JoinEdge:
     """Rows of `table` count only if their `column` has a value of `by_column` of `by_table`, plus an offset. With an
-    operator, only if it compares so with the `extreme` (min or max) of that column."""
+    operator, only if it compares so with the `extreme` (min or max) of that column, plus the offset. Sums are of 64
+    bits, and wrap around."""
 
     table: str
     column: str
@@ -87,10 +88,7 @@ def _edge(
     found, other = _column(*narrowed, tables, narrowed=True), _column(*by, tables, narrowed=False)
     if found is None or other is None or found.table not in once or not _comparable(found.type, other.type):
         return
-    offset = other.offset - found.offset
-    if offset and not (pa.types.is_int64(found.type) and pa.types.is_int64(other.type)):
-        return  # narrower integers wrap around elsewhere
-    yield JoinEdge(found.table, found.name, other.table, other.name, offset)
+    yield JoinEdge(found.table, found.name, other.table, other.name, other.offset - found.offset)
 
 
 def _comparisons(
@@ -103,34 +101,38 @@ def _comparisons(
         one, other = term.rex_call_operands()
         for narrowed, scalar, sign in ((one, other, operator), (other, one, _SWAPPED[operator])):
             for outer, inner in ((left, right), (right, left)):
-                if not _SCALAR.match(inner.display()) or _place(inner, scalar) != 0 or _place(outer, narrowed) is None:
+                value = _Changes().undone(scalar)
+                if not _SCALAR.match(inner.display()) or _place(inner, value) != 0 or _place(outer, narrowed) is None:
                     continue
                 found, by = (
                     _column(outer, narrowed, tables, narrowed=True),
                     _column(inner, scalar, tables, narrowed=False),
                 )
                 extreme = _exact_extreme(inner, once)
-                if found is None or by is None or not extreme or found.table not in once or found.offset or by.offset:
+                if found is None or by is None or not extreme or found.table not in once or found.offset:
                     continue
                 if _comparable(found.type, by.type):
-                    yield JoinEdge(found.table, found.name, by.table, by.name, operator=sign, extreme=extreme)
+                    yield JoinEdge(found.table, found.name, by.table, by.name, by.offset, sign, extreme)
 
 
 def _exact_extreme(plan: Any, once: set[str]) -> str:
-    """ "min" or "max", if a plan has this value of all rows that the scan of a table is asked for; else nothing."""
+    """ "min" or "max", if a plan has this value of all rows that the scan of a table is asked for, plus a number
+    perhaps; else nothing. The extreme of sums is another: one may wrap around."""
     extreme, conditions = "", set[str]()
     while True:
         node = plan.to_variant()
         match type(node).__name__:
-            case "SubqueryAlias" | "Projection":
+            case "SubqueryAlias":
+                pass
+            case "Projection" if not (extreme and any(map(_is_sum, node.projections()))):
                 pass
             case "Aggregate" if not extreme and not node.group_by_exprs() and len(node.aggregate_exprs()) == 1:
                 (aggregate,) = node.aggregate_exprs()
                 argument = _extreme(aggregate)
                 name = "" if argument is None else argument.canonical_name()
                 extreme = aggregate.canonical_name()[:3]
-                if aggregate.canonical_name() != f"{extreme}({name})":
-                    return ""  # with a FILTER
+                if aggregate.canonical_name() != f"{extreme}({name})" or argument is None or _is_sum(argument):
+                    return ""  # with a FILTER, for instance
             case "Filter" if extreme:
                 conditions |= {each.canonical_name() for each in terms(node.predicate(), "AND")}
             case "TableScan" if extreme and node.fetch() is None:
@@ -148,26 +150,63 @@ class _Column(NamedTuple):
     offset: int = 0
 
 
+@dataclass(slots=True)
+class _Changes:
+    """What was done to the values of a column: casts, by their texts, and a number that was added."""
+
+    casts: list[str] = field(default_factory=list)
+    offset: int = 0
+
+    def undone(self, expression: Any) -> Any:
+        """The argument of casts and sums: x of `CAST(x AS BIGINT) + 1`. Sums of integers of 64 bits only."""
+        while True:
+            number = _summand(expression)
+            if number is not None:
+                self.offset += number
+            elif expression.variant_name() == "Cast":
+                self.casts.append(expression.canonical_name())
+            else:
+                return expression
+            expression = expression.rex_call_operands()[0]
+
+    def keep(self, type: pa.DataType) -> bool:
+        """Whether these changes, but for the number, keep each value of a column of this type, or fail for it."""
+        if pa.types.is_integer(type):
+            return all(map(_TO_INTEGER.search, self.casts))
+        return not self.offset and (
+            not self.casts or (pa.types.is_string(type) and all(map(_TO_TEXT.search, self.casts)))
+        )
+
+
 def _column(plan: Any, key: Any, tables: Mapping[str, Types], narrowed: bool) -> _Column | None:
     """The column of a table that a key of a join is. A cast between integers, or between texts, changes no value."""
-    key, offset = _shifted(key)
-    casts: list[str] = []
-    found = origin(plan, _uncast(key, casts), narrowed, casts)
+    changes = _Changes()
+    found = origin(plan, changes.undone(key), narrowed, changes)
     type = None if found is None else tables.get(found[0], {}).get(found[1])
-    if found is None or type is None:
+    if found is None or type is None or not changes.keep(type):
         return None
-    same_kind = _TO_INTEGER if pa.types.is_integer(type) else _TO_TEXT if pa.types.is_string(type) else _TO_NOTHING
-    return _Column(*found, type, offset) if all(map(same_kind.search, casts)) else None
+    return _Column(*found, type, changes.offset)
 
 
-def _shifted(key: Any) -> tuple[Any, int]:
-    """`x + 1` as x and 1; integers of 64 bits only."""
-    if key.variant_name() == "BinaryExpr" and key.rex_call_operator() in ("+", "-"):
-        left, right = key.rex_call_operands()
-        if right.variant_name() == "Literal" and pa.types.is_int64(right.python_value().type):
-            number = right.python_value().as_py()
-            return (key, 0) if number is None else (left, number if key.rex_call_operator() == "+" else -number)
-    return key, 0
+def _summand(expression: Any) -> int | None:
+    """The number that is added last, or subtracted; None if the expression is no such sum."""
+    if expression.variant_name() != "BinaryExpr" or expression.rex_call_operator() not in ("+", "-"):
+        return None
+    literal = expression.rex_call_operands()[1]
+    if literal.variant_name() != "Literal" or not pa.types.is_int64(literal.python_value().type):
+        return None
+    number: int | None = literal.python_value().as_py()
+    return number if number is None or expression.rex_call_operator() == "+" else -number
+
+
+def _same(expression: Any) -> Any:
+    return expression
+
+
+def _is_sum(expression: Any) -> bool:
+    changes = _Changes()
+    changes.undone(unnamed(expression))
+    return changes.offset != 0
 
 
 def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
@@ -176,10 +215,11 @@ def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
     return any(is_kind(left) and is_kind(right) for is_kind in kinds)
 
 
-def origin(plan: Any, key: Any, narrowed: bool, casts: list[str] | None = None) -> tuple[str, str] | None:
+def origin(plan: Any, key: Any, narrowed: bool, changes: _Changes | None = None) -> tuple[str, str] | None:
     """The table and the column that an expression of a plan is read from. For a table that is `narrowed`, only through
-    nodes that treat rows with different keys separately. The casts on the way are added to `casts`, if they are
-    allowed: the caller checks that each keeps the values of the column."""
+    nodes that treat rows with different keys separately. Casts and sums on the way are added to the `changes`, if they
+    are allowed: the caller checks what they did to the values of the column."""
+    undone: Callable[[Any], Any] = _same if narrowed or changes is None else changes.undone
     place = _place(plan, key)
     while place is not None:
         node = plan.to_variant()
@@ -194,8 +234,7 @@ def origin(plan: Any, key: Any, narrowed: bool, casts: list[str] | None = None) 
             case kind if kind in _SAME_COLUMNS or (kind in _FEWER_ROWS and not narrowed):
                 plan = plan.inputs()[0]
             case "Projection":
-                chosen = unnamed(node.projections()[place])
-                chosen = chosen if narrowed or casts is None else _uncast(chosen, casts)
+                chosen = undone(unnamed(node.projections()[place]))
                 plan, place = plan.inputs()[0], _place(plan.inputs()[0], chosen)
             case "Aggregate":
                 keys = node.group_by_exprs()
@@ -205,20 +244,12 @@ def origin(plan: Any, key: Any, narrowed: bool, casts: list[str] | None = None) 
                     key = keys[place]
                 else:
                     key = None if narrowed else _extreme(node.aggregate_exprs()[place - len(keys)])
-                plan, place = plan.inputs()[0], None if key is None else _place(plan.inputs()[0], key)
+                plan, place = plan.inputs()[0], None if key is None else _place(plan.inputs()[0], undone(key))
             case "Join":
                 plan, place = _input(plan, node, place)
             case _:
                 return None
     return None
-
-
-def _uncast(expression: Any, casts: list[str]) -> Any:
-    """The argument of a cast, which is added to the others."""
-    if expression.variant_name() != "Cast":
-        return expression
-    casts.append(expression.canonical_name())
-    return expression.rex_call_operands()[0]
 
 
 def _extreme(aggregate: Any) -> Any | None:

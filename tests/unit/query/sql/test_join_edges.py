@@ -20,7 +20,10 @@ def edges(query: str) -> set[str]:
         context.register_record_batches(name, [[rows]])
     plan = context.sql(query).optimized_logical_plan()
     found = join_edges(plan, plan.display_indent(), dict.fromkeys("abc", TYPES))
-    return {f"{edge.table}.{edge.column} by {edge.by_table}.{edge.by_column}" for edge in found}
+    return {
+        f"{edge.table}.{edge.column} by {edge.by_table}.{edge.by_column}" + (f" {edge.offset:+}" if edge.offset else "")
+        for edge in found
+    }
 
 
 @pytest.mark.parametrize(
@@ -35,7 +38,7 @@ def edges(query: str) -> set[str]:
         ("SELECT * FROM a WHERE id NOT IN (SELECT id FROM b)", set()),
         ("SELECT * FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.s = a.s)", {"a.s by b.s", "b.s by a.s"}),
         ("SELECT * FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.id = a.id)", {"b.id by a.id"}),
-        ("SELECT * FROM a WHERE id IN (SELECT id FROM b) OR k = 1", set()),
+        ("SELECT * FROM a WHERE id IN (SELECT id FROM b) OR k = 1", {"b.id by a.id"}),
         ("SELECT a.id, (SELECT max(b.id) FROM b WHERE b.k = a.k) FROM a", {"b.k by a.k"}),
         ("SELECT * FROM a JOIN b ON a.d = b.d", {"a.d by b.d", "b.d by a.d"}),
         # Values that may be equal in SQL, and differ in Python.
@@ -44,9 +47,27 @@ def edges(query: str) -> set[str]:
         ("SELECT * FROM a JOIN b ON CAST(a.id AS DOUBLE) = CAST(b.id AS DOUBLE)", set()),
         ("SELECT * FROM a JOIN b ON CAST(a.s AS BIGINT) = CAST(b.s AS BIGINT)", set()),
         ("SELECT * FROM a JOIN b ON CAST(a.id AS VARCHAR) = CAST(b.id AS VARCHAR)", set()),
-        ("SELECT * FROM a JOIN b ON CAST(a.id AS SMALLINT) = b.k", set()),
-        ("SELECT * FROM a JOIN b ON a.id + 1 = b.id", BOTH),
-        ("SELECT * FROM a JOIN b ON a.k + 1 = b.id", set()),
+        ("SELECT * FROM a JOIN b ON CAST(a.id AS SMALLINT) = b.k", {"a.id by b.k", "b.k by a.id"}),
+        ("SELECT * FROM a JOIN b ON CAST(a.id + 1 AS INT) = b.k", {"a.id by b.k -1", "b.k by a.id +1"}),
+        # Sums of 64 bits.
+        ("SELECT * FROM a JOIN b ON a.id + 1 = b.id", {"a.id by b.id -1", "b.id by a.id +1"}),
+        ("SELECT * FROM a JOIN b ON a.k + 1 = b.id", {"a.k by b.id -1", "b.id by a.k +1"}),
+        ("SELECT * FROM a JOIN b ON CAST(a.k + CAST(1 AS INT) AS BIGINT) = b.id", set()),
+        ("SELECT * FROM a JOIN b ON a.f + 1 = b.f", set()),
+        ("SELECT * FROM a JOIN b ON a.id * 2 = b.id", set()),
+        ("SELECT * FROM a WHERE id IN (SELECT k - 1 FROM b)", {"a.id by b.k -1"}),
+        ("SELECT * FROM a WHERE id + 1 IN (SELECT k - 1 FROM b)", {"a.id by b.k -2"}),
+        ("SELECT * FROM a WHERE id IN (SELECT max(k) + 1 FROM b GROUP BY s)", {"a.id by b.k +1"}),
+        ("SELECT * FROM a WHERE id IN (SELECT max(id + 1) - 3 FROM b GROUP BY s)", {"a.id by b.id -2"}),
+        ("SELECT * FROM a WHERE id IN (SELECT id + 1 FROM b GROUP BY id + 1)", {"a.id by b.id +1"}),
+        ("SELECT * FROM a JOIN (SELECT id + 1 AS x FROM b) v ON a.id = v.x + 2", {"a.id by b.id +3"}),
+        ("SELECT * FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k + 1 = a.id)", {"a.id by b.k +1", "b.k by a.id -1"}),
+        ("SELECT * FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.k + 1 = a.id)", {"b.k by a.id -1"}),
+        ("SELECT * FROM a WHERE id NOT IN (SELECT k + 1 FROM b)", set()),
+        ("SELECT * FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.id = a.id) OR k = 1", {"b.id by a.id"}),
+        ("SELECT * FROM a LEFT SEMI JOIN b ON a.id = b.id", BOTH),
+        ("SELECT * FROM a LEFT ANTI JOIN b ON a.id = b.id", {"b.id by a.id"}),
+        ("SELECT * FROM a RIGHT ANTI JOIN b ON a.id = b.id", {"a.id by b.id"}),
         ("SELECT * FROM a JOIN b ON a.id IS NOT DISTINCT FROM b.id", set()),
         ("SELECT * FROM a JOIN b ON a.id < b.id", set()),
         # The rows of a LIMIT and of a window depend on all rows below.
