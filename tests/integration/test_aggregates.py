@@ -116,6 +116,21 @@ def asked(made: Path) -> Asked:
         "SELECT count(*) FROM t WHERE r BETWEEN 5000 AND 9000 OR r IN (1, 2, 30)",
         "SELECT count(*) FROM t WHERE id >= 6000",
         "SELECT unit, count(*) FROM t WHERE unit = 'one' GROUP BY unit",
+        "SELECT EXISTS (SELECT 1 FROM t WHERE tenant = 't1')",
+        "SELECT EXISTS (SELECT * FROM t WHERE tenant = 'no such') AS there",
+        "SELECT NOT EXISTS (SELECT id FROM t WHERE tenant IS NULL AND p = 1) AS absent;",
+        "SELECT EXISTS (SELECT id FROM t WHERE id > 4321)",
+        "SELECT EXISTS (SELECT r FROM t WHERE r BETWEEN 5000 AND 5400)",
+        "SELECT EXISTS (SELECT 1 FROM t WHERE tenant > 't2' ORDER BY tenant)",
+        "SELECT 1 FROM t WHERE tenant = 't1' LIMIT 1",
+        "SELECT 1 AS one, NULL AS none, 'x' FROM t WHERE ok LIMIT 3 OFFSET 2",
+        "SELECT 1 AS one FROM t WHERE tenant = 'no such' LIMIT 1",
+        "SELECT 1 AS one FROM t WHERE tenant = 't1' LIMIT 10 OFFSET 1555",
+        "SELECT 1 AS one FROM t WHERE tenant = 't1' LIMIT 10 OFFSET 1555000",
+        "SELECT 1 FROM t LIMIT 1",
+        "SELECT count(*) FROM (SELECT id FROM t LIMIT 5)",
+        "SELECT count(*) + 1 FROM (SELECT id, p FROM t WHERE id >= 3000 LIMIT 5 OFFSET 8998) AS x",
+        "SELECT one + 1 FROM (SELECT 1 AS one FROM t WHERE tenant = 't1' LIMIT 2) AS x WHERE one > 0",
     ],
 )
 def test_nothing_is_read(asked: Asked, query: str) -> None:
@@ -145,7 +160,15 @@ def test_pages_at_the_ends_of_a_range_are_read(asked: Asked, query: str, files: 
         "SELECT tenant, sum(id) FROM t GROUP BY tenant",
         "SELECT tenant, ok, count(*) FROM t GROUP BY tenant, ok",
         "SELECT tenant, count(*) FROM t GROUP BY ROLLUP (tenant)",
-        "SELECT count(*) FROM (SELECT id FROM t LIMIT 5)",
+        "SELECT count(id) FROM (SELECT id FROM t LIMIT 5)",
+        "SELECT count(*) FILTER (WHERE id > 0) FROM (SELECT id FROM t WHERE id >= 0 LIMIT 5)",
+        "SELECT count(*) FROM (SELECT id FROM t WHERE id >= 0 LIMIT 5) WHERE id >= 0",
+        "SELECT DISTINCT ok IS NOT NULL FROM (SELECT ok FROM t LIMIT 5)",
+        "SELECT EXISTS (SELECT 1 FROM t WHERE f < 100)",
+        "SELECT EXISTS (SELECT 1 FROM t WHERE tenant LIKE 't1%')",
+        "SELECT EXISTS (SELECT a.id FROM t AS a JOIN t AS b ON a.id = b.id WHERE a.tenant = 't1')",
+        "SELECT EXISTS (SELECT id FROM t WHERE id = 1 UNION SELECT id FROM t WHERE id = 2)",
+        "SELECT EXISTS (SELECT tenant FROM t GROUP BY tenant HAVING sum(id) > 99)",
         "SELECT count(*) FROM t WHERE tenant LIKE 't1%'",
         "SELECT count(*) FROM t AS a JOIN t AS b ON a.id = b.id WHERE a.tenant = 't1'",
     ],
@@ -160,6 +183,28 @@ def test_files_that_no_index_knows_are_read(asked: Asked) -> None:
     assert asked.check("SELECT count(*), min(r), max(id) FROM t")[0] == 1
     text = str(asked.lake.sql("SELECT count(*) FROM t WHERE tenant = 't1'").report)
     assert "counted from index t_tenant_distinct: 4 files; 1 file read" in text
+
+
+def test_rows_of_a_file_that_no_index_knows_exist(asked: Asked) -> None:
+    """The others answer if they have enough rows."""
+    write(asked.root, FILES)
+    assert asked.check("SELECT EXISTS (SELECT 1 FROM t WHERE tenant = 't1')")[0] == 0
+    assert asked.check("SELECT EXISTS (SELECT 1 FROM t WHERE tenant = 't1' AND id >= 12000)")[0] == 1
+    assert asked.check("SELECT 1 FROM t WHERE tenant = 't9' OR id = 12001 LIMIT 1")[0] >= 1
+    assert asked.check("SELECT count(*) FROM (SELECT id FROM t WHERE tenant = 't1' LIMIT 1570)")[0] >= 1
+
+
+def test_rows_that_were_replaced_do_not_exist(asked: Asked) -> None:
+    there, query = asked.root / "t/p=0/0.parquet", "SELECT EXISTS (SELECT 1 FROM t WHERE rare = 2999 AND id = 2999)"
+    few = "SELECT EXISTS (SELECT 1 FROM t WHERE id BETWEEN 100 AND 200)"
+    asked.check(query)
+    assert asked.check(few) == (0, 0)
+    pq.write_table(rows_of(0).slice(1000, 700), there)
+    asked.check(query)
+    assert asked.check(few)[0] == 1
+    there.unlink()
+    asked.check(query)
+    assert asked.check(few)[0] == 0
 
 
 def test_replaced_and_removed_files_do_not_count(asked: Asked) -> None:
@@ -178,7 +223,8 @@ def test_replaced_and_removed_files_do_not_count(asked: Asked) -> None:
 
 def test_a_changed_file_is_noticed_before_the_next_listing(made: Path) -> None:
     asked = Asked(made, needlepoint.open(made, refresh=600))
-    queries = ["SELECT count(*) FROM t", "SELECT tenant, count(*) FROM t GROUP BY tenant"]
+    queries = ["SELECT count(*) FROM t", "SELECT tenant, count(*) FROM t GROUP BY tenant",
+               "SELECT EXISTS (SELECT 1 FROM t WHERE id BETWEEN 800 AND 1900)"]  # fmt: skip
     for query in queries:
         assert asked.check(query)[0] == 0
     path = made / "t/p=0/0.parquet"

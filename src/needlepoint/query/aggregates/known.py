@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from needlepoint.access import Rows
 from needlepoint.errors import NeedlepointError
@@ -82,6 +83,13 @@ class Decisions:
         self.groups.append(groups)
         self.counted += positions.tolist()
 
+    def close(self) -> None:
+        """Read nothing: what is counted is enough."""
+        self.groups += [part.group for part in self.parts.values()]
+        self.counted += self.parts
+        self.parts.clear()
+        self.open[:] = False
+
 
 def known_part(aggregate: TableAggregate, sources: Sources) -> KnownPart | None:
     """What is known of an aggregate; None if that is nothing."""
@@ -98,17 +106,29 @@ def known_part(aggregate: TableAggregate, sources: Sources) -> KnownPart | None:
     decisions = Decisions(facts, ~facts.never & ((facts.rows > 0) | ~facts.registered))
     try:
         for step in STEPS:
-            if decisions.open.any():
+            if decisions.open.any() and not _has_enough(aggregate, decisions):
                 step(decisions)
     except (NeedlepointError, OSError, pa.ArrowException, ValueError, OverflowError):
         return None  # the query reads what it needs, and reports the problem
     if not decisions.counted and not decisions.parts:
+        return None
+    if _has_enough(aggregate, decisions):
+        decisions.close()
+    elif aggregate.limit is not None and decisions.open.any():
         return None
     left = tuple(np.flatnonzero(decisions.open).tolist())
     schema = facts.groups(np.empty(0, np.int64), np.empty(0, np.int64)).schema
     groups = pa.concat_tables([schema.empty_table(), *decisions.groups]).combine_chunks()
     notes = (*decisions.notes, *([f"{count(len(left), 'file')} read"] if left else []))
     return KnownPart(aggregate, groups, tuple(decisions.counted), left, decisions.parts, notes, tuple(decisions.uses))
+
+
+def _has_enough(aggregate: TableAggregate, decisions: Decisions) -> bool:
+    """Whether all rows are counted that a LIMIT wants."""
+    if aggregate.limit is None:
+        return False
+    groups = [*decisions.groups, *(part.group for part in decisions.parts.values())]
+    return sum(pc.sum(each.column(0)).as_py() or 0 for each in groups) >= sum(aggregate.limit)
 
 
 def of_scan(known: KnownPart, scan: ScanPlan) -> tuple[KnownPart, ScanPlan]:

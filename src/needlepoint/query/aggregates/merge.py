@@ -72,6 +72,10 @@ def merged(known: KnownPart, read: Sequence[pa.RecordBatch]) -> pa.Table:
 def above(context: datafusion.SessionContext, known: KnownPart, groups: pa.Table) -> list[Any]:
     """What the query does with the rows of the aggregate, in batches."""
     aggregate = known.aggregate
+    if aggregate.limit is not None:
+        skip, most = aggregate.limit
+        rows = max(0, min(groups.column(0)[0].as_py() - skip, most))
+        return _run_all(aggregate, context.read_batches([pa.record_batch([pa.nulls(rows)], names=[_ONLY])]))
     counts = [False] * len(aggregate.keys) + [function.name == "count" for function in aggregate.functions]
     fields = [field.with_nullable(not is_count) for field, is_count in zip(groups.schema, counts, strict=True)]
     groups = groups.cast(pa.schema(fields)).combine_chunks()
@@ -96,6 +100,10 @@ def above(context: datafusion.SessionContext, known: KnownPart, groups: pa.Table
             for owner, name, part in columns
         )
     )
+    return _run_all(aggregate, frame)
+
+
+def _run_all(aggregate: TableAggregate, frame: datafusion.DataFrame) -> list[Any]:
     for node in aggregate.above:
         frame = _run(node.to_variant(), frame)
     found: list[Any] = frame.collect()

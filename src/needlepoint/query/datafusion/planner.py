@@ -180,7 +180,8 @@ class Planner:
             edges = join_edges(plan, drawn, types) if facts.joins and shown is None else ()
             is_one = len(needed) == 1 and not has_subqueries(drawn)
             top = top_rows(plan) if is_one and "Sort:" in drawn else None
-            aggregate = table_aggregate(plan, types) if is_one and "Aggregate:" in drawn and not wanted else None
+            may_count = is_one and not wanted and ("Aggregate:" in drawn or "Limit:" in drawn)
+            aggregate = table_aggregate(plan, types) if may_count else None
             if facts.regroups_again and count_group_keys(frame.logical_plan()) <= count_group_keys(plan):
                 facts = replace(facts, regroups_again=False)  # no key was dropped
             if facts.equal_subtotals and not sorts_inside(frame.logical_plan()):

@@ -6,6 +6,13 @@
           TableScan: product
 
 What indexes know of such an aggregate is computed without reading rows (query/aggregates).
+
+So is the number of rows that a LIMIT keeps, if no column of them counts:
+
+    Projection: Int64(1)                                     above
+      Limit: skip=0, fetch=1                                 how many of the rows
+        Filter: product.price > Int64(3)
+          TableScan: product
 """
 
 from __future__ import annotations
@@ -24,6 +31,8 @@ from needlepoint.query.sql.predicates.converter import Types, exact_predicate
 _ABOVE = {"Projection", "SubqueryAlias", "Filter", "Sort", "Limit", "Aggregate"}
 _BETWEEN = {"Projection", "SubqueryAlias"}
 _FUNCTIONS = {"count", "min", "max"}
+# A LIMIT with more rows is run as usual.
+MOST_LIMITED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,7 @@ class TableAggregate:
     condition   the same as an expression of DataFusion; None for all rows
     node        the aggregate in the plan; its columns are the keys, then the functions
     above       the nodes above it, the lowest first
+    limit       how many rows are skipped, and kept at most: then it only counts rows, and `above` runs over the rows
     """
 
     table: str
@@ -53,36 +63,86 @@ class TableAggregate:
     condition: Any
     node: Any
     above: tuple[Any, ...]
+    limit: tuple[int, int] | None = None
 
 
 def table_aggregate(plan: Any, tables: Mapping[str, Types]) -> TableAggregate | None:
-    """The lowest aggregate of an optimized plan with one scan, if it is of this kind."""
+    """The lowest aggregate of an optimized plan with one scan, or the rows of its LIMIT, if it is of this kind."""
     path = [plan]
     while inputs := path[-1].inputs():
         if len(inputs) != 1:
             return None
         path += inputs
     kinds = [_kind(each) for each in path]
-    if kinds[-1] != "TableScan" or "Aggregate" not in kinds:
+    places = [place for place, kind in enumerate(kinds) if kind in ("Aggregate", "Limit")]
+    if kinds[-1] != "TableScan" or not places or not _ABOVE.issuperset(kinds[: places[-1]]):
         return None
-    place = len(kinds) - 1 - kinds[::-1].index("Aggregate")
-    scan, between = path[-1].to_variant(), kinds[place + 1 : -1]
+    place, name = places[-1], path[-1].to_variant().table_name()
+    rows = _rows(path[place + 1 :], tables, kinds[place] == "Limit")
+    if rows is None:
+        return None
+    if kinds[place] == "Limit":
+        limit, above = _limit(path[place].to_variant()), _of_no_columns(path, place)
+        if limit is None or above is None:
+            return None
+        return TableAggregate(name, (), (Function("count"),), *rows, path[place], above, limit)
+    keys, functions = _keys(path[place]), _functions(path[place])
+    if keys is None or functions is None:
+        return None
+    return TableAggregate(name, keys, functions, *rows, path[place], tuple(reversed(path[:place])))
+
+
+def _rows(path: Sequence[Any], tables: Mapping[str, Types], limited: bool) -> tuple[Predicate, Any] | None:
+    """What is TRUE for the rows of a plan down to a scan, as a predicate and as an expression. A LIMIT above may have
+    told the scan how many rows it needs."""
+    scan, between = path[-1].to_variant(), [_kind(each) for each in path[:-1]]
     filtered = between[-1:] == ["Filter"]
     if (
-        not _ABOVE.issuperset(kinds[:place])
-        or not _BETWEEN.issuperset(between[:-1] if filtered else between)
-        or scan.fetch() is not None
+        not _BETWEEN.issuperset(between[:-1] if filtered else between)
+        or (scan.fetch() is not None and not limited)
         or scan.table_name() not in tables
         or (scan.filters() and not filtered)
     ):
         return None
     condition = path[-2].to_variant().predicate() if filtered else None
     predicate = exact_predicate(condition, tables[scan.table_name()]) if filtered else Constant(True)
-    keys, functions = _keys(path[place]), _functions(path[place])
-    if predicate is None or keys is None or functions is None:
+    return None if predicate is None else (predicate, condition)
+
+
+def _limit(limit: Any) -> tuple[int, int] | None:
+    """How many rows a LIMIT skips and keeps, if it keeps few."""
+    skip = 0 if limit.skip() is None else number(limit.skip())
+    most = number(limit.fetch())
+    return None if skip is None or most is None or most > MOST_LIMITED else (skip, most)
+
+
+def number(expression: Any) -> int | None:
+    """The number of a LIMIT; None if it is none."""
+    if expression is None or expression.variant_name() != "Literal":
         return None
-    above = tuple(reversed(path[:place]))
-    return TableAggregate(scan.table_name(), keys, functions, predicate, condition, path[place], above)
+    value: int | None = expression.python_value().as_py()
+    return value
+
+
+def _of_no_columns(path: Sequence[Any], limit: int) -> tuple[Any, ...] | None:
+    """The nodes that run over the rows of a LIMIT, the lowest first, if they need none of their columns: first a
+    projection of literals, which may be below the LIMIT too, or a count."""
+    for place in range(len(path) - 1, -1, -1):
+        node = path[place].to_variant()
+        match type(node).__name__:
+            case "Projection" if all(each.variant_name() == "Column" for each in node.projections()):
+                continue
+            case "Projection" if all(unnamed(each).variant_name() == "Literal" for each in node.projections()):
+                above = path[:limit] if place > limit else path[:place]
+                return (path[place], *reversed(above)) if place < limit or place == limit + 1 else None
+            case "Aggregate" if place < limit and not node.group_by_exprs():
+                return tuple(reversed(path[: place + 1])) if _functions(path[place]) == (Function("count"),) else None
+            case "TableScan" | "Filter" | "SubqueryAlias" | "Limit":
+                if place < limit and type(node).__name__ in ("Filter", "Limit"):
+                    return None
+            case _:
+                return None
+    return None
 
 
 def _kind(plan: Any) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from needlepoint.query.sql.join_edges import definition, origin
+from needlepoint.query.sql.table_aggregate import number
 
 _ABOVE = {"Projection", "SubqueryAlias"}
 _BELOW = {"Projection", "SubqueryAlias", "Filter"}
@@ -50,7 +51,7 @@ def top_rows(plan: Any) -> TopRows | RankedRows | None:
     rows = None
     while (kind := type(plan.to_variant()).__name__) != "Sort":
         if kind == "Limit" and rows is None:
-            rows = _literal(plan.to_variant().fetch())
+            rows = number(plan.to_variant().fetch())
         elif kind not in _ABOVE:
             return None
         (plan,) = plan.inputs()
@@ -89,11 +90,3 @@ def scored(plan: Any, key: Any) -> tuple[str, str, str] | None:
     if found is None or query.variant_name() != "Literal" or query.python_value().as_py() is None:
         return None
     return *found, query.python_value().as_py()
-
-
-def _literal(expression: Any) -> int | None:
-    """The number of a LIMIT; None if it is none."""
-    if expression is None or expression.variant_name() != "Literal":
-        return None
-    value: int | None = expression.python_value().as_py()
-    return value

@@ -6,6 +6,7 @@ import pytest
 
 from needlepoint.query.sql.rewriting.conditions import as_truths, with_hidden_constants
 from needlepoint.query.sql.rewriting.constants_last import with_constants_last
+from needlepoint.query.sql.rewriting.existence import as_count
 from needlepoint.query.sql.rewriting.lossy_casts import with_hidden_casts
 from needlepoint.query.sql.rewriting.null_safe import as_lists, spelled_out, with_parentheses
 from needlepoint.query.sql.rewriting.separate_lists import with_separate_lists
@@ -119,12 +120,13 @@ def test_conditions_as_truths() -> None:
 @pytest.mark.parametrize(
     "rewrite",
     [with_constants_last, with_parentheses, as_lists, spelled_out, as_truths, with_separate_lists, with_hidden_casts,
-     with_hidden_constants, with_named_wildcards],
+     with_hidden_constants, with_named_wildcards, as_count],
 )  # fmt: skip
 @pytest.mark.parametrize(
     "query",
     ["", "(", ")", "SELECT JOIN ON =", "SELECT SELECT WHERE", "WHERE 1 =", "NOT IN (", "IN ()", "IS NOT DISTINCT FROM",
-     "CAST(a AS INT", "a::", "::int", ")::int", "SELECT * FROM USING (", "SELECT * FROM a USING ("],
+     "CAST(a AS INT", "a::", "::int", ")::int", "SELECT * FROM USING (", "SELECT * FROM a USING (",
+     "SELECT NOT EXISTS (", "SELECT EXISTS ()"],
 )  # fmt: skip
 def test_what_is_not_sql_stays_or_fails_later(rewrite: object, query: str) -> None:
     assert isinstance(rewrite(query), str)  # type: ignore[operator]
@@ -140,3 +142,29 @@ def test_hostile_queries_take_no_time(part: str) -> None:
     for rewrite in (with_constants_last, with_parentheses, spelled_out, without_signs, with_separate_lists,
                     with_hidden_casts, with_hidden_constants, with_named_wildcards):  # fmt: skip
         assert isinstance(rewrite(query), str)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT EXISTS (SELECT 1 FROM t) FROM u",
+        "SELECT EXISTS (SELECT 1 FROM t) OR TRUE",
+        "SELECT EXISTS (SELECT 1 FROM t), 1",
+        "SELECT EXISTS (SELECT 1 FROM t) AS a FROM u WHERE x",
+        "SELECT EXISTS (SELECT 1 FROM t) UNION SELECT TRUE",
+        "SELECT EXISTS (SELECT 1 FROM t) x",
+        "SELECT EXISTS (SELECT 1 FROM t",
+        "SELECT EXISTS (t)",
+        "SELECT EXISTS",
+        "SELECT EXISTS (SELECT 1) AS 'a",
+        "SELECT exists FROM t",
+    ],
+)
+def test_other_queries_with_exists_stay(query: str) -> None:
+    assert as_count(query) == query
+
+
+def test_exists_as_a_count() -> None:
+    assert as_count('select not exists(WITH a AS (SELECT 1) SELECT * FROM a LIMIT 3) as "A b" ;') == (
+        'SELECT count(*) = 0 AS "A b" FROM (SELECT 1 FROM (WITH a AS (SELECT 1) SELECT * FROM a LIMIT 3) LIMIT 1)'
+    )

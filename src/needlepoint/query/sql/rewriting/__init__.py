@@ -8,6 +8,7 @@ totals             count(*) of everything, which no condition passes
 separate_lists     IN lists that are not combined
 wildcards          * with the names of its tables
 distinct_counts    count(DISTINCT …) of constants
+existence          SELECT EXISTS (…)
 lossy_casts        casts of decimals that drop digits
 conditions         conditions that DataFusion derives nothing from
 sort_keys          keys of windows and subqueries that DataFusion does not drop

@@ -17,6 +17,7 @@ from needlepoint.query.sql.plan_facts import PlanFacts
 from needlepoint.query.sql.rewriting import null_safe
 from needlepoint.query.sql.rewriting.constants_last import with_constants_last
 from needlepoint.query.sql.rewriting.distinct_counts import with_hidden_arguments
+from needlepoint.query.sql.rewriting.existence import as_count
 from needlepoint.query.sql.rewriting.lossy_casts import with_hidden_casts
 from needlepoint.query.sql.rewriting.scalar_subqueries import with_nullable_values
 from needlepoint.query.sql.rewriting.separate_lists import with_separate_lists
@@ -68,6 +69,7 @@ AS_RUN: Sequence[Pass] = (
     lambda texts: texts.changed(with_hidden_casts) if texts.decimals else texts,
 )
 BY_FACTS = (
+    ByFacts(lambda facts: facts.own_filters, as_count, lambda view: view),
     ByFacts(lambda facts: facts.empty_parts, with_limited_totals, partial(with_limited_totals, is_view=True)),
     ByFacts(lambda facts: facts.literals, with_hidden_arguments),
     ByFacts(lambda facts: facts.joins and not facts.unfilterable_keys, null_safe.as_lists),
