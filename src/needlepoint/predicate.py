@@ -28,6 +28,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from needlepoint import time_parts
+
 Ordinal = int | float | bytes
 Answers = npt.NDArray[np.int8]
 Known = TypeVar("Known")
@@ -262,6 +264,19 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
+class TimePart:
+    """The month, or another part, of a date or timestamp is one of the values (`time_parts.py`). A day has so many
+    units of the column's ordinals, and the zone of the column may be `slack` days away. TRUE where the comparison is,
+    and perhaps in other places: so it is never the only child of a NOT."""
+
+    column: str
+    part: str
+    values: tuple[int, ...]
+    day: int
+    slack: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TextMatch:
     """`text_match(column, 'query')`."""
 
@@ -284,7 +299,7 @@ class Or:
     children: tuple[Predicate, ...]
 
 
-Leaf = Compare | In | Between | CompareColumns | IsNull | IsNotNull | StartsWith | Like | TextMatch
+Leaf = Compare | In | Between | CompareColumns | IsNull | IsNotNull | StartsWith | Like | TimePart | TextMatch
 Condition = Leaf | Not
 """A leaf, or after `without_not` a NOT directly above one."""
 Predicate = Unknown | Constant | Condition | And | Or
@@ -436,7 +451,10 @@ def _match_leaf(leaf: Leaf, zone: Zone) -> Answers:
             never, always = below[0] | above[0], below[1] & above[1] & ~zone.nan
         case StartsWith(_, prefix):
             never, always = _starts_with(prefix, zone)
-        case Like() | TextMatch() | CompareColumns():
+        case TimePart(_, part, values, day, slack) if zone.low.dtype == np.int64:
+            never = time_parts.absent(part, values, zone.low, zone.high, day, slack)
+            always = np.zeros(len(zone.known), np.bool_)
+        case Like() | TextMatch() | CompareColumns() | TimePart():
             never = always = np.zeros(len(zone.known), np.bool_)  # but NULL matches nothing
     return _pick(never=never & zone.known | zone.all_null, always=always & zone.known & zone.no_null)
 

@@ -118,7 +118,19 @@ def ask(lake: Lake, where: str) -> tuple[list[int], TableReport]:
         ("(id = 5) IS NOT FALSE", 1, 100),
         ("(id > 5) IS NOT TRUE", 1, 100),
         ("id IS DISTINCT FROM 5 AND id < 10", 1, 100),
+        ("greatest(id, 3) < 5", 1, 100),
+        ("greatest(id, later) < 5100", 1, 100),
+        ("greatest(id, 3) > 9950", 1, 100),
+        ("greatest(small, 3) = 7", 1, 100),
+        ("least(id, 5000) = 7", 1, 100),
+        ("least(later, 6000, NULL) IN (5001, 5003)", 1, 100),
+        ("least(id, later, key) >= 9000", 1, 100),
+        ("greatest(day, DATE '2023-05-01') > DATE '2024-01-01'", 1, 1_000),
+        ("greatest(s, 'h') = 'jAm9000'", 1, 100),
+        ("greatest(id, 20000) = 7", 0, 0),
         # by keys
+        ("greatest(key, 3) = 7", 1, 1),
+        ("least(key, 20000) IN (7, 9)", 2, 2),
         ("key + 1 = 6", 1, 1),
         ("coalesce(key, 0) IN (5, 17)", 2, 2),
         ("key = 5 OR other = 17", 2, 2),
@@ -195,11 +207,33 @@ def test_no_row_is_lost_at_the_ends_of_types(extremes: Lake, operator: str, nega
                 ask(extremes, f"{negated}({value} {operator} {right})")
 
 
+@pytest.mark.parametrize("operator", ["=", ">", "<=", *long("<", ">=", "<>", "IS DISTINCT FROM")])
+def test_the_greatest_and_the_least(extremes: Lake, operator: str) -> None:
+    """NULL does not count, and NaN is greater than all numbers."""
+    for value in ("greatest(i, 3)", "least(i, id - 3)", "least(i, NULL)", "greatest(i, id, 3)", "greatest(i + 1, 0)"):
+        for right in (-(2**63) + 1, -1, 0, 3, 5, 2**63 - 1):
+            ask(extremes, f"{value} {operator} {right}")
+            ask(extremes, f"NOT ({value} {operator} {right})")
+    for value in ("greatest(f, CAST('0.1' AS DOUBLE))", "least(f, CAST('-0.0' AS DOUBLE))"):
+        for right in ("0", "-0.0", "0.1", "inf", "NaN"):
+            ask(extremes, f"{value} {operator} CAST('{right}' AS DOUBLE)")
+
+
 def test_years_and_days_in_a_zone(extremes: Lake) -> None:
     for value in ("extract(year FROM z)", "extract(epoch FROM z)"):
         for right in ("1969", "1970", "2024", "2100"):
             for operator in ("=", "<", ">="):
                 ask(extremes, f"{value} {operator} {right}")
+    for part, rights in (
+        ("month", (1, 3, 12)),
+        ("day", (1, 29, 31)),
+        ("hour", (0, 1, 13)),
+        ("quarter", (1, 4)),
+        ("dow", (0, 4)),
+    ):
+        for right in rights:
+            for operator in ("=", "<>", ">"):
+                ask(extremes, f"extract({part} FROM z) {operator} {right}")
     ask(extremes, "CAST(z AS DATE) = '1970-01-01'")
     ask(extremes, "CAST(z AS DATE) <= '2100-03-31'")
 
@@ -218,7 +252,72 @@ def test_the_day_of_a_changed_clock(tmp_path: Path) -> None:
             for operator in ("=", "<", ">="):
                 ask(lake, f"CAST(z AS DATE) {operator} '{day}'")
                 ask(lake, f"date_trunc('day', z) {operator} '{day}'")
+                for part in ("day", "month", "dow", "hour"):
+                    ask(lake, f"extract({part} FROM z) {operator} extract({part} FROM DATE '{day}')")
+        assert ask(lake, "extract(day FROM z) = 30")[1].files.read < 24
         assert ask(lake, "CAST(z AS DATE) = '2024-03-31'")[1].files.read < 24
+
+
+PARTS = {"month": 12, "quarter": 4, "day": 31, "dow": 7, "hour": 24, "minute": 60, "second": 60}
+
+
+@pytest.fixture(scope="module")
+def times(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lake, Path]]:
+    """Each file has the times of some days, from some hour on; some are before 1970, and some before Christ."""
+    root, day = tmp_path_factory.mktemp("times"), 86_400
+    (root / "t").mkdir()
+    for number in range(24):
+        first = -62_300_000_000 + number if number == 7 else (number - 6) * 61 * day + number * 3_700
+        seconds = np.sort(np.random.default_rng(number).integers(first, first + (1 + number % 5 * 12) * day // 2, 200))
+        seconds[:2] = first, first + 1
+        rows = pa.table(
+            {"id": np.arange(200) + number * 200, "t": pa.array(seconds * 10**6 + 999_999, pa.timestamp("us")),
+             "s": pa.array(seconds, pa.timestamp("s")), "d": pa.array((seconds // day).astype("datetime64[D]")),
+             "u": pa.array(seconds * 10**3, pa.timestamp("ms", "UTC"))}
+        )  # fmt: skip
+        rows = rows.append_column("k", rows["t"]) if number else rows.append_column("k", pa.nulls(200, rows["t"].type))
+        pq.write_table(
+            rows, root / f"t/{number}.parquet", max_rows_per_page=50, write_page_index=True, write_batch_size=50
+        )
+    with needlepoint.open(root, access="pages") as lake:
+        lake.create_table("t")
+        lake.create_index("t", "k")
+        yield lake, root
+
+
+@pytest.mark.parametrize("column", ["t", "d", *long("s", "u", "k")])
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_of_times(times: tuple[Lake, Path], column: str, part: str) -> None:
+    lake, root = times
+    duck = duckdb.connect()
+    duck.execute("SET TimeZone = 'UTC'")
+    ruled_out = 0
+    for value in (0, 1, PARTS[part] // 2, PARTS[part] - 1, PARTS[part], -1):
+        for where in (f"= {value}", f"<> {value}", f"> {value}", f"IN ({value}, 2, 3, 5)", f"<= {value}"):
+            where = f"extract({part} FROM {column}) {where}"
+            found, report = ask(lake, where)
+            ruled_out += report.files.total - report.files.read
+            expected = duck.sql(
+                f"SELECT id FROM read_parquet('{root}/t/*.parquet') WHERE {where} ORDER BY id"
+            ).fetchall()
+            assert found == [id for (id,) in expected], where
+    assert ruled_out > 20 or part in ("minute", "second") or (column == "d" and part == "hour")
+
+
+def test_months_of_a_range_are_found_by_keys(times: tuple[Lake, Path]) -> None:
+    lake, _ = times
+    for where, files in (
+        ("extract(year FROM k) = 1971 AND extract(month FROM k) = 3", 1),
+        ("k >= '1969-01-01' AND k < '1971-06-01' AND extract(quarter FROM k) = 1", 4),
+        ("k >= '1969-01-01' AND k < '1971-06-01' AND extract(month FROM k) IN (4, 5)", 3),
+        ("k BETWEEN '1700-01-01' AND '2200-01-01' AND extract(month FROM k) = 3", 24),
+        ("k >= '1971-01-01' AND k < '1970-01-01' AND extract(month FROM k) = 3", 0),
+    ):
+        found, report = ask(lake, where)
+        assert report.files.read <= files, where
+        assert bool(found) == bool(files)
+    report = ask(lake, "extract(year FROM k) = 1971 AND extract(month FROM k) = 3")[1]
+    assert any(use.used and "a range of k" in use.why for use in report.indexes)
 
 
 def test_answers_are_those_of_duckdb(lake: Lake, root: Path) -> None:

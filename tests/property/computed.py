@@ -84,8 +84,9 @@ def _compared(draw: DrawFn, value: Sql, literal: SearchStrategy[Sql]) -> Sql:
 
 @st.composite
 def _chosen(draw: DrawFn, name: Sql, literal: SearchStrategy[Sql]) -> Sql:
-    """coalesce, nullif and CASE of any type."""
-    forms = ("coalesce({}, {})", "nullif({}, {})", "CASE WHEN {0} = {1} THEN {0} ELSE {2} END",
+    """coalesce, nullif, greatest, least and CASE of any type."""
+    forms = ("coalesce({}, {})", "nullif({}, {})", "greatest({}, {})", "least({1}, {0})", "greatest({}, {}, {})",
+             "least({}, {})", "CASE WHEN {0} = {1} THEN {0} ELSE {2} END",
              "CASE WHEN {0} > {1} THEN {2} END", "CASE {0} WHEN {1} THEN {2} ELSE {1} END")  # fmt: skip
     form = draw(st.sampled_from(forms))
     value = Sql.of(form, name, draw(literal), draw(literal))
@@ -160,11 +161,13 @@ def _texts(draw: DrawFn, name: Sql, column: Column) -> Sql:
 
 @st.composite
 def _times(draw: DrawFn, name: Sql, kind: str, literal: SearchStrategy[Sql]) -> Sql:
-    form = draw(st.sampled_from(("year", "epoch", "date", "interval", "interval", "trunc")))
+    form = draw(st.sampled_from(("year", "part", "part", "epoch", "date", "interval", "interval", "trunc")))
     years = st.integers(1690, 2260) | st.integers(1968, 2021)
     match form:
         case "year":
             return draw(_compared(same(f"extract(year FROM {name.lake})"), years.map(lambda each: same(str(each)))))
+        case "part":
+            return draw(_part(name, kind))
         case "epoch":
             value, seconds = f"extract(epoch FROM {name.lake})", st.integers(-(10**6), 10**9)
             return Sql(draw(_compared(same(value), seconds.map(lambda each: same(str(each))))).lake, UNLIKE)
@@ -175,6 +178,21 @@ def _times(draw: DrawFn, name: Sql, kind: str, literal: SearchStrategy[Sql]) -> 
             return Sql(draw(_compared(Sql.of(f"date_trunc('{unit}', {{}})", name), literal)).lake, UNLIKE)
     sign, interval = draw(st.sampled_from("+-")), draw(st.sampled_from(_INTERVALS))
     return Sql(draw(_compared(Sql.of(f"({{}} {sign} INTERVAL '{interval}')", name), literal)).lake, UNLIKE)
+
+
+@st.composite
+def _part(draw: DrawFn, name: Sql, kind: str) -> Sql:
+    """The month or another part of a time, often in a range of years."""
+    part, most = draw(st.sampled_from((("month", 13), ("month", 13), ("quarter", 5), ("day", 32), ("dow", 7),
+                                       ("hour", 24), ("minute", 60), ("second", 60))))  # fmt: skip
+    number = st.integers(0, most).map(lambda each: same(str(each)))
+    found = draw(_compared(same(f"extract({part} FROM {name.lake})"), number))
+    if draw(st.booleans()):
+        first = draw(st.integers(1690, 2250) | st.integers(1968, 2021))
+        years = draw(st.sampled_from((f"= {first}", f"BETWEEN {first} AND {first + 3}", f">= {first}")))
+        found = Sql.of(f"(extract(year FROM {name.lake}) {years} AND {{}})", found)
+    # DuckDB has clocks of its own for zones.
+    return found if kind in ("date", "timestamp s", "timestamp ms", "timestamp us") else Sql(found.lake, UNLIKE)
 
 
 @st.composite

@@ -37,6 +37,7 @@ from needlepoint.predicate import (
     Predicate,
     StartsWith,
     TextMatch,
+    TimePart,
     columns_of,
     fold,
     leaves,
@@ -73,6 +74,8 @@ def sifting_columns(predicate: Predicate, types: dict[str, pa.DataType]) -> froz
 
     def column_of(condition: Condition) -> frozenset[str] | None:
         leaf = next(leaves(condition))
+        if isinstance(leaf, TimePart):
+            return None
         names = columns_of(leaf)
         found = [types.get(name) for name in names]
         usable = all(type is not None and (isinstance(leaf, IsNull | IsNotNull) or _comparable(type)) for type in found)

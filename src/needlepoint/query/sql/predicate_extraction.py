@@ -26,6 +26,7 @@ from needlepoint.predicate import (
 )
 from needlepoint.query.sql.plan_facts import parts_of
 from needlepoint.query.sql.predicates.converter import Converter, Types
+from needlepoint.query.sql.predicates.time_bounds import with_months
 
 SCAN_LINE = re.compile(r"^ *TableScan: (?:\w+\.)*(\w+)", re.MULTILINE)
 
@@ -117,7 +118,8 @@ def _request(scan: Any, types: Types) -> Request:
     columns = frozenset(name for _, name in scan.projection() if name in types)
     # The filters of a scan can name columns beyond the projection.
     convert = Converter(types)
-    predicate = _with_float_ranges(And(tuple(convert(expression) for expression in scan.filters())), types)
+    found = And(tuple(convert(expression) for expression in scan.filters()))
+    predicate = with_months(_with_float_ranges(found, types))
     nested = any(pa.types.is_nested(types[name]) for name in convert.columns)
     return Request(
         columns | convert.columns, predicate, convert.unprunable, nested, together=_together(scan.filters(), types)

@@ -30,7 +30,7 @@ from needlepoint.predicate import (
     conjuncts,
 )
 from needlepoint.query.sql.plan_facts import parts_of
-from needlepoint.query.sql.predicates import patterns, text_bounds
+from needlepoint.query.sql.predicates import patterns, text_bounds, time_bounds
 from needlepoint.query.sql.predicates.preimages import literal_text, preimage, same_type
 from needlepoint.query.sql.predicates.truths import not_false, not_true
 from needlepoint.tables import ordinal
@@ -241,6 +241,8 @@ class Converter:
             return Unknown()
         if left.variant_name() == "Case":
             return self._case(left, _OPERATORS[operator], (scalar,), depth)
+        if _is_extreme(left):
+            return self._extreme(left, _OPERATORS[operator], (scalar,), depth)
         if (fields := _fields(left, scalar)) is not None:
             return self._one_of_rows(fields, [scalar], depth) if operator == "=" else Unknown()
         column, value = self._comparable(left, scalar.type), ordinal(scalar)
@@ -284,6 +286,27 @@ class Converter:
         if any(isinstance(each, float) and (each != each or each == 0) for each in (value, *others)):
             return Unknown()  # engines disagree on NaN and on the sign of zero
         return Constant(any(_HOLDS[operator](value, other) for other in others))
+
+    def _extreme(self, call: Any, operator: str, scalars: Sequence[Any], depth: int) -> Predicate:
+        """`greatest(x, y) > v`: one of them is. `greatest(x, y) < v`: so is each, unless it is NULL, which does not
+        count. Not for floats: engines disagree on NaN and on the sign of zero."""
+        if depth > _DEEPEST_CASE or any(not each.is_valid or pa.types.is_floating(each.type) for each in scalars):
+            return Unknown()
+        values = [part for part in call.rex_call_operands() if not _is_null(part)]
+        harmless = self._harmless.copy()
+        results = (self._result(value, operator, scalars, depth) for value in values)
+        possible = [result for result in results if Constant(False) not in conjuncts(result)]
+        found = [any_of(possible) if possible else Constant(False)]  # the result is one of the values
+        ends = {"greatest": ("<", "<="), "least": (">", ">=")}[call.rex_call_operator()]
+        if operator == "=" or operator in ends:
+            limit = ends[1] if operator == "=" else operator
+            found += [self._result_or_null(value, limit, scalars, depth) for value in values]
+        self._harmless = harmless
+        return _or_false(And(tuple(found)))
+
+    def _result_or_null(self, value: Any, operator: str, scalars: Sequence[Any], depth: int) -> Predicate:
+        found = self._result(value, operator, scalars, depth)
+        return found if value.variant_name() == "Literal" else any_of((found, self._null(value, "IsNull")))
 
     def _one_of_rows(self, columns: list[Any], rows: Sequence[Any], depth: int) -> Predicate:
         """`(a, b) IN ((1, 2), …)`. A NULL in a row of the list may equal anything here."""
@@ -334,10 +357,19 @@ class Converter:
             name, operands = left.rex_call_operator(), left.rex_call_operands()
             if name == "strpos":
                 return self._found_at(operands, operator, values)
+            if name == "date_part" and (part := self._part(operands, operator, values)) != Unknown():
+                return part
             if all(isinstance(value, bytes) for value in values):
                 return self._of_text(name, operands, operator, values)
         found = preimage(left, operator, values, literal, self._types)
         return Unknown() if found is None else found.predicate()
+
+    def _part(self, operands: list[Any], operator: str, values: tuple[Ordinal, ...]) -> Predicate:
+        """Comparisons of a part of a time, such as its month."""
+        column, part = self._column(operands[1]), literal_text(operands[0])
+        if column is None or part is None:
+            return Unknown()
+        return time_bounds.of_part(column, self._types[column], part, operator, values)
 
     def _of_text(self, name: str, operands: list[Any], operator: str, values: tuple[Any, ...]) -> Predicate:
         """Comparisons of a text that is made of a column."""
@@ -382,6 +414,8 @@ class Converter:
             return Unknown() if negated else self._one_of_rows(fields, scalars, depth)
         if left.variant_name() == "Case":
             return Unknown() if negated else self._case(left, "IN", scalars, depth)
+        if _is_extreme(left):
+            return Unknown() if negated else self._extreme(left, "IN", scalars, depth)
         values = {value for value in map(ordinal, scalars) if value is not None}
         if not values:
             return Unknown()
@@ -490,6 +524,14 @@ def _holds(column: str, pieces: patterns.Pieces | None) -> Predicate:
     if pieces.starts and not pieces.fold:
         return And((StartsWith(column, pieces.texts[0].encode()), like, Unknown()))
     return And((like, Unknown()))
+
+
+def _is_extreme(expression: Any) -> bool:
+    return expression.variant_name() == "ScalarFunction" and expression.rex_call_operator() in ("greatest", "least")
+
+
+def _is_null(expression: Any) -> bool:
+    return expression.variant_name() == "Literal" and not expression.python_value().is_valid
 
 
 def _or_false(predicate: Predicate) -> Predicate:
