@@ -125,16 +125,17 @@ class Maker:
         match family:
             case "int":
                 form = self.pick("({} + 1)", "({} * 2)", "({} % 3)", "coalesce({}, {})", "CAST({} AS BIGINT)",
-                                 "(5 - {})", "({} * -3)", "({} - 2)",
+                                 "(5 - {})", "({} * -3)", "({} - 2)", "greatest({}, {})", "least({}, {})",
                                  "abs({})", "(-{})", "nullif({}, {})", "CASE WHEN {} > 2 THEN 1 END")  # fmt: skip
             case "text":
                 form = self.pick("upper({})", "({} || 'x')", "coalesce({}, {})", "substr({}, 1, 2)",
-                                 "lower({})", "nullif({}, {})")  # fmt: skip
+                                 "lower({})", "nullif({}, {})", "greatest({}, {})", "least({}, {})")  # fmt: skip
             case "dec":
                 form = self.pick("({} + 1.05)", "({} * 2)", "({} - 0.001)", "({} * 1.5)", "coalesce({}, {})", "(-{})",
                                  "CASE WHEN {} > 1.05 THEN 2.5 ELSE 8.64 END")  # fmt: skip
             case "time":
-                form = self.pick("date_trunc('day', {})", "date_trunc('month', {})", "coalesce({}, {})")
+                form = self.pick("date_trunc('day', {})", "date_trunc('month', {})", "coalesce({}, {})",
+                                 "greatest({}, {})")  # fmt: skip
             case "bool":
                 form = self.pick("(NOT {})", "coalesce({}, {})")
             case "real" | "zero" if self.often(0.6):
@@ -224,11 +225,15 @@ class Maker:
                              "{} + 1 > 3", "CASE WHEN {} = 1 THEN TRUE ELSE FALSE END", "{} < 2.5", "{} = 2.0",
                              "{} + 0.5 > 2", "{} * 1.5 <= 4.5", "{} IN (1.0, 2.5, 3)", "{} * 2 IN (2, 4, 6, 8)",
                              "10 - {} > 7", "CASE WHEN {} = 1 THEN 1 ELSE 0 END > 0", "({} = 2) IS NOT FALSE",
-                             "({} > 2) IS NOT TRUE", "coalesce({}, 3) = 3", "abs({}) <= 1")  # fmt: skip
+                             "({} > 2) IS NOT TRUE", "coalesce({}, 3) = 3", "abs({}) <= 1", "greatest({}, 3) > 4",
+                             "least({}, 4) = 2", "greatest({}, 2) IN (2, 5, 7, 8)",
+                             "least({}, 3, NULL) < 2")  # fmt: skip
         elif family == "date":
             form = self.pick("{} > '2024-01-02'", "{} >= TIMESTAMP '2024-01-02 12:00:00'", "extract(day FROM {}) = 2",
                              "extract(year FROM {}) IN (2020, 2021, 2022, 2024)",
-                             "{} + INTERVAL '1 day' > DATE '2024-01-02'",
+                             "{} + INTERVAL '1 day' > DATE '2024-01-02'", "extract(month FROM {}) = 12",
+                             "extract(quarter FROM {}) IN (1, 2)", "extract(dow FROM {}) > 2",
+                             "date_part('day', {}) <= 2", "greatest({}, DATE '2024-01-02') = DATE '2024-01-03'",
                              "CAST({} AS VARCHAR) = '2024-01-02'")  # fmt: skip
         elif family == "text":
             form = self.pick("length({}) > 2", "upper({}) = 'YES'", "starts_with({}, 'com')", "{} || 'x' = 'ax'",
@@ -237,5 +242,8 @@ class Maker:
         else:
             form = self.pick("CAST({} AS DATE) > DATE '2023-11-14'", "{} >= '2023-11-15'",
                              "date_trunc('day', {}) = TIMESTAMP '2023-11-15 00:00:00'",
-                             "extract(year FROM {}) = 2024")  # fmt: skip
+                             "extract(year FROM {}) = 2024", "extract(month FROM {}) = 12",
+                             "(extract(year FROM {0}) = 2023 AND extract(month FROM {0}) > 11)",
+                             "(extract(year FROM {0}) < 2025 AND {0} > '2023-01-01' AND extract(day FROM {0}) = 15)",
+                             "extract(hour FROM {}) IN (0, 12)", "extract(second FROM {}) <> 0")  # fmt: skip
         return node("bool", form, value)

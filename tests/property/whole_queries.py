@@ -84,9 +84,11 @@ class Queries:
                 # For DataFusion, the merged columns of an outer join are those of one side.
                 return self._finished(common, self._selected(self._items(relation.columns), relation, where))
             return _query(common, node("rows", "SELECT * FROM {}{}", relation.source, where), NOTHING)
-        if form < 0.12:
+        if form < 0.06:
+            return self._existence()
+        if form < 0.14:
             return self._set_operation(common)
-        if form < 0.19:
+        if form < 0.21:
             selected = self._counted()
         elif form < 0.34:
             selected = self._grouped()
@@ -189,7 +191,7 @@ class Queries:
         if pairs and self.make.often(0.94):
             mine, other = self.chance.choice(alike if self.make.often(0.6) else pairs)
             operator = "=" if self.make.often(0.95) else "IS NOT DISTINCT FROM"
-            found.append(node("bool", f"({{}} {operator} {{}})", mine.node, other.node))
+            found.append(node("bool", f"({{}} {operator} {{}})", mine.node, self._shifted(other)))
             if self.make.often(0.1):
                 found.append(self.make.compared(mine.family, self.chance.choice((mine, other)).node, reverse=0.5))
             if self.make.often(0.15):
@@ -228,7 +230,7 @@ class Queries:
         share = {"IN": 0.1, "NOT IN": 0.0, "scalar": 0.6}.get(form, 0.93)
         if self.make.often(share):
             mine, other = self.chance.choice(pairs)
-            conditions.append(node("bool", "{} = {}", other.node, mine.node))
+            conditions.append(node("bool", "{} = {}", self._shifted(other), mine.node))
             if "EXISTS" in form and self.make.often(0.2):
                 mine, other = self.chance.choice(pairs)
                 operator = self.make.pick("<", ">", "<>", "=")
@@ -239,7 +241,14 @@ class Queries:
             return node("bool", f"{form} (SELECT 1 FROM {{}}{{}})", inner.source, where)
         if form == "scalar":
             return self._scalar_compared(outer, inner, where)
-        return node("bool", f"{{}} {form} (SELECT {{}} FROM {{}}{{}})", mine.node, other.node, inner.source, where)
+        value = self._shifted(other)
+        return node("bool", f"{{}} {form} (SELECT {{}} FROM {{}}{{}})", mine.node, value, inner.source, where)
+
+    def _shifted(self, column: Col, share: float = 0.15) -> Node:
+        """The column, sometimes with a number added, if it is a whole one."""
+        if column.family != "int" or not self.make.often(share):
+            return column.node
+        return node("int", self.make.pick("({} + 1)", "({} - 1)", "(({} + 3) - 1)"), column.node)
 
     def _scalar_compared(self, outer: Sequence[Col], inner: _Relation, where: Node) -> Node:
         family = self.make.pick("int", "text", "dec", "date", "time", "real")
@@ -251,7 +260,13 @@ class Queries:
         if mine is None:
             return self.make.leaf(outer)
         operator = self.make.pick("=", "<", ">=", ">", "<>")
-        return node("bool", f"{{}} {operator} (SELECT {{}} FROM {{}}{{}})", mine, value, inner.source, where)
+        more = ""
+        if value.kind == "int" and self.make.often(0.3):
+            if self.make.often(0.6):
+                value = node("int", self.make.pick("{} + 1", "{} - 2"), value)
+            else:
+                more = " + 1"
+        return node("bool", f"{{}} {operator} (SELECT {{}} FROM {{}}{{}}){more}", mine, value, inner.source, where)
 
     # SELECT
 
@@ -372,6 +387,29 @@ class Queries:
         having = word(self.make.pick(" HAVING count(*) > 1", " HAVING count(*) <> 2"), "clause")
         having = having if keys and self.make.often(0.15) else NOTHING
         return self._selected(items, relation, node("tail", "{}{}{}", where, group, having), grouped=True)
+
+    def _existence(self) -> WholeQuery:
+        """Whether rows exist, and rows of a LIMIT of which no column counts."""
+        relation = self._relation(0) if self.make.often(0.8) else self._from(0)
+        columns = [column for column in relation.columns if column.family in SORTED] or list(relation.columns)
+        found = [self._plain_condition(columns) for _ in range(self.chance.choice((0, 1, 1, 2)))]
+        if self.make.often(0.2):
+            found.append(self.make.condition(relation.columns, 1))
+        where = node("clause", " WHERE {}", _all(found)) if found else NOTHING
+        form, wanted = self.chance.random(), self._rows_wanted()
+        if form < 0.5:
+            negated, sign = self.make.pick(("", ">"), ("", ">"), ("NOT ", "="))
+            item, some = self.chance.choice(columns).node, wanted if self.make.often(0.2) else NOTHING
+            asked = f"SELECT {negated}EXISTS (SELECT {{}} FROM {{}}{{}}{{}}) AS c0"
+            plain = f"SELECT count(*) {sign} 0 AS c0 FROM (SELECT {{}} FROM {{}}{{}}{{}})"
+            rows = Node("rows", (asked, asked, plain), (item, relation.source, where, some))
+        elif form < 0.8:
+            rows = node("rows", "SELECT 1 AS c0, 'x' AS c1 FROM {}{}{}", relation.source, where, wanted)
+        else:
+            item = self.chance.choice(columns).node
+            form = "SELECT count(*) AS c0 FROM (SELECT {} AS x FROM {}{}{}) AS y"
+            rows = node("rows", form, item, relation.source, where, wanted)
+        return _query(NOTHING, rows, NOTHING)
 
     def _plain_condition(self, columns: Sequence[Col]) -> Node:
         """A column compared with a value, or an OR of two such conditions."""

@@ -17,6 +17,7 @@ from needlepoint.predicate import (
     Or,
     Predicate,
     StartsWith,
+    TimePart,
     Unknown,
     leaves,
 )
@@ -175,7 +176,12 @@ def ask(context: datafusion.SessionContext, query: str):
                 )
             ),
         ),
-        ("extract(month FROM day) = 5", Unknown()),
+        ("extract(month FROM day) = 5", And((TimePart("day", "month", (5,), 1), Unknown()))),
+        ("extract(quarter FROM day) > 3", And((TimePart("day", "month", (10, 11, 12), 1), Unknown()))),
+        ("date_part('hour', ts) < 2", And((TimePart("ts", "hour", (0, 1), DAY), Unknown()))),
+        ("extract(month FROM day) = 13", And((Constant(False), Unknown()))),
+        ("extract(hour FROM day) = 5", Unknown()),
+        ("extract(week FROM day) = 5", Unknown()),
         ("left(s, 2) < 'ab'", And((Compare("s", "<", b"ac"), Unknown()))),
         ("left(s, 1) >= 'ab'", And((Compare("s", ">=", b"ab"), Unknown()))),
         ("'x' || s = 'xab'", And((Compare("s", "=", b"ab"), Unknown()))),
