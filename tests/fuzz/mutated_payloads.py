@@ -53,11 +53,13 @@ def damaged_card(data: bytes, chance: random.Random, forged: bool) -> tuple[byte
 def _text(data: bytes, chance: random.Random) -> tuple[bytes, str]:
     told = description(data)
     frames = data[_TEXT.size + len(told) :]
-    way = chance.randrange(4)
+    way = chance.randrange(5)
     if way == 0:
         told, what = _other_number(told, chance)
     elif way == 1:
         told, frames, what = _bomb(told, chance)
+    elif way == 2:
+        told, frames, what = _in_parts(told, frames, chance)
     else:
         told, frames, what = _other_content(told, frames, chance)
     return text_payload(told, frames), f"forged: {what}"
@@ -72,7 +74,7 @@ def description(payload: bytes) -> bytes:
 def text_payload(told: bytes, frames: bytes) -> bytes:
     """A payload of a text index, with the correct checksum."""
     body = struct.pack("<I", len(told)) + told + frames
-    return _TEXT.pack(b"NPTX", 1, xxhash.xxh3_64_intdigest(body), len(told)) + body[4:]
+    return _TEXT.pack(b"NPTX", 3, xxhash.xxh3_64_intdigest(body), len(told)) + body[4:]
 
 
 def _other_content(told: bytes, frames: bytes, chance: random.Random) -> tuple[bytes, bytes, str]:
@@ -91,6 +93,34 @@ def _other_content(told: bytes, frames: bytes, chance: random.Random) -> tuple[b
             told_what = f"{name}: {what}"
         out.append(frame)
     return json.dumps(description).encode(), b"".join(out), told_what
+
+
+def _in_parts(told: bytes, frames: bytes, chance: random.Random) -> tuple[bytes, bytes, str]:
+    """Postings in parts (indexes/text/split_postings.py), with blocks that tantivy did not write."""
+    description, kept, at = json.loads(told), [], 0
+    for name, packed, size in description["files"]:
+        content = bytes(_ZSTD.decompress(frames[at : at + packed], size, asbytes=True)) if size else b""
+        kept.append((name, content))
+        at += packed
+    name, rest = next((name, content) for name, content in kept if name.endswith(".idx"))
+    blocks, width, bits = chance.randrange(1, 5), chance.randrange(32), chance.choice((None, 0, 1, 2, 33))
+    parts = {
+        "rest": rest,
+        "runs": struct.pack("<II", chance.randrange(len(rest)), blocks),
+        "skips": bytes([0x40 | width]) * blocks + (b"" if bits is None else bytes([bits]) * blocks + bytes(6 * blocks)),
+        "gaps": chance.choice((b"\0", b"\1")) * (128 * blocks * -(-width // 8)),
+        "times": b"\0" * (16 * blocks * (bits or 0)),
+    }
+    part = chance.choice([*parts])
+    if chance.random() < 0.5:
+        parts[part], what = _flipped(parts[part], chance)
+    else:
+        what = "as it may be"
+    contents = dict(kept) | {name.replace("idx", part): content for part, content in parts.items()}
+    del contents[name]
+    packed_contents = {name: bytes(_ZSTD.compress(content, asbytes=True)) for name, content in sorted(contents.items())}
+    description["files"] = [[name, len(frame), len(contents[name])] for name, frame in packed_contents.items()]
+    return json.dumps(description).encode(), b"".join(packed_contents.values()), f"{part} of {blocks} blocks: {what}"
 
 
 def _bomb(told: bytes, chance: random.Random) -> tuple[bytes, bytes, str]:

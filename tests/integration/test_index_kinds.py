@@ -193,6 +193,24 @@ def test_an_index_that_lost_its_pack_costs_time_only(tmp_path: Path) -> None:
         assert use(lake.explain("SELECT id FROM item WHERE brand = 'rare'"), "distinct").used
 
 
+def test_payloads_of_earlier_versions(tmp_path: Path) -> None:
+    """Those that are only larger stay; others are built again."""
+    with opened(tmp_path) as lake:
+        index = lake.registry.indexes.get(lake.create_index("item", "title", kind="text"))
+        before = lake.registry.payloads.places(index)
+        for version, built in ((3, 0), (2, 0), (1, FILES)):
+            with sqlite3.connect(tmp_path / ".needlepoint/registry.db") as connection:
+                connection.execute("UPDATE payloads SET version = ?", (version,))
+                connection.execute("UPDATE sequence SET value = value + 1")
+            connection.close()
+            assert same(lake, "title LIKE '%airy cow 3%'") > 0
+            assert lake.sync("item")[0].indexed == built
+            after = lake.registry.payloads.places(index)
+            assert {place.version for place in after.values()} == {3 if built else version}
+            packs = [{place.pack for place in places.values()} for places in (before, after)]
+            assert (packs[0] == packs[1]) == (not built)
+
+
 def test_a_damaged_payload_costs_time_only(tmp_path: Path, embed: bool) -> None:
     with opened(tmp_path) as lake:
         name = lake.create_index("item", "brand", kind="distinct", embed=embed)

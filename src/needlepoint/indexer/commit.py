@@ -11,7 +11,7 @@ from pathlib import Path
 
 from needlepoint.errors import UnknownName
 from needlepoint.indexer.build import Artifact
-from needlepoint.indexes import IndexStores, keeps_entries, kind
+from needlepoint.indexes import IndexStores, is_current, keeps_entries
 from needlepoint.stores import IndexDamaged
 from needlepoint.tables import Index
 from needlepoint.tables.registry import Registry
@@ -50,10 +50,9 @@ def repair(registry: Registry, stores: IndexStores, index: Index) -> None:
 
 
 def _forget_lost_payloads(registry: Registry, stores: IndexStores, index: Index) -> None:
-    """Those whose pack is lost, and those that another version of the kind wrote."""
+    """Those whose pack is lost, and those that are not of a current version."""
     places = registry.payloads.places(index)
     lost = stores.packs(index).missing({place.pack for place in places.values() if place.pack})
-    version = kind(index.kind).version
-    stale = [id for id, place in places.items() if place.pack in lost or place.version != version]
+    stale = [id for id, place in places.items() if place.pack in lost or not is_current(index.kind, place.version)]
     if stale:
         registry.payloads.forget(index, stale)

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from needlepoint.errors import FileChanged, NeedlepointError, NotIndexable, ObjectStoreError
 from needlepoint.indexer.file_source import FileSource, trusts
-from needlepoint.indexes import ColumnSource, IndexPayload, entry_kind, keeps_entries, kind
+from needlepoint.indexes import ColumnSource, IndexPayload, entry_kind, is_current, keeps_entries, kind
 from needlepoint.objects import Identity
 from needlepoint.parquet import FileDescription, describe
 from needlepoint.parquet.write import EmbeddedEntry, Payload, embed, place, remove
@@ -73,7 +73,7 @@ class IndexTask:
         found = description.embedded.find(self.kind, *self.columns)
         if found is None or {**found.options, **self.declaration()} != found.options:
             return None
-        return found if found.version == kind(self.kind).version else None
+        return found if is_current(self.kind, found.version) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ Each kind has kind.py (what it is), build.py, search.py and payload.py. key/ and
 
 from needlepoint.indexes.base import Answer, ClosableIndex, ColumnSource, FileIndex, IndexPayload, KeysAndRows, Options
 from needlepoint.indexes.index_stores import IndexStores, index_fields, key_store, write_run
-from needlepoint.indexes.kinds import entry_kind, keeps_entries, kind, payload_kind
+from needlepoint.indexes.kinds import entry_kind, is_current, keeps_entries, kind, payload_kind
 from needlepoint.indexes.parquet_bloom import filtered_columns, may_match
 from needlepoint.indexes.stored import JUST_USED, StoredPayload, UnpackedPayloads
 from needlepoint.indexes.zone_map import LONGEST_BOUND, ZoneMap, zone_maps
@@ -41,6 +41,7 @@ __all__ = [
     "entry_kind",
     "filtered_columns",
     "index_fields",
+    "is_current",
     "keeps_entries",
     "key_store",
     "kind",

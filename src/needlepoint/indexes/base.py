@@ -122,7 +122,7 @@ class ClosableIndex(Protocol):
 
 
 class IndexKind(Protocol):
-    """What all kinds have. Payloads of another `version` are built again."""
+    """What all kinds have. Payloads of another `version` are built again, unless the kind has it in `as_good`."""
 
     name: str
     version: int

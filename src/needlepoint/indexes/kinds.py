@@ -56,6 +56,17 @@ def kind(name: str) -> IndexKind:
     return _loaded(found[0])
 
 
+def is_current(name: str, version: int) -> bool:
+    """Whether payloads of a version are used as they are; others are built again. In `as_good`, a kind may name earlier
+    versions that answer as well as its own.
+
+    >>> is_current("text", 2), is_current("text", 1)
+    (True, False)
+    """
+    found = kind(name)
+    return version == found.version or version in getattr(found, "as_good", ())
+
+
 def keeps_entries(name: str) -> bool:
     """Whether a kind is an EntryKind; known without importing it, since the package of another kind may be missing."""
     return name in ENTRY_KINDS

@@ -12,6 +12,7 @@ query_language  the language of text_match and score
 evaluation      queries evaluated on texts, without an index
 statistics      statistics for scores, from an index
 postings        which rows have a word and how often, from tantivy's files
+split_postings  postings as a payload has them
 ranking         the rows with the highest scores, from postings
 """
 

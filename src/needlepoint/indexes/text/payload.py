@@ -16,7 +16,8 @@ Numbers are little-endian. Unpacked, the files are in one directory with `descri
     lengths                         how many words each row has, u8, u16 or u32; empty for trigrams
     parts                           bits for each segment, one for each word, whether it has the word; empty for one
 
-Version 1 has no `lengths` and no `parts`: its rows are found, but their scores come from their texts.
+Version 1 has no `lengths` and no `parts`: its rows are found, but their scores come from their texts. Since version 3,
+a segment may have the five parts of split_postings.py in the payload instead of its `.idx`, which is made of them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import json
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +35,22 @@ import xxhash
 
 from needlepoint.errors import NotIndexable
 from needlepoint.indexes.payload import ANY_SIZE
+from needlepoint.indexes.text.split_postings import SplitPostings, joined, split
 from needlepoint.parquet.write import most_unpacked
 from needlepoint.stores import IndexDamaged
 
 MAGIC = b"NPTX"
-VERSION = 2
-READABLE = (1, VERSION)
+VERSION = 3
+READABLE = (1, 2, VERSION)
 DESCRIPTION, WORDS = "description.json", "words.arrow"
 _HEAD = struct.Struct("<4sIQI")
 
 # Level 1: postings are packed bits, of which higher levels save one hundredth more in five times the time.
 _ZSTD = pa.Codec("zstd", 1)
 _NAME = re.compile(r"[0-9a-z]+(\.[a-z]+)?")
+_PARTS = tuple(part.name for part in fields(SplitPostings))
+# What the description says of five parts instead of one file takes about so many bytes.
+_LISTED = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +69,64 @@ class TextDescription:
 
 def pack(description: TextDescription, files: Mapping[str, bytes]) -> bytes:
     """NotIndexable when `unpack` would refuse it."""
-    frames = {name: _ZSTD.compress(content, asbytes=True) for name, content in sorted(files.items())}
-    sizes = [[name, len(frame), len(files[name])] for name, frame in frames.items()]
-    text = json.dumps({**asdict(description), "files": sizes}).encode()
-    body = b"".join([struct.pack("<I", len(text)), text, *frames.values()])
-    unpacked = sum(map(len, files.values()))
-    if unpacked > most_unpacked(len(body), ANY_SIZE):
-        raise NotIndexable(f"{len(body):,} bytes of a text index would become {unpacked:,} when they are unpacked.")
-    return _HEAD.pack(MAGIC, VERSION, xxhash.xxh3_64_intdigest(body), len(text)) + body[4:]
+    frames = {name: _Frame.of(content) for name, content in files.items()}
+    for stored in (_with_parts(files, frames), frames):
+        ordered = sorted(stored.items())
+        sizes = [[name, len(frame.data), frame.size] for name, frame in ordered]
+        text = json.dumps({**asdict(description), "files": sizes}).encode()
+        body = b"".join([struct.pack("<I", len(text)), text, *(frame.data for _, frame in ordered)])
+        unpacked = max(sum(frame.size for frame in kind.values()) for kind in (stored, frames))
+        if unpacked <= most_unpacked(len(body), ANY_SIZE):
+            return _HEAD.pack(MAGIC, VERSION, xxhash.xxh3_64_intdigest(body), len(text)) + body[4:]
+    raise NotIndexable(f"{len(body):,} bytes of a text index would become {unpacked:,} when they are unpacked.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """Compressed bytes, and their size before."""
+
+    data: bytes
+    size: int
+
+    @classmethod
+    def of(cls, content: bytes) -> _Frame:
+        return cls(_ZSTD.compress(content, asbytes=True), len(content))
+
+
+def _with_parts(files: Mapping[str, bytes], frames: Mapping[str, _Frame]) -> dict[str, _Frame]:
+    """With the parts of postings where they take less than the file."""
+    found = dict(frames)
+    for name in files:
+        segment, _, kind = name.partition(".")
+        parts = split(files.get(f"{segment}.term", b""), files[name]) if kind == "idx" else None
+        if parts is None:
+            continue
+        packed = {f"{segment}.{part}": _Frame.of(getattr(parts, part)) for part in _PARTS}
+        if sum(len(frame.data) for frame in packed.values()) + _LISTED < len(frames[name].data):
+            del found[name]
+            found |= packed
+    return found
 
 
 def unpack(payload: bytes, directory: Path) -> None:
     """Write the files into an empty directory; IndexDamaged when the bytes are not a payload, or unpack to too many."""
     try:
         text, files = _parsed(payload)
+        parts: dict[str, bytes] = {}
         for file in files:
-            content = file.content()
-            if file.name == WORDS:
+            name, content = file.name, file.content()
+            segment, _, kind = name.partition(".")
+            if kind in _PARTS:  # those of a segment come before those of the next
+                parts[kind] = content
+                if len(parts) < len(_PARTS):
+                    continue
+                name, content = f"{segment}.idx", joined(SplitPostings(**parts), most_unpacked(len(payload), ANY_SIZE))
+                parts.clear()
+            if name == WORDS:
                 _check_words(content)
-            (directory / file.name).write_bytes(content)
+            (directory / name).write_bytes(content)
+        if parts:
+            raise ValueError("it has only some parts of postings")
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error, pa.ArrowException) as error:
         raise IndexDamaged(f"a text index is damaged: {error}.") from error
     (directory / DESCRIPTION).write_bytes(text)

@@ -21,19 +21,19 @@ from __future__ import annotations
 
 import json
 import struct
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from needlepoint.access import RowNumbers
-from needlepoint.indexes.text.payload import mapped
 from needlepoint.stores import IndexDamaged
 
 FORMAT = 7
 _END = struct.Struct("<II")
 _MAGIC = 1337
-_BLOCK = 128
+BLOCK = 128
 _WORDS_OF_HEAD = 256
 # Offset of the bits; rows, start and size of postings, start and size of positions of the first word; widths of rows,
 # of postings and of positions.
@@ -50,18 +50,20 @@ class OtherFormat(Exception):
 
 
 class SegmentPostings:
-    """The postings of the first field of a segment. Words are numbered in byte order."""
+    """The postings of the first field of a segment, of its two files. Words are numbered in byte order."""
 
-    def __init__(self, terms: Path, postings: Path, rows: int) -> None:
+    def __init__(self, terms: bytes | pa.Buffer, postings: bytes | pa.Buffer, rows: int) -> None:
         self._rows = rows
         self.words, self._heads, self._bits = 0, b"", np.zeros(0, np.uint8)
         try:
-            infos, data = _term_infos(_first_field(terms)), _first_field(postings)
-            if infos is not None and data is not None:
+            words, data = np.frombuffer(terms, np.uint8), np.frombuffer(postings, np.uint8)
+            infos, place = _term_infos(words, _first_field(words)), _first_field(data)
+            if infos is not None and place is not None:
                 heads, self.words = (int(value) for value in infos[:16].view("<u8"))
                 self._heads, self._bits = infos[16 : 16 + heads].tobytes(), infos[16 + heads :]
-                self._data = data[8:]
-        except (ValueError, KeyError, TypeError, IndexError, OSError, struct.error) as error:
+                self._start = place.start + 8
+                self._data = data[self._start : place.stop]
+        except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
             raise IndexDamaged(f"the postings of a text index are damaged: {error}.") from error
 
     def of(self, word: int) -> tuple[RowNumbers, Numbers]:
@@ -75,6 +77,30 @@ class SegmentPostings:
         if not len(found) or not ascending or found[0] < 0 or found[-1] >= self._rows or times.min() < 1:
             raise IndexDamaged("the postings of a text index are damaged.")
         return found, times
+
+    def long_lists(self) -> Iterator[tuple[int, int]]:
+        """Where in the file the postings of each word with blocks start, and how many blocks it has."""
+        try:
+            for first in range(0, self.words, _WORDS_OF_HEAD):
+                for word in (first + np.flatnonzero(self._counts(first) >= BLOCK)).tolist():
+                    rows, start, _ = self._info(word)
+                    yield self._start + start, rows // BLOCK
+        except (ValueError, IndexError, struct.error) as error:
+            raise IndexDamaged(f"the postings of a text index are damaged: {error}.") from error
+
+    def _counts(self, first: int) -> Numbers:
+        """In how many rows the words of a head occur; of the first only, if the others are in less than a block."""
+        at, rows, *_, row_bits, start_bits, position_bits = _HEAD.unpack_from(
+            self._heads, first // _WORDS_OF_HEAD * _HEAD.size
+        )
+        others = min(_WORDS_OF_HEAD, self.words - first) - 1
+        if not others or 1 << row_bits <= BLOCK:
+            return np.array([rows])
+        bits = start_bits + position_bits + np.arange(others) * (start_bits + position_bits + row_bits)
+        # Behind the end there is nothing that counts.
+        places = np.minimum((at + bits // 8)[:, None] + np.arange(8), len(self._bits) - 1)
+        numbers = self._bits[places].view("<u8")[:, 0] >> (bits % 8).astype(np.uint64)
+        return np.append(rows, (numbers & np.uint64((1 << row_bits) - 1)).astype(np.int64))
 
     def _info(self, word: int) -> tuple[int, int, int]:
         """In how many rows a word occurs, and where its postings are."""
@@ -99,9 +125,8 @@ class SegmentPostings:
         return int.from_bytes(self._bits[start : start + 8].tobytes(), "little") >> bit % 8 & (1 << width) - 1
 
 
-def _first_field(path: Path) -> Bytes | None:
-    """The part of the first field of a file, mapped; None if no row has a word in that field."""
-    data = np.frombuffer(mapped(path), np.uint8)
+def _first_field(data: Bytes) -> slice | None:
+    """Where in a file the first field is; None if no row has a word in that field."""
     length, magic = _END.unpack(data[-_END.size :].tobytes())
     end = len(data) - _END.size - length
     if magic != _MAGIC or end < 4:
@@ -110,20 +135,20 @@ def _first_field(path: Path) -> Bytes | None:
         raise OtherFormat
     (length,) = struct.unpack("<I", data[end - 4 : end].tobytes())
     footer = data[end - 4 - length : end - 4].tolist()
-    fields, at = _vint(footer, 0)
+    fields, at = vint(footer, 0)
     starts, numbers, start = list[int](), list[int](), 0
     for _ in range(fields):
-        distance, at = _vint(footer, at)
+        distance, at = vint(footer, at)
         start += distance
         starts.append(start)
         numbers.append(int.from_bytes(footer[at : at + 4], "little"))
-        _, at = _vint(footer, at + 4)
+        _, at = vint(footer, at + 4)
     starts.append(end - 4 - length)
     place = numbers.index(0) if 0 in numbers else None
-    return None if place is None else data[starts[place] : starts[place + 1]]
+    return None if place is None else slice(starts[place], starts[place + 1])
 
 
-def _vint(data: list[int], at: int) -> tuple[int, int]:
+def vint(data: list[int], at: int) -> tuple[int, int]:
     """The number at a place, and the place after it."""
     value = shift = 0
     while True:
@@ -133,9 +158,10 @@ def _vint(data: list[int], at: int) -> tuple[int, int]:
             return value, at
 
 
-def _term_infos(terms: Bytes | None) -> Bytes | None:
-    if terms is None:
+def _term_infos(data: Bytes, field: slice | None) -> Bytes | None:
+    if field is None:
         return None
+    terms = data[field]
     size, version, kind = struct.unpack("<QII", terms[-16:].tobytes())
     if (version, kind) != (1, 1):
         raise OtherFormat
@@ -143,10 +169,10 @@ def _term_infos(terms: Bytes | None) -> Bytes | None:
 
 
 def _decoded(data: Bytes, count: int) -> tuple[RowNumbers, Numbers]:
-    blocks, rest = divmod(count, _BLOCK)
+    blocks, rest = divmod(count, BLOCK)
     rows, times = np.zeros(0, np.int64), np.zeros(0, np.int64)
     if blocks:
-        size, at = _vint(data[:10].tolist(), 0)
+        size, at = vint(data[:10].tolist(), 0)
         skips = data[at : at + size].view(_SKIP)
         if len(skips) != blocks or not (skips["row_bits"] & _LESS_ONE).all():
             raise ValueError("it has another number of blocks")
@@ -154,10 +180,10 @@ def _decoded(data: Bytes, count: int) -> tuple[RowNumbers, Numbers]:
         if bits.max() > 32:
             raise ValueError("a number has too many bits")
         edges = np.concatenate(([0], np.cumsum(16 * (row_bits + bits)))) + at + size
-        rows = np.cumsum(_unpacked(data, edges[:-1], row_bits) + 1) - 1
-        frequencies = _unpacked(data, edges[:-1] + 16 * row_bits, bits) + 1
+        rows = np.cumsum(unpacked_blocks(data, edges[:-1], row_bits) + 1) - 1
+        frequencies = unpacked_blocks(data, edges[:-1] + 16 * row_bits, bits) + 1
         times = frequencies.ravel()
-        if (rows[_BLOCK - 1 :: _BLOCK] != skips["last"]).any() or (frequencies.sum(axis=1) != skips["sum"]).any():
+        if (rows[BLOCK - 1 :: BLOCK] != skips["last"]).any() or (frequencies.sum(axis=1) != skips["sum"]).any():
             raise ValueError("its blocks differ from what it says of them")
         data = data[edges[-1] :]
     if not rest:
@@ -172,9 +198,9 @@ def _decoded(data: Bytes, count: int) -> tuple[RowNumbers, Numbers]:
     )
 
 
-def _unpacked(data: Bytes, starts: Numbers, widths: Numbers) -> Numbers:
+def unpacked_blocks(data: Bytes, starts: Numbers, widths: Numbers) -> Numbers:
     """The 128 numbers of each block. They are dealt to four lanes of 32, whose words alternate."""
-    found = np.zeros((len(starts), _BLOCK), np.int64)
+    found = np.zeros((len(starts), BLOCK), np.int64)
     for width in np.unique(widths[widths > 0]).tolist():
         blocks = np.flatnonzero(widths == width)
         packed = data[starts[blocks][:, None] + np.arange(16 * width)].view("<u4")
@@ -186,7 +212,7 @@ def _unpacked(data: Bytes, starts: Numbers, widths: Numbers) -> Numbers:
             if bit + width > 32:
                 lanes[number] |= words[word + 1] << np.uint64(32 - bit)
         lanes &= np.uint64((1 << width) - 1)
-        found[blocks] = lanes.transpose(1, 0, 2).reshape(len(blocks), _BLOCK)
+        found[blocks] = lanes.transpose(1, 0, 2).reshape(len(blocks), BLOCK)
     return found
 
 

@@ -205,7 +205,10 @@ class TextIndex:
     def _open_segments(self) -> list[SegmentPostings]:
         found = []
         for part, rows in enumerate(self.description.parts):
-            files = [self._directory / f"{segment_name(part)}.{kind}" for kind in ("term", "idx")]
+            try:
+                files = [mapped(self._directory / f"{segment_name(part)}.{kind}") for kind in ("term", "idx")]
+            except OSError as error:
+                raise IndexDamaged(f"a file of a text index cannot be read: {error}.") from error
             segment = SegmentPostings(files[0], files[1], rows)
             words = len(self.vocabulary) if self._parts is None else int(self._parts[part].sum())
             if segment.words != words:

@@ -474,6 +474,24 @@ def test_golden_payload_of_version_2(tmp_path: Path) -> None:
     assert postings.lengths.tolist() == [len((texts[row] or "").split()) for row in postings.rows]
 
 
+@pytest.mark.parametrize("tokenizer", ["word", "trigram"])
+def test_golden_payload_of_version_3(tmp_path: Path, tokenizer: str) -> None:
+    """With postings in parts."""
+    made = (GOLDEN / f"text-{tokenizer}-3.nptx").read_bytes()
+    assert b".gaps" in made and b".idx" not in made
+    index = KIND.open(StoredBytes(made, tmp_path), [], {})
+    words = ["dairy", "cow", "goat", "nondairy", "Straße"]
+    texts = [" ".join(words[row * step % 5] for step in range(row % 7)) for row in range(4000)]
+    for piece in ("airy cow", "goat", "aße", "cow goat"):
+        assert found(index, Like("t", (piece,))) == [row for row, text in enumerate(texts) if piece in text]
+    postings = index.postings(Word("cow"))
+    assert (postings is None) == (tokenizer == "trigram")
+    if postings is not None:
+        assert postings.rows.tolist() == [row for row, text in enumerate(texts) if "cow" in text]
+        assert postings.times.tolist() == [text.count("cow") for text in texts if "cow" in text]
+        assert postings.lengths.tolist() == [len(text.split()) for text in texts if "cow" in text]
+
+
 # -- what can be indexed --
 
 
