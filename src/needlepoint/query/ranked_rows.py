@@ -67,17 +67,17 @@ def scans(top: RankedRows, scan: ScanPlan, state: TableState, texts: TextColumn,
     allowed = _Allowed(access, ranked.covered, state.file_rows)
     for times in ATTEMPTS if top.filtered else (1,):
         limited = None if ranked.is_even and allowed.is_everything else allowed.mask
-        best = ranked.best(statistics, top.wanted * times, not top.only_key, limited)
+        best = ranked.best(statistics, top.wanted * times, bool(top.then), limited)
         if len(best.rows) > MOST_ENTRIES:
             return
         rows, floor = best.rows, best.floor
         fewer = len(rows) < top.wanted * times  # the others have a score of 0
-        if fewer and top.only_key:
+        if fewer and not top.then:
             rows, floor = np.union1d(rows, allowed.first(top.wanted * times)), 0.0
         elif len(rows) < top.wanted:
             return  # rows with a score of 0 are next, in the order of other keys
         yield _narrowed(scan, access, top, state, ranked.covered, rows, floor)
-        if fewer and not top.only_key:
+        if fewer and top.then:
             return
 
 

@@ -2,15 +2,19 @@
 
     SELECT columns, score(column, 'words') AS name FROM table ORDER BY score(column, 'words') DESC LIMIT 10
 
-or ORDER BY the name. The words may be a parameter, and WHERE text_match(column, 'words') may be the only condition,
-without phrases and excluded words. Text indexes of all files name the rows and their scores (ranked_rows.py), and the
-pages of these rows are read. Anything else goes to DataFusion as SQL.
+or ORDER BY the name. Other columns may follow, for rows with the same score. The words may be a parameter, and WHERE
+text_match(column, 'words') may be the only condition, without phrases and excluded words. Text indexes of all files
+name the rows and their scores (ranked_rows.py), and the pages of these rows are read. If other columns follow, these
+are read first, of all rows that have the last score. Anything else goes to DataFusion as SQL.
 
 >>> types = {"id": pa.int64(), "title": pa.string()}
 >>> form = recognise("SELECT id, score(title, 'dairy cow') AS s FROM product ORDER BY s DESC LIMIT 10")
 >>> found = form.search(types, None)
 >>> found.table, found.columns, found.names, found.column, found.query, found.limit
 ('product', ('id', None), ('id', 's'), 'title', 'dairy cow', 10)
+>>> form = recognise("SELECT id FROM product ORDER BY score(title, 'cow') DESC, title, id DESC LIMIT 10")
+>>> [(key.column, key.descending, key.nulls_first) for key in form.search(types, None).then]
+[('title', False, False), ('id', True, True)]
 >>> recognise("SELECT id FROM product WHERE id > 5 ORDER BY score(title, 'cow') DESC LIMIT 10") is None
 True
 """
@@ -19,12 +23,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from needlepoint.access import AccessPlan, RowNumbers
 from needlepoint.errors import NeedlepointError
@@ -46,7 +51,8 @@ from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.query.sql.predicate_extraction import Request
 from needlepoint.query.sql.predicates.converter import Types
-from needlepoint.query.sql.top_rows import RankedRows
+from needlepoint.query.sql.top_rows import RankedRows, SortKey
+from needlepoint.query.top_rows import MOST_ENTRIES
 
 if TYPE_CHECKING:
     from needlepoint.query.engine import Engine
@@ -57,20 +63,22 @@ _ALL = Constant(True)
 _CALL = r"\s*\(\s*(?:\w+)\s*,\s*(?:'[^'\\]*'|\$[a-zA-Z_]\w*)\s*\)"
 _SCORE = rf"score{_CALL}"
 _ITEM = rf"(?:\*|{_SCORE}\s+AS\s+\w+|\w+)"
+_KEY = r"[a-z_]\w*(?:\s+(?:ASC|DESC))?(?:\s+NULLS\s+(?:FIRST|LAST))?"
 _SEARCH = re.compile(
     rf"\s*SELECT\s+({_ITEM}(?:\s*,\s*{_ITEM})*)\s+FROM\s+(\w+)\s+(?:WHERE\s+(text_match{_CALL})\s+)?"
-    rf"ORDER\s+BY\s+({_SCORE}|\w+)\s+DESC"
+    rf"ORDER\s+BY\s+({_SCORE}|\w+)\s+DESC((?:\s*,\s*{_KEY})*)"
     r"\s+LIMIT\s+([1-9][0-9]{0,3})\s*(?:;\s*)?",
     re.IGNORECASE | re.ASCII,
 )
 _ITEMS = re.compile(rf"({_SCORE})\s+AS\s+(\w+)|\*|\w+", re.IGNORECASE | re.ASCII)
+_KEYS = re.compile(r",\s*([a-z_]\w*)(?:\s+(ASC|DESC))?(?:\s+NULLS\s+(FIRST|LAST))?", re.IGNORECASE | re.ASCII)
 _ARGUMENTS = re.compile(r"\w+\s*\(\s*(\w+)\s*,\s*(?:'([^'\\]*)'|\$(\w+))\s*\)", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class RankedSearch:
-    """The `limit` rows with the highest scores, of those that `match` a text query, if there is one. `columns` has None
-    for the score itself; `names` are the result's."""
+    """The `limit` rows with the highest scores, of those that `match` a text query, if there is one, `then` ordered by
+    columns. `columns` has None for the score itself; `names` are the result's."""
 
     table: str
     columns: tuple[str | None, ...]
@@ -79,16 +87,23 @@ class RankedSearch:
     query: str
     limit: int
     match: str | None = None
+    then: tuple[SortKey, ...] = ()
 
     @property
     def shape(self) -> tuple[str, ...]:
         kind = "ranked" if self.match is None else "matched"
-        return kind, *(name or "" for name in self.columns), "", *self.names, "", self.column
+        then = [f"{key.column} {key.descending} {key.nulls_first}" for key in self.then]
+        return kind, *(name or "" for name in self.columns), "", *self.names, "", self.column, *then
+
+    @property
+    def read_columns(self) -> frozenset[str]:
+        """What is read of the rows."""
+        return frozenset([*(name for name in self.columns if name is not None), *(key.column for key in self.then)])
 
     @property
     def top(self) -> RankedRows:
         filtered = self.match is not None
-        return RankedRows(self.table, self.column, self.query, self.limit, self.limit, filtered, only_key=True)
+        return RankedRows(self.table, self.column, self.query, self.limit, self.limit, filtered, self.then)
 
     @property
     def predicate(self) -> Predicate:
@@ -102,10 +117,9 @@ class RankedSearch:
     def agrees(self, logical: LogicalQuery, types: Types) -> bool:
         """Whether DataFusion derived the same from the query."""
         request = logical.requests.get(self.table)
-        wanted = {self.column, *(name for name in self.columns if name is not None)}
         return (
             request is not None
-            and request.columns == wanted
+            and request.columns == self.read_columns | {self.column}
             and [*conjuncts(request.predicate)] in ([[self.predicate]] if self.match is not None else [[], [_ALL]])
             and logical.top == self.top
             and logical.schema.equals(self.schema(types))
@@ -114,12 +128,13 @@ class RankedSearch:
 
 @dataclass(frozen=True, slots=True)
 class SearchForm:
-    """A query that looks like a ranked search; `selected` and `key` are parts of its text."""
+    """A query that looks like a ranked search; `selected`, `key` and `then` are parts of its text."""
 
     table: str
     selected: str
     condition: str | None
     key: str
+    then: str
     limit: int
 
     def search(self, types: Types, parameters: Mapping[str, pa.Scalar] | None) -> RankedSearch | None:
@@ -145,9 +160,23 @@ class SearchForm:
             return None
         if only is None or not pa.types.is_string(types.get(only[0], pa.null())):
             return None
-        return RankedSearch(
-            self.table, tuple(columns), tuple(names), *only, self.limit, None if match is None else match[1]
-        )
+        then = tuple(_sort_key(*each.groups()) for each in _KEYS.finditer(self.then))
+        if not all(_is_sorted_alike(types.get(key.column, pa.null())) for key in then):
+            return None
+        matched = None if match is None else match[1]
+        return RankedSearch(self.table, tuple(columns), tuple(names), *only, self.limit, matched, then)
+
+
+def _sort_key(column: str, direction: str | None, nulls: str | None) -> SortKey:
+    """A part of ORDER BY; in SQL, NULL is above all values unless it is said where it is."""
+    descending = (direction or "").upper() == "DESC"
+    return SortKey(column.lower(), descending, descending if nulls is None else nulls.upper() == "FIRST")
+
+
+def _is_sorted_alike(type: pa.DataType) -> bool:
+    """Whether pyarrow orders values as DataFusion does: floats have two zeros, and NaN."""
+    kinds = pa.types
+    return bool(kinds.is_integer(type) or kinds.is_date(type) or kinds.is_timestamp(type) or kinds.is_string(type))
 
 
 def _arguments(call: str, parameters: Mapping[str, pa.Scalar] | None) -> tuple[str, str] | None:
@@ -165,9 +194,9 @@ def _arguments(call: str, parameters: Mapping[str, pa.Scalar] | None) -> tuple[s
 def recognise(query: str) -> SearchForm | None:
     """The ranked search that a query looks like. SQL folds names to lower case."""
     found = _SEARCH.fullmatch(query)
-    if found is None or int(found[5]) > MOST_ROWS:
+    if found is None or int(found[6]) > MOST_ROWS:
         return None
-    return SearchForm(found[2].lower(), found[1], found[3], found[4], int(found[5]))
+    return SearchForm(found[2].lower(), found[1], found[3], found[4], found[5], int(found[6]))
 
 
 class RankedSearches:
@@ -186,15 +215,11 @@ class RankedSearches:
         if best is None:
             return None
         planned = time.perf_counter()
-        found = self._read(search, state, best[0])
+        found = self._ranked(search, state, *best)
         if found is None:
             return None
-        rows, numbers, reads, files = found
-        order = np.argsort(best[0], kind="stable")
-        scores = best[1][order][np.searchsorted(best[0][order], numbers)]
-        ranks = np.lexsort((numbers, -scores))
-        stored = rows.take(pa.array(ranks))
-        arrays = [pa.array(scores[ranks]) if name is None else stored.column(name) for name in search.columns]
+        stored, scores, reads, files = found
+        arrays = [pa.array(scores) if name is None else stored.column(name) for name in search.columns]
         answer = pa.Table.from_arrays(arrays, schema=search.schema(state.types))
         metrics = ScanMetrics(reads, matched=len(answer))
         finished = time.perf_counter()
@@ -225,19 +250,40 @@ class RankedSearches:
             if matching is None:
                 return None
         statistics = statistics_of(state, search.column, wanted, self._engine)
-        best = ranked.best(statistics, search.limit, False, matching)
-        if matching is not None and len(best.rows) < search.limit:
-            return None  # rows with a score of 0 may match
+        best = ranked.best(statistics, search.limit, bool(search.then), matching)
+        if (matching is not None or search.then) and len(best.rows) < search.limit:
+            return None  # rows with a score of 0 may match, or are next in the order of other columns
+        if len(best.rows) > MOST_ENTRIES:
+            return None
         missing = min(search.limit, int(state.file_rows.sum())) - len(best.rows)
         if missing <= 0:
             return best.rows, best.scores
         others = np.setdiff1d(np.arange(min(2 * search.limit, int(state.file_rows.sum()))), best.rows)[:missing]
         return np.concatenate((best.rows, others)), np.concatenate((best.scores, np.zeros(len(others))))
 
+    def _ranked(
+        self, search: RankedSearch, state: TableState, rows: RowNumbers, scores: ranked_rows.Floats
+    ) -> tuple[pa.Table, ranked_rows.Floats, tuple[ReadStats, ...], int] | None:
+        """The first of these rows in their order, their scores, and what was read of how many files."""
+        done: tuple[ReadStats, ...] = ()
+        to_read = [search.read_columns or frozenset([search.column])]
+        if len(rows) > search.limit:  # of many rows with the last score, what orders them is read first
+            to_read.insert(0, frozenset(key.column for key in search.then))
+        for columns in to_read:
+            found = self._read(state, rows, columns)
+            if found is None:
+                return None
+            stored, numbers, reads, files = found
+            order = np.argsort(rows, kind="stable")
+            scores = scores[order][np.searchsorted(rows[order], numbers)]
+            ranks = _ranks(search.then, stored, scores, numbers)[: search.limit]
+            rows, scores, done = numbers[ranks], scores[ranks], done + reads
+        return stored.take(pa.array(ranks)), scores, done, files
+
     def _read(
-        self, search: RankedSearch, state: TableState, rows: RowNumbers
+        self, state: TableState, rows: RowNumbers, columns: Set[str]
     ) -> tuple[pa.Table, RowNumbers, tuple[ReadStats, ...], int] | None:
-        """The columns of these rows, the numbers of the rows in the same order, and what was read of how many files."""
+        """Columns of these rows, the numbers of the rows in the same order, and what was read of how many files."""
         files, location, firsts = state.snapshot.files, state.snapshot.table.location, ranked_rows.first_rows(state)
         positions, wanted = list[int](), list[FileRows]()
         for position, some in ranked_rows.by_file(rows, state).items():
@@ -246,9 +292,9 @@ class RankedSearches:
                 return None
             positions.append(position)
             wanted.append(FileRows(f"{location}/{files[position].path}", cached, some.numbers()))
-        names = [name for name in state.snapshot.table.schema.names if name in search.columns]
+        names = [name for name in state.snapshot.table.schema.names if name in columns]
         try:
-            found = read_rows(state, positions, wanted, names or [search.column], self._engine.caches)
+            found = read_rows(state, positions, wanted, names, self._engine.caches)
         except NeedlepointError:
             return None  # planned again, it is read as it is now
         if found is None:
@@ -265,7 +311,7 @@ class RankedSearches:
             IndexUse(each.name, each.kind, each.shown_columns, each.kind == "text" and each.column == search.column, "")
             for each in snapshot.indexes
         )
-        columns = frozenset([search.column, *(name for name in search.columns if name is not None)])
+        columns = search.read_columns | {search.column}
         costs = Costs.of(snapshot.table.location, "")
         pruning = PruningResult(access, indexes=uses)
         return ScanPlan(
@@ -274,9 +320,24 @@ class RankedSearches:
 
     def _scan(self, search: RankedSearch, state: TableState) -> ScanPlan:
         """The plan that the report shows."""
-        columns = [search.column, *(name for name in search.columns if name is not None)]
-        request = Request(frozenset(columns), search.predicate)
+        request = Request(search.read_columns | {search.column}, search.predicate)
         scan = self._engine.plan_scan(state, request)
         for narrowed in ranked_rows.scans(search.top, scan, state, self._engine, 0):
             return self._engine.with_access(narrowed, narrowed.predicate, access="pages")
         return scan
+
+
+def _ranks(then: Sequence[SortKey], rows: pa.Table, scores: ranked_rows.Floats, numbers: RowNumbers) -> RowNumbers:
+    """The places of rows in their order: by score, by other columns, by number."""
+    if not then:
+        return np.lexsort((numbers, -scores))
+    columns: list[tuple[pa.Array, bool]] = [(pa.array(scores), True)]
+    for key in then:
+        column = rows.column(key.column)
+        columns += [(pc.is_null(column).cast(pa.int8()), key.nulls_first), (column, key.descending)]
+    columns.append((pa.array(numbers), False))
+    names = [str(number) for number in range(len(columns))]
+    orders = ["descending" if descending else "ascending" for _, descending in columns]
+    table = pa.table([column for column, _ in columns], names=names)
+    places: RowNumbers = pc.sort_indices(table, sort_keys=list(zip(names, orders, strict=True))).to_numpy()
+    return places

@@ -33,9 +33,18 @@ class TopRows:
 
 
 @dataclass(frozen=True, slots=True)
+class SortKey:
+    """A column that rows are ordered by."""
+
+    column: str
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RankedRows:
-    """The same, ordered by `score(column, query)`, the highest first. If this is the `only_key`, rows with the same
-    score may come in any order."""
+    """The same, ordered by `score(column, query)`, the highest first, `then` by other keys, of which None is no plain
+    column. If there are none, rows with the same score may come in any order."""
 
     table: str
     column: str
@@ -43,7 +52,7 @@ class RankedRows:
     wanted: int
     rows: int
     filtered: bool
-    only_key: bool
+    then: tuple[SortKey | None, ...] = ()
 
 
 def top_rows(plan: Any) -> TopRows | RankedRows | None:
@@ -60,6 +69,7 @@ def top_rows(plan: Any) -> TopRows | RankedRows | None:
     (below,) = plan.inputs()
     score = scored(below, keys[0].expr())
     found = origin(below, keys[0].expr(), narrowed=True)
+    then = () if score is None else tuple(_sort_key(below, key) for key in keys[1:])
     filtered = False
     while (kind := type(below.to_variant()).__name__) != "TableScan":
         if kind not in _BELOW:
@@ -71,10 +81,15 @@ def top_rows(plan: Any) -> TopRows | RankedRows | None:
     if not wanted:
         return None
     if score is not None and not keys[0].ascending():
-        return RankedRows(*score, wanted, rows, filtered, only_key=len(keys) == 1)
+        return RankedRows(*score, wanted, rows, filtered, then)
     if found is None:
         return None
     return TopRows(*found, not keys[0].ascending(), keys[0].nulls_first(), wanted, rows, filtered=filtered)
+
+
+def _sort_key(plan: Any, key: Any) -> SortKey | None:
+    found = origin(plan, key.expr(), narrowed=True)
+    return None if found is None else SortKey(found[1], not key.ascending(), key.nulls_first())
 
 
 def scored(plan: Any, key: Any) -> tuple[str, str, str] | None:
