@@ -219,6 +219,10 @@ class Maker:
         pattern = "'" + form.replace("'", "''") + "'"
         return node("bool", f"{{}} {self.pick('LIKE', 'LIKE', 'NOT LIKE')} {pattern}", value)
 
+    def special(self, column: Col) -> Node | None:
+        """A condition on a computed value of a column."""
+        return self._special(column.family, column.node) if column.family in ("int", "text", "time", "date") else None
+
     def _special(self, family: str, value: Node) -> Node:
         if family == "int":
             form = self.pick("{} % 2 = 1", "CAST({} AS VARCHAR) = '3'", "CAST({} AS DOUBLE) < CAST('2.5' AS DOUBLE)",

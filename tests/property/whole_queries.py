@@ -13,7 +13,7 @@ from random import Random
 
 from tests.property.trees import DUCK, LAKE, NOTHING, Node, listed, node, word
 from tests.property.whole_expressions import SORTED, Col, Maker
-from tests.property.whole_lakes import DataView, Field, LakeSpec
+from tests.property.whole_lakes import DataTable, DataView, Field, LakeSpec
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,17 @@ class Queries:
                 # For DataFusion, the merged columns of an outer join are those of one side.
                 return self._finished(common, self._selected(self._items(relation.columns), relation, where))
             return _query(common, node("rows", "SELECT * FROM {}{}", relation.source, where), NOTHING)
-        if form < 0.06:
+        if form < 0.07:
             return self._existence()
-        if form < 0.14:
+        if form < 0.15:
+            return self._finished(common, self._narrowed())
+        if form < 0.23:
             return self._set_operation(common)
-        if form < 0.21:
+        if form < 0.30:
             selected = self._counted()
-        elif form < 0.34:
+        elif form < 0.43:
             selected = self._grouped()
-        elif form < 0.41:
+        elif form < 0.50:
             selected = self._windows()
         else:
             selected = self._rows()
@@ -126,8 +128,10 @@ class Queries:
             inner = self._rows(0) if self.make.often(0.6) else self._grouped(0)
             tail = self._limit(inner) if self.make.often(0.2) else NOTHING
             return _Relation(node("source", f"({{}}) AS {alias}", inner.tree(tail)), _under(alias, inner.columns))
-        table = self.chance.choice(self.spec.tables)
-        fields = [*table.fields, *table.partitions]
+        return self._table(self.chance.choice(self.spec.tables), alias)
+
+    def _table(self, table: DataTable, alias: str = "") -> _Relation:
+        alias, fields = alias or self._alias(), [*table.fields, *table.partitions]
         columns = tuple(Col(each.sql, each.family, each.name, at == 0) for at, each in enumerate(fields))
         return _Relation(word(f"{table.name} AS {alias}", "source"), _under(alias, columns))
 
@@ -367,10 +371,7 @@ class Queries:
     def _counted(self) -> _Selected:
         """Counts, least and greatest values and groups of one table, with conditions that indexes and bounds decide for
         some files."""
-        table = self.chance.choice(self.spec.tables)
-        fields, alias = [*table.fields, *table.partitions], self._alias()
-        given = tuple(Col(each.sql, each.family, each.name, at == 0) for at, each in enumerate(fields))
-        relation = _Relation(word(f"{table.name} AS {alias}", "source"), _under(alias, given))
+        relation = self._table(self.chance.choice(self.spec.tables))
         columns = [column for column in relation.columns if column.family in SORTED]
         keys = self.chance.sample(columns, min(len(columns), self.chance.choice((0, 0, 1, 1, 2))))
         items: list[tuple[Node, str]] = [(key.node, key.family) for key in keys]
@@ -387,6 +388,40 @@ class Queries:
         having = word(self.make.pick(" HAVING count(*) > 1", " HAVING count(*) <> 2"), "clause")
         having = having if keys and self.make.often(0.15) else NOTHING
         return self._selected(items, relation, node("tail", "{}{}{}", where, group, having), grouped=True)
+
+    def _narrowed(self) -> _Selected:
+        """Rows of one table under a condition that narrows it by an index: keys of another table with a number added,
+        or a computed value."""
+        tables = {table.name: table for table in self.spec.tables}
+        indexed = [(index.table, index.column) for index in self.spec.indexes]
+        table, key = self.chance.choice(indexed) if indexed else (self.chance.choice([*tables]), "")
+        relation = self._table(tables[table])
+        mine = next((each for each in relation.columns if each.name == key), relation.columns[0])
+        # A table that is named twice is not narrowed.
+        others = [each for name, each in tables.items() if name != table]
+        found = [self._narrowing(mine, self._table(self.chance.choice(others)) if others else self._relation(0))]
+        if self.make.often(0.3):
+            found.append(self._plain_condition([each for each in relation.columns if each.family in SORTED]))
+        where = node("clause", " WHERE {}", _all(found))
+        return self._selected(self._items(relation.columns), relation, where)
+
+    def _narrowing(self, mine: Col, inner: _Relation) -> Node:
+        others = [column for column in inner.columns if column.family == "int"]
+        if mine.family != "int" or not others or self.make.often(0.2):
+            return self.make.special(mine) or self._plain_condition([mine])
+        other = self._shifted(self.chance.choice(others), 0.7)
+        plain = [self._plain_condition(others)] if self.make.often(0.5) else []
+        form = self.make.pick("IN", "IN", "EXISTS", "scalar", "scalar", "sum")
+        if form == "EXISTS":
+            where = _all([node("bool", "{} = {}", other, mine.node), *plain])
+            return node("bool", "EXISTS (SELECT 1 FROM {} WHERE {})", inner.source, where)
+        where = node("clause", " WHERE {}", _all(plain)) if plain else NOTHING
+        if form == "IN":
+            return node("bool", "{} IN (SELECT {} FROM {}{})", mine.node, other, inner.source, where)
+        operator, extreme = self.make.pick("=", "=", "<", "<=", ">", ">="), self.make.pick("min", "max")
+        before, after = self.make.pick((" + 1", ""), ("", " - 1")) if form == "sum" else ("", "")
+        text = f"{{}} {operator} (SELECT {extreme}({{}}){before} FROM {{}}{{}}){after}"
+        return node("bool", text, mine.node, other, inner.source, where)
 
     def _existence(self) -> WholeQuery:
         """Whether rows exist, and rows of a LIMIT of which no column counts."""
