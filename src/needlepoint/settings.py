@@ -20,7 +20,7 @@ query_seconds     NEEDLE_QUERY_SECONDS     0.0       most seconds that a query m
 query_rows        NEEDLE_QUERY_ROWS        0         most rows of a result; 0 is no limit
 query_memory      NEEDLE_QUERY_MEMORY      0         most memory of a query, in bytes; 0 is no limit
 access            NEEDLE_ACCESS            auto      auto: the faster read; pages: by page if possible; scan: never
-costs             NEEDLE_COSTS                       file with measured costs, written by benchmarks/calibrate.py
+costs             NEEDLE_COSTS                       file with costs of reads, in place of those that calibrate keeps
 history           NEEDLE_HISTORY           on        on: count what queries ask, without values, for advise; off
 trust_embedded    NEEDLE_TRUST_EMBEDDED    false     true: use indexes that other writers embedded in files
 unfinished        NEEDLE_UNFINISHED        skip      new files without a footer: skip leaves them out, error refuses

@@ -19,7 +19,7 @@ from needlepoint.cli.needle import main
 from needlepoint.lake import Lake
 from needlepoint.parquet import build_card
 from needlepoint.query.report.explain import TableReport
-from needlepoint.query.scan.cost_model import read_costs
+from needlepoint.query.scan.costs import read_costs
 from needlepoint.query.timed_choice import TimedChoice
 
 ROWS, FILES, GROUP, PAGE = 20_000, 4, 5_000, 500

@@ -18,6 +18,7 @@ from needlepoint.advisor.query_shapes import Shape, conditions, found_by, shown
 from needlepoint.advisor.table_statistics import TableStatistics
 from needlepoint.indexes.key import key_bytes
 from needlepoint.printable import count, size_text
+from needlepoint.query import ZSTD
 
 # A shape with fewer queries says nothing.
 OFTEN = 3
@@ -203,7 +204,7 @@ def _by_bloom(facts: TableStatistics, asked: ShapeStatistics, column: str) -> _Q
     groups = min(facts.groups, rows + BLOOM_WRONG * facts.groups)
     first = facts.columns[column].bytes * groups / facts.groups
     rest = _reads_of_rows(facts, [name for name in asked.columns if name != column], rows)
-    return _QueryCost(first + rest.bytes, facts.files * 50e-6 + rest.seconds + first * facts.costs.byte)
+    return _QueryCost(first + rest.bytes, facts.files * 50e-6 + rest.seconds + first * facts.costs.read_byte(ZSTD))
 
 
 def _by_text(facts: TableStatistics, asked: ShapeStatistics, column: str) -> _QueryCost | None:
@@ -233,7 +234,8 @@ def _reads_of_rows(facts: TableStatistics, columns: Sequence[str], rows: float) 
 
 
 def _read_seconds(facts: TableStatistics, pages: float, size: float) -> float:
-    return pages * (facts.costs.page + facts.costs.request) + size * facts.costs.byte
+    costs = facts.costs
+    return pages * (costs.page_of(ZSTD) + costs.request) + size * costs.read_byte(ZSTD)
 
 
 def _key_size(facts: TableStatistics, type: pa.DataType) -> float:
@@ -280,7 +282,7 @@ def _if_sorted(facts: TableStatistics, asked: ShapeStatistics, more: float) -> _
         size += touched * column.page_bytes
     files = min(facts.files, math.ceil(facts.files * share) + facts.directories)
     by_page = files * facts.costs.file + _read_seconds(facts, pages, size)
-    by_scan = facts.costs.scan + files * facts.costs.scan_file + size * facts.costs.scan_byte
+    by_scan = facts.costs.scan + files * facts.costs.scan_file + size * facts.costs.scanned_byte(ZSTD)
     return _QueryCost(size, QUERY_SECONDS + min(by_page, by_scan))
 
 

@@ -29,6 +29,7 @@ LEAVES = {
     "retrofit": "each file has all that was to be added, or is as it was. Run the same command to continue.",
     "status": UNCHANGED,
     "advise": UNCHANGED,
+    "calibrate": UNCHANGED,
     "verify": UNCHANGED,
     "rebuild": f"{KEPT} Run `needle sync` to continue.",
     "sweep": "nothing in use was removed. Run the same command to continue.",

@@ -39,6 +39,7 @@ COMMANDS = {
     "retrofit": "maintenance",
     "status": "tables",
     "advise": "indexes",
+    "calibrate": "query",
     "verify": "indexes",
     "rebuild": "indexes",
     "sweep": "maintenance",

@@ -6,12 +6,14 @@ ddl                 tables and indexes, checked before they are declared
 batch_writer        batches of files, from staging to publishing
 garbage_collection  remove what nothing refers to any more
 advising            which index or order would pay
+calibrating         what reads cost on this machine
 names               what a query can name, for completion
 status              what there is
 dbapi               DB-API 2.0
 """
 
 from needlepoint.lake.batch_writer import BatchWriter
+from needlepoint.lake.calibrating import Calibration, measure
 from needlepoint.lake.dbapi import Connection, connect
 from needlepoint.lake.ddl import all_of_directory, build_index
 from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
@@ -21,6 +23,7 @@ from needlepoint.query import Limits
 
 __all__ = [
     "BatchWriter",
+    "Calibration",
     "Connection",
     "Lake",
     "LakeTable",
@@ -32,5 +35,6 @@ __all__ = [
     "connect",
     "lake_opener",
     "maintenance_context",
+    "measure",
     "names_in_sql",
 ]

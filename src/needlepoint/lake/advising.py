@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from needlepoint.advisor import REWRITES, IndexStatistics, TableAdvice, advise, collect_statistics, conditions, today
 from needlepoint.lake.status import table_status
-from needlepoint.query import Costs
 from needlepoint.tables.formats import is_external
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ def advise_table(lake: Lake, table: str) -> TableAdvice:
         IndexStatistics(index.name, index.kind, tuple(index.column.split(", ")), index.bytes, index.files)
         for index in table_status(lake, found).indexes
     ]
-    costs = Costs.of(found.location, lake.settings.costs)
+    costs = lake.engine.costs.of(found.location)
     state, limit = lake.engine.state(table), lake.settings.range_limit
     facts = collect_statistics(state, lake.engine.cards, costs, limit, indexes, list(dict.fromkeys(compared)))
     advice = advise(facts, history, lake.history.index_usage(found.id), today())

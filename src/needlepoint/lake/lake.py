@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from needlepoint.indexes import IndexStores, UnpackedPayloads
 from needlepoint.lake import ddl
 from needlepoint.lake.advising import advise_table
 from needlepoint.lake.batch_writer import BatchWriter
+from needlepoint.lake.calibrating import Calibration, calibrate, calibrate_after
 from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
 from needlepoint.lake.locations import lake_root
 from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
@@ -252,8 +254,10 @@ class Lake:
         index = self.registry.indexes.create(found, chosen, columns, kind, embed=embed, options=options)
         self.index_stores.create(index)
         if build:
+            started = time.monotonic()
             for failure in (each for report in ddl.build_index(self, index.name) for each in report.failures):
                 _log.warning("%s", failure.reason)
+            calibrate_after(self, time.monotonic() - started)
         return index.name
 
     def build(self, table: str, index: str | None = None, *, pool: Pool | None = None) -> list[SyncReport]:
@@ -481,6 +485,11 @@ class Lake:
         """Which index, order or compaction would make the past queries of a table faster, and by how much. Reads cards,
         bounds, some rows of the queried columns, and the history of queries."""
         return advise_table(self, table)
+
+    def calibrate(self) -> Calibration:
+        """Measure in about a second what reads cost on this machine. The cost model goes by it from now on, also in
+        lakes that are opened later with the same store on a machine of this kind."""
+        return calibrate(self)
 
     def _show_tables(self, limits: Limits | None) -> Result:
         """As information_schema.tables has them, where DataFusion calls our tables views."""

@@ -37,7 +37,17 @@ from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.report.explain import Report, TableReport
 from needlepoint.query.result import Result
 from needlepoint.query.running import Limits, RunningQuery
-from needlepoint.query.scan.cost_model import Costs
+from needlepoint.query.scan.cost_model import whole
+from needlepoint.query.scan.costs import (
+    CODECS_BY_NUMBER,
+    ENTRY_BYTES,
+    ZSTD,
+    Costs,
+    as_json,
+    keep_costs,
+    machine_name,
+    measured_costs,
+)
 from needlepoint.query.scan.row_matches import MatchedRows, find_matches
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.query.scan.scan_tasks import ReadPlan, ScanTask, plan_read
@@ -59,12 +69,14 @@ from needlepoint.query.verify import VerifyReport, verify
 
 __all__ = [
     "CATALOG",
+    "CODECS_BY_NUMBER",
     "CardCache",
     "Costs",
     "CreateIndex",
     "CreateView",
     "DropIndex",
     "DropView",
+    "ENTRY_BYTES",
     "Engine",
     "Explain",
     "IndexCache",
@@ -85,11 +97,16 @@ __all__ = [
     "TableReport",
     "TableState",
     "VerifyReport",
+    "ZSTD",
+    "as_json",
     "check_text",
     "check_view",
     "find_matches",
     "get",
     "get_at_once",
+    "keep_costs",
+    "machine_name",
+    "measured_costs",
     "named_by_place",
     "number_marks",
     "parse",
@@ -99,4 +116,5 @@ __all__ = [
     "split",
     "tokens",
     "verify",
+    "whole",
 ]

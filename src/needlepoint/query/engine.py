@@ -50,7 +50,7 @@ from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.batch_stream import NO_END, ROOM
 from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, raise_cause
-from needlepoint.query.datafusion.filter_choice import FilterChoice
+from needlepoint.query.datafusion.filter_choice import FilterChoice, first_choice
 from needlepoint.query.datafusion.native_scan import NativeScans, with_views
 from needlepoint.query.datafusion.planner import LogicalQuery, Planner
 from needlepoint.query.datafusion.scoring import count_terms
@@ -68,7 +68,8 @@ from needlepoint.query.report.explain import Report
 from needlepoint.query.report.query_history import QueryHistory
 from needlepoint.query.result import Result
 from needlepoint.query.running import Limits, OutOfMemory, RunningQueries, RunningQuery
-from needlepoint.query.scan.cost_model import Costs, NativeFilter
+from needlepoint.query.scan.cost_model import NativeFilter, row_seconds
+from needlepoint.query.scan.costs import costs_of
 from needlepoint.query.scan.held_files import QueryRetries, hold
 from needlepoint.query.scan.scan_plan import WORTH_SECONDS, ScanMetrics, ScanPlan, choose_access
 from needlepoint.query.scan.table_provider import as_frame, check_counted, check_present, empty_batch
@@ -103,7 +104,7 @@ class Engine:
         self.file_indexes = file_indexes
         self._settings = settings
         self.history = history
-        Costs.of("", settings.costs)  # reject an unreadable costs file at once
+        self.costs = costs_of(settings.costs, Path(settings.store))
         self.snapshots = Snapshots(
             registry, settings.refresh, settings.object_refresh, skip_unfinished=settings.unfinished == "skip"
         )
@@ -388,17 +389,20 @@ class Engine:
         positions: Sequence[int] | None = None,
         joined: Predicate = _ALL,
         also: Mapping[int, Rows] = _NO_ROWS,
+        is_lookup: bool = False,
     ) -> ScanPlan:
         """Plan what to read of a table, or of some of its files. `pushdown`: DataFusion filters while it scans. A join
         makes the rows superfluous that the predicate `joined` excludes. Of the files `also`, only these rows are
-        read."""
+        read. A lookup (`is_lookup`) is answered without DataFusion, if no file is scanned."""
         snapshot = state.snapshot
         predicate = request.predicate if joined is _ALL else And((request.predicate, joined))
         only = use_indexes if isinstance(use_indexes, str) else None
         access = self._settings.access if only is None else "pages"
-        costs = Costs.of(snapshot.table.location, self._settings.costs)
+        costs = self.costs.of(snapshot.table.location)
         if joined is not _ALL:
             costs = replace(costs, scan_value=0.0)  # a join finds the keys in a hash table
+        if is_lookup:
+            costs = replace(costs, scan=costs.scan + costs.plan)  # without a scan it needs no DataFusion
         whole = AccessPlan.scan_all(len(snapshot.files))
         if positions is not None:
             whole = whole.without(~np.isin(np.arange(len(snapshot.files)), positions))
@@ -426,14 +430,17 @@ class Engine:
             request.zeros,
             constants=request.together.isdisjoint(snapshot.table.partitions),
             pruning=pruning,
+            limit=request.limit,
         )
         return self.with_access(scan, predicate, pushdown, access)
 
     def with_access(self, scan: ScanPlan, predicate: Predicate, pushdown: bool = True, access: str = "") -> ScanPlan:
         """The plan with how each file is read."""
         asked = frozenset(leaf.column for leaf in leaves(predicate)) - scan.unprunable
-        values = max((len(leaf.values) for leaf in leaves(scan.predicate) if isinstance(leaf, In)), default=0)
-        native = NativeFilter(pushdown, asked, values)
+        conditions = list(leaves(scan.predicate))
+        values = max((len(leaf.values) for leaf in conditions if isinstance(leaf, In)), default=0)
+        late = first_choice([scan], joins=predicate is not scan.predicate)
+        native = NativeFilter(pushdown, asked, values, late, row_seconds(conditions, scan.costs))
         return hold(
             choose_access(scan, self.cards, native, access or self._settings.access, self.caches, self.accesses)
         )

@@ -185,7 +185,7 @@ class PointLookups:
         started = time.perf_counter()
         if use_indexes is True and self._by_key and (found := self._found_by_key(lookup, state, started)) is not None:
             return found
-        scan = self._engine.plan_scan(state, lookup.request, use_indexes, pushdown)
+        scan = self._engine.plan_scan(state, lookup.request, use_indexes, pushdown, is_lookup=True)
         if scan.scanned:
             return scan
         planned = time.perf_counter()
@@ -238,7 +238,7 @@ class PointLookups:
         def report() -> Report:
             seconds = {"plan": planned - started, "read": finished - planned}
             metrics = ScanMetrics(reads, matched=matched)
-            return _report(lambda: engine.plan_scan(state, lookup.request), metrics, engine, seconds)
+            return _report(lambda: engine.plan_scan(state, lookup.request, is_lookup=True), metrics, engine, seconds)
 
         return Result(rows, report, lambda: _bytes(state, reads))
 

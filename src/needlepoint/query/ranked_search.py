@@ -46,7 +46,6 @@ from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.report.explain import IndexUse, Report
 from needlepoint.query.report.table_report import table_map, table_report
 from needlepoint.query.result import ReadBytes, Result
-from needlepoint.query.scan.cost_model import Costs
 from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.query.sql.predicate_extraction import Request
@@ -312,7 +311,7 @@ class RankedSearches:
             for each in snapshot.indexes
         )
         columns = search.read_columns | {search.column}
-        costs = Costs.of(snapshot.table.location, "")
+        costs = self._engine.costs.of(snapshot.table.location)
         pruning = PruningResult(access, indexes=uses)
         return ScanPlan(
             snapshot, columns, search.predicate, access, costs, paged=snapshot.files[:files], pruning=pruning

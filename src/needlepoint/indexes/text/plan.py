@@ -35,6 +35,7 @@ PER_ROW_OF_A_SET = 0.3e-9  # sets of words are bitmaps over all rows
 PER_OPTION = 150e-6  # of IN: what comes before tantivy
 PER_HIT = 0.25e-6
 PER_ROW_READ = 20e-6  # reading a row that was found: about a page of each column
+PER_ROW_OF_ALL = 150e-9  # reading all rows
 
 LITTLE = 100e-6  # always worth spending to find fewer rows
 FEW = 1000  # rows, where nothing is known beforehand

@@ -31,6 +31,7 @@ from needlepoint.indexes.text.plan import (
     NOWHERE,
     PER_HIT,
     PER_OPTION,
+    PER_ROW_OF_ALL,
     PER_ROW_READ,
     QueryPlanner,
     TantivyQuery,
@@ -231,7 +232,8 @@ class TextIndex:
         if not parts:
             return Answer(None, f"{shown}: only excluded words")
         query = self._planner.both(parts)
-        if query.seconds + query.expected * (PER_HIT + PER_ROW_READ) > seconds:
+        reading = min(query.expected * PER_ROW_READ, self._planner.rows * PER_ROW_OF_ALL)
+        if query.seconds + query.expected * PER_HIT + reading > seconds:
             return Answer(None, f"{shown}: about {query.expected:,.0f} rows, a scan is faster")
         rows = self._rows(query)
         # One phrase finds little that does not match; several, or trigrams, may occur in another order.

@@ -22,6 +22,7 @@ from needlepoint.parquet.card import array_container
 from needlepoint.parquet.card.array_container import CardCorrupt
 from needlepoint.parquet.format.footer import Leaf, Statistics
 from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.format.validation import BYTE_ARRAY
 from needlepoint.parquet.read import assembly
 
 ARROW_SCHEMA = b"ARROW:schema"  # the footer key under which Arrow's writers keep the Arrow schema
@@ -73,15 +74,19 @@ class PageTable:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSizes:
-    """Sums over some columns of a file; `bytes` counts data pages, `dictionaries` dictionary pages. `indexed`: the
-    file has a page index for all of them."""
+    """Sums over some columns of a file; `bytes` counts data pages, `dictionaries` dictionary pages. `texts` are the
+    leaves whose values have no fixed size, and `text_dictionaries` the bytes of their dictionary pages. `indexed`: the
+    file has a page index for all of them. `codec` is that of the first."""
 
     leaves: int
     chunks: int
     pages: int
     bytes: int
     dictionaries: int
+    texts: int
+    text_dictionaries: int
     indexed: bool = field(kw_only=True)
+    codec: int = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,16 +144,19 @@ class FileCard:
 
     def sizes(self, columns: Sequence[str]) -> ColumnSizes:
         """The sizes of these columns in the whole file; KeyError when it lacks one."""
-        groups, totals, indexed = self.num_row_groups, [0, 0, 0, 0, 0], True
+        groups, totals, indexed, codec = self.num_row_groups, [0] * 7, True, 0
         for name in columns:
             found = self.find(name)
             for leaf in range(found.first_leaf, found.last_leaf):
                 chunks, pages = slice(leaf * groups, (leaf + 1) * groups), self.leaf_pages(leaf)
-                numbers = (1, groups, pages.stop - pages.start, int(self.pages.size[pages].sum()),
-                           int(self.chunks.dictionary_size[chunks].sum()))  # fmt: skip
+                dictionaries = int(self.chunks.dictionary_size[chunks].sum())
+                text = self.leaves[leaf].physical_type == BYTE_ARRAY
+                numbers = (1, groups, pages.stop - pages.start, int(self.pages.size[pages].sum()), dictionaries,
+                           int(text), dictionaries if text else 0)  # fmt: skip
+                codec = codec if totals[0] or not groups else int(self.chunks.codec[chunks.start])
                 totals = [total + number for total, number in zip(totals, numbers, strict=True)]
                 indexed &= bool((self.chunks.column_index_offset[chunks] != ABSENT).all())
-        return ColumnSizes(*totals, indexed=indexed)
+        return ColumnSizes(*totals, indexed=indexed, codec=codec)
 
     def largest_page(self) -> int:
         """The rows of the page with the most of them; 0 without pages."""

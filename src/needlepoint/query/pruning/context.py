@@ -10,7 +10,8 @@ from needlepoint.predicate import Predicate, leaves
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache
 from needlepoint.query.cache.table_state import TableState
-from needlepoint.query.scan.cost_model import Costs, column_bytes
+from needlepoint.query.scan.cost_model import row_seconds, whole
+from needlepoint.query.scan.costs import ZSTD, Costs
 from needlepoint.stores import KeyStore
 from needlepoint.tables import File, Index, Snapshot
 
@@ -49,6 +50,8 @@ class PruningContext:
             return math.inf
         cached = self.cards.cached(file)
         if cached is None:
-            return self.costs.scan_file + file.identity.size * self.costs.scan_byte
-        asked = sorted({leaf.column for leaf in leaves(self.predicate) if cached.card.has(leaf.column)})
-        return self.costs.scan_file + column_bytes(cached, asked) * self.costs.scan_byte
+            return self.costs.scan_file + file.identity.size * self.costs.scanned_byte(ZSTD)
+        conditions = list(leaves(self.predicate))
+        asked = sorted({leaf.column for leaf in conditions if cached.card.has(leaf.column)})
+        evaluating = row_seconds(conditions, self.costs) * cached.card.num_rows
+        return whole(cached, asked).scan_seconds(self.costs) + evaluating

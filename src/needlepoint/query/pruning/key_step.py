@@ -20,6 +20,7 @@ from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import StepResult
 from needlepoint.query.report.explain import IndexUse
 from needlepoint.query.scan.cost_model import Estimate
+from needlepoint.query.scan.costs import ZSTD, shared
 from needlepoint.stores import Locations
 from needlepoint.tables import Index
 
@@ -27,8 +28,12 @@ from needlepoint.tables import Index
 FEW_VALUES = 20
 # Both times are estimates: for many values, the index must be clearly faster than a scan.
 CLEARLY = 0.8
+# Asking the index for the keys takes little beside a scan: this part of it.
+LITTLE = 0.05
 # A range with this many times more estimated rows than the limit is not started.
 MANY_TIMES = 10
+# With fewer expected rows than this, a range is read without an estimate; and what an entry of it takes of a lookup.
+MANY_ROWS, ENTRY_OF_RANGE = 1000, 0.3
 
 
 def by_key(access: AccessPlan, context: PruningContext) -> StepResult:
@@ -159,10 +164,14 @@ class _KeySearch:
                     return None
                 found = store.find(_key_list(values, type), max(limit, 4 * len(values)))
             case _:
-                if self._is_wide(leaf):
+                expected = self._expected_rows(leaf)
+                if expected > MANY_TIMES * limit:
                     self._report(
                         index, False, f"{_describe(leaf)} matches far more than {limit} rows: a scan is faster"
                     )
+                    return None
+                if expected > MANY_ROWS and self._scan_is_faster(round(expected), is_range=True):
+                    self._report(index, False, f"{_describe(leaf)} matches many rows: a scan is faster")
                     return None
                 ranges = _key_ranges(leaf, type)
                 if ranges is None:
@@ -176,8 +185,9 @@ class _KeySearch:
             self._report(index, False, f"{_describe(leaf)} matches more than {limit} rows: a scan is faster")
         return found
 
-    def _scan_is_faster(self, values: int) -> bool:
-        """Whether a lookup of this many values, with one page of each column for each, takes longer than a scan."""
+    def _scan_is_faster(self, values: int, is_range: bool = False) -> bool:
+        """Whether a lookup of this many values, with one page of each column for each, takes longer than a scan. Those
+        of a range are next to each other in the index."""
         if self._context.always:
             return False
         context, snapshot = self._context, self._context.snapshot
@@ -188,29 +198,49 @@ class _KeySearch:
         bytes_touched = size * touched // pages
         costs, files = context.costs, min(values, len(snapshot.files))
         decoded = int(context.state.file_rows.sum()) * all_columns * touched // pages
-        seconds = Estimate(touched, touched, bytes_touched, decoded).seconds(costs) + files * costs.file
-        by_index = values * costs.key + costs.in_parallel(seconds, touched)
+        codec, texts = self._codec_and_texts()
+        read = Estimate(touched, touched, bytes_touched, decoded, decoded * texts, codec)
+        asking = values * costs.key * (ENTRY_OF_RANGE if is_range else 1)
+        by_index = asking + costs.in_parallel(read.seconds(costs) + files * costs.file, touched)
         # A scan reads one column whole, and of the others only the pages with matching rows.
-        scanned = size / all_columns + bytes_touched * (columns - 1) / columns
-        whole = (
-            costs.scan + len(snapshot.files) * costs.scan_file + scanned * costs.scan_byte + values * costs.scan_value
+        rows, others = int(context.state.file_rows.sum()), (columns - 1) / columns
+        scanned = Estimate(
+            pages / all_columns + touched * others,
+            0,
+            size / all_columns + bytes_touched * others,
+            rows + decoded * others,
+            decoded * texts * others,
+            codec,
         )
-        return by_index > CLEARLY * whole
+        groups = sum(file.row_groups or 1 for file in snapshot.files)
+        by_scan = shared(scanned.scan_seconds(costs) + (len(snapshot.files) - 1) * costs.scan_file, groups)
+        by_scan += costs.scan + (0 if is_range else values * costs.scan_value)
+        # If the index takes little, the rows that it names decide.
+        return asking > LITTLE * by_scan and by_index > CLEARLY * by_scan
 
-    def _is_wide(self, leaf: _Lookup) -> bool:
-        """Whether a range matches too many rows for an index, by the bounds of files: the values of a file are assumed
-        to be evenly distributed between its bounds."""
+    def _codec_and_texts(self) -> tuple[int, float]:
+        """The codec of a file, and which part of the columns are texts."""
+        context = self._context
+        cached = next((each for file in context.snapshot.files if (each := context.cards.cached(file))), None)
+        if cached is None:
+            return ZSTD, 0.5
+        size = cached.sizes(tuple(sorted(name for name in context.columns if cached.card.has(name))))
+        return size.codec, size.texts / max(1, size.leaves)
+
+    def _expected_rows(self, leaf: _Lookup) -> float:
+        """How many rows a range matches, by the bounds of files: the values of a file are assumed to be evenly
+        distributed between its bounds. 0 if that is not known."""
         context = self._context
         zone = context.state.zones([leaf.column]).columns.get(leaf.column)
         if not isinstance(leaf, _Range | Compare) or zone is None or zone.low.dtype == object:
-            return False
+            return 0.0
         low, high = (leaf.low, leaf.high) if isinstance(leaf, _Range) else _ends(leaf)
         lows, highs = zone.low.astype(np.float64), zone.high.astype(np.float64)
         first = lows if low is None or isinstance(low, bytes) else np.maximum(lows, float(low))
         last = highs if high is None or isinstance(high, bytes) else np.minimum(highs, float(high))
         with np.errstate(invalid="ignore", over="ignore"):  # infinite bounds give no estimate
             share = np.nan_to_num(np.clip((last - first) / np.maximum(highs - lows, 1), 0, 1) * zone.known)
-        return float((share * context.state.file_rows).sum()) > MANY_TIMES * context.range_limit
+        return float((share * context.state.file_rows).sum())
 
     def _report(self, index: Index, used: bool, why: str) -> None:
         self._uses.append(IndexUse(index.name, index.kind, index.shown_columns, used, why))

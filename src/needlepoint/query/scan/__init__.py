@@ -2,6 +2,7 @@
 
 scan_plan             what to read of a table
 cost_model            pages, row groups or a native scan: the fastest
+costs                 what reads cost on this machine
 page_reader           reads rows by page
 late_materialization  evaluates the predicate before the other columns are read
 table_provider        joins page reads and native scans into one table for DataFusion

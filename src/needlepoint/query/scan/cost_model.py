@@ -4,122 +4,96 @@
     row groups  the same for all pages of the affected row groups: more bytes, fewer requests
     scan        DataFusion opens the file and reads what its own pruning leaves
 
-Estimates use the card only: numbers of pages, bytes and requests. The constants are measured
-(`benchmarks/calibrate.py` prints them for a machine; the setting `costs` names a file with others).
+Estimates use the card only: numbers of pages, bytes, requests and values, and the codec. They are multiplied by the
+costs of the machine (costs.py). What all three have in common, such as the rows of the result, is left out.
 """
 
 from __future__ import annotations
 
-import functools
-import json
 import math
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from needlepoint.access import Rows
-from needlepoint.errors import UsageError
-from needlepoint.objects import is_url
-from needlepoint.parquet import PAGES_FOR_A_THREAD, CachedCard
+from needlepoint.parquet import CachedCard
 from needlepoint.parquet.format import Int64Array
-
-THREADS = os.cpu_count() or 1
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Seconds. Page reads: per file, page, request, byte and decoded value; `skimmed_byte` of pages of which only some
-    values are decoded. Native scans: per query, file, byte and value of an IN. `key`: one lookup in a key index. Bytes
-    are compressed."""
-
-    file: float = 130e-6
-    page: float = 8e-6
-    request: float = 3e-6
-    byte: float = 1e-9
-    value: float = 38e-9
-    scan: float = 1.5e-3
-    scan_file: float = 400e-6
-    scan_byte: float = 2.5e-9
-    key: float = 6e-6
-    scan_value: float = 50e-6
-    skimmed_byte: float = 2.5e-9
-
-    @classmethod
-    def of(cls, location: str, path: str) -> Costs:
-        """The costs for a location: an object store has more latency and less throughput than a disk."""
-        where = "remote" if is_url(location) else "local"
-        return read_costs(path)[where] if path else (_REMOTE if where == "remote" else cls())
-
-    def dictionary_byte(self) -> float:
-        """Of a dictionary page, or of another one whose values are as small."""
-        return self.byte + self.value / _ENTRY_BYTES
-
-    def in_parallel(self, seconds: float, pages: int) -> float:
-        """The time that reads of so many pages, of this sequential time, take in threads, which share decoding."""
-        threads = max(1, min(THREADS, pages // PAGES_FOR_A_THREAD))
-        return seconds / (1 + (threads - 1) * 0.7)
-
-
-# Compressed bytes of an entry of a dictionary, roughly: it costs as much as a value.
-_ENTRY_BYTES = 16
-
-# An object store in the same region: 15 ms to the first byte, eight requests at a time, 80 MB/s each.
-_REMOTE = Costs(file=2e-3, request=4e-3, byte=15e-9, scan=20e-3, scan_file=15e-3, scan_byte=8e-9)
-
-
-@functools.cache
-def read_costs(path: str) -> dict[str, Costs]:
-    """The costs in a file: `{"local": {…}, "remote": {…}}`. Missing ones have their defaults."""
-    bases = {"local": Costs(), "remote": _REMOTE}
-    names = {each.name for each in fields(Costs)}
-    try:
-        found = json.loads(Path(path).expanduser().read_text())
-        if not isinstance(found, dict) or not found or not found.keys() <= bases.keys():
-            raise ValueError("its keys must be 'local' or 'remote'")
-        for where, given in found.items():
-            if not isinstance(given, dict) or not given.keys() <= names:
-                raise ValueError(f"'{where}' may only have {', '.join(sorted(names))}")
-            if not all(isinstance(seconds, int | float) and seconds >= 0 for seconds in given.values()):
-                raise ValueError(f"'{where}' has a value that is not a number of seconds")
-        return {where: replace(base, **found.get(where, {})) for where, base in bases.items()}
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"the costs in '{path}' cannot be read: {error}.", hint="benchmarks/calibrate.py writes such a file."
-        ) from None
+from needlepoint.predicate import Leaf, Like, TextMatch
+from needlepoint.query.scan.costs import ENTRY_BYTES, Costs
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The work of reading some rows of some columns by page."""
+    """The work of reading some rows of some columns of a file. `texts` are those of the `values` that have no fixed
+    size; entries of dictionaries count as values. `codec` is Parquet's number."""
 
-    pages: int
-    requests: int
-    bytes: int
-    values: int
+    pages: float
+    requests: float
+    bytes: float
+    values: float
+    texts: float = 0.0
+    codec: int = 0
 
     def seconds(self, costs: Costs) -> float:
-        decoding = self.pages * costs.page + self.bytes * costs.byte + self.values * costs.value
-        return costs.file + self.requests * costs.request + decoding
+        """By page."""
+        decoding = self.pages * costs.page_of(self.codec) + self.values * costs.value + self.texts * costs.text
+        return costs.file + self.requests * costs.request + decoding + self.bytes * costs.byte_of(self.codec)
+
+    def scan_seconds(self, costs: Costs) -> float:
+        """By DataFusion."""
+        decoding = self.pages * costs.scan_page + self.values * costs.scan_cell + self.texts * costs.scan_text
+        return costs.scan_file + decoding + self.bytes * costs.scan_byte_of(self.codec)
+
+    def with_other(self, other: Estimate) -> Estimate:
+        """Both, of other columns of the same file."""
+        return Estimate(
+            self.pages + other.pages,
+            self.requests + other.requests,
+            self.bytes + other.bytes,
+            self.values + other.values,
+            self.texts + other.texts,
+            self.codec or other.codec,
+        )
+
+
+_NOTHING = Estimate(0, 0, 0, 0)
 
 
 def by_pages(cached: CachedCard, columns: Sequence[str], rows: Rows) -> Estimate:
     """The estimate for row ranges anywhere in the file. It assumes pages of equal size, so it takes only a few sums."""
     size = cached.sizes(tuple(columns))
     if not size.pages:
-        return Estimate(0, 0, 0, 0)
+        return _NOTHING
     ranges, share = len(rows.starts), rows.count / max(1, cached.card.num_rows)
     per_column = size.pages / size.leaves
     # Each range starts inside a page and covers its share of the others; no page is read twice.
     begun = per_column * -math.expm1(-ranges / per_column)
     pages = min(size.pages, size.leaves * (begun + share * per_column))
     chunks = min(size.chunks, size.leaves * ranges)
-    dictionaries = size.dictionaries * chunks / size.chunks
-    requests = min(pages, size.leaves * ranges) + (chunks if dictionaries else 0)
-    values = cached.card.num_rows * size.leaves * pages / size.pages + dictionaries / _ENTRY_BYTES
-    return Estimate(round(pages), round(requests), round(size.bytes * pages / size.pages + dictionaries), round(values))
+    read, opened = pages / size.pages, chunks / size.chunks
+    requests = min(pages, size.leaves * ranges) + (chunks if size.dictionaries else 0)
+    return Estimate(
+        pages,
+        requests,
+        size.bytes * read + size.dictionaries * opened,
+        cached.card.num_rows * size.leaves * read + size.dictionaries * opened / ENTRY_BYTES,
+        cached.card.num_rows * size.texts * read + size.text_dictionaries * opened / ENTRY_BYTES,
+        size.codec,
+    )
+
+
+def whole(cached: CachedCard, columns: Sequence[str], share: float = 1.0) -> Estimate:
+    """The estimate for whole row groups: all of them, or this share."""
+    size = cached.sizes(tuple(columns))
+    return Estimate(
+        size.pages * share,
+        size.chunks * share,
+        (size.bytes + size.dictionaries) * share,
+        (cached.card.num_rows * size.leaves + size.dictionaries / ENTRY_BYTES) * share,
+        (cached.card.num_rows * size.texts + size.text_dictionaries / ENTRY_BYTES) * share,
+        size.codec,
+    )
 
 
 def overlaps(first_row: Int64Array, rows: Rows) -> Int64Array:
@@ -140,45 +114,49 @@ def by_row_groups(cached: CachedCard, columns: Sequence[str], rows: Rows) -> tup
     card = cached.card
     groups = np.flatnonzero(overlaps(card.row_group_rows[:-1], rows))
     widened = Rows.joined(card.row_group_rows[groups], card.row_group_rows[groups + 1])
-    size, share = cached.sizes(tuple(columns)), len(groups) / max(1, card.num_row_groups)
-    whole = Estimate(
-        round(size.pages * share),
-        size.leaves * len(groups),
-        round((size.bytes + size.dictionaries) * share),
-        (2 * widened.count - rows.count) * size.leaves + round(size.dictionaries * share / _ENTRY_BYTES),
-    )
-    return widened, whole
+    read = whole(cached, columns, len(groups) / max(1, card.num_row_groups))
+    also = (widened.count - rows.count) * cached.sizes(tuple(columns)).leaves
+    return widened, replace(read, values=read.values + also)
 
 
 @dataclass(frozen=True, slots=True)
 class NativeFilter:
-    """How DataFusion filters: whether during the scan, by which columns, and with how many values in the longest IN. It
-    plans each value, and searches each in every batch."""
+    """How DataFusion filters: whether it leaves out pages by their bounds, by which columns, and with how many values
+    in the longest IN: it plans each value, and searches each in every batch. `late`: it decodes the other columns only
+    where rows pass (filter_choice.py). `row_seconds`: what evaluating the conditions on a row takes beyond decoding."""
 
     pushdown: bool
     filtered: frozenset[str]
     values: int = 0
+    late: bool = True
+    row_seconds: float = 0.0
+
+
+def row_seconds(conditions: Iterable[Leaf], costs: Costs) -> float:
+    """The time of evaluating conditions on a row. Comparisons take next to nothing."""
+    seconds = 0.0
+    for leaf in conditions:
+        if isinstance(leaf, Like):
+            seconds += costs.like
+        elif isinstance(leaf, TextMatch):
+            seconds += costs.match
+    return seconds
 
 
 def scan_seconds(
-    cached: CachedCard, columns: Sequence[str], rows: Rows, bounded: Estimate | None, native: NativeFilter, costs: Costs
+    cached: CachedCard, columns: Sequence[str], rows: Rows, bounded: Rows | None, native: NativeFilter, costs: Costs
 ) -> float:
-    """The time of a native scan of the file. Rows left by bounds (`bounded`) it finds by the same bounds, if the file
-    has a page index. Rows named by an index it finds by reading the columns that it filters by."""
+    """The time of a native scan of the file for these rows. Rows left by bounds (`bounded`) it finds by the same
+    bounds, if the file has a page index. Of these, or of all, it reads the columns that it filters by."""
     filtered = [name for name in columns if name in native.filtered]
-    if not native.pushdown:
-        size = column_bytes(cached, columns)
-    elif bounded is not None and all(_has_page_index(cached, name) for name in filtered):
-        size = bounded.bytes
-    else:
-        rest = [name for name in columns if name not in native.filtered]
-        size = column_bytes(cached, filtered) + by_pages(cached, rest, rows).bytes
-    return costs.scan_file + size * costs.scan_byte
-
-
-def column_bytes(cached: CachedCard, columns: Sequence[str]) -> int:
-    size = cached.sizes(tuple(columns))
-    return size.bytes + size.dictionaries
+    rest = [name for name in columns if name not in native.filtered]
+    if not native.pushdown or not all(_has_page_index(cached, name) for name in filtered):
+        bounded = None
+    first = whole(cached, filtered) if bounded is None else by_pages(cached, filtered, bounded)
+    passed = rows if native.pushdown and native.late else bounded
+    second = whole(cached, rest) if passed is None else by_pages(cached, rest, passed)
+    evaluated = cached.card.num_rows if bounded is None else bounded.count
+    return first.with_other(second).scan_seconds(costs) + evaluated * native.row_seconds
 
 
 def _has_page_index(cached: CachedCard, column: str) -> bool:

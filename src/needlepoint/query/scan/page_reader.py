@@ -34,7 +34,8 @@ from needlepoint.parquet import (
 )
 from needlepoint.parquet.format import int96
 from needlepoint.query.cache.card_cache import CardSource
-from needlepoint.query.scan.cost_model import THREADS, by_pages
+from needlepoint.query.scan.cost_model import by_pages
+from needlepoint.query.scan.costs import THREADS
 from needlepoint.query.scan.late_materialization import matching, sifting_columns
 from needlepoint.query.scan.scan_plan import HeldVersion, ScanMetrics, ScanPlan
 from needlepoint.tables import File, Snapshot, too_far, unit_of

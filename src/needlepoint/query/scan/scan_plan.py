@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from needlepoint.predicate import Predicate, leaves
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.scan.cost_model import (
-    Costs,
     Estimate,
     NativeFilter,
     by_pages,
@@ -24,18 +23,24 @@ from needlepoint.query.scan.cost_model import (
     overlaps,
     scan_seconds,
 )
+from needlepoint.query.scan.costs import Costs, shared
 from needlepoint.query.timed_choice import TimedChoice
 from needlepoint.tables import File, Snapshot
 
 # Reading so few rows of so few files takes less time than starting a native scan: do not estimate.
-FEW_FILES, FEW_ROWS = 2, 1000
+FEW_FILES, FEWEST_ROWS = 2, 10
+# Rows that are few enough to look their values up in dictionaries, or to read them in the process that asks.
+FEW_ROWS = 1000
+# Rows that an index names are as often as this next to each other where the file is sorted by the index's column.
+CLUSTERED = 8
 # The dictionaries of one file may take this part of their cache.
 SHARE_OF_CACHE = 8
 
 
 # Estimates of pages and scans that differ by less than this factor do not settle which is faster; and of less than this
-# many seconds it does not matter.
-NEAR, WORTH_SECONDS = 6.0, 0.002
+# many seconds it does not matter; even less is not estimated.
+NEAR, WORTH_SECONDS, LITTLE_SECONDS = 6.0, 0.002, 0.0005
+CLEARLY = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,7 @@ class ScanPlan:
     narrowed_by  conditions that a join or an ORDER BY with LIMIT implies, in words (semi_joins.py, top_rows.py,
                  ranked_rows.py)
     undecided    the choice between pages and scans, if the estimates are near each other
+    limit        how many of the rows that match are enough, if any of them will do
     counted      files whose rows are counted without reading them (aggregates), and `counted_by` in words
     """
 
@@ -108,6 +114,7 @@ class ScanPlan:
     only: Predicate | ScoreAtLeast | None = None
     narrowed_by: tuple[str, ...] = ()
     undecided: Undecided | None = None
+    limit: int | None = None
     counted: tuple[File, ...] = ()
     counted_by: tuple[str, ...] = ()
 
@@ -161,33 +168,45 @@ def choose_access(
     `access` overrides the estimates: `pages` reads by page wherever it can, `scan` never does. Where estimates are near
     each other, the `times` of earlier queries decide.
     """
-    files, rows = scan.snapshot.files, scan.access.rows
+    files, rows, costs = scan.snapshot.files, scan.access.rows, scan.costs
     scans: list[int] = []
+    read: dict[int, _PageRead] = {}
     weighed: dict[int, _Estimates] = {}
     overruled, undecided = 0, None
     columns = scan.stored_columns()
-    few = len(rows) <= FEW_FILES and sum(each.count for each in rows.values()) <= FEW_ROWS
+    few = len(rows) <= FEW_FILES and sum(each.count for each in rows.values()) <= FEWEST_ROWS
     for position in rows:
         cached = cards.cached(files[position])
         if cached is None or access == "scan":
             scans.append(position)
         elif access == "auto" and not few:
-            weighed[position] = _weigh(scan, cached, columns, position, native, caches)
+            present = [name for name in columns if cached.card.has(name)]
+            read[position] = _PageRead(cached, present, by_pages(cached, present, rows[position]))
+    if read:
+        base = costs.scan + native.values * costs.scan_value
+        # The first native scan has a fixed cost, which is already paid if another file must be scanned anyway.
+        base = 0.0 if scans or scan.access.scanned() else base
+        share = costs.in_parallel(1.0, round(sum(each.pages.pages for each in read.values())))
+        groups = sum(each.cached.card.num_row_groups for each in read.values())
+        scan_share = _share_until_limit(scan) * (1.0 if scan.remote else shared(1.0, groups))
+        # What takes so little is read by page: weighing a file takes as long as reading a page.
+        little = max(LITTLE_SECONDS, min(WORTH_SECONDS, base + len(read) * costs.scan_file * scan_share))
+        if sum(each.pages.seconds(costs) for each in read.values()) * share > little:
+            weighed = {at: _weigh(scan, each, at, native, caches, scan_share) for at, each in read.items()}
     if weighed:
-        share = scan.costs.in_parallel(1.0, sum(each.pages for each in weighed.values()))
         savings = {
             at: each.seconds * share - each.scan for at, each in weighed.items() if each.seconds * share > each.scan
         }
-        base = scan.costs.scan + native.values * scan.costs.scan_value
-        # The first native scan has a fixed cost, which is already paid if another file must be scanned anyway.
-        base = 0.0 if scans or scan.access.scanned() else base
         faster = list(savings) if sum(savings.values()) > base else []
-        if times is not None and not scan.remote:  # a try in a bucket costs requests
-            pages = sum(each.seconds for each in weighed.values()) * share
-            whole = sum(each.scan for each in weighed.values()) + base
-            undecided = _undecided(scan, native, (pages, whole), not faster, times)
-        if undecided is not None and undecided.by_pages == bool(faster):
-            faster = [] if faster else list(weighed)
+        pages = sum(each.seconds for each in weighed.values()) * share
+        whole = sum(each.scan for each in weighed.values()) + base
+        both = pages - sum(savings.values()) + base
+        # Some files by page and some by scan is a third way, which is taken if it is clearly faster. A try in a bucket
+        # costs requests.
+        if times is not None and not scan.remote and both > CLEARLY * min(pages, whole):
+            undecided = _undecided(scan, native, (pages, whole), pages <= whole, times)
+        if undecided is not None:
+            faster = [] if undecided.by_pages else list(weighed)
         scans += faster
         overruled = len(faster)
     widened = {at: each.wider for at, each in weighed.items() if each.wider is not None and at not in scans}
@@ -209,34 +228,38 @@ def _undecided(
     return Undecided(key, times.choose(key, by_pages))
 
 
+class _PageRead(NamedTuple):
+    """The wanted columns that a file has, and the work of reading them by page."""
+
+    cached: CachedCard
+    columns: list[str]
+    pages: Estimate
+
+
 @dataclass(frozen=True, slots=True)
 class _Estimates:
-    """The time of a file by page, by row group (if `wider` has the rows for that) and by native scan, and its pages."""
+    """The time of a file by page, by row group (if `wider` has the rows for that) and by native scan."""
 
     seconds: float
     wider: Rows | None
     scan: float
-    pages: int
 
 
 def _weigh(
-    scan: ScanPlan,
-    cached: CachedCard,
-    columns: Sequence[str],
-    position: int,
-    native: NativeFilter,
-    caches: Caches | None,
+    scan: ScanPlan, read: _PageRead, position: int, native: NativeFilter, caches: Caches | None, scan_share: float
 ) -> _Estimates:
     rows, costs = scan.access.rows[position], scan.costs
-    columns = [name for name in columns if cached.card.has(name)]
-    pages, wider = by_pages(cached, columns, rows), None
-    seconds = pages.seconds(costs)
+    (cached, columns, pages), wider = read, None
+    is_inexact = position in scan.access.inexact
+    # Conditions are evaluated before other columns are read, and once more by DataFusion.
+    evaluating = native.row_seconds * (2 if is_inexact else 1)
+    seconds = pages.seconds(costs) + rows.count * evaluating
     if pages.requests > len(columns):
-        all_rows, whole = by_row_groups(cached, columns, rows)
-        if whole.seconds(costs) < seconds:
-            wider, seconds = all_rows, whole.seconds(costs)
-    bounded = pages if position in scan.access.inexact else None
-    by_scan = scan_seconds(cached, columns, rows, bounded, native, costs)
+        all_rows, groups = by_row_groups(cached, columns, rows)
+        whole = groups.seconds(costs) + all_rows.count * evaluating
+        if whole < seconds:
+            wider, seconds = all_rows, whole
+    by_scan = scan_seconds(cached, columns, rows, _bounded(scan, position), native, costs) * scan_share
     if (
         caches is not None
         and seconds > by_scan
@@ -246,7 +269,30 @@ def _weigh(
         path = scan.path(scan.snapshot.files[position])
         kept = _with_dictionaries(path, cached, columns, rows, pages, caches, costs, by_scan)
         seconds, wider = (kept, None) if kept < seconds else (seconds, wider)
-    return _Estimates(seconds, wider, by_scan, pages.pages)
+    # For the other columns, the file is opened again.
+    return _Estimates(seconds + (costs.file if is_inexact else 0.0), wider, by_scan)
+
+
+def _left_by_bounds(scan: ScanPlan) -> AccessPlan:
+    """Before indexes of single files, which DataFusion does not know."""
+    return scan.pruning.accesses[-2] if scan.pruning is not None and len(scan.pruning.accesses) > 1 else scan.access
+
+
+def _bounded(scan: ScanPlan, position: int) -> Rows | None:
+    """The rows of a file that bounds leave, also to DataFusion; None if bounds do not help."""
+    rows, before = scan.access.rows[position], _left_by_bounds(scan)
+    if position in before.inexact:
+        return before.rows[position]
+    return rows if rows.count >= CLUSTERED * len(rows.starts) else None
+
+
+def _share_until_limit(scan: ScanPlan) -> float:
+    """The share of the files that a scan reads until it has enough rows: those that indexes name are evenly spread."""
+    if scan.limit is None:
+        return 1.0
+    bounded = _left_by_bounds(scan).inexact
+    named = sum(rows.count for position, rows in scan.access.rows.items() if position not in bounded)
+    return min(1.0, 2 * scan.limit / max(1, named))
 
 
 def _with_dictionaries(
@@ -263,8 +309,12 @@ def _with_dictionaries(
     scan, but once: they are decoded when such a read is wanted for the second time, if there is room to keep them."""
     groups = np.flatnonzero(overlaps(cached.card.row_group_rows[:-1], rows)).tolist()
     read = foresee_dictionaries(path, cached, columns, rows.count, groups, caches)
-    of_byte = costs.dictionary_byte()
-    warm = replace(pages, bytes=0, values=0).seconds(costs) + read.decoded * of_byte + read.skimmed * costs.skimmed_byte
+    of_byte = costs.read_byte(pages.codec)
+    warm = (
+        replace(pages, bytes=0, values=0, texts=0).seconds(costs)
+        + read.decoded * of_byte
+        + read.skimmed * costs.skimmed_byte
+    )
     now = warm + read.cold * of_byte
     if now <= by_scan or 2 * warm > by_scan or read.cold > caches.dictionaries.limit // SHARE_OF_CACHE:
         return now

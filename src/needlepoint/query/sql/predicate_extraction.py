@@ -28,6 +28,7 @@ from needlepoint.query.sql.plan_facts import parts_of
 from needlepoint.query.sql.predicates.converter import Converter, Types
 from needlepoint.query.sql.predicates.time_bounds import with_months
 
+_ROW_BY_ROW = {"Projection", "SubqueryAlias", "Filter"}
 SCAN_LINE = re.compile(r"^ *TableScan: (?:\w+\.)*(\w+)", re.MULTILINE)
 
 
@@ -40,6 +41,7 @@ class Request:
     zeros        columns in which DataFusion would distinguish -0.0 from 0.0, with the zero it looks for
     nested       whether a predicate is on a list, struct or map
     together     columns that share a condition with another column
+    limit        the rows of its LIMIT, if any rows of this table that match will do
     """
 
     columns: frozenset[str]
@@ -48,6 +50,7 @@ class Request:
     nested: bool = False
     zeros: Mapping[str, float] = field(default_factory=dict)
     together: frozenset[str] = frozenset()
+    limit: int | None = None
 
     def hiding(self, columns: Iterable[str], zeros: Mapping[str, float]) -> Request:
         """The request, with these columns unprunable and these zeros."""
@@ -78,7 +81,31 @@ def requests(plan: Any, drawn_plan: str, tables: Mapping[str, Types], shown: Any
                 return everything(types)
         return _either([_request(each.to_variant(), types) for each in found])
 
-    return {name: request(name, types) for name, types in tables.items() if drawn[name]}
+    found = {name: request(name, types) for name, types in tables.items() if drawn[name]}
+    if len(found) == drawn.total() == 1 and (limit := _limit(plan)) is not None:
+        return {name: replace(each, limit=limit) for name, each in found.items()}
+    return found
+
+
+def _limit(plan: Any) -> int | None:
+    """The rows that a query needs of its only scan; None if that is not known, as for ORDER BY and groups."""
+    limit = None
+    while (kind := type(node := plan.to_variant()).__name__) != "TableScan":
+        if kind == "Limit":
+            fetch = literal_of_limit(node.fetch())
+            limit = limit if fetch is None else fetch + (literal_of_limit(node.skip()) or 0)
+        elif kind not in _ROW_BY_ROW:
+            return None
+        (plan,) = plan.inputs()
+    return limit
+
+
+def literal_of_limit(expression: Any) -> int | None:
+    """The number of a LIMIT or OFFSET; None if it is none."""
+    if expression is None or expression.variant_name() != "Literal":
+        return None
+    value: int | None = expression.python_value().as_py()
+    return value
 
 
 def _without_truths(scan: str) -> str:

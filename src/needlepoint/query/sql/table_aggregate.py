@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from needlepoint.predicate import Constant, Predicate
 from needlepoint.query.sql.join_edges import origin, unnamed
+from needlepoint.query.sql.predicate_extraction import literal_of_limit
 from needlepoint.query.sql.predicates.converter import Types, exact_predicate
 
 # Nodes that are run over the rows of the aggregate, and nodes between it and the table.
@@ -111,17 +112,9 @@ def _rows(path: Sequence[Any], tables: Mapping[str, Types], limited: bool) -> tu
 
 def _limit(limit: Any) -> tuple[int, int] | None:
     """How many rows a LIMIT skips and keeps, if it keeps few."""
-    skip = 0 if limit.skip() is None else number(limit.skip())
-    most = number(limit.fetch())
+    skip = 0 if limit.skip() is None else literal_of_limit(limit.skip())
+    most = literal_of_limit(limit.fetch())
     return None if skip is None or most is None or most > MOST_LIMITED else (skip, most)
-
-
-def number(expression: Any) -> int | None:
-    """The number of a LIMIT; None if it is none."""
-    if expression is None or expression.variant_name() != "Literal":
-        return None
-    value: int | None = expression.python_value().as_py()
-    return value
 
 
 def _of_no_columns(path: Sequence[Any], limit: int) -> tuple[Any, ...] | None:

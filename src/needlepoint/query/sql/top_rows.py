@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from needlepoint.query.sql.join_edges import definition, origin
-from needlepoint.query.sql.table_aggregate import number
+from needlepoint.query.sql.predicate_extraction import literal_of_limit
 
 _ABOVE = {"Projection", "SubqueryAlias"}
 _BELOW = {"Projection", "SubqueryAlias", "Filter"}
@@ -60,7 +60,7 @@ def top_rows(plan: Any) -> TopRows | RankedRows | None:
     rows = None
     while (kind := type(plan.to_variant()).__name__) != "Sort":
         if kind == "Limit" and rows is None:
-            rows = number(plan.to_variant().fetch())
+            rows = literal_of_limit(plan.to_variant().fetch())
         elif kind not in _ABOVE:
             return None
         (plan,) = plan.inputs()
