@@ -36,6 +36,14 @@ def _accept_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _keep_compiled_modules() -> None:
+    """Tests start many processes. Where PYTHONDONTWRITEBYTECODE is set, each would compile all modules again, which
+    takes as long as the import of all libraries."""
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+_keep_compiled_modules()
 _keep_files_in_memory()
 _accept_interrupts()
 load_profile()
