@@ -91,8 +91,10 @@ def global_options() -> GlobalOptions:
 def open_lake(*, create: bool = False, directory: str | None = None) -> Iterator[Lake]:
     """The selected lake, with a progress bar for long work."""
     from needlepoint.cli.limits import warn_of_limits
+    from needlepoint.cli.pandas_free import load_pyarrow
 
     warn_of_limits()
+    load_pyarrow()
     if global_options().verbose:
         show_everything()
     import needlepoint

@@ -1,7 +1,8 @@
 """Keeps pandas out of commands that do not use it.
 
 pyarrow imports pandas with the first array that it makes, if it is installed. That takes about a third of the time of
-`needle sql` for one row. If it cannot be imported then, pyarrow imports it when a table is converted to pandas.
+`needle status` and of `needle sql` for one row. If it cannot be imported then, pyarrow imports it when a table is
+converted to pandas.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ SCRIPT = """
 import sys
 from click.testing import CliRunner
 from needlepoint.cli import main
-done = CliRunner().invoke(main, ["--lake", sys.argv[1], "sql", "--format", "csv", sys.argv[2]])
-assert done.exit_code == 0, done.output
+for command in (["status"], ["sync"], ["sql", "--format", "csv", sys.argv[2]]):
+    done = CliRunner().invoke(main, ["--lake", sys.argv[1], *command])
+    assert done.exit_code == 0, done.output
 assert "pandas" not in sys.modules
 import pyarrow as pa
 assert pa.table({"a": [1]}).to_pandas()["a"].tolist() == [1]
@@ -27,7 +28,7 @@ print(done.output)
 """
 
 
-def test_sql_runs_without_pandas(tmp_path: Path) -> None:
+def test_commands_run_without_pandas(tmp_path: Path) -> None:
     (tmp_path / "product").mkdir()
     pq.write_table(pa.table({"id": [1, 2], "title": ["one", "two"]}), tmp_path / "product/a.parquet")
     with needlepoint.open(tmp_path) as lake:

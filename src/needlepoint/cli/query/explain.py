@@ -8,7 +8,6 @@ import click
 
 from needlepoint.cli.messages import say
 from needlepoint.cli.options import common_options, open_lake
-from needlepoint.cli.pandas_free import load_pyarrow
 from needlepoint.cli.query.query_argument import QUERY
 
 
@@ -29,7 +28,6 @@ def command(query: str, analyze: bool, format: str) -> None:
       needle explain "SELECT title FROM product WHERE product_id = 384209819"
       needle explain --analyze --format json "SELECT count(*) FROM product"
     """
-    load_pyarrow()
     with open_lake() as lake:
         report = lake.sql(query).report if analyze else lake.explain(query)
         shown = json.dumps(report.to_dict(), indent=2) if format == "json" else str(report)
