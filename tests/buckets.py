@@ -52,7 +52,7 @@ class Server:
     asked: list[Asked] = field(default_factory=list)
     before: Callable[[Asked], int | None] | None = None
 
-    @property
+    @functools.cached_property
     def client(self) -> Any:
         return self._client("s3")
 

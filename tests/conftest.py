@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from _pytest.nodeid import coerce_node_id
-from tests.cases import load_profile
+from tests.cases import keep_covering, load_profile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,10 +59,12 @@ _LONG = ("property/test_changes", "property/test_whole_queries", "integration/te
 _FIRST = ("spark", "counted properties", *(f"tests/{name}.py" for name in _LONG))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Several processes share the tests (`-n 2 --dist loadgroup --no-loadscope-reorder`): one begins with all tests
     that need the Spark session, one with the properties that share counters, and the long files come next. The other
     tests go file by file to the process that is free. In a single process, the order is the same."""
+    keep_covering(items)
     items.sort(key=lambda item: (*_FIRST, _group(item)).index(_group(item)))
     for item in items:
         if hasattr(item.config, "workerinput"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.buckets import Server, aws_server
+from tests.cases import long
 
 from needlepoint.queues.queue import LocalQueue, Queue
 from needlepoint.queues.sqs import SqsQueue
@@ -26,7 +27,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(params=queues)
+@pytest.fixture(params=["local", "sqs", *long("sqs-fifo")])
 def make(request: pytest.FixtureRequest, tmp_path: Path, server: Server):
     return lambda: queues[request.param](tmp_path, server)
 
@@ -41,6 +42,7 @@ def test_a_message_is_received_and_gone_once_acknowledged(make) -> None:
     assert queue.receive(10, lease=60) == []
 
 
+@pytest.mark.parametrize("make", queues, indirect=True)
 def test_a_message_survives_reopening(make) -> None:
     make().put("kept")
     (message,) = make().receive(1, lease=60)
@@ -76,6 +78,7 @@ def test_a_released_message_comes_again_at_once(make) -> None:
     assert [again.attempts for again in queue.receive(1, lease=60)] == [2]
 
 
+@pytest.mark.parametrize("make", queues, indirect=True)
 def test_a_message_set_aside_keeps_its_reason_and_does_not_return(make) -> None:
     queue: Queue = make()
     queue.put("bad")
@@ -126,6 +129,7 @@ def test_what_another_has_acknowledged_does_no_harm(make) -> None:
     assert queue.receive(1, lease=60) == []
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("body", ["Ünïcode — 😀\n\ttabs", " ", '{"a": "\\u0000"}', "x" * 200_000])
 def test_bodies_come_as_they_were_put(make, body: str) -> None:
     queue: Queue = make()

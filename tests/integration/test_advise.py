@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import shlex
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -29,9 +30,10 @@ from needlepoint.query.timed_choice import TimedChoice
 FILES, ROWS = 8, 20_000
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> needlepoint.Lake:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ids and prices are shuffled over all files; each brand is in few pages, but bounds do not show that."""
+    directory = tmp_path_factory.mktemp("files")
     ids = np.random.default_rng(0).permutation(FILES * ROWS)
     for number in range(FILES):
         part = ids[number * ROWS : (number + 1) * ROWS]
@@ -44,7 +46,13 @@ def lake(tmp_path: Path) -> needlepoint.Lake:
                 "price": np.random.default_rng(number).random(ROWS) * 100,
             }
         )
-        write(table, tmp_path / "product" / f"p{number}.parquet", row_group_size=ROWS)
+        write(table, directory / f"p{number}.parquet", row_group_size=ROWS)
+    return directory
+
+
+@pytest.fixture
+def lake(tmp_path: Path, files: Path) -> needlepoint.Lake:
+    shutil.copytree(files, tmp_path / "product")
     opened = needlepoint.open(tmp_path, refresh=600)
     opened.create_table("product")
     opened.engine.accesses = TimedChoice(math.inf)  # only estimates choose

@@ -50,16 +50,20 @@ def write(root: Path, file: int, **options: object) -> None:
     )
 
 
-@pytest.fixture
-def made(tmp_path: Path) -> Path:
+def make(root: Path) -> Path:
     for file in range(FILES):
-        write(tmp_path, file)
-    with needlepoint.open(tmp_path) as lake:
+        write(root, file)
+    with needlepoint.open(root) as lake:
         lake.create_table("t")
         lake.create_index("t", "tenant", "distinct")
         lake.create_index("t", "ok", "distinct", embed=True)
         lake.create_index("t", "r")
-    return tmp_path
+    return root
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    return make(tmp_path)
 
 
 class Asked:
@@ -90,6 +94,13 @@ def _rows(table: pa.Table) -> Answer:
 @pytest.fixture
 def asked(made: Path) -> Asked:
     return Asked(made, needlepoint.open(made, refresh=0))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    """The same lake for all tests that change nothing."""
+    root = make(tmp_path_factory.mktemp("shared"))
+    return Asked(root, needlepoint.open(root, refresh=0))
 
 
 @pytest.mark.parametrize(
@@ -133,8 +144,8 @@ def asked(made: Path) -> Asked:
         "SELECT one + 1 FROM (SELECT 1 AS one FROM t WHERE tenant = 't1' LIMIT 2) AS x WHERE one > 0",
     ],
 )
-def test_nothing_is_read(asked: Asked, query: str) -> None:
-    assert asked.check(query) == (0, 0)
+def test_nothing_is_read(shared: Asked, query: str) -> None:
+    assert shared.check(query) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +156,8 @@ def test_nothing_is_read(asked: Asked, query: str) -> None:
         ("SELECT p, count(*) FROM t WHERE id BETWEEN 1234 AND 8765 GROUP BY p", 2, 200),
     ],
 )
-def test_pages_at_the_ends_of_a_range_are_read(asked: Asked, query: str, files: int, rows: int) -> None:
-    assert asked.check(query) == (files, rows)
+def test_pages_at_the_ends_of_a_range_are_read(shared: Asked, query: str, files: int, rows: int) -> None:
+    assert shared.check(query) == (files, rows)
 
 
 @pytest.mark.parametrize(
@@ -173,8 +184,8 @@ def test_pages_at_the_ends_of_a_range_are_read(asked: Asked, query: str, files: 
         "SELECT count(*) FROM t AS a JOIN t AS b ON a.id = b.id WHERE a.tenant = 't1'",
     ],
 )
-def test_what_no_index_says_exactly_is_read(asked: Asked, query: str) -> None:
-    assert asked.check(query)[0] > 0
+def test_what_no_index_says_exactly_is_read(shared: Asked, query: str) -> None:
+    assert shared.check(query)[0] > 0
 
 
 def test_files_that_no_index_knows_are_read(asked: Asked) -> None:
@@ -236,16 +247,19 @@ def test_a_changed_file_is_noticed_before_the_next_listing(made: Path) -> None:
         asked.check(query)
 
 
-def test_other_ways_do_not_count(asked: Asked, made: Path) -> None:
+def test_other_ways_do_not_count(shared: Asked) -> None:
     query = "SELECT count(*) FROM t WHERE tenant = 't1'"
-    for result in (asked.lake.engine.sql(query, use_indexes=False), needlepoint.open(made, access="scan").sql(query)):
+    for result in (
+        shared.lake.engine.sql(query, use_indexes=False),
+        needlepoint.open(shared.root, access="scan").sql(query),
+    ):
         (table,) = result.report.tables
         assert not table.counted_by
         assert table.files.read == FILES
 
 
-def test_explain_says_what_is_counted(asked: Asked) -> None:
-    report = asked.lake.explain("SELECT count(*) FROM t WHERE tenant = 't1'")
+def test_explain_says_what_is_counted(shared: Asked) -> None:
+    report = shared.lake.explain("SELECT count(*) FROM t WHERE tenant = 't1'")
     assert "counted from index t_tenant_distinct: 4 files\n" in str(report)
     assert "index t_tenant_distinct (distinct): used, counted 4 files" in str(report)
     assert json.loads(json.dumps(report.to_dict()))["tables"][0]["rows"]["read"] == 0
@@ -287,9 +301,9 @@ def test_rounded_bounds_are_not_extremes(tmp_path: Path) -> None:
     Asked(tmp_path, lake).check("SELECT min(s), max(s), min(i), max(i), count(*) FROM t")
 
 
-def test_limits_and_errors_of_what_is_above(asked: Asked) -> None:
+def test_limits_and_errors_of_what_is_above(shared: Asked) -> None:
     with pytest.raises(NeedlepointError, match=r"(?i)divide by zero"):
-        asked.lake.sql("SELECT 1 / (count(*) - count(*)) FROM t").to_arrow()
+        shared.lake.sql("SELECT 1 / (count(*) - count(*)) FROM t").to_arrow()
 
 
 def test_verify_sees_wrong_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

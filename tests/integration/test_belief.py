@@ -69,6 +69,7 @@ def declare(lake: needlepoint.Lake, *, embed: bool) -> None:
         lake.create_index("item", column, kind=kind, embed=embed, **options)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("embed_too", [False, True])
 @pytest.mark.parametrize("when", ["before", "after", "published"])
 def test_forged_indexes_hide_no_rows(tmp_path: Path, forged: list[Payload], embed_too: bool, when: str) -> None:

@@ -228,6 +228,7 @@ def test_a_crash_at_any_step_is_caught_up_with(
     assert len(keys(bucket)) == 6
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("stop", ["begin", "move", "commit", "put", "announced", "remove", "removed"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_crash_while_files_are_replaced_leaves_the_old_or_the_new(

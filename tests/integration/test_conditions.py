@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.cases import long
+from tests.cases import cases, long
 
 import needlepoint
 from needlepoint.lake import Lake
@@ -203,7 +203,7 @@ def test_no_row_is_lost_at_the_ends_of_types(extremes: Lake, operator: str, nega
         ),
     ):
         for value in left:
-            for right in rights:
+            for right in rights[:: cases(1, 2)]:
                 ask(extremes, f"{negated}({value} {operator} {right})")
 
 

@@ -55,6 +55,7 @@ WAYS: dict[str, Callable[[Lake], object]] = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("keep_time", [True, False])
 @pytest.mark.parametrize("how", ["header", "bytes"])
 @pytest.mark.parametrize("way", WAYS)

@@ -150,6 +150,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return written
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("kind", FILES)
 def test_everyone_reads_the_same(

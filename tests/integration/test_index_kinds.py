@@ -368,6 +368,7 @@ def test_text_search_is_exactly_sqls(tmp_path: Path, embed: bool, tokenizer: str
         assert lake.verify("item", samples=10, seed=3).differences == ()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("condition", ["title LIKE '%dairy cows%'", "text_match(title, 'cow bell')", "title = 'cow'"])
 def test_text_that_is_nowhere_costs_no_data_page(tmp_path: Path, embed: bool, condition: str) -> None:
     with opened(tmp_path) as lake:

@@ -68,6 +68,7 @@ def ids(lake: Lake, where: str) -> list[int]:
     return sorted(lake.sql(f"SELECT id FROM t WHERE {where}").to_arrow().column("id").to_pylist())
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_way_finds_every_time(lake: Lake, kind: str) -> None:
     if kind != "none":
@@ -99,6 +100,7 @@ def test_kept_dictionaries_and_many_rows(root: Path) -> None:
             assert {i: STAMPS[i] for i in range(0, ROWS, 3)} == dict(zip(*found.to_pydict().values(), strict=True))
 
 
+@pytest.mark.covering
 def test_parts_are_alike(lake: Lake) -> None:
     parts = lake.plan_read("t", "a > '2100-01-01'", ["id", "a"]).parts
     assert sorted(number for part in parts for batch in part.batches() for number in batch["id"].to_pylist()) == [

@@ -56,6 +56,7 @@ def refused(lake: Lake, query: str) -> None:
         lake.sql(query).to_arrow()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("access", ["pages", "scan", "auto"])
 def test_every_way_refuses_it(root: Path, access: str) -> None:
     with needlepoint.open(root, access=access) as lake:
@@ -79,6 +80,7 @@ def test_rows_named_by_an_index(lake: Lake) -> None:
         assert lake.table("t").get(id=5, columns="s").rows() == [{"s": "text 5"}]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", ["key", "bloom", "distinct", "text"])
 def test_indexes_of_the_column_itself(lake: Lake, kind: str) -> None:
     lake.create_index("t", "s", kind=kind)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.cases import cases
 from tests.lakes import products, removals, staged, write
 
 import needlepoint
@@ -263,9 +264,10 @@ def test_several_processes_publish_index_and_query_at_once(lake) -> None:
     publish(lake, "first", 1_000_000)
     lake.create_index("product", "product_id")
     context = multiprocessing.get_context("spawn")
+    many, batches = cases(3, 2), cases(8, 4)
     writers = [
-        context.Process(target=_publish_many, args=(str(lake.root), f"w{number}", number * 10_000, 8))
-        for number in range(3)
+        context.Process(target=_publish_many, args=(str(lake.root), f"w{number}", number * 10_000, batches))
+        for number in range(many)
     ]
     for writer in writers:
         writer.start()
@@ -273,13 +275,16 @@ def test_several_processes_publish_index_and_query_at_once(lake) -> None:
         list(lake.follow_events(once=True))
         assert len(ids(lake)) % 30 == 0
         assert len(lake.sql("SELECT upc FROM product WHERE product_id = 1000007").rows()) == 1
-    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    assert [writer.exitcode for writer in writers] == [0] * many
     list(lake.follow_events(once=True))
-    expected = sorted([*range(1_000_000, 1_000_030), *(w * 10_000 + n for w in range(3) for n in range(240))])
+    expected = sorted(
+        [*range(1_000_000, 1_000_030), *(w * 10_000 + n for w in range(many) for n in range(30 * batches))]
+    )
     assert ids(lake) == expected
     table = lake.status().tables[0]
-    assert (table.files, table.indexed, table.indexes[0].entries) == (75, 75, 750)
-    for number in (0, 10_239, 20_100):
+    assert table.files == table.indexed == 3 * (many * batches + 1)
+    assert table.indexes[0].entries == 30 * (many * batches + 1)
+    for number in (0, 10_119, 10_000):
         result = lake.sql(f"SELECT upc FROM product WHERE product_id = {number}")
         assert result.rows() == [{"upc": f"U{number:09d}"}]
         assert result.report.tables[0].scanned_files == 0

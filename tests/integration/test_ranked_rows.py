@@ -133,6 +133,7 @@ CONDITIONS = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("query", ["w3", "cow goat", "w1* dairy"])
 def test_conditions(lake: Lake, rows: list[dict[str, Any]], query: str, condition: str) -> None:

@@ -131,7 +131,7 @@ def test_queries_answer_while_files_are_replaced_all_the_time(lake: needlepoint.
         ask_all(lake)
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(16, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [2, *long(4, 16)])
 def test_threads_share_a_lake_while_files_are_replaced(lake: needlepoint.Lake, count: int) -> None:
     failures: list[BaseException] = []
 

@@ -98,6 +98,7 @@ def test_a_replaced_file_is_noticed_by_the_next_process(root: Path, how: Callabl
         assert lake.explain("SELECT * FROM t WHERE id = 555").tables[0].page_read_files == 1
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("access", ["auto", "pages", "scan"])
 def test_a_replaced_file_is_noticed_by_the_same_process(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.cases import cases
 
 import needlepoint
 from needlepoint import Lake, Limits
@@ -22,13 +24,19 @@ from needlepoint.errors import FileChanged, LimitExceeded, QueryCancelled, SqlEr
 ROWS, FILES = 50_000, 4
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    (tmp_path / "item").mkdir()
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    files = tmp_path_factory.mktemp("files")
     for number in range(FILES):
         ids = range(number * ROWS, (number + 1) * ROWS)
         rows = pa.table({"id": pa.array(ids, pa.int64()), "name": [f"item {id}" for id in ids], "kind": [7] * ROWS})
-        pq.write_table(rows, tmp_path / "item" / f"{number}.parquet", row_group_size=10_000)
+        pq.write_table(rows, files / f"{number}.parquet", row_group_size=10_000)
+    return files
+
+
+@pytest.fixture
+def lake(tmp_path: Path, files: Path) -> Iterator[Lake]:
+    shutil.copytree(files, tmp_path / "item")
     with needlepoint.open(tmp_path) as lake:
         lake.create_table("item")
         yield lake
@@ -337,7 +345,7 @@ def test_sixteen_threads_share_a_lake(lake: Lake) -> None:
 
     def run(number: int) -> None:
         try:
-            for turn in range(6):
+            for turn in range(cases(6, 3)):
                 id = (number * 7919 + turn * 104_729) % (ROWS * FILES)
                 rows = [{"id": id, "name": f"item {id}", "kind": 7}]
                 assert lake.sql(f"SELECT * FROM item WHERE id = {id}").rows() == rows

@@ -85,6 +85,7 @@ def naive(texts: list[str | None], words: list[str]) -> list[float]:
     return scores
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "query",
     ["dairy", "dairy cow", "cow OR goat", 'dairy AND (cow OR goat) -"ice cream"', "-dairy", "dair*", "dairy~2",
@@ -147,6 +148,7 @@ def test_a_null_text_scores_nothing(lake: Lake) -> None:
     assert lake.sql("SELECT score(title, 'cow') AS s FROM t WHERE id = 17").rows() == [{"s": 0.0}]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "sql",
     [
@@ -203,6 +205,7 @@ def test_queries_that_are_data(lake: Lake) -> None:
     assert found == [{"id": 1}]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [

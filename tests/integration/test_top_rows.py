@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.cases import cases
 from tests.lakes import write
 
 import needlepoint
@@ -191,7 +192,7 @@ def test_other_rows_of_the_files_that_are_read_do_not_count(tmp_path: Path, inde
         lake.create_table("t")
         for column in ("v", "w") if indexed else ():
             lake.create_index("t", column)
-        for limit in (1, 3, 10, 100, 300, 900):
+        for limit in (1, 10, 300, 3, 100, 900)[: cases(6, 3)]:
             for query in (
                 "SELECT v FROM t WHERE ok LIKE '%y%' ORDER BY v DESC",
                 "SELECT v FROM t WHERE ok LIKE '%y%' AND v % 3 > 0 ORDER BY v DESC",

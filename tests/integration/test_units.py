@@ -144,6 +144,7 @@ def report(lake: Lake, where: str) -> TableReport:
     ids="-".join,
 )
 @pytest.mark.parametrize("indexed", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.parametrize("lake", ["scan", *long("auto", "pages")], indirect=True)
 def test_units_that_come_one_after_the_other(root: Path, lake: Lake, kinds: list[str], indexed: bool) -> None:
     for number, kind in enumerate(kinds):
         write(root / f"t/{number}.parquet", kind, number)
@@ -169,6 +170,7 @@ def test_units_of_a_new_table(root: Path, lake: Lake) -> None:
     check(lake, kinds)
 
 
+@pytest.mark.parametrize("lake", ["pages", *long("auto", "scan")], indirect=True)
 def test_units_of_published_batches(root: Path, lake: Lake) -> None:
     kinds = ["us", "ns", "ms"]
     for number, kind in enumerate(kinds):
@@ -270,6 +272,7 @@ def test_an_index_in_the_coarser_unit_is_not_asked(root: Path) -> None:
         assert len([*(root / ".needlepoint/indexes").iterdir()]) == 1
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("access", ACCESS)
 @pytest.mark.parametrize("zones", [("UTC", ZONE), (ZONE, "UTC")], ids="-".join)
 @pytest.mark.parametrize("kinds", [("us", "us"), ("us", "ns"), ("ns", "us")], ids="-".join)
@@ -305,6 +308,7 @@ def test_a_zone_beside_none_is_refused(root: Path, order: int) -> None:
         lake.create_table("t")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("access", ACCESS)
 @pytest.mark.parametrize("types", [*itertools.permutations(TIMES)], ids=str)
 def test_times(root: Path, access: str, types: tuple[pa.DataType, ...]) -> None:
@@ -345,6 +349,7 @@ def write_sentinel(path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("access", ACCESS)
 @pytest.mark.parametrize("synced", [False, True])
 @pytest.mark.parametrize("indexed", [False, True])

@@ -51,9 +51,14 @@ class World:
         self.duck.register("copies", pa.concat_tables(copies))
         self.duck.execute(f"CREATE TABLE {name} AS SELECT * FROM copies")
 
-    def check(self, query: str, *, ordered: bool = False) -> None:
+    def check(self, query: str, *, ordered: bool = False, **settings: Any) -> None:
+        """With settings, a lake is opened for this query."""
         expected = self.duck.execute(query).fetchall()
-        answer = self.lake.sql(query).to_arrow()
+        if settings:
+            with needlepoint.open(self.root, **settings) as lake:
+                answer = lake.sql(query).to_arrow()
+        else:
+            answer = self.lake.sql(query).to_arrow()
         found = list(zip(*(column.to_pylist() for column in answer.columns), strict=True))
         if not ordered:
             found, expected = sorted(found, key=repr), sorted(expected, key=repr)
@@ -65,8 +70,9 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-@pytest.fixture
-def partitioned(world: World) -> World:
+@pytest.fixture(scope="module")
+def partitioned(tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = World(tmp_path_factory.mktemp("partitioned"))
     world.table(
         "t",
         {
@@ -160,8 +166,9 @@ def test_groups_of_an_empty_file(world: World) -> None:
     world.check("SELECT count(*) AS n, count(DISTINCT p) AS p FROM t WHERE id > 100")
 
 
-@pytest.fixture
-def joined(world: World) -> World:
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = World(tmp_path_factory.mktemp("joined"))
     a = pa.table({"id": ints([1, 2, 3]), "vip": ["no", "yes", "yes"], "city": ["yes", "Rome", "yes"]})
     world.table("a", {"f.parquet": a})
     world.table("b", {"f.parquet": pa.table({"id": ints([1, 2, 3]), "total": ints([10, 20, 30])})})
@@ -169,9 +176,12 @@ def joined(world: World) -> World:
     other = {"i": ints([2, 1, None, 5]), "j": ints([1, 2, None, 10]), "s": pa.array([None, "x", "x", "y"])}
     world.table("u", {"f.parquet": pa.table(numbers), "g.parquet": pa.table(other)}, row_group_size=2)
     world.table("v", {"p=a/f.parquet": pa.table(other), "p=b/f.parquet": pa.table(numbers)}, row_group_size=2)
+    world.lake.create_index("v", "i")
+    world.lake.create_index("u", "s")
     return world
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "query",
     [
@@ -203,15 +213,15 @@ def joined(world: World) -> World:
 )
 @pytest.mark.parametrize("access", ["auto", "pages", "scan"])
 def test_joins_of_shared_names(joined: World, query: str, access: str) -> None:
-    joined.lake.create_index("v", "i")
-    joined.lake.create_index("u", "s")
-    joined.lake.close()
-    joined.lake = needlepoint.open(joined.root, access=access)
-    joined.check(query)
+    joined.check(query, access=access)
 
 
-@pytest.fixture
-def money(world: World) -> World:
+@pytest.fixture(scope="module")
+def money(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return with_money(World(tmp_path_factory.mktemp("money")))
+
+
+def with_money(world: World) -> World:
     amounts = [decimal.Decimal(cents).scaleb(-2) for cents in range(-300, 300)]
     floats = [NAN if number % 7 == 0 else float(amount) for number, amount in enumerate(amounts)]
     columns = {"id": ints(list(range(600))), "d": pa.array(amounts, pa.decimal128(12, 2)), "f": pa.array(floats)}
@@ -299,7 +309,8 @@ def test_float_parameters_beside_decimals(money: World, condition: str) -> None:
     assert [row["id"] for row in money.lake.sql(query, named).rows()] == expected
 
 
-def test_decimal_literals_of_views_reads_and_deletes(money: World) -> None:
+def test_decimal_literals_of_views_reads_and_deletes(world: World) -> None:
+    money = with_money(world)
     money.lake.sql("CREATE VIEW rich AS SELECT id, d FROM t WHERE d >= 2.29")
     assert len(money.lake.sql("SELECT id FROM rich WHERE d < 2.32")) == 3
     plan = money.lake.plan_read("t", where="d = 0.57")
@@ -307,8 +318,12 @@ def test_decimal_literals_of_views_reads_and_deletes(money: World) -> None:
     assert money.lake.delete("t", "d = 0.57").rows == 1
 
 
-@pytest.fixture
-def unordered(world: World) -> World:
+@pytest.fixture(scope="module")
+def unordered(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return with_nan(World(tmp_path_factory.mktemp("unordered")))
+
+
+def with_nan(world: World) -> World:
     """NaN in the second to last of several row groups, zeros of both signs, and bloom filters."""
     floats = [float(number) for number in range(1000)] + [NAN] + [0.5] * 99
     world.table("t", {"f.parquet": pa.table({"id": ints(list(range(1100))), "f": floats})}, row_group_size=100)
@@ -317,6 +332,7 @@ def unordered(world: World) -> World:
     return world
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "query",
     [
@@ -352,13 +368,12 @@ def unordered(world: World) -> World:
 )
 @pytest.mark.parametrize("access", ["auto", "pages", "scan"])
 def test_nan_and_zeros(unordered: World, query: str, access: str) -> None:
-    unordered.lake.close()
-    unordered.lake = needlepoint.open(unordered.root, access=access)
-    unordered.check(query)
+    unordered.check(query, access=access)
 
 
 @pytest.mark.parametrize("zero", ["0.0", "-0.0"])
-def test_both_zeros_are_read_elsewhere_and_deleted(unordered: World, zero: str) -> None:
+def test_both_zeros_are_read_elsewhere_and_deleted(world: World, zero: str) -> None:
+    unordered = with_nan(world)
     where = f"f IN ({zero}, 3, 4, 5, 6)"
     plan = unordered.lake.plan_read("z", where=where)
     assert sum(batch.num_rows for part in plan.parts for batch in part.batches()) == 200
@@ -932,11 +947,18 @@ def test_statistics_that_datafusion_cannot_estimate_by(world: World, query: str)
     world.check(query)
 
 
-@pytest.fixture
-def nullable(world: World) -> World:
+ROWS = "(SELECT s, n, p, z FROM c LEFT JOIN b ON b.id = c.n AND b.p = 7) AS v"
+
+
+@pytest.fixture(scope="module")
+def nullable(tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = World(tmp_path_factory.mktemp("nullable"))
     world.table("b", {"f.parquet": pa.table({"id": ints([1, 3, 4]), "p": ints([7, 7, 8]), "z": ["x", "x", "y"]})})
     world.table("c", {"f.parquet": pa.table({"n": ints([0, 1, 2, 3, 4]), "s": ["a", "b", "c", "d", "e"]})})
     world.table("none", {"f.parquet": pa.table({"id": ints([])})})
+    view = f"CREATE VIEW numbered AS SELECT s, row_number() OVER (PARTITION BY p ORDER BY s) AS r FROM {ROWS}"
+    world.lake.sql(view)
+    world.duck.execute(view)
     return world
 
 
@@ -1018,11 +1040,7 @@ def test_inner_order_of_what_is_equal_below_subtotals(nullable: World, query: st
 )
 def test_inner_order_of_what_is_constant_or_null(nullable: World, query: str) -> None:
     """DataFusion drops keys of windows and subqueries too."""
-    rows = "(SELECT s, n, p, z FROM c LEFT JOIN b ON b.id = c.n AND b.p = 7) AS v"
-    view = f"CREATE VIEW numbered AS SELECT s, row_number() OVER (PARTITION BY p ORDER BY s) AS r FROM {rows}"
-    nullable.lake.sql(view)
-    nullable.duck.execute(view)
-    nullable.check(query.format(rows=rows))
+    nullable.check(query.format(rows=ROWS))
 
 
 def test_a_window_that_is_named_by_its_text(nullable: World) -> None:
@@ -1070,6 +1088,7 @@ def test_an_aggregate_of_an_aggregate_without_rows(world: World) -> None:
     world.check("SELECT count(*) FILTER (WHERE c >= 4) AS n FROM (SELECT count(*) AS c FROM a WHERE n IS NULL) AS t")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("table", ["t", "u"])
 @pytest.mark.parametrize(
     "query",
@@ -1093,6 +1112,7 @@ def test_fields_of_structs(world: World, table: str, query: str) -> None:
 REGROUPED = "(SELECT {} FROM (SELECT p FROM t GROUP BY p) AS x JOIN t AS y ON {} {}) AS z"
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "query",
     [

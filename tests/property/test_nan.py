@@ -65,6 +65,7 @@ def check(lake: Lake, plain: SessionContext, where: str) -> None:
     assert sorted(lake.sql(query).to_arrow().column("i").to_pylist()) == expected, where
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_one_comparison(lake: Lake, plain: SessionContext, operator: str) -> None:
     for literal in LITERALS:

@@ -100,6 +100,7 @@ def test_the_first_rows_are_those_of_duckdb(chance: Random) -> None:
                 assert rows(lake, query) == repr(duck.execute(query).fetchall()), query
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("direction", ["", "DESC NULLS LAST"])
 @pytest.mark.parametrize("indexed", [False, True])
 def test_zeros_of_both_signs_and_nan_of_both(tmp_path: Path, direction: str, indexed: bool) -> None:

@@ -39,6 +39,7 @@ VALUES = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("page_index", [True, False])
 def test_every_value_is_within_its_bounds(tmp_path: Path, name: str, page_index: bool) -> None:

@@ -91,6 +91,7 @@ def test_another_row_does_not_read_the_dictionary(path: str, caches: Caches) -> 
     assert 0 < caches.dictionaries.bytes < 2_000_000
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 20, 40, 500])
 def test_any_rows(path: str, table: pa.Table, caches: Caches, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def only_one(stats: list[page_reader.ReadStats]) -> page_reader.ReadStats:

@@ -229,6 +229,7 @@ def mixed_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return paths
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("threads", [0, 1, 3])
 @pytest.mark.parametrize("rows_at_once", [1, 30, 10_000])
 def test_many_files_in_one_go(

@@ -425,6 +425,7 @@ def test_rights_links_and_checksums(path: Path, tmp_path: Path) -> None:
 STEPS = ("_write", "_copy", "os.fsync", "os.fchmod", "identify_file", "os.replace")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("dead", [False, True], ids=["raises", "dies"])
 def test_the_old_file_is_intact_until_the_last_step(

@@ -82,6 +82,7 @@ def chunk_bytes(path: Path) -> list[bytes]:
     return [data[c.start : c.end] for group in footer(path).row_groups for c in group.columns]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("dictionary", [False, True])
 def test_the_page_index_is_the_one_that_pyarrow_writes(tmp_path: Path, version: str, dictionary: bool) -> None:

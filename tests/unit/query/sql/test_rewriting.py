@@ -117,6 +117,7 @@ def test_conditions_as_truths() -> None:
     )
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "rewrite",
     [with_constants_last, with_parentheses, as_lists, spelled_out, as_truths, with_separate_lists, with_hidden_casts,
