@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,12 @@ import pyarrow.parquet as pq
 
 from needlepoint import Lake
 from needlepoint.tables.staged_file import StagedFile
+
+# A join of about four seconds on any number of cores: long enough to be cancelled. DataFusion does not notice that in
+# the middle of such a join, which goes on in the background and slows other tests down. So it must have an end.
+CORES = os.cpu_count() or 1
+FEW = f"(SELECT id FROM product WHERE id < {2 * CORES})"
+LONG_JOIN = f"SELECT count(*) FROM product a, product b, {FEW} c WHERE a.id + b.id + c.id = -1"  # of 40,000 rows
 
 
 def products(first: int, count: int, *, seed: int = 0) -> pa.Table:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from tests.cases import cases, long
 from tests.lakes import product_lake, products, write
 
 import needlepoint
@@ -240,7 +241,7 @@ def test_what_cannot_be_sorted_by_is_refused(lake) -> None:
         lake.compact("product", partition={"year": "x"})
 
 
-@pytest.mark.parametrize("keep", [0.0, 3600.0])
+@pytest.mark.parametrize("keep", [0.0, *long(3600.0)])
 def test_queries_are_exact_while_files_are_swapped(lake, keep: float) -> None:
     expected = lake.sql(QUESTION).rows()
     stop, wrong, asked = threading.Event(), [], []
@@ -262,7 +263,7 @@ def test_queries_are_exact_while_files_are_swapped(lake, keep: float) -> None:
     thread = threading.Thread(target=ask)
     thread.start()
     try:
-        for turn in range(6):
+        for turn in range(cases(6, 4)):
             order = {"sort_by": ["upc"]} if turn % 2 else {"zorder": ["price", "product_id"]}
             lake.compact("product", target_size=20_000 + turn, keep=keep, **order)
     finally:
@@ -283,7 +284,7 @@ def test_parts_of_a_read_fail_when_their_files_are_gone(lake) -> None:
 
 def test_many_partitions_are_listed_by_datafusion_and_never_twice(tmp_path: Path) -> None:
     """With more partitions than a query names one by one, DataFusion lists the directory while files are swapped."""
-    for number in range(40):
+    for number in range(cases(40, 20)):
         for half in "ab":
             write(
                 products(number * 20 + (10 if half == "b" else 0), 10),

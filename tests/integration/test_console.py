@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 from tests.cases import long
 from tests.integration.test_service import process, served
-from tests.lakes import staged, write
+from tests.lakes import LONG_JOIN, staged, write
 
 import needlepoint
 from needlepoint.service import ServiceOptions, Tokens
@@ -37,9 +37,6 @@ HOSTILE = "<img src=x onerror=\"document.title='run'\">"
 LARGE = 9_007_199_254_740_993  # 2^53 + 1: a float would make it even
 LOOKUP = "SELECT id, title FROM product WHERE id = 4321"
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
-# Long enough to be cancelled. DataFusion does not notice that in such a join, so it must have an end.
-FEW = "(SELECT id FROM product WHERE id < 8)"
-LONG = f"SELECT count(*) FROM product a, product b, {FEW} c WHERE a.id + b.id + c.id = -1"
 
 
 @pytest.fixture(scope="module")
@@ -575,14 +572,14 @@ def test_the_lag_of_the_indexer_is_live(opened: Callable[..., Page], root: Path)
 def test_stop_a_query(opened: Callable[..., Page], address: str) -> None:
     """The last test: a join of three tables goes on in the background for a while."""
     page = opened()
-    typed(page, LONG)
+    typed(page, LONG_JOIN)
     page.keyboard.press("Control+Enter")
     until(page, "clock", r"[1-9]")
     page.keyboard.press("Escape")
     page.wait_for_selector("#stop", state="hidden")
     assert "stopped" in page.inner_text("#problem")
     page.click("#tab-activity")
-    typed(page, LONG)
+    typed(page, LONG_JOIN)
     page.keyboard.press("Control+Enter")
     page.locator("#activity").get_by_role("button", name="Stop").click()
     page.wait_for_selector("#stop", state="hidden")

@@ -68,8 +68,19 @@ def rows() -> list[dict[str, Any]]:
     return [row for file in range(FILES) for row in rows_of(file)]
 
 
+_scores: dict[str, list[float]] = {}
+
+
 def scores(rows: list[dict[str, Any]], query: str) -> list[float]:
     """BM25 by its definition, word for word."""
+    if len(rows) < FILES * ROWS:
+        return _scores_of(rows, query)
+    if query not in _scores:  # the rows of the shared lake
+        _scores[query] = _scores_of(rows, query)
+    return _scores[query]
+
+
+def _scores_of(rows: list[dict[str, Any]], query: str) -> list[float]:
     lists = [[] if row["text"] is None else row["text"].lower().replace("-", " ").split() for row in rows]
     texts = sum(row["text"] is not None for row in rows)
     average = sum(map(len, lists)) / max(texts, 1)
@@ -350,7 +361,7 @@ def test_files_without_an_index(tmp_path: Path) -> None:
         check()
 
 
-@pytest.mark.parametrize("seed", range(cases(60)))
+@pytest.mark.parametrize("seed", range(cases(60, 6)))
 def test_any_query(lake: Lake, rows: list[dict[str, Any]], seed: int) -> None:
     """With the index and without, the same scores; and the same rows, where their order is defined."""
     dice = random.Random(seed)

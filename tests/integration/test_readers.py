@@ -334,7 +334,7 @@ def test_more_files_than_a_process_may_open(tmp_path: Path, soft: int, hard: int
     assert (int(done.stdout.split()[1]) > soft) is raised
 
 
-@pytest.mark.parametrize("access", ["scan", "pages"])
+@pytest.mark.parametrize("access", ["scan", *long("pages")])
 def test_objects_that_are_replaced_all_the_time(tmp_path: Path, bucket: Bucket, server: Server, access: str) -> None:
     """Every request for an object replaces the next one."""
     objects = 6

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 import uvicorn
 from adbc_driver_flightsql.dbapi import connect as flight_client
-from tests.lakes import product_lake, products, staged
+from tests.lakes import LONG_JOIN, product_lake, products, staged
 
 import needlepoint
 from needlepoint import UsageError
@@ -31,9 +31,6 @@ from needlepoint.service import ServiceOptions, Tokens
 from needlepoint.service.app import create_app
 
 ROWS = 20_000
-# Long enough to be cancelled. DataFusion does not notice that in such a join, so it must have an end.
-FEW = "(SELECT id FROM product WHERE id < 8)"
-LONG = f"SELECT count(*) FROM product a, product b, {FEW} c WHERE a.id + b.id + c.id = -1"
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +144,7 @@ def test_head_is_get_without_a_body(client: httpx.Client) -> None:
 
 def test_a_client_that_leaves_before_the_first_row_ends_its_query(client: httpx.Client) -> None:
     with pytest.raises(httpx.ReadTimeout):
-        client.post("/v1/sql", json={"sql": LONG, "query_id": "left"}, timeout=1)
+        client.post("/v1/sql", json={"sql": LONG_JOIN, "query_id": "left"}, timeout=1)
     for _ in range(100):
         if not client.get("/v1/queries").json()["queries"]:
             return
@@ -348,7 +345,7 @@ def test_a_client_cancels_its_query(root: Path) -> None:
     """In a process of its own: a join of three tables goes on in the background."""
     with process(root, "--seconds", "60") as (client, _):
         found: list[httpx.Response] = []
-        body = {"sql": LONG, "query_id": "long"}
+        body = {"sql": LONG_JOIN, "query_id": "long"}
         thread = threading.Thread(target=lambda: found.append(client.post("/v1/sql", json=body)))
         thread.start()
         for _ in range(1000):
@@ -356,19 +353,19 @@ def test_a_client_cancels_its_query(root: Path) -> None:
             if running:
                 break
             time.sleep(0.01)
-        assert running[0]["query_id"] == "long" and running[0]["sql"] == LONG
+        assert running[0]["query_id"] == "long" and running[0]["sql"] == LONG_JOIN
         assert client.delete("/v1/queries/other").status_code == 404
         assert client.delete("/v1/queries/long").json() == {"cancelled": "long"}
         thread.join(30)
         assert found[0].status_code == 409 and "cancelled after" in found[0].text
         assert ask(client, "SELECT count(*) AS n FROM product")["rows"] == [{"n": 2 * ROWS}]
-        found = [client.post("/v1/sql", json={"sql": LONG, "limits": {"seconds": 0.2}})]
+        found = [client.post("/v1/sql", json={"sql": LONG_JOIN, "limits": {"seconds": 0.2}})]
         assert found[0].status_code == 422 and "more than 0.2 seconds" in found[0].text
 
 
 def test_too_many_queries_wait(root: Path) -> None:
-    with process(root, "--threads", "1", "--waiting", "0", "--seconds", "2") as (client, _):
-        thread = threading.Thread(target=lambda: client.post("/v1/sql", json={"sql": LONG}))
+    with process(root, "--threads", "1", "--waiting", "0", "--seconds", "1") as (client, _):
+        thread = threading.Thread(target=lambda: client.post("/v1/sql", json={"sql": LONG_JOIN}))
         thread.start()
         for _ in range(1000):
             if client.get("/v1/queries").json()["queries"]:
@@ -421,7 +418,7 @@ def test_nobody_takes_over_the_query_of_another(root: Path, tmp_path: Path, work
     tokens = Tokens(tmp_path / "tokens.json")
     mine, others = ({"Authorization": f"Bearer {tokens.create(name, None, None)}"} for name in ("mine", "others"))
     with process(root, "--tokens", str(tmp_path / "tokens.json"), "--workers", str(workers)) as (client, _):
-        body = {"sql": LONG, "query_id": "long"}
+        body = {"sql": LONG_JOIN, "query_id": "long"}
         found: list[httpx.Response] = []
         thread = threading.Thread(target=lambda: found.append(client.post("/v1/sql", json=body, headers=mine)))
         thread.start()
@@ -538,7 +535,7 @@ def test_several_processes(root: Path) -> None:
         assert len(shares) == 2 and min(map(float, shares)) >= 4, shares
         running = [
             threading.Thread(target=httpx.post, args=(f"{url}/v1/sql",), kwargs={"json": query, "timeout": 60})
-            for query in ({"sql": LONG, "query_id": f"long-{number}"} for number in range(4))
+            for query in ({"sql": LONG_JOIN, "query_id": f"long-{number}"} for number in range(4))
         ]
         for thread in running:
             thread.start()

@@ -92,7 +92,7 @@ conditions = st.recursive(
 )
 
 
-@settings(max_examples=cases(60))
+@settings(max_examples=cases(60, 6))
 @given(where=conditions)
 def test_several_comparisons(lake: Lake, plain: SessionContext, where: str) -> None:
     check(lake, plain, where)

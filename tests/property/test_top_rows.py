@@ -87,7 +87,7 @@ def rows(lake: Lake, query: str) -> str:
     return repr([*zip(*(column.to_pylist() for column in answer.columns), strict=True)])
 
 
-@settings(max_examples=cases(60, 12), phases=(Phase.explicit, Phase.reuse, Phase.generate), deadline=None)
+@settings(max_examples=cases(60, 8), phases=(Phase.explicit, Phase.reuse, Phase.generate), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_the_first_rows_are_those_of_duckdb(chance: Random) -> None:
     with tempfile.TemporaryDirectory() as root:

@@ -39,7 +39,7 @@ KIND = BloomKind()
 
 
 @pytest.mark.parametrize("kind", INDEXED, ids=repr)
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=cases(8, 4))
 @given(data=st.data())
 def test_every_row_that_matches_is_found(kind: Kind, data: DataObject) -> None:
     rows = data.draw(st.integers(0, 40))

@@ -57,7 +57,7 @@ KIND = DistinctKind()
 
 
 @pytest.mark.parametrize("kind", INDEXED, ids=repr)
-@settings(deadline=None, max_examples=cases(12))
+@settings(deadline=None, max_examples=cases(12, 4))
 @given(data=st.data())
 def test_every_row_that_matches_is_found(kind: Kind, data: DataObject) -> None:
     rows = data.draw(st.integers(0, 40))

@@ -59,7 +59,7 @@ def test_postings_of_all_words(tmp_path: Path, rows: int, words: int, longest: i
     assert missing is not None and not len(missing.rows)
 
 
-@pytest.mark.parametrize("seed", range(cases(60)))
+@pytest.mark.parametrize("seed", range(cases(60, 6)))
 def test_best_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """One word and several, prefixes and near words, in one segment or several, with ties and without, and with rows
     that do not count."""

@@ -293,7 +293,7 @@ def test_flipped_bytes_are_errors_of_ours_or_make_no_difference(tmp_path: Path, 
     pq.write_table(table, path, write_batch_size=50, max_rows_per_page=100, use_dictionary=dictionary)
     good = path.read_bytes()
     random = np.random.default_rng(7)
-    for place in random.integers(4, len(good), 250).tolist():
+    for place in random.integers(4, len(good), cases(250, 80)).tolist():
         bad = bytearray(good)
         bad[place] ^= 1 << int(random.integers(8))
         path.write_bytes(bad)
