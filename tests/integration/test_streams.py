@@ -308,6 +308,46 @@ def test_another_thread_cancels_a_query(lake: Lake) -> None:
     assert len(lake.sql("SELECT * FROM item WHERE id = 7")) == 1
 
 
+UNENDING = (
+    "SELECT count(*) FROM generate_series(1, 100000000000) AS g WHERE g.value % 7 = 8",
+    "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n",
+)
+
+
+@pytest.mark.parametrize("query", UNENDING)
+def test_rows_that_no_table_has_are_limited_too(lake: Lake, query: str) -> None:
+    with pytest.raises(LimitExceeded, match=r"ran for more than 0\.2 seconds"):
+        lake.sql(query, limits=Limits(seconds=0.2))
+
+
+def test_datafusion_ends_with_a_query_over_its_limit(lake: Lake) -> None:
+    script = f"""
+import time
+import needlepoint
+lake = needlepoint.open({str(lake.root)!r})
+for query in {UNENDING!r}:
+    try:
+        lake.sql(query, limits=needlepoint.Limits(seconds=0.2))
+    except needlepoint.LimitExceeded:
+        pass
+for _ in range(100):
+    worked = time.process_time()
+    time.sleep(0.2)
+    if time.process_time() - worked < 0.01:
+        print("idle")
+        break
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "idle\n"
+
+
+def test_a_recursive_query(lake: Lake) -> None:
+    numbers = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 10)"
+    assert lake.sql(f"{numbers} SELECT count(*) AS c, max(i) AS m FROM n").rows() == [{"c": 10, "m": 10}]
+    joined = f"{numbers} SELECT name FROM item JOIN n ON id = i WHERE i > 8 ORDER BY i"
+    assert lake.sql(joined).rows() == [{"name": "item 9"}, {"name": "item 10"}]
+
+
 def test_a_cancelled_query_returns_no_more_batches(streaming: Lake) -> None:
     batches = streaming.sql("SELECT * FROM item").batches()
     next(batches)

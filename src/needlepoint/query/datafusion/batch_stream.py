@@ -98,7 +98,7 @@ class BatchStream:
             async for found in stream:
                 await self._put(_without_views(found.to_pyarrow()))
         except asyncio.CancelledError:
-            raise
+            pass  # a task that ends with an exception keeps the stream, and DataFusion goes on
         except BaseException as error:  # DataFusion panics, which is not an Exception
             self._failure = error
         finally:

@@ -29,10 +29,10 @@ from needlepoint.query.sql.plan_facts import (
     has_correlated_not_in,
     has_subqueries,
     listed_zeros,
-    nodes,
     plan_facts,
     sorts_inside,
 )
+from needlepoint.query.sql.plan_nodes import nodes
 from needlepoint.query.sql.predicate_extraction import Request, requests
 from needlepoint.query.sql.rewriting.conditions import with_hidden_constants
 from needlepoint.query.sql.rewriting.passes import BY_FACTS, Texts, as_read, as_run

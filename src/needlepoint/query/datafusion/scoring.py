@@ -18,7 +18,7 @@ from needlepoint.errors import NeedlepointError, SqlError
 from needlepoint.indexes.text import Term, TextStatistics, WordIndex, parse, statistics, terms
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion.udfs import unresolved_score
-from needlepoint.query.sql.plan_facts import EXPRESSIONS
+from needlepoint.query.sql.plan_nodes import EXPRESSIONS
 
 MOST_TERMS_KEPT = 10_000
 _CALL = "score("

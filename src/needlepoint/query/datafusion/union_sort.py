@@ -24,6 +24,7 @@ from typing import Any
 import datafusion
 import pyarrow as pa
 
+from needlepoint.query.sql.plan_nodes import field_names
 from needlepoint.query.sql.statements import quoted
 
 _ALL = 2**63 - 1
@@ -38,7 +39,7 @@ def sort_over_union(context: datafusion.SessionContext, frame: datafusion.DataFr
     sort, rows = _peeled(plan, "Sort")
     if sort is None or sort.get_fetch_val() is not None:
         return frame
-    names = _peeled(rows, "Distinct")[1].to_variant().schema().field_names()
+    names = field_names(_peeled(rows, "Distinct")[1])
     chosen = names if shown is None else [each.canonical_name() for each in shown.projections()]
     whole = context.create_dataframe_from_logical_plan(rows)
     columns = [_column(whole, name, field) for name, field in zip(names, whole.schema().names, strict=True)]

@@ -46,7 +46,7 @@ from needlepoint.query.scan.table_provider import (
     page_arm,
 )
 from needlepoint.query.sql import nesting
-from needlepoint.query.sql.plan_facts import parts_of
+from needlepoint.query.sql.plan_nodes import parts_of
 from needlepoint.query.sql.statements import quoted
 from needlepoint.tables import File, Table
 

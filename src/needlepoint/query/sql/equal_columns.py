@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from needlepoint.query.sql.plan_nodes import field_names
+
 _AFTER_KEYS = "__grouping_id"
 Classes = list[object]
 """For each column of a node, an object that equal columns share."""
@@ -19,15 +21,15 @@ Classes = list[object]
 
 def has_equal_keys(aggregate: Any) -> bool:
     """Whether an aggregate with grouping sets has two columns as keys that are equal in its input."""
-    names, below = aggregate.to_variant().schema().field_names(), aggregate.inputs()[0]
-    known = dict(zip(below.to_variant().schema().field_names(), _classes(below), strict=True))
+    names, below = field_names(aggregate), aggregate.inputs()[0]
+    known = dict(zip(field_names(below), _classes(below), strict=True))
     found = [id(known[name]) for name in names[: names.index(_AFTER_KEYS)] if name in known]
     return len({*found}) < len(found)
 
 
 def _classes(plan: Any) -> Classes:
     node, inputs = plan.to_variant(), plan.inputs()
-    names = node.schema().field_names()
+    names = field_names(plan)
     match type(node).__name__:
         case "SubqueryAlias" | "Sort" | "Limit" | "Distinct":
             return _classes(inputs[0])
@@ -52,7 +54,7 @@ def _different(names: list[str]) -> Classes:
 
 def _chosen(expressions: list[Any], names: list[str], below: Any) -> Classes:
     """The classes of columns that are these expressions; others follow."""
-    known = dict(zip(below.to_variant().schema().field_names(), _classes(below), strict=True))
+    known = dict(zip(field_names(below), _classes(below), strict=True))
     found = _different(names)
     for at, each in enumerate(expressions):
         if each.variant_name() == "Alias":

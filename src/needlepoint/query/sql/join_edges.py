@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from needlepoint.query.sql.plan_facts import nodes
+from needlepoint.query.sql.plan_nodes import field_names, nodes
 from needlepoint.query.sql.predicate_extraction import SCAN_LINE
 from needlepoint.query.sql.predicates.converter import Types, terms
 
@@ -226,7 +226,7 @@ def origin(plan: Any, key: Any, narrowed: bool, changes: _Changes | None = None)
         match type(node).__name__:
             case "TableScan":
                 names = [name for _, name in node.projection()]
-                if (narrowed and node.fetch() is not None) or len(names) != len(_fields(plan)):
+                if (narrowed and node.fetch() is not None) or len(names) != len(field_names(plan)):
                     return None
                 return node.table_name(), names[place]
             case "SubqueryAlias" if narrowed and place == 0 and _SCALAR.match(plan.display()):
@@ -280,16 +280,11 @@ def definition(plan: Any, key: Any) -> tuple[Any, Any] | None:
     return None
 
 
-def _fields(plan: Any) -> list[str]:
-    names: list[str] = plan.to_variant().schema().field_names()
-    return names
-
-
 def _place(plan: Any, expression: Any) -> int | None:
     """The place of a column in the schema of a plan; None for any other expression."""
     if expression.variant_name() != "Column":
         return None
-    names, name = _fields(plan), expression.canonical_name()
+    names, name = field_names(plan), expression.canonical_name()
     return names.index(name) if names.count(name) == 1 else None
 
 
@@ -301,7 +296,7 @@ def unnamed(expression: Any) -> Any:
 def _input(plan: Any, join: Any, place: int) -> tuple[Any, int | None]:
     """The input of a join that has a column, and its place there."""
     left, right = plan.inputs()
-    kind, count = str(join.join_type()), len(_fields(left))
+    kind, count = str(join.join_type()), len(field_names(left))
     if kind in ("Inner", "Left", "Right", "Full"):
         return (left, place) if place < count else (right, place - count)
     if kind in ("LeftSemi", "LeftAnti", "LeftMark"):

@@ -29,7 +29,7 @@ from typing import Any
 import datafusion
 import pyarrow as pa
 
-from needlepoint.query.sql.plan_facts import EXPRESSIONS, nodes
+from needlepoint.query.sql.plan_nodes import EXPRESSIONS, nodes
 from needlepoint.query.sql.tokens import tokens
 
 MOST_DIGITS = 38

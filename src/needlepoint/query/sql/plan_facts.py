@@ -26,13 +26,14 @@ import math
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pyarrow as pa
 
 from needlepoint.query.sql.equal_columns import has_equal_keys
+from needlepoint.query.sql.plan_nodes import EXPRESSIONS, field_names, nodes, parts_of
 
 # Nodes that keep the names of columns, or whose renamings the plan shows.
 _KEEPS_NAMES = {"Filter", "Projection", "Join", "SubqueryAlias", "Sort", "Limit", "TableScan"}
@@ -166,7 +167,9 @@ def _node_facts(node: Any, kind: str, inputs: list[Any], filtered: frozenset[str
             empty_parts=not _has_column(node.to_variant().predicate()),
         )
     if kind == "TableScan":
-        return replace(found, empty_parts=not all(map(_has_column, node.to_variant().filters())))
+        scan = node.to_variant()
+        made = scan.table_name().endswith("()")  # such as generate_series(1, 9)
+        return replace(found, grows=made, empty_parts=not all(map(_has_column, scan.filters())))
     if kind == "Projection":
         return replace(
             found,
@@ -265,7 +268,7 @@ def count_group_keys(plan: Any) -> int:
         if (kind := type(node).__name__) == "Aggregate":
             keys += len(node.group_by_exprs())
         elif kind == "Distinct":
-            keys += len(each.inputs()[0].to_variant().schema().field_names())
+            keys += len(field_names(each.inputs()[0]))
     return keys
 
 
@@ -356,7 +359,7 @@ def _hidden_zeros(text: str, below: Any) -> Iterator[tuple[str, float]]:
     for found in _LIST.finditer(text):
         if zeros := [float(zero) for zero in _ZERO.findall(found[1])]:
             left = text[: found.start()]
-            names = below.to_variant().schema().field_names()
+            names = field_names(below)
             # Before the list is a column, or an expression of columns: then it can be any of those before.
             listed = [name for name in names if left.endswith(name)] or [name for name in names if name in left]
             yield from ((name.rpartition(".")[2], _one_of(zeros)) for name in listed)
@@ -372,39 +375,6 @@ def _float(expression: Any) -> float | None:
         return None
     scalar = expression.python_value()
     return scalar.as_py() if pa.types.is_floating(scalar.type) else None
-
-
-def parts_of(expression: Any) -> Iterator[Any]:
-    """An expression and all its operands, at any depth. DataFusion does not expose the operands of some kinds."""
-    waiting = [expression]
-    while waiting:
-        found = waiting.pop()
-        yield found
-        if found.variant_name() not in ("Column", "Literal"):
-            try:
-                waiting += reversed(found.rex_call_operands())
-            except Exception:
-                continue
-
-
-def nodes(plan: Any) -> Iterator[tuple[Any, Any]]:
-    """All nodes of a plan, each as a plan and as its variant."""
-    waiting = [plan]
-    while waiting:
-        each = waiting.pop()
-        yield each, each.to_variant()
-        waiting += each.inputs()
-
-
-EXPRESSIONS: Mapping[str, Callable[[Any], Iterable[Any]]] = {
-    "Projection": lambda node: node.projections(),
-    "Filter": lambda node: [node.predicate()],
-    "Sort": lambda node: [each.expr() for each in node.sort_exprs()],
-    "Aggregate": lambda node: [*node.group_by_exprs(), *node.aggregate_exprs()],
-    "Join": lambda node: [each for pair in node.on() for each in pair] + [each for each in [node.filter()] if each],
-    "TableScan": lambda node: node.filters(),
-    "WindowExpr": lambda node: node.get_window_expr(),
-}
 
 
 def _kind(plan: Any) -> str:
@@ -463,7 +433,7 @@ def _shared_names(inputs: list[Any]) -> frozenset[str]:
 
 def _names(plan: Any) -> list[str]:
     """The column names of a plan, after the last dot. A name with a dot in it may count as shared when it is not."""
-    return [name.rpartition(".")[2] for name in plan.to_variant().schema().field_names()]
+    return [name.rpartition(".")[2] for name in field_names(plan)]
 
 
 def _has_upper_filter(plan: Any) -> bool:

@@ -24,7 +24,7 @@ from needlepoint.predicate import (
     Predicate,
     conjuncts,
 )
-from needlepoint.query.sql.plan_facts import parts_of
+from needlepoint.query.sql.plan_nodes import parts_of
 from needlepoint.query.sql.predicates.converter import Converter, Types
 from needlepoint.query.sql.predicates.time_bounds import with_months
 

@@ -29,7 +29,7 @@ from needlepoint.predicate import (
     Unknown,
     conjuncts,
 )
-from needlepoint.query.sql.plan_facts import parts_of
+from needlepoint.query.sql.plan_nodes import parts_of
 from needlepoint.query.sql.predicates import patterns, text_bounds, time_bounds
 from needlepoint.query.sql.predicates.preimages import literal_text, preimage, same_type
 from needlepoint.query.sql.predicates.truths import not_false, not_true
