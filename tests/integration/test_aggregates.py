@@ -172,7 +172,7 @@ def test_pages_at_the_ends_of_a_range_are_read(shared: Asked, query: str, files:
         "SELECT tenant, ok, count(*) FROM t GROUP BY tenant, ok",
         "SELECT tenant, count(*) FROM t GROUP BY ROLLUP (tenant)",
         "SELECT count(id) FROM (SELECT id FROM t LIMIT 5)",
-        "SELECT count(*) FILTER (WHERE id > 0) FROM (SELECT id FROM t WHERE id >= 0 LIMIT 5)",
+        "SELECT count(*) FILTER (WHERE id < 0) FROM (SELECT id FROM t WHERE id >= 0 LIMIT 5)",
         "SELECT count(*) FROM (SELECT id FROM t WHERE id >= 0 LIMIT 5) WHERE id >= 0",
         "SELECT DISTINCT ok IS NOT NULL FROM (SELECT ok FROM t LIMIT 5)",
         "SELECT EXISTS (SELECT 1 FROM t WHERE f < 100)",
