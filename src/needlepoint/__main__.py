@@ -1,5 +1,5 @@
 """`python -m needlepoint` is the command `needle`."""
 
-from needlepoint.cli import main
+from needlepoint.cli import run
 
-main()
+run()

@@ -21,6 +21,6 @@ limits          warns of limits that would abort the process, limits what alloca
 
 from __future__ import annotations
 
-from needlepoint.cli.needle import main
+from needlepoint.cli.needle import main, run
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
