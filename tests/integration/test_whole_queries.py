@@ -591,6 +591,9 @@ def test_a_condition_on_a_total_that_is_never_true(pair: World) -> None:
         pair.check(f"SELECT c FROM (SELECT count(*) AS c, max(n) AS m FROM a GROUP BY ROLLUP (s)) t WHERE {condition}")
     pair.check("SELECT count(*) FROM a HAVING count(*) = 1 AND count(*) = 2")
     pair.check("SELECT count(*) FROM a WHERE id = 1 AND id = 2")
+    counted = "(SELECT count(*) FROM a AS t WHERE t.id - 1 = b.id)"
+    joined = f"SELECT b.id AS x FROM a LEFT JOIN b ON TRUE WHERE a.id = {counted}"
+    pair.check(f"SELECT count(*) FROM ({joined}) WHERE x = 1 AND x = 2")
 
 
 def test_a_condition_of_constants_on_a_total(pair: World) -> None:

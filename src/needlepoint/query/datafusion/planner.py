@@ -184,6 +184,8 @@ class Planner:
             aggregate = table_aggregate(plan, types) if may_count else None
             if facts.regroups_again and count_group_keys(frame.logical_plan()) <= count_group_keys(plan):
                 facts = replace(facts, regroups_again=False)  # no key was dropped
+            if facts.empty_totals and has_subqueries(frame.logical_plan().display_indent()):
+                facts = replace(facts, empty_totals=False)  # to be joins, subqueries need conditions that move
             if facts.equal_subtotals and not sorts_inside(frame.logical_plan()):
                 facts = replace(facts, equal_subtotals=False)
             if "null_aware" in drawn and has_correlated_not_in(frame.logical_plan().display_indent()):
