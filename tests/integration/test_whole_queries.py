@@ -625,6 +625,12 @@ def test_distinct_values_of_constants(pair: World) -> None:
             pair.check(f"SELECT count(DISTINCT x) FROM {constant}")
             pair.check(f"SELECT count(*), count(DISTINCT t.x) FROM b LEFT JOIN {constant} ON b.id = t.id")
             pair.check(f"SELECT b.s, count(DISTINCT t.x), count(*) FROM b LEFT JOIN {constant} ON TRUE GROUP BY b.s")
+    for value in ("5", "2e0", "CAST(NULL AS INT)", "CAST(3 AS SMALLINT)"):
+        for condition in ("id < 0", "id > 10000", "id > 3", "FALSE"):
+            pair.check(f"SELECT sum(x) AS s, count(*) AS n FROM (SELECT {value} AS x FROM a WHERE {condition})")
+            pair.check(f"SELECT s, sum(x) AS t FROM (SELECT {value} AS x, s FROM a WHERE {condition}) GROUP BY s")
+            rows = f"(SELECT {value} AS x, id FROM a WHERE {condition})"
+            pair.check(f"SELECT sum(DISTINCT x) AS s, sum(x + id) AS t FROM {rows}")
     none = "(SELECT id FROM a LIMIT 0) x LEFT JOIN b ON TRUE RIGHT JOIN"
     for table in ("a", "(SELECT * FROM a WHERE id < 0)"):
         pair.check(f"SELECT count(*), count(DISTINCT b.n), count(b.n), sum(DISTINCT b.n) FROM {none} {table} y ON TRUE")
@@ -1001,6 +1007,9 @@ def test_order_of_what_is_constant_or_null(nullable: World, query: str) -> None:
         "SELECT x, y FROM (SELECT n AS x, n AS y FROM c) GROUP BY CUBE (x, y) ORDER BY x NULLS LAST, y NULLS LAST",
         "SELECT x, y FROM (SELECT max(n) AS x, max(n) AS y FROM c GROUP BY s) GROUP BY CUBE (x, y) ORDER BY y, x",
         "SELECT n, id FROM (SELECT n FROM c GROUP BY n) AS t JOIN b ON n = id GROUP BY ROLLUP (n, id) ORDER BY n, id",
+        "SELECT p, q FROM (SELECT n + 1 AS p, id + 1 AS q FROM b JOIN c ON id = n) GROUP BY CUBE (p, q) ORDER BY p, q",
+        "SELECT n + 1 AS p, id + 1 AS q FROM b JOIN c ON id = n GROUP BY CUBE (n + 1, id + 1) ORDER BY p, q",
+        "SELECT x, y FROM (SELECT count(*) AS x, count(*) AS y FROM c GROUP BY s) GROUP BY CUBE (x, y) ORDER BY y, x",
         # Keys that are not equal can be sorted anywhere.
         "SELECT s, id, rank() OVER (ORDER BY s, id) AS r FROM b JOIN c ON id = n GROUP BY ROLLUP (s, id) ORDER BY r",
     ],
@@ -1016,6 +1025,7 @@ def test_order_of_what_is_equal_below_subtotals(nullable: World, query: str) -> 
         "SELECT x, y, row_number() OVER (ORDER BY x, y) AS r FROM (SELECT n AS x, id AS y FROM {subtotals})",
         "SELECT n, id, rank() OVER (PARTITION BY n ORDER BY id) AS r FROM {subtotals} ORDER BY 1, 2",
         "SELECT * FROM (SELECT n, id FROM {subtotals} ORDER BY n, id LIMIT 3) ORDER BY 1, 2",
+        "SELECT rank() OVER (ORDER BY n + 1, id + 1) AS r FROM b JOIN c ON id = n GROUP BY ROLLUP (n + 1, id + 1)",
     ],
 )
 def test_inner_order_of_what_is_equal_below_subtotals(nullable: World, query: str) -> None:

@@ -144,7 +144,7 @@ WORKAROUNDS = (
     ),
     Workaround(
         "counted_literals",
-        "count(DISTINCT x) of a column that is a literal is 1, also of no rows, and if it is NULL.",
+        "Of a column that is a literal, count(DISTINCT x) is 1, also of no rows or NULL, and sum(x) of no rows is 0.",
         "sql/rewriting/distinct_counts.py",
     ),
     Workaround(
