@@ -64,12 +64,14 @@ def _cells(part: str, days: Int64Array) -> Int64Array:
 
 
 def spans_of_months(values: Sequence[int], low: int, high: int, day: int, slack: int = 0) -> list[tuple[int, int]]:
-    """The times between two ends that are in these months; none if there are too many months.
+    """The times between two ends that are in these months; none if there are too many months, or far from 1970.
 
     >>> spans_of_months([3, 4, 12], 0, 729, day=1)
     [(59, 119), (334, 364), (424, 484), (699, 729)]
     """
-    days = [max(-_MOST_DAYS, min(end, _MOST_DAYS)) for end in (low // day - slack, high // day + slack)]
+    days = (low // day - slack, high // day + slack)
+    if max(map(abs, days)) > _MOST_DAYS:
+        return []
     first, last = _cells("month", np.array(days)).tolist()
     if not 0 <= last - first < _MOST_MONTHS:
         return []

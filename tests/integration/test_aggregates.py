@@ -205,6 +205,18 @@ def test_rows_of_a_file_that_no_index_knows_exist(asked: Asked) -> None:
     assert asked.check("SELECT count(*) FROM (SELECT id FROM t WHERE tenant = 't1' LIMIT 1570)")[0] >= 1
 
 
+def test_a_limit_over_many_files_is_left_to_the_scan(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    for number in range(12):
+        pq.write_table(pa.table({"k": [number, 50, 99], "x": [0, 1, 2]}), tmp_path / f"t/{number}.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "k")
+        result = lake.sql("SELECT 1 AS one FROM t WHERE k BETWEEN 20 AND 60 LIMIT 1")
+        assert result.rows() == [{"one": 1}] and "counted" not in str(result.report)
+        assert "counted" in str(lake.sql("SELECT 1 AS one FROM t WHERE x >= 0 LIMIT 1").report)
+
+
 def test_rows_that_were_replaced_do_not_exist(asked: Asked) -> None:
     there, query = asked.root / "t/p=0/0.parquet", "SELECT EXISTS (SELECT 1 FROM t WHERE rare = 2999 AND id = 2999)"
     few = "SELECT EXISTS (SELECT 1 FROM t WHERE id BETWEEN 100 AND 200)"

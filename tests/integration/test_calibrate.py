@@ -102,6 +102,7 @@ def test_the_chosen_file_counts_more(root: Path, tmp_path: Path, quick: None) ->
         '{"version": 1, "machines": {"MACHINE": 5}}',
         '{"version": 1, "machines": {"MACHINE": {"local": {"page": -1}}}}',
         '{"version": 1, "machines": {"MACHINE": {"local": {"page": NaN}}}}',
+        '{"version": 1, "machines": {"another": {"local": {"page": 1%s}}}}' % ("0" * 400),
         '{"version": 1, "machines": {"MACHINE": {"local": {"page": true}}}}',
         '{"version": 1, "machines": {"MACHINE": {"local": {"page": "1"}}}}',
         '{"version": 1, "machines": {"MACHINE": {"local": {"unknown": 1}}}}',

@@ -515,6 +515,23 @@ def test_sigterm_finishes_running_queries(root: Path) -> None:
         assert sql["status"] == 200 and sql["ms"] > 0 and "9000" not in errors and "SELECT" not in errors
 
 
+def test_several_processes_of_two_services(root: Path, tmp_path: Path) -> None:
+    """The second is refused before the processes of the first listen."""
+    command = [sys.executable, "-m", "needlepoint", "--lake", str(root), "serve", "--workers", "2"]
+    command += ["--port", str(free_port())]
+    services = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) for _ in range(2)]
+    try:
+        while all(each.poll() is None for each in services):
+            time.sleep(0.01)
+        (ended,) = [each for each in services if each.poll() is not None]
+        assert ended.returncode == 1 and "port" in ended.communicate()[1]
+    finally:
+        for each in services:
+            if each.poll() is None:
+                os.killpg(each.pid, signal.SIGKILL)
+            each.wait()
+
+
 @pytest.mark.long
 def test_several_processes(root: Path) -> None:
     flight_port = free_port()

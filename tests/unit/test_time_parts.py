@@ -77,6 +77,7 @@ def test_no_values_are_nowhere_and_far_times_are_anywhere() -> None:
     assert absent("month", (), low, high, DAY).tolist() == [True, False, False]
     assert not absent("month", (3,), low[1:], high[1:], DAY).any()
     assert absent("hour", (3,), low, high, DAY).tolist() == [True, True, False]
+    assert spans_of_months([7], 89_999_960, 91_000_100, day=1) == []
 
 
 @settings(max_examples=cases(300, 30))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -48,7 +50,7 @@ def _serve_in_processes(options: ServiceOptions, begins: Callable[[], None]) -> 
     with _flight(options):
         app = "needlepoint.service.server:worker_app"
         config = uvicorn.Config(app, factory=True, workers=options.workers, **_config(options))
-        with _bound(*_address(options), _PortOfMany) as port:
+        with _only_service(options.port), _bound(*_address(options), _PortOfMany) as port:
             begins()
             Multiprocess(config, sockets=[port]).run()
 
@@ -69,6 +71,23 @@ def _bound(family: int, address: Any, kind: type[socket.socket] = socket.socket)
     return port
 
 
+@contextmanager
+def _only_service(port: int) -> Iterator[None]:
+    """Refuse to share the port with another service of this user. Until its processes listen, the system would allow
+    that, and spread the connections over both."""
+    path = Path(tempfile.gettempdir()) / f"needlepoint-{os.getuid()}-{port}.lock"
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _taken(f"another service uses port {port}") from None
+        yield
+
+
+def _taken(why: str) -> UsageError:
+    return UsageError(f"{why}.", hint="Another program may use it; --port chooses another port.")
+
+
 def _address(options: ServiceOptions) -> tuple[int, Any]:
     """A family, and an address as `bind` takes it."""
     found = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
@@ -83,8 +102,7 @@ def _check_port(options: ServiceOptions) -> None:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(place)
     except OSError as error:
-        why = f"the service cannot listen on {options.host}:{options.port}: {error.strerror or error}."
-        raise UsageError(why, hint="Another program may use it; --port chooses another port.") from None
+        raise _taken(f"the service cannot listen on {options.host}:{options.port}: {error.strerror or error}") from None
 
 
 def worker_app() -> FastAPI:

@@ -111,12 +111,19 @@ def joined(parts: SplitPostings, most: int) -> bytes:
     if len(rest) + made.size > most:
         raise ValueError(f"its postings would have {len(rest) + made.size:,} bytes")
     made.fill(np.frombuffer(parts.gaps, np.uint8), np.frombuffer(parts.times, np.uint8))
-    out, start, block = list[bytes](), 0, 0
-    for ahead, count, at, end in zip(before.tolist(), blocks.tolist(), made.edges, made.edges[1:], strict=False):
-        told = made.skips[block : block + count].tobytes()
-        out += [rest[start : start + ahead].tobytes(), _as_vint(len(told)), told, made.data[at:end].tobytes()]
-        start, block = start + ahead, block + count
-    return b"".join([*out, rest[start:].tobytes()])
+    out, end, start, block = np.empty(len(rest) + made.size, np.uint8), 0, 0, 0
+    for at in range(0, len(blocks), AT_ONCE):
+        some = slice(at, at + AT_ONCE)
+        runs = (each[some].tolist() for each in (before, blocks, made.edges[:-1], made.edges[1:]))
+        for ahead, count, first, last in zip(*runs, strict=True):
+            told = made.skips[block : block + count].reshape(-1)
+            head = np.frombuffer(_as_vint(len(told)), np.uint8)
+            for piece in (rest[start : start + ahead], head, told, made.data[first:last]):
+                out[end : end + len(piece)] = piece
+                end += len(piece)
+            start, block = start + ahead, block + count
+    out[end:] = rest[start:]
+    return out.tobytes()
 
 
 class _Blocks:
@@ -130,7 +137,7 @@ class _Blocks:
         self._of_times = 16 * int(self._bits.sum(dtype=np.int64))
         self._of_data = 16 * int(self._row_bits.sum(dtype=np.int64)) + self._of_times
         record = _LAST + len(told)
-        heads = sum(len(_as_vint(record * blocks)) for blocks in runs.tolist())
+        heads = len(runs) + sum(int(np.count_nonzero(record * runs >= 1 << 7 * digits)) for digits in range(1, 9))
         self.size = self._of_data + record * told.shape[1] + heads
 
     def fill(self, gaps: Bytes, times: Bytes) -> None:
@@ -160,7 +167,7 @@ class _Blocks:
             self.skips[some, :_LAST] = (lasts - rows[owners] - 1).astype("<u4")[:, None].view(np.uint8)
             data, last = int(ends[-1]), int(lasts[-1])
         edges[-1] = data
-        self.edges: list[int] = edges.tolist()
+        self.edges: Numbers = edges
 
     def _fill_gaps(self, planes: list[Bytes], seen: list[int], row_bits: Bytes, starts: Numbers) -> Numbers:
         """Returns how many rows each block goes ahead; `seen` counts the blocks of each plane."""

@@ -31,6 +31,8 @@ from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.sql.table_aggregate import Function, TableAggregate, is_supported
 
 Positions = npt.NDArray[np.int64]
+# Files whose indexes are asked for the rows of a LIMIT.
+MOST_OPEN_OF_LIMIT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def known_part(aggregate: TableAggregate, sources: Sources) -> KnownPart | None:
     decisions = Decisions(facts, ~facts.never & ((facts.rows > 0) | ~facts.registered))
     try:
         for step in STEPS:
-            if decisions.open.any() and not _has_enough(aggregate, decisions):
+            if decisions.open.any() and (step is whole_files or not _is_settled(aggregate, decisions)):
                 step(decisions)
     except (NeedlepointError, OSError, pa.ArrowException, ValueError, OverflowError):
         return None  # the query reads what it needs, and reports the problem
@@ -121,6 +123,12 @@ def known_part(aggregate: TableAggregate, sources: Sources) -> KnownPart | None:
     groups = pa.concat_tables([schema.empty_table(), *decisions.groups]).combine_chunks()
     notes = (*decisions.notes, *([f"{count(len(left), 'file')} read"] if left else []))
     return KnownPart(aggregate, groups, tuple(decisions.counted), left, decisions.parts, notes, tuple(decisions.uses))
+
+
+def _is_settled(aggregate: TableAggregate, decisions: Decisions) -> bool:
+    """Whether a LIMIT has enough rows, or would wait for indexes of many files: a scan ends at its first rows."""
+    many = int(np.count_nonzero(decisions.open)) > MOST_OPEN_OF_LIMIT
+    return aggregate.limit is not None and (many or _has_enough(aggregate, decisions))
 
 
 def _has_enough(aggregate: TableAggregate, decisions: Decisions) -> bool:

@@ -187,6 +187,18 @@ def test_many_blocks_of_no_bits_take_little_memory() -> None:
         tracemalloc.stop()
 
 
+def test_many_runs_take_little_memory() -> None:
+    """Eight bytes for each run of one block, and one for the block: six in the file."""
+    runs = 1 << 17
+    counts = np.array([[0] * runs, [1] * runs], "<u4").tobytes()
+    tracemalloc.start()
+    try:
+        assert len(joined(SplitPostings(b"", counts, b"\x40" * runs, b"", b""), MOST)) == 6 * runs
+        assert tracemalloc.get_traced_memory()[1] < 128 * runs
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_payload_with_some_of_the_parts(tmp_path: Path) -> None:
     parts = SplitPostings(b"", np.array([0, 1], "<u4").tobytes(), b"\x40", b"", b"")
     described = TextDescription("word", "", "", 1, 1, 1, (1,))
