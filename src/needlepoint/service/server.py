@@ -90,8 +90,9 @@ def _taken(why: str) -> UsageError:
 
 def _address(options: ServiceOptions) -> tuple[int, Any]:
     """A family, and an address as `bind` takes it."""
-    found = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
-    return found[0], found[4]
+    found = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)
+    family, *_, address = min(found, key=lambda each: each[0] != socket.AF_INET)  # `localhost` has two
+    return family, address
 
 
 def _check_port(options: ServiceOptions) -> None:
