@@ -542,6 +542,8 @@ def test_several_processes(root: Path) -> None:
         for id in range(20):
             assert client.get(f"/v1/tables/product/rows?id={id}").json()["rows"][0]["id"] == id
         url = str(client.base_url)
+        while len({*re.findall(r'process="(\d+)"', client.get("/metrics").text)}) < 3:  # and the process of Flight SQL
+            time.sleep(0.05)
         others = [socket.create_connection((client.base_url.host, client.base_url.port)) for _ in range(32)]
         for other in others:
             with other:
