@@ -76,7 +76,7 @@ def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
 
 
 def console_script() -> list[str]:
-    return [sys.executable, "-c", "from needlepoint.cli import main; main(prog_name='needle')"]
+    return [sys.executable, "-c", "import sys; sys.argv[0] = 'needle'; from needlepoint.cli import run; run()"]
 
 
 # Help and start
