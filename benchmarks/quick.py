@@ -89,8 +89,9 @@ def plain_context(location: str, schema: pa.Schema) -> datafusion.SessionContext
     """DataFusion alone, with filter pushdown, over the same files."""
     config = datafusion.SessionConfig({"datafusion.execution.parquet.pushdown_filters": "true"})
     context = datafusion.SessionContext(config)
-    data = pa.schema([field for field in schema if field.name not in PARTITIONS])
-    partitions = [(name, schema.field(name).type) for name in PARTITIONS]
+    hive = PARTITIONS if any(Path(location).glob("*=*")) else ()
+    data = pa.schema([field for field in schema if field.name not in hive])
+    partitions = [(name, schema.field(name).type) for name in hive]
     context.register_listing_table("product", f"{location}/", table_partition_cols=partitions, schema=data)
     return context
 

@@ -247,7 +247,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "d": (pa.date32(), [datetime.date(1950, 1, 1), datetime.date(2024, 2, 29), None]),
     "t": (pa.timestamp("us", "UTC"), [datetime.datetime(1969, 12, 31, tzinfo=datetime.UTC), None]),
     "s": (pa.string(), ["", "a", "Z", "é", "\U0001f404", "\uffff", None]),
-    "f": (pa.float64(), [0.0, math.nan, -math.inf, 1.5, None]),  # with -0.0, DataFusion loses rows of a LIMIT
+    "f": (pa.float64(), [0.0, -0.0, math.nan, -math.inf, 1.5, None]),
     "b": (pa.bool_(), [True, False, None]),
     "m": (pa.decimal128(10, 2), [Decimal("1.50"), Decimal("-2.00"), None]),
 }

@@ -25,7 +25,7 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int": (pa.int64(), [-(2**63), -7, 0, 1, 2, 3, 2**63 - 1, *range(100, 200)]),
     "small": (pa.int16(), [*range(-40, 40)]),
     "unsigned": (pa.uint64(), [0, 1, 2**63, 2**64 - 1, *range(50, 90)]),
-    "float": (pa.float64(), [-math.inf, math.inf, math.nan, 0.0, 5e-324, -1.5, *(n / 8 for n in range(-40, 40))]),
+    "float": (pa.float64(), [-math.inf, math.inf, math.nan, 0.0, -0.0, 5e-324, -1.5, *(n / 8 for n in range(-40, 40))]),
     "float32": (pa.float32(), [math.nan, math.inf, *(n / 8 for n in range(-40, 40))]),
     "date": (pa.date32(), [datetime.date(1969, 1, 1) + datetime.timedelta(days=n) for n in range(0, 900, 9)]),
     "time": (pa.timestamp("us"), [datetime.datetime(1960, 1, 1) + datetime.timedelta(hours=n) for n in range(90)]),
@@ -104,7 +104,7 @@ def test_the_first_rows_are_those_of_duckdb(chance: Random) -> None:
 @pytest.mark.parametrize("direction", ["", "DESC NULLS LAST"])
 @pytest.mark.parametrize("indexed", [False, True])
 def test_zeros_of_both_signs_and_nan_of_both(tmp_path: Path, direction: str, indexed: bool) -> None:
-    """DataFusion sorts -0.0 before 0.0 and -NaN before all numbers: so does the index."""
+    """-0.0 and 0.0 are equal, and DataFusion sorts -NaN before all numbers: with an index, too."""
     values = [0.0, -0.0, 1.0, -1.0, math.nan, -math.nan, *(n / 7 for n in range(300))]
     write(pa.table({"id": range(len(values)), "v": values}), tmp_path / "t" / "a.parquet")
     with needlepoint.open(tmp_path) as lake, needlepoint.open(tmp_path, access="scan") as scanned:

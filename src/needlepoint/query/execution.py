@@ -18,10 +18,10 @@ from needlepoint.query.aggregates.merge import above, merged, read_part
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion.batch_stream import NO_END, BatchStream
 from needlepoint.query.datafusion.errors import CannotSkip, clear_error, raise_cause
+from needlepoint.query.datafusion.final_sort import sort_correctly
 from needlepoint.query.datafusion.native_scan import metrics
 from needlepoint.query.datafusion.scoring import Score
 from needlepoint.query.datafusion.session import SessionOptions
-from needlepoint.query.datafusion.union_sort import sort_over_union
 from needlepoint.query.report.explain import Report, TableReport
 from needlepoint.query.report.lake_map import TableMap
 from needlepoint.query.report.table_report import table_map, table_report
@@ -114,7 +114,7 @@ class Execution:
                 return self._merge(plan.known, context, tables, room)
             with engine.planner.tables(context, plan.views, tables), self._causes():
                 frame = engine.planner.frame(context, plan.query, parameters)
-                self._frame = frame = sort_over_union(context, frame) if plan.outer_constants else frame
+                self._frame = frame = sort_correctly(context, frame, over_union=plan.outer_constants)
                 if plan.fits(room):
                     batches = frame.collect()
                 else:

@@ -18,6 +18,7 @@ from datafusion import functions
 
 from needlepoint.query.aggregates.facts import part_names
 from needlepoint.query.aggregates.known import KnownPart
+from needlepoint.query.datafusion.final_sort import ordered, with_equal_zeros
 from needlepoint.query.sql.join_edges import unnamed
 from needlepoint.query.sql.statements import quoted
 from needlepoint.query.sql.table_aggregate import Function, TableAggregate, output_names
@@ -138,11 +139,8 @@ def _run(node: Any, frame: datafusion.DataFrame) -> datafusion.DataFrame:
         case "SubqueryAlias":
             return frame.alias(node.alias())
         case "Sort":
-            keys = [
-                datafusion.Expr(each.expr()).sort(ascending=each.ascending(), nulls_first=each.nulls_first())
-                for each in node.sort_exprs()
-            ]
-            frame, most = frame.sort(*keys), node.get_fetch_val()
+            keys, most = node.sort_exprs(), node.get_fetch_val()
+            frame = frame.sort(*ordered(with_equal_zeros(frame, keys), keys))
             return frame if most is None else frame.limit(most)
         case "Limit":
             skip, most = (None if each is None else each.python_value().as_py() for each in (node.skip(), node.fetch()))

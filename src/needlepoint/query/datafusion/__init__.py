@@ -9,7 +9,7 @@ filter_choice    whether it filters rows while it reads them
 native_scan      a scan of exactly the files of a plan
 batch_stream     batches of a running query, in bounded memory
 footers          which footers it may cache
-union_sort       ORDER BY over outer joins
+final_sort       ORDER BY of the whole query
 udfs             text_match and score as functions
 scoring          score statistics over all texts of a table
 errors           translates its exceptions

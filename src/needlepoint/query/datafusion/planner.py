@@ -30,6 +30,7 @@ from needlepoint.query.sql.plan_facts import (
     has_subqueries,
     listed_zeros,
     plan_facts,
+    sorted_zeros,
     sorts_inside,
 )
 from needlepoint.query.sql.plan_nodes import nodes
@@ -190,11 +191,11 @@ class Planner:
                 facts = replace(facts, equal_subtotals=False)
             if "null_aware" in drawn and has_correlated_not_in(frame.logical_plan().display_indent()):
                 facts = replace(facts, unknown_in=True)
-            zeros = [*listed_zeros(plan)]
+            zeros = [*listed_zeros(plan), *(sorted_zeros(plan, frame.logical_plan()) if "fetch=" in drawn else ())]
             if has_subqueries(drawn):
                 edges = () if shown is None else join_edges(shown, shown.display_indent(), types)
                 facts = PlanFacts.careful() if shown is None else facts | plan_facts(shown) | _OWN_FILTERS
-                zeros += () if shown is None else listed_zeros(shown)
+                zeros += () if shown is None else [*listed_zeros(shown), *sorted_zeros(shown, frame.logical_plan())]
                 plans += [] if shown is None else [shown]
             may_be = any(_is_unfilterable(type) for known in types.values() for type in known.values())
             if facts.joins and (may_be or _makes_nested(drawn)):

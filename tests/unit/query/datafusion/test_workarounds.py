@@ -146,6 +146,13 @@ def zero_bounds(path: Path) -> bool:
     return plain.rows("SELECT f FROM t WHERE f <= -0.0 AND f < 0.0") == []
 
 
+def zero_order(path: Path) -> bool:
+    plain = Plain(path, {"datafusion.execution.target_partitions": "1"})
+    parts = [{"f": [0.0, 0.0, 1.5], "id": [1, 2, 3]}, {"f": [-0.0, -0.0, 1.5], "id": [4, 5, 6]}]
+    plain.context.register_record_batches("t", [[pa.RecordBatch.from_pydict(part) for part in parts]])
+    return plain.rows("SELECT id FROM t ORDER BY f, id LIMIT 2") == plain.rows("SELECT id FROM t ORDER BY f, id")[:2]
+
+
 def zero_blooms(path: Path) -> bool:
     plain = Plain(path)
     zeros = pa.table({"f": [-0.0] * 10 + [0.0] * 10})
@@ -266,10 +273,9 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
     for check in (
         shared_names, nan_statistics, coarse_units, sorted_parts, constant_groups, outer_constants, equal_subtotals,
         literal_first, aggregate_filters, anti_joins_without_keys, keys_of_groups, groups_of_groups, zero_lists,
-        zero_bounds, zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct, forgotten_equalities,
-        null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals, lossy_casts, wildcards,
-        missing_values,
-        listing_cache, distinct_from,
+        zero_bounds, zero_order, zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct,
+        forgotten_equalities, null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals, lossy_casts,
+        wildcards, missing_values, listing_cache, distinct_from,
     )
 }  # fmt: skip
 

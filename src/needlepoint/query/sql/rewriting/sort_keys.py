@@ -15,7 +15,7 @@ FROM t ORDER BY p'
 After an internal failure, all keys are written like this: of a constant that is also the key of a join, DataFusion
 makes plans that it rejects itself.
 
-The ORDER BY of the whole query stays as it is (datafusion/union_sort.py), unless DISTINCT ON has to have the same keys.
+The ORDER BY of the whole query stays as it is (datafusion/final_sort.py), unless DISTINCT ON has to have the same keys.
 So do the keys of aggregates, which DataFusion keeps, and positions such as ORDER BY 1.
 """
 
