@@ -274,8 +274,8 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
         shared_names, nan_statistics, coarse_units, sorted_parts, constant_groups, outer_constants, equal_subtotals,
         literal_first, aggregate_filters, anti_joins_without_keys, keys_of_groups, groups_of_groups, zero_lists,
         zero_bounds, zero_order, zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct,
-        forgotten_equalities, null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals, lossy_casts,
-        wildcards, missing_values, listing_cache, distinct_from,
+        forgotten_equalities, null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals,
+        lossy_casts, wildcards, missing_values, listing_cache, distinct_from,
     )
 }  # fmt: skip
 
