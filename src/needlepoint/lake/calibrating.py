@@ -292,15 +292,22 @@ def _scan_reads(lake: Lake, ask: _Ask) -> dict[str, float]:
 
 
 def _conditions(ask: _Ask) -> dict[str, float]:
-    """To evaluate LIKE and text_match on a text, and to plan a value of an IN."""
+    """To evaluate LIKE and text_match on a text, and what a value of an IN takes, once and for each file."""
     equal = ask("SELECT id FROM plain WHERE title = 'word5 word6'")
     like = ask("SELECT id FROM plain WHERE title LIKE '%word17 word2999%'")
     match = ask("SELECT id FROM plain WHERE text_match(title, 'word17')")
-    few, many = (
-        ask(f"SELECT id FROM many WHERE id IN ({', '.join(map(str, range(0, 5 * count, 5)))})") for count in (10, 210)
-    )
+    one, eight = (_of_a_value(ask, table) for table in ("plain", "many"))
+    of_file = _near((eight - one) / 7, USUAL["scan_list"])
     return {
         "like": _near((like - equal) / SCAN_ROWS, USUAL["like"]),
         "match": _near((match - equal) / SCAN_ROWS, USUAL["match"]),
-        "scan_value": _near((many - few) / 200, USUAL["scan_value"]),
+        "scan_value": _near(one - of_file, USUAL["scan_value"]),
+        "scan_list": of_file,
     }
+
+
+def _of_a_value(ask: _Ask, table: str) -> float:
+    """What a scan of a table takes for each value of an IN."""
+    lists = (", ".join(map(str, range(0, 5 * count, 5))) for count in (10, 810))
+    few, many = (ask(f"SELECT id FROM {table} WHERE id IN ({values})") for values in lists)
+    return (many - few) / 800

@@ -400,7 +400,7 @@ class Engine:
         access = self._settings.access if only is None else "pages"
         costs = self.costs.of(snapshot.table.location)
         if joined is not _ALL:
-            costs = replace(costs, scan_value=0.0)  # a join finds the keys in a hash table
+            costs = replace(costs, scan_value=0.0, scan_list=0.0)  # a join finds the keys in a hash table
         if is_lookup:
             costs = replace(costs, scan=costs.scan + costs.plan)  # without a scan it needs no DataFusion
         whole = AccessPlan.scan_all(len(snapshot.files))

@@ -26,8 +26,6 @@ from needlepoint.tables import Index
 
 # With fewer values than this, the index is used without an estimate.
 FEW_VALUES = 20
-# Both times are estimates: for many values, the index must be clearly faster than a scan.
-CLEARLY = 0.8
 # Asking the index for the keys takes little beside a scan: this part of it.
 LITTLE = 0.05
 # A range with this many times more estimated rows than the limit is not started.
@@ -213,10 +211,11 @@ class _KeySearch:
             codec,
         )
         groups = sum(file.row_groups or 1 for file in snapshot.files)
-        by_scan = shared(scanned.scan_seconds(costs) + (len(snapshot.files) - 1) * costs.scan_file, groups)
-        by_scan += costs.scan + (0 if is_range else values * costs.scan_value)
+        listed, scans = 0 if is_range else values, len(snapshot.files)
+        of_files = (scans - 1) * costs.scan_file + scans * listed * costs.scan_list
+        by_scan = costs.scan + listed * costs.scan_value + shared(scanned.scan_seconds(costs) + of_files, groups)
         # If the index takes little, the rows that it names decide.
-        return asking > LITTLE * by_scan and by_index > CLEARLY * by_scan
+        return asking > LITTLE * by_scan and by_index > by_scan
 
     def _codec_and_texts(self) -> tuple[int, float]:
         """The codec of a file, and which part of the columns are texts."""

@@ -122,8 +122,9 @@ def by_row_groups(cached: CachedCard, columns: Sequence[str], rows: Rows) -> tup
 @dataclass(frozen=True, slots=True)
 class NativeFilter:
     """How DataFusion filters: whether it leaves out pages by their bounds, by which columns, and with how many values
-    in the longest IN: it plans each value, and searches each in every batch. `late`: it decodes the other columns only
-    where rows pass (filter_choice.py). `row_seconds`: what evaluating the conditions on a row takes beyond decoding."""
+    in the longest IN: it plans each value, and makes a set of them for every file. `late`: it decodes the other columns
+    only where rows pass (filter_choice.py). `row_seconds`: what evaluating the conditions on a row takes beyond
+    decoding."""
 
     pushdown: bool
     filtered: frozenset[str]
@@ -156,7 +157,8 @@ def scan_seconds(
     passed = rows if native.pushdown and native.late else bounded
     second = whole(cached, rest) if passed is None else by_pages(cached, rest, passed)
     evaluated = cached.card.num_rows if bounded is None else bounded.count
-    return first.with_other(second).scan_seconds(costs) + evaluated * native.row_seconds
+    conditions = evaluated * native.row_seconds + native.values * costs.scan_list
+    return first.with_other(second).scan_seconds(costs) + conditions
 
 
 def _has_page_index(cached: CachedCard, column: str) -> bool:

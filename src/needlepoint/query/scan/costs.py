@@ -59,8 +59,9 @@ class Costs:
                   `skimmed_byte`: of pages of which only some values are decoded. `key`: a lookup in a key index.
                   Codecs add to a page and to a byte.
     Native scans  per scan, file, page, byte and decoded value (`scan_cell`; a text takes `scan_text` more), and per
-                  value of an IN (`scan_value`). Codecs add to a byte: DataFusion has other libraries for them than
-                  pyarrow. `plan`: what DataFusion takes for a query that can do without it.
+                  value of an IN (`scan_value`, and for each file `scan_list`). Codecs add to a byte: DataFusion has
+                  other libraries for them than pyarrow. `plan`: what DataFusion takes for a query that can do without
+                  it.
     Conditions    `like` and `match`: to evaluate LIKE and text_match on a text.
     """
 
@@ -92,6 +93,7 @@ class Costs:
     scan_lz4_byte: float = 0.7e-9
     scan_gzip_byte: float = 8e-9
     scan_value: float = 5e-6
+    scan_list: float = 0.55e-6
     like: float = 20e-9
     match: float = 280e-9
 

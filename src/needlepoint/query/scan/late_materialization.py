@@ -14,7 +14,7 @@ from __future__ import annotations
 import decimal
 import re
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -126,7 +126,7 @@ def _leaf(table: pa.Table, leaf: Leaf) -> Any:
             case CompareColumns(_, operator, other):
                 return _COMPARE[operator](column, table.column(other))
             case In(_, values):
-                found = pc.is_in(column, pa.array([scalar_of(value, column.type) for value in values], column.type))
+                found = pc.is_in(column, _array_of(values, column.type))
                 return pc.if_else(column.is_valid(), found, None)
             case StartsWith(_, prefix) if pa.types.is_string(column.type):
                 return pc.starts_with(column, prefix.decode())
@@ -147,6 +147,14 @@ def _holds(column: pa.ChunkedArray, like: Like) -> Any:
         return pc.match_substring(texts, pieces[0])
     pattern = ".*".join(map(re.escape, pieces))
     return pc.match_substring_regex(texts, f"(?s){'^' if like.starts else ''}{pattern}{'$' if like.ends else ''}")
+
+
+@lru_cache(maxsize=16)  # every file of a table is compared with the same list
+def _array_of(values: tuple[Ordinal, ...], type: pa.DataType) -> pa.Array:
+    """The values of a column of this type."""
+    if pa.types.is_integer(type) and all(isinstance(value, int) for value in values):
+        return pa.array(values, type)
+    return pa.array([scalar_of(value, type) for value in values], type)
 
 
 def scalar_of(value: Ordinal, type: pa.DataType) -> pa.Scalar:

@@ -256,7 +256,9 @@ def _weigh(
     seconds = pages.seconds(costs) + rows.count * evaluating
     if pages.requests > len(columns):
         all_rows, groups = by_row_groups(cached, columns, rows)
-        whole = groups.seconds(costs) + all_rows.count * evaluating
+        # The rows are found by their values then: the file is opened twice, and each value of an IN is put into a set.
+        finding = costs.file + native.values * costs.scan_list
+        whole = groups.seconds(costs) + all_rows.count * evaluating + finding
         if whole < seconds:
             wider, seconds = all_rows, whole
     by_scan = scan_seconds(cached, columns, rows, _bounded(scan, position), native, costs) * scan_share
