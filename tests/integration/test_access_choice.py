@@ -63,3 +63,22 @@ def test_queries_note_their_times(lake: Lake) -> None:
 def test_what_estimates_settle_is_not_tried(lake: Lake) -> None:
     assert _scan(lake, "SELECT id, x FROM t WHERE id = 7").undecided is None
     assert _scan(lake, "SELECT id, x FROM t WHERE id >= 0").undecided is None
+
+
+def test_few_rows_of_several_files_ask_the_index_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    query, asked = "SELECT x FROM t WHERE id IN (5, 77, 4321, 90000, 12345)", []
+    expected = sorted(row["x"] for row in lake.engine.sql(query, use_indexes=False).rows())
+    store = lake.engine.key_store(lake.registry.indexes.get("t_id_key"), lake.engine.state("t").snapshot)
+    find = type(store).find
+    monkeypatch.setattr(type(store), "find", lambda self, *given: asked.append(1) or find(self, *given))
+    found = lake.sql(query)
+    assert sorted(row["x"] for row in found.rows()) == expected
+    assert len(asked) == 1
+    assert "0 by native scan" in str(found.report)
+
+
+def test_long_lists_are_looked_up(lake: Lake) -> None:
+    query = f"SELECT x FROM t WHERE id IN ({', '.join(map(str, range(0, ROWS, 100)))})"
+    expected = sorted(row["x"] for row in lake.engine.sql(query, use_indexes=False).rows())
+    for _ in range(3):  # by pages, by scan, and the faster of both
+        assert sorted(row["x"] for row in lake.sql(query).rows()) == expected

@@ -390,14 +390,16 @@ class Engine:
         joined: Predicate = _ALL,
         also: Mapping[int, Rows] = _NO_ROWS,
         is_lookup: bool = False,
+        access: str = "",
     ) -> ScanPlan:
         """Plan what to read of a table, or of some of its files. `pushdown`: DataFusion filters while it scans. A join
         makes the rows superfluous that the predicate `joined` excludes. Of the files `also`, only these rows are
-        read. A lookup (`is_lookup`) is answered without DataFusion, if no file is scanned."""
+        read. A lookup (`is_lookup`) is answered without DataFusion, if no file is scanned. `access` overrides the
+        setting."""
         snapshot = state.snapshot
         predicate = request.predicate if joined is _ALL else And((request.predicate, joined))
         only = use_indexes if isinstance(use_indexes, str) else None
-        access = self._settings.access if only is None else "pages"
+        access = access or (self._settings.access if only is None else "pages")
         costs = self.costs.of(snapshot.table.location)
         if joined is not _ALL:
             costs = replace(costs, scan_value=0.0, scan_list=0.0)  # a join finds the keys in a hash table

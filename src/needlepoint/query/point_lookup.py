@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from needlepoint.access import Rows
 from needlepoint.errors import FileChanged, NeedlepointError, UsageError
 from needlepoint.indexes.key import encode, rows_by_file
 from needlepoint.objects import is_url
@@ -37,6 +38,8 @@ from needlepoint.query.pruning.key_step import FEW_VALUES
 from needlepoint.query.report.explain import Report
 from needlepoint.query.report.table_report import table_map, table_report
 from needlepoint.query.result import ReadBytes, Result
+from needlepoint.query.scan.cost_model import by_pages
+from needlepoint.query.scan.costs import shared
 from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.page_reader import complete_rows, matching_rows, read_pages
 from needlepoint.query.scan.scan_plan import FEW_FILES, FEW_ROWS, ScanMetrics, ScanPlan
@@ -174,7 +177,7 @@ class PointLookups:
         if not self._by_key or is_url(state.snapshot.table.location):
             return None
         try:
-            return self._found_by_key(lookup, state, time.perf_counter())
+            return self._found_by_key(lookup, state, time.perf_counter(), FEW_FILES)
         except FileChanged:
             return None
 
@@ -205,8 +208,10 @@ class PointLookups:
 
         return Result(rows, report, lambda: _bytes(state, metrics.reads))
 
-    def _found_by_key(self, lookup: PointLookup, state: TableState, started: float) -> Result | None:
-        """The rows that a key index names; None if the index is not enough."""
+    def _found_by_key(
+        self, lookup: PointLookup, state: TableState, started: float, most_files: int = FEW_VALUES
+    ) -> Result | None:
+        """The rows that a key index names; None if the index is not enough, or if a scan may be faster."""
         (column, values), *others = lookup.values.items()
         index = state.key_indexes.get(column)
         if others or index is None or not 0 < len(values) <= FEW_VALUES or is_holding():
@@ -220,12 +225,14 @@ class PointLookups:
             return None  # the pruning steps report the problem
         if locations is None or len(locations) > FEW_ROWS:
             return None
-        wanted = self._wanted(state, locations)
+        wanted = self._wanted(state, locations, most_files)
         if wanted is None:
             return None
         positions, files = wanted
-        planned = time.perf_counter()
         names = [name for name in snapshot.table.schema.names if name in lookup.columns or name == column]
+        if len(files) > FEW_FILES and not self._is_faster(files, names, snapshot.table.location):
+            return None
+        planned = time.perf_counter()
         found = read_rows(state, positions, files, names, engine.caches)
         if found is None:
             return None
@@ -238,11 +245,17 @@ class PointLookups:
         def report() -> Report:
             seconds = {"plan": planned - started, "read": finished - planned}
             metrics = ScanMetrics(reads, matched=matched)
-            return _report(lambda: engine.plan_scan(state, lookup.request, is_lookup=True), metrics, engine, seconds)
+
+            def scan() -> ScanPlan:
+                return engine.plan_scan(state, lookup.request, is_lookup=True, access="pages")
+
+            return _report(scan, metrics, engine, seconds)
 
         return Result(rows, report, lambda: _bytes(state, reads))
 
-    def _wanted(self, state: TableState, locations: Locations) -> tuple[list[int], list[FileRows]] | None:
+    def _wanted(
+        self, state: TableState, locations: Locations, most_files: int
+    ) -> tuple[list[int], list[FileRows]] | None:
         """The positions of files, and the rows of each; None if a file cannot be read by page, or if the index is
         wrong."""
         snapshot = state.snapshot
@@ -255,11 +268,20 @@ class PointLookups:
                 continue  # a replaced or removed file
             file = files[position]
             cached = self._engine.cards.cached(file)
-            if cached is None or numbers[-1] >= cached.card.num_rows or len(wanted) == FEW_FILES:
+            if cached is None or numbers[-1] >= cached.card.num_rows or len(wanted) == most_files:
                 return None
             positions.append(position)
             wanted.append(FileRows(f"{location}/{file.path}", cached, numbers))
         return positions, wanted
+
+    def _is_faster(self, wanted: Sequence[FileRows], names: Sequence[str], location: str) -> bool:
+        """Whether reading pages takes less time than starting a scan of the files, however little that reads."""
+        costs = self._engine.costs.of(location)
+        seconds = 0.0
+        for each in wanted:
+            stored = [name for name in names if each.cached.card.has(name)]
+            seconds += by_pages(each.cached, stored, Rows.of(each.rows)).seconds(costs)
+        return seconds <= costs.plan + costs.scan + shared(len(wanted) * costs.scan_file, len(wanted))
 
 
 def read_rows(
