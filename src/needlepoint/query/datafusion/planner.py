@@ -33,9 +33,10 @@ from needlepoint.query.sql.plan_facts import (
     sorted_zeros,
     sorts_inside,
 )
-from needlepoint.query.sql.plan_nodes import nodes
+from needlepoint.query.sql.plan_nodes import EXPRESSIONS, nodes, parts_of
 from needlepoint.query.sql.predicate_extraction import Request, requests
 from needlepoint.query.sql.rewriting.conditions import with_hidden_constants
+from needlepoint.query.sql.rewriting.lossy_casts import HIDES_CAST
 from needlepoint.query.sql.rewriting.passes import BY_FACTS, Texts, as_read, as_run
 from needlepoint.query.sql.rewriting.sort_keys import with_kept_keys
 from needlepoint.query.sql.table_aggregate import TableAggregate, table_aggregate
@@ -141,6 +142,9 @@ class Planner:
         texts = Texts(asked.query, tuple(view for _, view in asked.views), asked.may_have_decimals())
         read = as_read(texts)
         found = planned(texts) or self._plan(asked, read)
+        without = replace(texts, decimals=False)
+        if as_run(texts) != as_run(without) and not self._casts_decimals(found.written):
+            texts, found = without, planned(without) or self._plan(asked, read)
         for each in BY_FACTS:
             changed = texts.changed(each.query, each.view) if each.needed(found.facts) else texts
             if changed != texts and (other := planned(changed)) is not None:
@@ -249,6 +253,30 @@ class Planner:
             for key in keys
         )
 
+    def _casts_decimals(self, plan: datafusion.LogicalPlan) -> bool:
+        """Whether a plan before optimization, with hidden casts (rewriting/lossy_casts.py), has one of a decimal, or of
+        something that is not known."""
+        drawn, known = plan.display_indent().count(HIDES_CAST), 0
+        for node, variant in nodes(plan):
+            for expression in EXPRESSIONS.get(type(variant).__name__, lambda _: ())(variant):
+                for call in filter(_is_call, parts_of(expression)):
+                    (cast, *_) = call.rex_call_operands()
+                    if f"{call.rex_call_operator()}(" == HIDES_CAST:
+                        if self._may_be_decimal(node, cast.rex_call_operands()[0]):
+                            return True
+                        known += 1
+        return drawn != known  # else some are in subqueries, or in expressions that DataFusion does not expose
+
+    def _may_be_decimal(self, node: datafusion.LogicalPlan, expression: Any) -> bool:
+        for below in (*node.inputs(), node):  # a join has columns of both inputs
+            try:
+                frame = self._context.create_dataframe_from_logical_plan(below)
+                (type,) = frame.select(datafusion.Expr(expression).alias("x")).schema().types
+            except Exception:
+                continue
+            return bool(pa.types.is_decimal(type))
+        return True
+
     def _schema(self, plan: datafusion.LogicalPlan) -> pa.Schema:
         return self._context.create_dataframe_from_logical_plan(plan).schema()
 
@@ -311,6 +339,10 @@ class Planner:
 
 def _is_unfilterable(type: pa.DataType) -> bool:
     return bool(pa.types.is_floating(type) or pa.types.is_nested(type))
+
+
+def _is_call(expression: Any) -> bool:
+    return bool(expression.variant_name() == "ScalarFunction" and expression.rex_call_operands())
 
 
 def _makes_nested(drawn: str) -> bool:

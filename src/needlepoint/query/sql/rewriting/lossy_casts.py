@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from needlepoint.query.sql.rewriting.operands import Operands
 from needlepoint.query.sql.tokens import with_added
 
+HIDES_CAST = "nullif("
 _ROUNDING = re.compile(r"U?(?:TINY|SMALL|BIG)?INT(?:EGER|\d)?|DEC(?:IMAL)?|NUMERIC")
 _ARROW_TYPE = re.compile(r"'\s*(?:U?Int|Decimal)", re.IGNORECASE)
 _BEFORE_OPERAND = {"SELECT", "DISTINCT", "WHERE", "ON", "HAVING", "BY", "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE",
@@ -30,7 +31,7 @@ def with_hidden_casts(query: str) -> str:
     added: list[tuple[int, str]] = []
     for first, stop in _casts(sql):
         if stop <= len(sql.found) and not sql.is_constant(first, stop):
-            added += [(sql.found[first].start(), "nullif("), (sql.found[stop - 1].end(), ", NULL)")]
+            added += [(sql.found[first].start(), HIDES_CAST), (sql.found[stop - 1].end(), ", NULL)")]
     return with_added(query, added)
 
 
