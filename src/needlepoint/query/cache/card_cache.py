@@ -10,11 +10,14 @@ import pyarrow as pa
 
 from needlepoint.indexes import ZoneMap
 from needlepoint.parquet import ByteCache, CachedCard, CardCorrupt, FileCard
+from needlepoint.stores import PackDamaged
 from needlepoint.tables import File, scale, unit_of
 from needlepoint.tables.registry import Registry
 
 # Approximate overhead of the Python objects of a card, a column and a text.
 CARD_BYTES, COLUMN_BYTES, TEXT_BYTES = 4000, 600, 60
+# Of so many files it is kept why their cards cannot be read.
+MOST_PROBLEMS = 10_000
 
 
 class CardSource(Protocol):
@@ -27,6 +30,7 @@ class CardCache:
         self._registry = registry
         self.cards: ByteCache[CachedCard] = ByteCache(most_bytes)
         self.zones: ByteCache[ZoneMap] = ByteCache(most_bytes)
+        self.problems: dict[int, str] = {}  # by file id: why its card or a zone map cannot be read
 
     def get(self, file: File) -> FileCard | None:
         """The card alone; see `cached`."""
@@ -40,13 +44,15 @@ class CardCache:
         # A file keeps its id when an index is embedded in it.
         if held is not None and held.card.identity == file.identity:
             return held
-        stored = self._registry.files.card(file.id)
-        if stored is None:
-            return None
         try:
+            stored = self._registry.cards.read(file.id)
+            if stored is None:
+                return None
             card = FileCard.from_bytes(stored)
-        except CardCorrupt:
+        except (PackDamaged, CardCorrupt) as error:
+            self._note(file.id, error)
             return None
+        self.problems.pop(file.id, None)
         if card.identity != file.identity:
             return None
         # A card lacks the ctime, which a chmod changes.
@@ -58,9 +64,16 @@ class CardCache:
         """Drop what is kept of files that are gone, by their ids."""
         self.cards.discard(lambda key: key in files)
         self.zones.discard(lambda key: key[0] in files)
+        for id in self.problems.keys() & files:
+            self.problems.pop(id, None)
+
+    def _note(self, file_id: int, error: Exception) -> None:
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems[file_id] = str(error)
 
     def zone_maps(self, files: Sequence[File], column: str, type: pa.DataType) -> list[ZoneMap | None]:
-        """The zone map of a column in each file, None if a file has none; one registry query for all missing ones.
+        """The zone map of a column in each file, None if a file has none; one registry query for all missing ones,
+        and one read where they are side by side.
 
         Bounds are ordinals of `type`, the column's type in the table.
         """
@@ -71,13 +84,16 @@ class CardCache:
                 found[file.id] = self.zones.get((file.id, column, unit))
         missing = [id for id, held in found.items() if held is None]
         if missing:
-            for id, (stored, stored_unit) in self._registry.files.zones(missing, column).items():
-                factor = scale(stored_unit, type)
+            for id, stored in self._registry.cards.zones(missing, column).items():
+                factor = scale(stored.unit, type)
                 if factor is None:
                     continue
                 try:
-                    zone_map = ZoneMap.from_bytes(stored).scaled(factor)
-                except CardCorrupt:
+                    if isinstance(stored.data, PackDamaged):
+                        raise stored.data
+                    zone_map = ZoneMap.from_bytes(stored.data).scaled(factor)
+                except (PackDamaged, CardCorrupt) as error:
+                    self._note(id, error)
                     continue
                 found[id] = zone_map
                 self.zones.put((id, column, unit), zone_map, _zone_map_bytes(zone_map))
