@@ -116,10 +116,10 @@ class PackStore:
         """The bytes of each pack, by name."""
         sizes: dict[str, int] = {}
         try:
-            names = [name for name in os.listdir(self._directory) if name.endswith(".pack")]
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):  # another process sweeps
-                    sizes[name] = self.path(name).stat().st_size
+            for pack in self._directory.iterdir():
+                if pack.suffix == ".pack":
+                    with contextlib.suppress(FileNotFoundError):  # another process sweeps
+                        sizes[pack.name] = pack.stat().st_size
         except FileNotFoundError:
             return {}
         except OSError as error:

@@ -16,12 +16,14 @@ known_files        files of tables, kept between queries
 """
 
 from needlepoint.tables.registry.artifacts import FileArtifact
+from needlepoint.tables.registry.card_packs import PACK_BYTES
 from needlepoint.tables.registry.cards import PackUse
 from needlepoint.tables.registry.known_files import KnownFiles
 from needlepoint.tables.registry.payloads import PackEntry
 from needlepoint.tables.registry.registry import Registry
 
 __all__ = [
+    "PACK_BYTES",
     "FileArtifact",
     "KnownFiles",
     "PackEntry",

@@ -197,8 +197,9 @@ class Cards:
                     connection.execute("DELETE FROM cards WHERE pack_id = ?", (id,))
                     connection.execute("DELETE FROM card_packs WHERE id = ?", (id,))
 
-    def move(self, old: Collection[int], packs: Sequence[CardPack]) -> None:
-        """Record that cards and zone maps from `old` packs are in others, unless a file has new ones."""
+    def copy(self, old: Collection[int], contents: Sequence[CardContent]) -> None:
+        """Put cards and zone maps from `old` packs into new ones, unless a file has others meanwhile."""
+        packs = write_packs(self.packs, contents)
         listed = json.dumps(list(old))
         with self._database.change() as connection:
             for pack in packs:
