@@ -54,6 +54,8 @@ def _show(status: Status, console: Console) -> None:
 
     console.print(f"lake {status.root}")
     console.print(f"store {status.store}")
+    packs = f"cards {size_text(status.card_bytes)} in {count(status.card_packs, 'pack')}"
+    console.print(f"registry {size_text(status.registry_bytes)}, {packs}")
     headers = ("table", "files", "rows", "size", "indexed", "unknown", "partitions")
     tables = grid(console, *headers, right=headers[1:6])
     for table in status.tables:

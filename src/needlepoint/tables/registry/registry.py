@@ -54,6 +54,10 @@ class Registry:
         self.locks.close()
         self.database.close()
 
+    def size(self) -> int:
+        """Bytes of the database, without the log of its last changes and the packs of cards."""
+        return self.database.size()
+
     def settle(self, *, whole: bool = False) -> None:
         """Remove what was deleted from the files of the database; with `whole`, however long ago it was deleted."""
         self.database.checkpoint(whole=whole)
