@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 
-from needlepoint.stores import PackStore
+from needlepoint.stores import CardStore, PackStore
 from needlepoint.tables.locks import TableLocks
 from needlepoint.tables.registry.artifacts import FileArtifact, commit_artifacts
 from needlepoint.tables.registry.batches import Batches
@@ -33,9 +33,9 @@ class Registry:
     directory beside the database."""
 
     def __init__(
-        self, directory: Path, root: Path | str, *, own: Path | None = None, cards: PackStore | None = None
+        self, directory: Path, root: Path | str, *, own: Path | None = None, cards: CardStore | None = None
     ) -> None:
-        packs = cards or PackStore(directory / "cards")
+        packs: CardStore = cards or PackStore(directory / "cards")
         self.database = database = RegistryDatabase(directory / "registry.db", packs, read_only=own is not None)
         self.batches = Batches(database, lambda table_id: self.tables.refuse_shared(table_id))
         self.tables = Tables(database, root, self.batches)
