@@ -519,8 +519,7 @@ class Lake:
         tables = tuple(table_status(self, table) for table in self.registry.tables.all())
         queue = self.queue
         events = (queue.waiting(), queue.aside_count(), queue.approximate)
-        sizes = (self.registry.size(), *self.registry.cards.size())
-        return Status(str(self.root), str(self.store), tables, *events, *sizes)
+        return Status(str(self.root), str(self.store), tables, *events, *self.registry.cards.size())
 
     def caches(self) -> tuple[CacheStatus, ...]:
         """The caches of this process: cards, zone maps, decoded dictionaries, small pages and open indexes of files."""

@@ -63,7 +63,6 @@ class Status:
     waiting_events: int
     events_set_aside: int
     approximate_events: bool
-    registry_bytes: int = 0
     card_packs: int = 0
     card_bytes: int = 0
 

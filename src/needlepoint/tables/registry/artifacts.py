@@ -74,7 +74,7 @@ def commit_artifacts(
     )
     places: dict[int, tuple[int, PlacedCard]] = {}
     for pack in packs:
-        pack_id = insert_pack(connection, pack.pack)
+        pack_id = insert_pack(connection, pack)
         places |= {placed.file_id: (pack_id, placed) for placed in pack.files}
     for artifact in artifacts:
         query = f"SELECT {IDENTITY} FROM files WHERE id = ?"

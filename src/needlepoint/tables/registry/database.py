@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from needlepoint.errors import StoreError
-from needlepoint.stores import CardStore, Database
+from needlepoint.stores import Database, PackStore
 from needlepoint.tables.registry.card_upgrade import upgrades
 from needlepoint.tables.registry.schema import FORMAT, STATEMENTS
 
@@ -24,7 +24,7 @@ CHANGES_KEPT = 1000
 class RegistryDatabase(Database):
     """An upgrade may write to the packs of cards."""
 
-    def __init__(self, path: Path, cards: CardStore, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path, cards: PackStore, *, read_only: bool = False) -> None:
         super().__init__(path, STATEMENTS, FORMAT, upgrades(cards), read_only=read_only)
         if self.upgraded:
             with contextlib.suppress(StoreError):  # the disk is full, or another process reads: a later sweep does it

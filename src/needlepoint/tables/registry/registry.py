@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 
-from needlepoint.stores import CardStore, PackStore
+from needlepoint.stores import PackStore
 from needlepoint.tables.locks import TableLocks
 from needlepoint.tables.registry.artifacts import FileArtifact, commit_artifacts
 from needlepoint.tables.registry.batches import Batches
@@ -33,9 +33,9 @@ class Registry:
     directory beside the database."""
 
     def __init__(
-        self, directory: Path, root: Path | str, *, own: Path | None = None, cards: CardStore | None = None
+        self, directory: Path, root: Path | str, *, own: Path | None = None, cards: PackStore | None = None
     ) -> None:
-        packs: CardStore = cards or PackStore(directory / "cards")
+        packs = cards or PackStore(directory / "cards")
         self.database = database = RegistryDatabase(directory / "registry.db", packs, read_only=own is not None)
         self.batches = Batches(database, lambda table_id: self.tables.refuse_shared(table_id))
         self.tables = Tables(database, root, self.batches)
@@ -53,10 +53,6 @@ class Registry:
     def close(self) -> None:
         self.locks.close()
         self.database.close()
-
-    def size(self) -> int:
-        """Bytes of the database, without the log of its last changes and the packs of cards."""
-        return self.database.size()
 
     def settle(self, *, whole: bool = False) -> None:
         """Remove what was deleted from the files of the database; with `whole`, however long ago it was deleted."""
