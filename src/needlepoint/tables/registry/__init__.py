@@ -1,10 +1,12 @@
-"""The registry: tables, files, indexes and batches, in one SQLite database.
+"""The registry: tables, files, indexes and batches, in one SQLite database, and cards in packs.
 
 registry           the parts together
 database           transactions, and the sequence number that each one raises
 schema             how it is stored, and upgrades of older formats
 tables, views      names, locations, schemas and queries
-files              identities, cards, bounds and zone maps
+files              identities and bounds
+cards, card_packs  cards and zone maps: where they are, and how they are written
+card_upgrade       cards of older formats move into packs
 indexes            what is declared, and which files and runs each index has
 index_generations  an index replaced by a new generation
 payloads           where indexes keep what they know of a file
@@ -14,13 +16,18 @@ known_files        files of tables, kept between queries
 """
 
 from needlepoint.tables.registry.artifacts import FileArtifact
+from needlepoint.tables.registry.card_packs import PACK_BYTES
+from needlepoint.tables.registry.cards import PackUse, StoredZones
 from needlepoint.tables.registry.known_files import KnownFiles
 from needlepoint.tables.registry.payloads import PackEntry
 from needlepoint.tables.registry.registry import Registry
 
 __all__ = [
+    "PACK_BYTES",
     "FileArtifact",
     "KnownFiles",
     "PackEntry",
+    "PackUse",
     "Registry",
+    "StoredZones",
 ]

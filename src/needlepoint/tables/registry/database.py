@@ -6,21 +6,29 @@ tables) and RocksDB admits one.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from needlepoint.stores import Database
-from needlepoint.tables.registry.schema import FORMAT, STATEMENTS, UPGRADES
+from needlepoint.errors import StoreError
+from needlepoint.stores import Database, PackStore
+from needlepoint.tables.registry.card_upgrade import upgrades
+from needlepoint.tables.registry.schema import FORMAT, STATEMENTS
 
 # The registry remembers which files each of the last changes touched.
 CHANGES_KEPT = 1000
 
 
 class RegistryDatabase(Database):
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        super().__init__(path, STATEMENTS, FORMAT, UPGRADES, read_only=read_only)
+    """An upgrade may write to the packs of cards."""
+
+    def __init__(self, path: Path, cards: PackStore, *, read_only: bool = False) -> None:
+        super().__init__(path, STATEMENTS, FORMAT, upgrades(cards), read_only=read_only)
+        if self.upgraded:
+            with contextlib.suppress(StoreError):  # the disk is full, or another process reads: a later sweep does it
+                self.checkpoint(whole=True)
 
     def sequence(self) -> int:
         """Rises with every change by any process."""

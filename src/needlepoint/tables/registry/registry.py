@@ -1,4 +1,5 @@
-"""The registry: tables, views, their files, indexes and batches, in one SQLite database of the lake.
+"""The registry: tables, views, their files, indexes and batches, in one SQLite database of the lake, and the cards and
+zone maps of the files, in packs beside it.
 
 Every change is one transaction and raises `sequence`: a reader compares it to see whether what it has in memory is
 still current.
@@ -11,9 +12,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 
+from needlepoint.stores import PackStore
 from needlepoint.tables.locks import TableLocks
 from needlepoint.tables.registry.artifacts import FileArtifact, commit_artifacts
 from needlepoint.tables.registry.batches import Batches
+from needlepoint.tables.registry.cards import Cards
 from needlepoint.tables.registry.database import RegistryDatabase
 from needlepoint.tables.registry.files import Files
 from needlepoint.tables.registry.index_generations import IndexGenerations
@@ -26,14 +29,19 @@ from needlepoint.tables.registry.views import Views
 class Registry:
     """What it keeps is in its parts; they share one database, and a transaction can span several of them.
 
-    One for reading only has its locks in the `own` directory of its process."""
+    One for reading only has its locks in the `own` directory of its process. `cards` are the packs, by default in a
+    directory beside the database."""
 
-    def __init__(self, directory: Path, root: Path | str, *, own: Path | None = None) -> None:
-        self.database = database = RegistryDatabase(directory / "registry.db", read_only=own is not None)
+    def __init__(
+        self, directory: Path, root: Path | str, *, own: Path | None = None, cards: PackStore | None = None
+    ) -> None:
+        packs = cards or PackStore(directory / "cards")
+        self.database = database = RegistryDatabase(directory / "registry.db", packs, read_only=own is not None)
         self.batches = Batches(database, lambda table_id: self.tables.refuse_shared(table_id))
         self.tables = Tables(database, root, self.batches)
         self.views = Views(database)
         self.files = Files(database)
+        self.cards = Cards(database, packs)
         self.indexes = Indexes(database)
         self.generations = IndexGenerations(database)
         self.payloads = Payloads(database)
@@ -58,5 +66,6 @@ class Registry:
     ) -> None:
         """Count files as indexed from here on: those of the artifacts, and those that `entries` has, by index and then
         by file, whose cards came before. Files replaced meanwhile and indexes that no longer exist are ignored."""
+        packs, kept = self.cards.write([artifact.content for artifact in artifacts])
         with self.database.change() as connection:
-            commit_artifacts(connection, artifacts, runs, entries)
+            commit_artifacts(connection, artifacts, runs, entries, packs, kept)
