@@ -9,18 +9,21 @@ import tracemalloc
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.buckets import Server, aws_server
 from tests.cases import cases
 
 from needlepoint.stores import rocksdb
 from needlepoint.stores.base import IndexDamaged, KeyStore, name_in_range
 from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore
 from needlepoint.stores.rocksdb import RocksKeyStore
+
+if TYPE_CHECKING:
+    from tests.buckets import Server
 
 # Each takes where the store is and the width of its keys. A place is a directory, or the name of a fixture for it.
 stores = {
@@ -35,6 +38,8 @@ places = {"leaf files in a bucket": "bucket_place"}
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
+    from tests.buckets import aws_server  # the processes of a test import this module, and need no server
+
     with aws_server() as server:
         yield server
 

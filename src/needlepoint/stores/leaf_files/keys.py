@@ -59,6 +59,12 @@ def key_table(keys: Keys, width: int) -> npt.NDArray[np.uint8]:
     return plain.view(np.uint8).reshape(-1, width)
 
 
+def different(keys: Keys) -> Keys:
+    """Ascending keys, each once. Faster than `np.unique`, which hashes or sorts them first."""
+    found: Keys = keys[np.append(True, keys[1:] != keys[:-1])]
+    return found
+
+
 def is_ascending(columns: Columns) -> bool:
     """Whether each entry is greater than the one before."""
     keys, locations = columns

@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -20,9 +19,13 @@ from needlepoint.stores.leaf_files.cache import CachedBlocks, LeafCache
 from needlepoint.stores.leaf_files.directory import COLUMNS, LeafDirectory, Numbers
 from needlepoint.stores.leaf_files.leaf_writer import page_checksum
 from needlepoint.stores.leaf_files.manifest import LeafFile
+from needlepoint.stores.leaf_files.pages import Bytes, PagesOfColumns
 from needlepoint.stores.leaf_files.place import LeafPlace
 
 _HINT = "Queries scan without it; `needle rebuild` builds it again."
+
+# Local reads: so few ranges are read one by one, and gaps up to this are read with their neighbours.
+FEW, FILE_GAP = 16, 8192
 
 Ranges = Sequence[tuple[int, int]]
 
@@ -30,7 +33,7 @@ Ranges = Sequence[tuple[int, int]]
 class LeafBytes(Protocol):
     """The bytes of one leaf file."""
 
-    def read(self, ranges: Ranges, *, keep: bool) -> list[bytes]:
+    def read(self, ranges: Ranges, *, keep: bool) -> Sequence[Bytes]:
         """Of each `(offset, length)`; with `keep` they may be read again soon."""
 
     def forget(self, ranges: Ranges) -> bool:
@@ -48,9 +51,8 @@ class LocalLeaf:
         with contextlib.suppress(OSError, AttributeError):
             os.close(self._descriptor)
 
-    def read(self, ranges: Ranges, *, keep: bool) -> list[bytes]:
-        pread, descriptor = os.pread, self._descriptor
-        return [pread(descriptor, length, offset) for offset, length in ranges]
+    def read(self, ranges: Ranges, *, keep: bool) -> Sequence[Bytes]:
+        return _read_file(self._descriptor, ranges)
 
     def forget(self, ranges: Ranges) -> bool:
         return False
@@ -63,7 +65,7 @@ class RemoteLeaf:
         self._starts = directory.blocks
         self._cache = cache
 
-    def read(self, ranges: Ranges, *, keep: bool) -> list[bytes]:
+    def read(self, ranges: Ranges, *, keep: bool) -> Sequence[Bytes]:
         cached = self._cached() if keep else None
         if cached is None:
             return self._object.read_ranges(ranges)
@@ -77,8 +79,7 @@ class RemoteLeaf:
                 self._cache.keep(cached, block, start, data)
             if not cached.present[missing].all():  # the disk is full
                 return self._object.read_ranges(ranges)
-        pread, descriptor = os.pread, cached.descriptor
-        return [pread(descriptor, length, offset) for offset, length in ranges]
+        return _read_file(cached.descriptor, ranges)
 
     def forget(self, ranges: Ranges) -> bool:
         cached = self._cached()
@@ -114,7 +115,7 @@ class LeafReader:
         leaf = self.leaf
         if not place.is_remote:
             local = LocalLeaf(self._path)
-            return self._checked(local.read([leaf.directory], keep=False)[0]), local
+            return self._checked(bytes(local.read([leaf.directory], keep=False)[0])), local
         data = cache.directory_of(leaf.name) if cache is not None else None
         if data is None or directories.checksum(data) != leaf.checksum:
             data = open_object(self._path, Identity(leaf.size, 0)).read(*leaf.directory)
@@ -128,50 +129,42 @@ class LeafReader:
             raise CardCorrupt("the checksum of its directory does not match")
         return directories.unpack(data)
 
-    def read(self, pages: Numbers, *, keep: bool = True) -> list[list[bytes]]:
+    def read(self, pages: Numbers, *, keep: bool = True) -> PagesOfColumns:
         """The bytes of these pages, ascending, of each column; IndexDamaged unless they are as they were written."""
-        directory = self.directory
         with _errors(self._path):
-            # Consecutive pages of a column in a row group follow each other: one read.
-            first = np.flatnonzero(
-                (np.diff(pages, prepend=-2) != 1) | (pages % directory.group_pages == 0)
-            )  # fmt: skip
-            offsets, sizes = directory.offsets[:, pages], directory.sizes[:, pages]
-            lengths = np.add.reduceat(sizes, first, axis=1)
-            ranges = list(zip(offsets[:, first].ravel().tolist(), lengths.ravel().tolist(), strict=True))
-            found = self._cut(self._bytes.read(ranges, keep=keep), first, sizes)
-            if not self._are_intact(found, pages):
-                if not self._bytes.forget(ranges):
+            offsets, sizes = self.directory.offsets[:, pages], self.directory.sizes[:, pages]
+            sums = self.directory.checksums[:, pages].ravel().tolist()
+            ranges = list(zip(offsets.ravel().tolist(), sizes.ravel().tolist(), strict=True))
+            found = self._bytes.read(ranges, keep=keep)
+            if list(map(page_checksum, found)) != sums:
+                again = self._bytes.read(ranges, keep=keep) if self._bytes.forget(ranges) else []
+                if list(map(page_checksum, again)) != sums:
                     raise CardCorrupt("the checksum of a page does not match")
-                found = self._cut(self._bytes.read(ranges, keep=keep), first, sizes)
-                if not self._are_intact(found, pages):
-                    raise CardCorrupt("the checksum of a page does not match")
-            return found
+                found = again
+            count = len(pages)
+            return [found[column * count : (column + 1) * count] for column in range(COLUMNS)]
 
-    def _cut(self, parts: list[bytes], first: Numbers, sizes: Numbers) -> list[list[bytes]]:
-        """Pages out of parts that each have one or more of them."""
-        runs, pages = len(first), sizes.shape[1]
-        columns = [parts[column * runs : (column + 1) * runs] for column in range(COLUMNS)]
-        if runs == pages:
-            return columns
-        bounds = [*first.tolist(), pages]
-        cut: list[list[bytes]] = []
-        for column, part_list in zip(sizes, columns, strict=True):
-            ends = np.cumsum(column)
-            starts = (ends - column).tolist()
-            stops = ends.tolist()
-            cut.append(
-                [
-                    part[starts[page] - starts[low] : stops[page] - starts[low]]
-                    for part, (low, high) in zip(part_list, pairwise(bounds), strict=True)
-                    for page in range(low, high)
-                ]
-            )
-        return cut
 
-    def _are_intact(self, pages: list[list[bytes]], numbers: Numbers) -> bool:
-        sums = np.array([[page_checksum(page) for page in column] for column in pages], np.uint32)
-        return bool(np.array_equal(sums, self.directory.checksums[:, numbers]))
+def _read_file(descriptor: int, ranges: Ranges) -> list[Bytes]:
+    """Ranges that are near each other are read together: 8 KiB of bytes cost as much as a call."""
+    pread = os.pread
+    if len(ranges) < FEW:
+        return [pread(descriptor, length, offset) for offset, length in ranges]
+    table = np.array(ranges, np.int64)
+    order = np.argsort(table[:, 0])
+    starts = table[order, 0]
+    ends = starts + table[order, 1]
+    begins = np.append(True, starts[1:] - ends[:-1] > FILE_GAP)
+    first = np.flatnonzero(begins)
+    places = starts[first]
+    lengths = np.append(ends[first[1:] - 1], ends[-1]) - places
+    reads = zip(lengths.tolist(), places.tolist(), strict=True)
+    blocks = [memoryview(pread(descriptor, length, place)) for length, place in reads]
+    block = np.empty(len(order), np.int64)
+    block[order] = np.cumsum(begins) - 1
+    inside = table[:, 0] - places[block]
+    cuts = zip(block.tolist(), inside.tolist(), (inside + table[:, 1]).tolist(), strict=True)
+    return [blocks[number][low:high] for number, low, high in cuts]
 
 
 @contextmanager

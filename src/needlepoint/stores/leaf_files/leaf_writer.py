@@ -29,7 +29,7 @@ from needlepoint.objects import open_object
 from needlepoint.parquet.format import FileMetadata, decode_offset_index, filled, footer_edit, read_footer
 from needlepoint.stores.leaf_files import directory as directories
 from needlepoint.stores.leaf_files.directory import COLUMNS, LeafDirectory, Numbers, make_offsets
-from needlepoint.stores.leaf_files.keys import Columns, Keys, arrow_type, hashes, key_table, to_arrow
+from needlepoint.stores.leaf_files.keys import Columns, Keys, arrow_type, different, hashes, key_table, to_arrow
 from needlepoint.stores.leaf_files.manifest import LeafFile
 
 FORMAT = 1
@@ -141,7 +141,7 @@ class LeafWriter:
         self._last = keys[-1:].copy()
         self.entries += len(keys)
         if self.entries <= MOST_FILTERED:
-            self._hashes.append(hashes(keys[np.append(True, keys[1:] != keys[:-1])], self._width))
+            self._hashes.append(hashes(different(keys), self._width))
 
     def _directory(self, footer: FileMetadata, file: BinaryIO) -> LeafDirectory:
         group_pages = GROUP_ROWS // self._page_rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +11,9 @@ import numpy as np
 from needlepoint.objects import concurrently
 from needlepoint.stores.base import Locations
 from needlepoint.stores.leaf_files.directory import COLUMNS, Numbers
-from needlepoint.stores.leaf_files.keys import Columns, Keys, merged
+from needlepoint.stores.leaf_files.keys import Columns, Keys, different, merged
 from needlepoint.stores.leaf_files.leaf_reader import LeafReader
-from needlepoint.stores.leaf_files.pages import decode
+from needlepoint.stores.leaf_files.pages import PagesOfColumns, decode
 
 
 class LeafPortion(NamedTuple):
@@ -88,8 +89,7 @@ def _expanded(start: Numbers, end: Numbers) -> Numbers:
     """
     lengths = end - start
     if (lengths == 1).all():
-        different: Numbers = start[np.append(True, start[1:] != start[:-1])]
-        return different
+        return different(start)
     before = np.cumsum(lengths) - lengths
     numbers: Numbers = np.repeat(start - before, lengths) + np.arange(int(lengths.sum()))
     return np.unique(numbers)
@@ -100,7 +100,9 @@ def _locations(portions: list[LeafPortion], limit: int) -> Locations | None:
         return np.empty(0, np.uint64)
     read = concurrently(_pages, portions) if _wait(portions) else [_pages(portion) for portion in portions]
     rows = [int(portion.reader.directory.rows(portion.pages).sum()) for portion in portions]
-    together = [[page for pages in read for page in pages[column]] for column in range(COLUMNS)]
+    together = (
+        read[0] if len(read) == 1 else [[*chain(*(pages[column] for pages in read))] for column in range(COLUMNS)]
+    )
     decoded = decode(together, sum(rows), portions[0].reader.directory.width)
     found: list[Locations] = []
     position = 0
@@ -116,8 +118,8 @@ def _locations(portions: list[LeafPortion], limit: int) -> Locations | None:
         position += count
     if len(found) == 1:
         return found[0]
-    different = np.unique(np.concatenate(found))
-    return None if len(different) > limit else different
+    together_once = different(np.sort(np.concatenate(found)))
+    return None if len(together_once) > limit else together_once
 
 
 def _wait(portions: list[LeafPortion]) -> bool:
@@ -125,5 +127,5 @@ def _wait(portions: list[LeafPortion]) -> bool:
     return len(portions) > 1 and portions[0].reader.is_remote
 
 
-def _pages(portion: LeafPortion) -> list[list[bytes]]:
+def _pages(portion: LeafPortion) -> PagesOfColumns:
     return portion.reader.read(portion.pages)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,8 @@ _INT32, _INT64, _FIXED_LEN_BYTE_ARRAY = 1, 2, 7
 _RLE, _DELTA_BINARY_PACKED, _DELTA_BYTE_ARRAY = 3, 5, 7
 _UNCOMPRESSED = 0
 
-PagesOfColumns = Sequence[list[bytes]]
+Bytes = bytes | memoryview
+PagesOfColumns = Sequence[Sequence[Bytes]]
 """The same pages of key, file and row, with their headers."""
 
 
@@ -31,7 +33,9 @@ class PagesCorrupt(ValueError):
 def decode(pages: PagesOfColumns, entries: int, width: int) -> Columns:
     """The entries of these pages, which are so many, page by page; PagesCorrupt if they cannot be decoded."""
     frame, heads = _frame(width)
-    chunks = [AssembledChunk(heads[column], entries, None, pages[column]) for column in range(COLUMNS)]
+    chunks = [
+        AssembledChunk(heads[column], entries, None, cast(list[bytes], pages[column])) for column in range(COLUMNS)
+    ]
     try:
         reader = open_reader(pa.BufferReader(assemble(frame, [(entries, chunks)])))
         keys, files, rows = (_one_array(reader.read_column(column)) for column in range(COLUMNS))

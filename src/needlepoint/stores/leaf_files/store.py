@@ -25,7 +25,7 @@ from needlepoint.parquet import ByteCache
 from needlepoint.stores.base import Entries, IndexDamaged, Locations
 from needlepoint.stores.leaf_files import manifest as manifests
 from needlepoint.stores.leaf_files.cache import LeafCache
-from needlepoint.stores.leaf_files.keys import is_ascending, to_columns, to_entries, to_keys
+from needlepoint.stores.leaf_files.keys import different, is_ascending, to_columns, to_entries, to_keys
 from needlepoint.stores.leaf_files.leaf_reader import LeafReader
 from needlepoint.stores.leaf_files.leaf_writer import FORMAT, META_KEY, LeafWriter
 from needlepoint.stores.leaf_files.lookup import find_between, find_keys, first_entries
@@ -225,7 +225,7 @@ class LeafKeyStore:
     def find(self, keys: Sequence[bytes], limit: int) -> Locations | None:
         if not keys:
             return np.empty(0, np.uint64)
-        wanted = np.unique(to_keys(keys, self._key_bytes))
+        wanted = different(np.sort(to_keys(keys, self._key_bytes)))
         low, high = min(keys), max(keys)
         return self._answer(lambda state: find_keys(self._readers_of(state, low, high), wanted, limit))
 
