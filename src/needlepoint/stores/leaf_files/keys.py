@@ -61,6 +61,8 @@ def key_table(keys: Keys, width: int) -> npt.NDArray[np.uint8]:
 
 def different(keys: Keys) -> Keys:
     """Ascending keys, each once. Faster than `np.unique`, which hashes or sorts them first."""
+    if len(keys) < 2:
+        return keys
     found: Keys = keys[np.append(True, keys[1:] != keys[:-1])]
     return found
 

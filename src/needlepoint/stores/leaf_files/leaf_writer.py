@@ -93,7 +93,7 @@ class LeafWriter:
         self._writer.close()
         self.path.unlink(missing_ok=True)
 
-    def finish(self, level: int = 0) -> LeafFile:
+    def finish(self) -> LeafFile:
         """Complete the file; returns what a manifest says about it, under the file's own name."""
         self._write(self._held_rows)
         self._writer.close()
@@ -105,7 +105,7 @@ class LeafWriter:
             offset = target.seek(-8 - len(footer.raw), 2)
             first = key_table(listed.first_keys[:1], self._width).tobytes()
             leaf = LeafFile(
-                self.path.name, level, self.entries, first, listed.last_key, 0, (offset, len(data)),
+                self.path.name, self.path.name, 0, self.entries, first, listed.last_key, 0, (offset, len(data)),
                 directories.checksum(data),
             )  # fmt: skip
             target.write(data)

@@ -3,7 +3,7 @@
 One JSON object a line, so that any engine can read it; the last line is a checksum of the bytes before it:
 
     {"store": "needlepoint leaf files", "format": 1, "key_bytes": 8, "sequence": 7, "id": "…"}
-    {"leaf": "0f….parquet", "level": 2, "entries": 900000, "first": "…", "last": "…", "size": …, "directory": [o, n], "checksum": "…"}
+    {"leaf": "0f….parquet", "group": "0f….parquet", "level": 2, "entries": 900000, "first": "…", "last": "…", "size": …, "directory": [o, n], "checksum": "…"}
     {"removed": "e1….parquet", "at": 1790000000}
     {"runs": ["…", "…"]}
     {"checksum": "…"}
@@ -32,9 +32,11 @@ _HINT = "Queries scan without it; `needle rebuild` builds it again."
 @dataclass(frozen=True, slots=True)
 class LeafFile:
     """One leaf file: `first` and `last` are keys, `directory` is the offset and length of its directory, and `checksum`
-    the directory's, which in turn has those of all pages."""
+    the directory's, which in turn has those of all pages. Leaves of one `group` come from one merge: their entries
+    follow each other."""
 
     name: str
+    group: str
     level: int
     entries: int
     first: bytes
@@ -106,8 +108,8 @@ def sealed(lines: Iterable[Line]) -> bytes:
 
 
 def _leaf_line(leaf: LeafFile) -> Line:
-    return {"leaf": leaf.name, "level": leaf.level, "entries": leaf.entries, "first": leaf.first.hex(),
-            "last": leaf.last.hex(), "size": leaf.size, "directory": leaf.directory,
+    return {"leaf": leaf.name, "group": leaf.group, "level": leaf.level, "entries": leaf.entries,
+            "first": leaf.first.hex(), "last": leaf.last.hex(), "size": leaf.size, "directory": leaf.directory,
             "checksum": leaf.checksum}  # fmt: skip
 
 
@@ -143,8 +145,8 @@ def _manifest(lines: list[Line]) -> LeafManifest:
     head = lines[0]
     leaves = tuple(
         LeafFile(
-            line["leaf"], line["level"], line["entries"], bytes.fromhex(line["first"]), bytes.fromhex(line["last"]),
-            line["size"], (line["directory"][0], line["directory"][1]), line["checksum"],
+            line["leaf"], line["group"], line["level"], line["entries"], bytes.fromhex(line["first"]),
+            bytes.fromhex(line["last"]), line["size"], (line["directory"][0], line["directory"][1]), line["checksum"],
         )
         for line in lines
         if "leaf" in line

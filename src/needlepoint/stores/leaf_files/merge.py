@@ -47,19 +47,24 @@ def level_of(entries: int) -> int:
 
 
 def due(leaves: Iterable[LeafFile]) -> list[LeafFile]:
-    """The leaves of the lowest level that has too many; none if no level has."""
+    """The leaves of the lowest level that has too many; none if no level has. They are of several groups, and become
+    one, so merging comes to an end."""
     by_level = sorted(leaves, key=lambda leaf: leaf.level)
-    for _, group in groupby(by_level, key=lambda leaf: leaf.level):
-        found = list(group)
-        small = sum(leaf.entries <= MOST_FILTERED for leaf in found)
-        if depth(found) >= FAN_OUT or small >= MOST_SMALL:
+    for _, of_level in groupby(by_level, key=lambda leaf: leaf.level):
+        found = list(of_level)
+        small = {leaf.group for leaf in found if leaf.entries <= MOST_FILTERED}
+        if depth(found) >= FAN_OUT or len(small) >= MOST_SMALL:
             return found
     return []
 
 
-def depth(leaves: Sequence[LeafFile]) -> int:
-    """How many leaves there are, at most, for one key."""
-    ends = [(leaf.first, 0) for leaf in leaves] + [(leaf.last, 1) for leaf in leaves]
+def depth(leaves: Iterable[LeafFile]) -> int:
+    """How many groups there are, at most, for one key."""
+    ranges: dict[str, tuple[bytes, bytes]] = {}
+    for leaf in leaves:
+        first, last = ranges.get(leaf.group, (leaf.first, leaf.last))
+        ranges[leaf.group] = min(first, leaf.first), max(last, leaf.last)
+    ends = [(first, 0) for first, _ in ranges.values()] + [(last, 1) for _, last in ranges.values()]
     steps = [-1 if is_last else 1 for _, is_last in sorted(ends)]
     return int(np.cumsum(steps).max()) if steps else 0
 

@@ -94,7 +94,8 @@ class LeafKeyStore:
                 leaf, of_run = _describe(run, self._key_bytes)
                 names += of_run
                 if leaf.entries:
-                    leaves.append(replace(leaf, name=_new_name(), level=level_of(leaf.entries)))
+                    name = _new_name()
+                    leaves.append(replace(leaf, name=name, group=name, level=level_of(leaf.entries)))
                     self._place.add(run, leaves[-1].name)
             self._commit(lambda manifest: manifest.with_added(leaves, names), started)
             for run in runs:
@@ -127,7 +128,7 @@ class LeafKeyStore:
                 path.unlink()
                 outputs.append(leaf)
         level = level_of(sum(leaf.entries for leaf in outputs))
-        outputs = [replace(leaf, level=level) for leaf in outputs]
+        outputs = [replace(leaf, group=outputs[0].name, level=level) for leaf in outputs]
         if self._commit(lambda manifest: manifest.with_merged(inputs, outputs, time.time()), started) is None:
             self._place.remove([leaf.name for leaf in outputs])
             return False
@@ -338,7 +339,7 @@ def _describe(run: Path, key_bytes: int) -> tuple[LeafFile, list[str]]:
             raise ValueError(f"its keys have {told['key_bytes']} bytes, not {key_bytes}")
         offset, length = told["directory"]
         leaf = LeafFile(
-            run.name, 0, told["entries"], bytes.fromhex(told["first"]), bytes.fromhex(told["last"]),
+            run.name, run.name, 0, told["entries"], bytes.fromhex(told["first"]), bytes.fromhex(told["last"]),
             run.stat().st_size, (offset, length), told["checksum"],
         )  # fmt: skip
         return leaf, told["runs"]
