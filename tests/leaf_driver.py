@@ -1,7 +1,5 @@
 """A process that fills, merges and sweeps a store of leaf files, and is killed at a point between two writes.
 
-    write(location, scratch, log, killed_at, note)
-
 It logs each run before and after it is ingested. `killed_at` counts changes of files; the process kills itself before
 that one. With None it goes on to the end, and logs how many there were. Changes of a bucket are counted by its server.
 """
@@ -54,3 +52,21 @@ def write(location: str, scratch: str, log: str, killed_at: int | None) -> None:
                 store.sweep(grace=-1)  # nobody else reads or writes
         notes.write(f"changes {seen}\n".encode())
         os._exit(0)
+
+
+def walk(directory: str, points: list[int]) -> None:
+    """For each of the points, a store that is killed there, in a directory of that name. Forks, which takes a fraction
+    of the time that a new interpreter takes; this process has no threads."""
+    warm = LeafKeyStore(f"{directory}/warm/index", 8)  # what libraries import at first use is imported once
+    warm.write_run(Path(directory) / "warm run", run_entries(0), "run")
+    warm.ingest([Path(directory) / "warm run"])
+    warm.refresh([])
+    list(warm.scan())
+    for killed_at in points:
+        place = Path(directory) / str(killed_at)
+        (place / "scratch").mkdir(parents=True)
+        child = os.fork()
+        if not child:
+            write(str(place / "index"), str(place / "scratch"), str(place / "log"), killed_at)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from tests.buckets import Asked, Server, aws_server
 from tests.cases import cases
-from tests.leaf_driver import RUNS, run_entries, write
+from tests.leaf_driver import RUNS, run_entries, walk, write
 
 from needlepoint.stores.base import IndexDamaged
 from needlepoint.stores.leaf_files import LeafKeyStore
 from needlepoint.stores.leaf_files.place import LeafPlace
+
+SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +28,9 @@ def server() -> Iterator[Server]:
 
 
 def start(location: str, directory: Path, killed_at: int | None) -> multiprocessing.Process:
-    # A server that forks has the environment of when it was started, in which S3 may be elsewhere.
-    context = multiprocessing.get_context("spawn" if "://" in location else "forkserver")
-    context.set_forkserver_preload(["tests.leaf_driver"])
     scratch = directory / "scratch"
     scratch.mkdir(exist_ok=True)
-    process = context.Process(target=write, args=(location, str(scratch), str(directory / "log"), killed_at))
+    process = SPAWN.Process(target=write, args=(location, str(scratch), str(directory / "log"), killed_at))
     process.start()
     return process
 
@@ -84,13 +83,14 @@ def changes(tmp_path: Path) -> int:
 def test_a_writer_killed_before_any_change_of_a_file_loses_nothing(tmp_path: Path) -> None:
     total = changes(tmp_path)
     assert total > 100
-    step = max(1, total // cases(1000, 50))
-    for killed_at in range(1, total, step):
+    points = [*range(1, total, max(1, total // cases(1000, 50)))]
+    process = SPAWN.Process(target=walk, args=(str(tmp_path), points))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    for killed_at in points:
         directory = tmp_path / str(killed_at)
-        directory.mkdir()
-        process = start(str(directory / "index"), directory, killed_at)
-        process.join(60)
-        assert process.exitcode == -signal.SIGKILL
+        (directory / "log").touch()
         check(str(directory / "index"), directory)
 
 
