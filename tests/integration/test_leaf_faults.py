@@ -83,7 +83,7 @@ def changes(tmp_path: Path) -> int:
 def test_a_writer_killed_before_any_change_of_a_file_loses_nothing(tmp_path: Path) -> None:
     total = changes(tmp_path)
     assert total > 100
-    points = [*range(1, total, max(1, total // cases(1000, 50)))]
+    points = [*range(1, total, max(1, total // cases(1000, 25)))]
     process = SPAWN.Process(target=walk, args=(str(tmp_path), points))
     process.start()
     process.join()

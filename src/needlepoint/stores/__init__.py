@@ -2,6 +2,7 @@
 
 base      the interface of a store for a key index
 rocksdb   key indexes in RocksDB
+leaf_files/  key indexes in the lake: Parquet files and a manifest
 packs     payloads of many files in one
 place     the directory of a lake's store
 database  SQLite for the registry, the queue and the history
