@@ -156,7 +156,7 @@ class Lake:
         (check_owner if read_only else claim)(self.store, self.root)
         self.registry = Registry(self.store, self.root, own=work if read_only else None)
         self.queue = _queue(settings.queue, self.store, read_only)
-        self.index_stores = IndexStores(self.store / "indexes", self.registry, settings.block_bytes)
+        self.index_stores = IndexStores(self.store / "indexes", self.registry, settings.block_bytes, settings.keys)
         self.unpacked = UnpackedPayloads(work / "unpacked", settings.unpacked_bytes)
         file_indexes = IndexCache(self.index_stores.packs, self.unpacked, settings.index_bytes, settings.payload_bytes)
         scratch = work / "scratch"
@@ -251,6 +251,7 @@ class Lake:
         columns = (column,) if isinstance(column, str) else tuple(column)
         found = ddl.check_index(self, table, columns, kind, embed, options)
         chosen = name or ddl.free_index_name(self.registry, found, columns, kind)
+        options = ddl.with_store(self, kind, options)
         index = self.registry.indexes.create(found, chosen, columns, kind, embed=embed, options=options)
         self.index_stores.create(index)
         if build:

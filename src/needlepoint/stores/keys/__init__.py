@@ -18,13 +18,15 @@ servers       opens a server by its URL
 from needlepoint.stores.keys.block_store import BlockKeyStore
 from needlepoint.stores.keys.run_file import write_run_file
 from needlepoint.stores.keys.servers import key_server
-from needlepoint.stores.keys.space import KeyServer
-from needlepoint.stores.keys.urls import check_url, place_of, without_secrets
+from needlepoint.stores.keys.space import BlockSpace, KeyServer
+from needlepoint.stores.keys.urls import check_url, has_secrets, place_of, without_secrets
 
 __all__ = [
     "BlockKeyStore",
+    "BlockSpace",
     "KeyServer",
     "check_url",
+    "has_secrets",
     "key_server",
     "place_of",
     "without_secrets",

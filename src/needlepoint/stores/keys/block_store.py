@@ -41,6 +41,9 @@ def _block_cache(size: int) -> ByteCache[Entries]:
     return ByteCache(size)
 
 
+forks.reset(_block_cache.cache_clear)
+
+
 @dataclass(frozen=True, slots=True)
 class _OpenPart:
     """A part whose fences are here: the first entry of each block, as numpy compares them."""

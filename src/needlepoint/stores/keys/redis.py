@@ -273,6 +273,7 @@ class RedisSpace:
 
     def destroy(self) -> None:
         store, runs, parts = self._keys
+        self._server.ask(lambda client: client.exists(store))  # an error at once where the server is away
         self._server.ask(lambda client: client.unlink(store), writes=True)  # from here on, nothing is published
         facts = self._server.ask(lambda client: client.hgetall(parts))
         for id, each in facts.items():

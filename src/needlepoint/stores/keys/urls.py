@@ -89,6 +89,18 @@ def without_secrets(url: str) -> str:
     return parts._replace(netloc=netloc, query=urlencode(query, safe="${}/"), fragment="").geturl()
 
 
+def has_secrets(url: str) -> bool:
+    """Whether there is a password in the URL itself.
+
+    >>> has_secrets("redis://:word@host"), has_secrets("redis://:${WORD}@host"), has_secrets("mysql://me@host/a")
+    (True, False, False)
+    """
+    parts = parsed(url)
+    given = [parts.netloc.rpartition("@")[0].partition(":")[2]]
+    given += [value for key, value in parse_qsl(parts.query) if key.lower() in _SECRETS]
+    return any(value and not _VARIABLE.fullmatch(value) for value in given)
+
+
 def place_of(url: str) -> tuple[str, str, int | None, str]:
     """What two URLs of the same store have in common: protocol, host, port and database.
 
