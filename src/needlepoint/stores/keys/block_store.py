@@ -25,9 +25,10 @@ from needlepoint.stores.keys import blocks
 from needlepoint.stores.keys.part_merge import PartMerge, parts_to_merge
 from needlepoint.stores.keys.part_writer import PartWriter
 from needlepoint.stores.keys.run_file import RunFile, write_run_file
-from needlepoint.stores.keys.space import FORMAT, BlockSpace, Part, Published, SpaceState, StagedPart
+from needlepoint.stores.keys.space import FORMAT, BlockSpace, Part, Published, SpaceState, StagedPart, patience
 
 _HINT = "Queries scan without it; sync builds it again."
+_HINT_BLOCK = "Queries scan without it; `needle rebuild` builds it again."
 _READ_ATTEMPTS = 5
 _PORTION = 1 << 16  # entries
 _FETCHED_AT_ONCE = 4096  # blocks
@@ -91,16 +92,19 @@ class BlockKeyStore:
         write_run_file(path, entries, name)
 
     def ingest(self, runs: Sequence[Path]) -> None:
-        self._space.create(self._key_bytes)
-        files = {file.name: file for file in (RunFile(path, self._width) for path in runs)}
-        new = {name: files[name] for name in self._space.missing(files)}
-        staged = []
-        for name, file in new.items():
-            part = self._stage(file.portions(_PORTION))
-            staged += [StagedPart(part, name)] if part else []
-        self._publish(list(new), staged, ())
+        with patience():
+            self._space.create(self._key_bytes)
+            self._ingest({file.name: file for file in (RunFile(path, self._width) for path in runs)})
         for path in runs:
             path.unlink(missing_ok=True)
+
+    def _ingest(self, runs: Mapping[str, RunFile]) -> None:
+        new = sorted(self._space.missing(runs))
+        staged = []
+        for name in new:
+            part = self._stage(runs[name].portions(_PORTION))
+            staged += [StagedPart(part, name)] if part else []
+        self._publish(new, staged, ())
         if new:
             self._merge()
             self._space.tidy()
@@ -147,16 +151,15 @@ class BlockKeyStore:
             state = self._checked(self._space.state())
             known, view = {}, self._view
             if view is not None:
-                if view.state.version == state.version and wanted <= view.seen:
-                    return
-                known = {each.part.id: each for each in view.parts}
+                known = {each.part.id: each for each in view.parts if each.part in state.parts}
             try:
+                self._check_presence(known)
                 parts = tuple(known.get(part.id) or self._open(part) for part in state.parts)
             except _PartsGone:
-                continue  # merged just now
-            # No part is lost: what was seen in them is still there.
-            kept = known.keys() <= {part.id for part in state.parts}
-            seen = view.seen if view is not None and kept else frozenset[str]()
+                self._view = None  # merged just now, or lost
+                continue
+            # Where no part is gone, what was seen in them is still there.
+            seen = view.seen if view is not None and len(known) == len(view.parts) else frozenset[str]()
             if self._space.missing(wanted - seen):
                 raise IndexDamaged(f"the index in {self._space.shown} has lost entries.", hint=_HINT)
             self._view = _View(state, parts, wanted | seen)
@@ -176,6 +179,11 @@ class BlockKeyStore:
         if state.key_bytes != self._key_bytes:
             raise IndexDamaged(f"the index in {self._space.shown} has keys of another length.", hint=_HINT)
         return state
+
+    def _check_presence(self, parts: Mapping[int, _OpenPart]) -> None:
+        """That the server still has blocks of these parts, though it says so."""
+        if len(self._space.fetch({id: [-1] for id in parts}) if parts else ()) != len(parts):
+            raise _PartsGone
 
     def _open(self, part: Part) -> _OpenPart:
         """Read its fences."""
@@ -211,7 +219,7 @@ class BlockKeyStore:
         return view
 
     def _damaged(self) -> IndexDamaged:
-        return IndexDamaged(f"the index in {self._space.shown} has lost blocks.", hint=_HINT)
+        return IndexDamaged(f"the index in {self._space.shown} has lost blocks.", hint=_HINT_BLOCK)
 
     def find(self, keys: Sequence[bytes], limit: int) -> Locations | None:
         if not keys:
@@ -290,7 +298,7 @@ class BlockKeyStore:
         except ValueError as error:
             raise IndexDamaged(
                 f"a block of the index in {self._space.shown} is damaged ({error}).",
-                hint="Queries scan without it; `needle rebuild` builds it again.",
+                hint=_HINT_BLOCK,
             ) from None
 
     def ends(self, count: int, last: bool) -> Entries:

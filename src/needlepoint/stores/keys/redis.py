@@ -302,7 +302,8 @@ def lake_key(lake: str) -> str:
 
 def _is_lost(error: Exception) -> bool:
     """Whether the request can be tried again."""
-    if isinstance(error, redis.AuthenticationError | redis.exceptions.AuthorizationError):
+    refused = (redis.AuthenticationError, redis.exceptions.AuthorizationError)
+    if isinstance(error, refused) or isinstance(error.__cause__, refused):
         return False
     lost = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ReadOnlyError, redis.exceptions.TryAgainError,
             redis.exceptions.ClusterError, redis.exceptions.RedisClusterException)  # fmt: skip

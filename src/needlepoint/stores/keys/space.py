@@ -10,7 +10,9 @@ from __future__ import annotations
 import enum
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -139,6 +141,19 @@ class KeyServer(Protocol):
     def close(self) -> None: ...
 
 
+_patient: ContextVar[bool] = ContextVar("patient", default=False)
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """Inside, reads wait for a server too."""
+    token = _patient.set(True)
+    try:
+        yield
+    finally:
+        _patient.reset(token)
+
+
 class ServerCalls:
     """The border to a server: calls are tried again on a new connection, and errors of its driver become StoreErrors.
 
@@ -160,7 +175,7 @@ class ServerCalls:
         self._down: tuple[float, str] | None = None
 
     def __call__(self, ask: Callable[[], Answer], *, writes: bool = False) -> Answer:
-        down = self._down
+        down, writes = self._down, writes or _patient.get()
         if down is not None and not writes and time.monotonic() < down[0]:
             raise self._away(down[1])
         began, attempts = time.monotonic(), 0

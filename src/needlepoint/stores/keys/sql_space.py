@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
+from needlepoint.stores.base import IndexDamaged
 from needlepoint.stores.keys.connections import ConnectionPool
 from needlepoint.stores.keys.space import (
     FORMAT,
@@ -109,7 +110,14 @@ class SqlServer:
 
         def ask() -> Answer:
             with self._pool.lent() as connection, _transaction(connection), connection.cursor() as cursor:
-                return change(cursor)
+                try:
+                    return change(cursor)
+                except self._error as error:
+                    if self.dialect.is_missing_table(error):
+                        raise IndexDamaged(
+                            f"a table of the key store {self.shown} is gone.", hint="Sync makes it again."
+                        ) from None
+                    raise
 
         return self._calls(ask, writes=True)
 
