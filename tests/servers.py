@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 PASSWORD = "not-to-be-shown"  # in every URL here; no message may contain it
@@ -96,11 +97,16 @@ class Server:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """It accepts connections and answers nothing."""
-        os.kill(self.pid, signal.SIGSTOP)
+        main = psutil.Process(self.pid)
+        stopped = [main, *main.children()]
+        for process in stopped:
+            process.suspend()
+        wait_until(lambda: all(each.status() == psutil.STATUS_STOPPED for each in stopped), f"a stop of {self.name}")
         try:
             yield
         finally:
-            os.kill(self.pid, signal.SIGCONT)
+            for process in stopped:
+                process.resume()
 
 
 class PostgresServer(Server):
@@ -325,9 +331,9 @@ _library = ctypes.CDLL(None) if os.name == "posix" else None
 
 
 def _end_with_parent() -> None:
-    """A test process that is killed leaves no server behind."""
+    """A test process that is killed leaves no server behind. The system means the thread that started it."""
     if hasattr(_library, "prctl"):
-        _library.prctl(1, signal.SIGINT)  # type: ignore[union-attr]
+        _library.prctl(1, signal.SIGTERM)  # type: ignore[union-attr]
 
 
 def wait_until(is_true: Callable[[], bool], what: str) -> None:

@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from tests.servers import PASSWORD, PostgresServer, RedisServer
 
 import needlepoint
+from needlepoint.cli import main
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.stores.keys.space import READ_PAUSE
 
@@ -124,6 +126,34 @@ def test_each_index_can_have_a_store(tmp_path: Path, keys: str, monkeypatch: pyt
         assert "OF_THE_TEST is not set" in str(lake.explain(QUERIES[0]))
 
 
+def test_indexes_move_between_stores(tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, 0)
+    write(tmp_path, 1)
+    monkeypatch.setenv("OF_THE_TEST", PASSWORD)
+    url = keys.replace(PASSWORD, "${OF_THE_TEST}")
+    with needlepoint.open(tmp_path, access="pages") as lake:
+        lake.create_table("item")
+        lake.create_index("item", "id")
+        lake.create_index("item", "name")
+        there = lake.copy_store("rocksdb", url)
+        assert [each.name for each in there] == ["item_id_key", "item_name_key"]
+        assert all(each.entries == 4000 and each.bytes and each.checks for each in there)
+        assert sorted(lake.index_stores._servers.ids()) == sorted(i.id for i in lake.registry.indexes.all())
+        assert not [*(tmp_path / ".needlepoint" / "indexes").glob("*/*")]
+        check(lake, tmp_path)
+        assert lake.copy_store("rocksdb", url) == []
+        with pytest.raises(UsageError, match="the same"):
+            lake.copy_store(url, url)
+        with pytest.raises(UsageError, match="not in that store"):
+            lake.copy_store("rocksdb", url, "item_id_key")
+        assert [each.name for each in lake.copy_store(url, "rocksdb", "item_id_key")] == ["item_id_key"]
+        check(lake, tmp_path)
+        write(tmp_path, 2)
+        lake.sync()
+        check(lake, tmp_path)
+        assert [index.store != "" for index in lake.status().tables[0].indexes] == [False, True]
+
+
 def test_two_lakes_share_a_server(tmp_path: Path, keys: str) -> None:
     for name in ("one", "other"):
         write(tmp_path / name, len(name))
@@ -215,6 +245,25 @@ def test_an_index_whose_server_is_away_is_dropped_and_swept_later(
         assert lake.index_stores.ids() == [id]
         lake.sweep(now=True)
         assert lake.index_stores.ids() == []
+
+
+def test_the_command_line(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, 0)
+    monkeypatch.setenv("OF_THE_TEST", PASSWORD)
+    url = redis_url.replace(PASSWORD, "${OF_THE_TEST}")
+
+    def needle(*arguments: str) -> str:
+        done = CliRunner().invoke(main, ["--lake", str(tmp_path), *arguments])
+        assert done.exit_code == 0, done.output
+        assert PASSWORD not in done.output
+        return done.output
+
+    needle("create-table", "item")
+    needle("create-index", "item", "id", "--option", f"store={url}")
+    assert f"item_id_key is in {url}" in " ".join(needle("status").split())
+    assert "answers as a scan's" in needle("store", "copy", url, "rocksdb")
+    assert "no key index" in needle("store", "copy", url, "rocksdb")
+    assert "redis" not in needle("status")
 
 
 def test_urls_that_are_no_stores(tmp_path: Path) -> None:

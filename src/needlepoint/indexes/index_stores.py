@@ -199,6 +199,7 @@ class IndexStores:
         return NewGeneration(store, lambda: self._install(directory, index.id), lambda: None)
 
     def _install(self, directory: Path, index_id: int) -> None:
+        self._directory.mkdir(exist_ok=True)
         directory.rename(self._place(index_id))
 
     def _creation(self, index: Index) -> Callable[[], None]:

@@ -28,6 +28,13 @@ def store_of(index: Index) -> str:
     return str(json.loads(index.options).get("store", IN_LAKE_STORE)) if "store" in index.options else IN_LAKE_STORE
 
 
+def is_same_store(one: str, other: str) -> bool:
+    """Whether two stores are the same; either can be IN_LAKE_STORE."""
+    if IN_LAKE_STORE in (one, other):
+        return one == other
+    return place_of(check_url(one)) == place_of(check_url(other))
+
+
 class KeyServers:
     """Each server is opened when it is first used. Its password comes from the setting `keys`, if that is the same
     server, or from the environment."""

@@ -35,6 +35,7 @@ from needlepoint.lake.calibrating import Calibration, calibrate, calibrate_after
 from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
 from needlepoint.lake.locations import lake_root
 from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
+from needlepoint.lake.store_copy import CopiedIndex, copy_store
 from needlepoint.maintenance import (
     SWAP_BYTES,
     TARGET,
@@ -297,6 +298,13 @@ class Lake:
     def verify(self, table: str, samples: int = 20, seed: int | None = None) -> VerifyReport:
         """Compare the answers of a table's indexes with those of a scan, for sampled values of each."""
         return verify(self.engine, self.registry.tables.get(table), samples, seed)
+
+    def copy_store(self, source: str, target: str, index: str | None = None) -> list[CopiedIndex]:
+        """Move the key indexes of one store, or one of them, to another, and compare them with scans. Stores are URLs,
+        or `rocksdb` for the lake's own."""
+        if self.read_only:
+            raise read_only_error()
+        return copy_store(self, source, target, index)
 
     def sweep(self, *, now: bool = False) -> SweepReport:
         """Remove what nothing refers to any more: entries of key indexes, packs of payloads, unpacked text indexes,

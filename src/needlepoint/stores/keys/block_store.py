@@ -105,7 +105,7 @@ class BlockKeyStore:
             part = self._stage(runs[name].portions(_PORTION))
             staged += [StagedPart(part, name)] if part else []
         self._publish(new, staged, ())
-        if new:
+        if runs:  # also those that are there: who published them may have died before it merged
             self._merge()
             self._space.tidy()
 
