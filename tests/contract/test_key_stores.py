@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.cases import cases
+from tests.cases import cases, long
 from tests.key_stores import entries, fill, key, open_store
 
 from needlepoint.stores.base import IndexDamaged, name_in_range
@@ -179,7 +179,9 @@ def _ingest(place: str, directory: str, number: int) -> None:
     store.ingest([run])
 
 
-def test_several_processes_ingest_while_one_reads(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["rocksdb", "postgres", *long("mysql", "redis", "redis cluster")])
+def test_several_processes_ingest_while_one_reads(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    place = str(request.getfixturevalue(stores[name]))
     store = open_store(place)
     fill(store, tmp_path, [(1000, 1)])
     context = multiprocessing.get_context("spawn")

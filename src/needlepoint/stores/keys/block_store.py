@@ -270,9 +270,10 @@ class BlockKeyStore:
                 else:
                     held[part, number] = entries
         for some in _in_portions(absent):
-            for place, data in self._space.fetch(some).items():
-                held[place] = entries = self._decoded(data, *place)
-                self._cache.put(place, entries, entries.nbytes + 200)
+            for place, entries in self._decoded(self._space.fetch(some)).items():
+                held[place] = entries
+                # A copy: a part of an array keeps all of it.
+                self._cache.put(place, entries.copy(), entries.nbytes + 200)
         try:
             return {
                 part: np.concatenate([held[part, number] for number in numbers])
@@ -286,15 +287,15 @@ class BlockKeyStore:
         """For one reading of everything."""
         found = {}
         for some in _in_portions({part: numbers}):
-            found.update(self._space.fetch(some))
+            found.update(self._decoded(self._space.fetch(some)))
         try:
-            return [self._decoded(found[part, number], part, number) for number in numbers]
+            return [found[part, number] for number in numbers]
         except KeyError:
             raise _PartsGone from None
 
-    def _decoded(self, data: bytes, part: int, number: int) -> Entries:
+    def _decoded(self, fetched: Mapping[tuple[int, int], bytes]) -> dict[tuple[int, int], Entries]:
         try:
-            return blocks.decode(data, self._width, part, number)
+            return blocks.decode_all(fetched, self._width)
         except ValueError as error:
             raise IndexDamaged(
                 f"a block of the index in {self._space.shown} is damaged ({error}).",
