@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from needlepoint.errors import FileError
-from needlepoint.objects import Identity, OpenObject, open_object
+from needlepoint.objects import LOCAL_GAP, Identity, OpenObject, open_object
 from needlepoint.parquet import CardCorrupt
 from needlepoint.stores.base import IndexDamaged
 from needlepoint.stores.leaf_files import directory as directories
@@ -24,8 +24,7 @@ from needlepoint.stores.leaf_files.place import LeafPlace
 
 _HINT = "Queries scan without it; `needle rebuild` builds it again."
 
-# Local reads: so few ranges are read one by one, and gaps up to this are read with their neighbours.
-FEW, FILE_GAP = 16, 8192
+FEW = 16  # ranges of a file that are read one by one
 
 Ranges = Sequence[tuple[int, int]]
 
@@ -146,7 +145,7 @@ class LeafReader:
 
 
 def _read_file(descriptor: int, ranges: Ranges) -> list[Bytes]:
-    """Ranges that are near each other are read together: 8 KiB of bytes cost as much as a call."""
+    """Ranges that are near each other are read together."""
     pread = os.pread
     if len(ranges) < FEW:
         return [pread(descriptor, length, offset) for offset, length in ranges]
@@ -154,7 +153,7 @@ def _read_file(descriptor: int, ranges: Ranges) -> list[Bytes]:
     order = np.argsort(table[:, 0])
     starts = table[order, 0]
     ends = starts + table[order, 1]
-    begins = np.append(True, starts[1:] - ends[:-1] > FILE_GAP)
+    begins = np.append(True, starts[1:] - ends[:-1] > LOCAL_GAP)
     first = np.flatnonzero(begins)
     places = starts[first]
     lengths = np.append(ends[first[1:] - 1], ends[-1]) - places
