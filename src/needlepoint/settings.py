@@ -2,6 +2,7 @@
 
 setting           variable                 default   meaning
 store             NEEDLE_STORE                       directory of registry and indexes; without one, see stores/place.py
+keys              NEEDLE_KEYS                        server for new key indexes; without one, in the lake's store
 queue             NEEDLE_QUEUE                       queue of events: sqs://name; without one, in the lake's store
 refresh           NEEDLE_REFRESH           1.0       seconds a directory listing stays fresh
 object_refresh    NEEDLE_OBJECT_REFRESH    60.0      seconds a listing of an object store stays fresh
@@ -30,7 +31,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -47,6 +48,7 @@ class SettingOverrides(TypedDict, total=False):
     """The fields of Settings as keyword arguments, so that type checkers know their names. None means not given."""
 
     store: str | Path | None
+    keys: str | None
     queue: str | None
     refresh: float | None
     object_refresh: float | None
@@ -74,6 +76,7 @@ class SettingOverrides(TypedDict, total=False):
 @dataclass(frozen=True, slots=True)
 class Settings:
     store: str = ""
+    keys: str = field(default="", repr=False)  # it may have a password
     queue: str = ""
     refresh: float = 1.0
     object_refresh: float = 60.0

@@ -2,7 +2,7 @@
 
 needle          the command group: finds commands, turns errors into one line and an exit code
 tables/         create-table, drop-table, ingest, status, inspect
-indexes/        create-index, drop-index, index, sync, rebuild, indexer, verify, advise
+indexes/        create-index, drop-index, index, store, sync, rebuild, indexer, verify, advise
 query/          sql, explain
 maintenance/    compact, delete, delete-files, drop-partition, expire, sweep, retrofit
 service/        serve, token, mcp

@@ -45,6 +45,7 @@ COMMANDS = {
     "calibrate": "query",
     "verify": "indexes",
     "rebuild": "indexes",
+    "store": "indexes",
     "sweep": "maintenance",
     "compact": "maintenance",
     "delete": "maintenance",

@@ -23,7 +23,7 @@ from needlepoint.indexer.payloads import strip_index
 from needlepoint.indexer.plan import BuildRequest
 from needlepoint.indexer.pools import Pool
 from needlepoint.indexer.progress import Progress, no_progress
-from needlepoint.indexer.sweep import count_entries, sweep_entries, sweep_packs
+from needlepoint.indexer.sweep import copy_entries, count_entries, sweep_entries, sweep_packs
 
 __all__ = [
     "BuildRequest",
@@ -32,6 +32,7 @@ __all__ = [
     "Pool",
     "Progress",
     "SyncReport",
+    "copy_entries",
     "count_entries",
     "follow",
     "no_progress",

@@ -160,7 +160,7 @@ class _RunWriter:
             checksum = write_plain(path, entries)
         else:
             path = self.directory / f"{name}.sst"
-            write_run(path, entries, name, width)
+            write_run(path, entries, name, width, self.task.run_format)
         self.runs.append(EntryRun(self.task.index_id, name, str(path), entries.nbytes, checksum))
         self.parts, self.held = [], 0
 

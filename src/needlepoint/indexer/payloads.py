@@ -32,13 +32,14 @@ from needlepoint.tables import Index, Place
 
 @dataclass(frozen=True, slots=True)
 class IndexTask:
-    """An index to build. `options` is its JSON."""
+    """An index to build. `options` is the JSON of those that its kind knows, `run_format` what its store ingests."""
 
     index_id: int
     kind: str
     fields: tuple[pa.Field, ...]
     options: str
     embed: bool
+    run_format: str = "sst"
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from needlepoint.errors import UsageError
 from needlepoint.indexer.build import BuildTask, Failure, FileTask, capacity
 from needlepoint.indexer.payloads import IndexTask
 from needlepoint.indexer.pools import Pool
-from needlepoint.indexes import kind
+from needlepoint.indexes import kind, kind_options, run_format
 from needlepoint.settings import Settings
 from needlepoint.tables import ALL, File, Index, Table
 from needlepoint.tables.registry import KnownFiles, Registry
@@ -199,6 +199,8 @@ def usable_indexes(table: Table, indexes: Sequence[Index]) -> tuple[list[Index],
 
 def index_tasks(table: Table, indexes: Sequence[Index]) -> list[IndexTask]:
     return [
-        IndexTask(i.id, i.kind, tuple(table.schema.field(name) for name in i.columns), i.options, i.embed)
+        IndexTask(
+            i.id, i.kind, tuple(table.schema.field(name) for name in i.columns), kind_options(i), i.embed, run_format(i)
+        )
         for i in indexes
     ]

@@ -33,6 +33,7 @@ class EntryRange:
     key_bytes: int
     low: bytes = b""
     high: bytes = b""
+    run_format: str = "sst"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ def is_plain(path: Path, checksum: str) -> bool:
     return found.hexdigest() == checksum
 
 
-def choose_ranges(plain: Sequence[tuple[str, int]], key_bytes: int, most: int) -> list[EntryRange]:
+def choose_ranges(
+    plain: Sequence[tuple[str, int]], key_bytes: int, most: int, run_format: str = "sst"
+) -> list[EntryRange]:
     """Ranges that cover all entries of the runs, with at most `most` in each."""
     runs = [_opened(path, size, key_bytes) for path, size in plain]
     if not runs:
@@ -78,7 +81,7 @@ def choose_ranges(plain: Sequence[tuple[str, int]], key_bytes: int, most: int) -
     samples = sorted(entry for run in runs for entry in run[step - 1 :: step].tolist() if entry < last)
     together = max(1, most // (2 * step))
     bounds = [b"", *dict.fromkeys(samples[together - 1 :: together]), b""]
-    return [EntryRange(tuple(plain), key_bytes, low, high) for low, high in itertools.pairwise(bounds)]
+    return [EntryRange(tuple(plain), key_bytes, low, high, run_format) for low, high in itertools.pairwise(bounds)]
 
 
 def merge(task: EntryRange, directory: Path) -> MergedRun | None:
@@ -88,7 +91,7 @@ def merge(task: EntryRange, directory: Path) -> MergedRun | None:
         return None
     name = name_in_range(uuid.uuid4().hex, entries)
     file = f"{name[:32]}.sst"
-    write_run(directory / file, entries, name, task.key_bytes)
+    write_run(directory / file, entries, name, task.key_bytes, task.run_format)
     return MergedRun(name, file, len(entries))
 
 

@@ -157,7 +157,7 @@ class RunMerger:
         each = max(FEWEST_ENTRIES_PER_RANGE, sum(entries.values()) // (RANGES_PER_CORE * pool.cores()))
         # Ranges have half of what is allowed, more or less.
         most = min(2 * min(each, ENTRIES_PER_RANGE), capacity(self._memory, [index], index))
-        ranges = choose_ranges(plain, index.key_bytes, most)
+        ranges = choose_ranges(plain, index.key_bytes, most, index.run_format)
         runs: list[EntryRun] = []
         self._progress("merging", 0, len(ranges))
         for number, (made, where) in enumerate(pool.run(merge, ranges, self._directory), 1):

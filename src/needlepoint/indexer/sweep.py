@@ -11,14 +11,14 @@ import contextlib
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from needlepoint.errors import StoreError, UnknownName
-from needlepoint.indexes import IndexStores, entry_kind, index_fields, keeps_entries, key_store
+from needlepoint.indexes import IndexStores, entry_kind, index_fields, keeps_entries
 from needlepoint.stores import Entries, IndexDamaged, PackStore, PackWriter, name_in_range
 from needlepoint.tables import Index
 from needlepoint.tables.registry import PackEntry, Registry
@@ -58,22 +58,29 @@ def sweep_entries(
     found = count_entries(registry, stores, index)
     if not found.dead or found.dead <= worth * (found.live + found.dead):
         return 0
+    return found.dead if copy_entries(registry, stores, index, scratch, memory, index.options) else 0
+
+
+def copy_entries(
+    registry: Registry, stores: IndexStores, index: Index, scratch: Path, memory: int, options: str
+) -> bool:
+    """Continue an index as a generation of its live entries, with these options, which may name another store. False
+    when it was dropped or replaced meanwhile, or its column is gone."""
     table = next((table for table in registry.tables.all() if table.id == index.table_id), None)
     fields = None if table is None else index_fields(table, index)
     if fields is None:
-        return 0
+        return False
     width = entry_kind(index.kind).key_bytes(fields)
     capacity = max(FEWEST_ENTRIES, memory // ((width + 8) * COPIES_OF_AN_ENTRY))
-    if not _copy_live_entries(registry, stores, index, width, scratch, capacity):
-        return 0
+    if not _copy_live_entries(registry, stores, index, width, scratch, capacity, options):
+        return False
     stores.retire(index.id)
-    return found.dead
+    return True
 
 
 def _copy_live_entries(
-    registry: Registry, stores: IndexStores, index: Index, width: int, scratch: Path, capacity: int
+    registry: Registry, stores: IndexStores, index: Index, width: int, scratch: Path, capacity: int, options: str
 ) -> bool:
-    """Replace an index with a generation of its live entries; False when it was dropped or replaced meanwhile."""
     with registry.snapshot():
         try:
             runs = registry.indexes.runs(index)
@@ -81,32 +88,32 @@ def _copy_live_entries(
             return False
         files = registry.indexes.entries(index)
     store = stores.reader(index)
-    new_id = registry.generations.reserve()
+    new = replace(index, id=registry.generations.reserve(), options=options)
     beside = scratch / uuid.uuid4().hex
-    database = key_store(beside / "database", width)
+    generation = None
+    installed = False
     covered = np.array(sorted(files), np.uint32)
     names: list[str] = []
     registry.locks.claim(beside.name)
     try:
         store.refresh(runs)
         beside.mkdir(parents=True)
-        database.ingest([])
+        generation = stores.new_generation(new, beside)
         for entries in _portions(store.scan(), covered, width, capacity):
             names.append(name_in_range(uuid.uuid4().hex, entries))
-            run = beside / f"{len(names)}.sst"
-            database.write_run(run, entries, names[-1])
-            database.ingest([run])
-
-        def arrive() -> None:
-            stores.install(beside / "database", new_id)
-
-        return registry.generations.replace(index, new_id, files.keys(), names, arrive)
+            run = beside / f"{len(names)}.run"
+            generation.store.write_run(run, entries, names[-1])
+            generation.store.ingest([run])
+        installed = registry.generations.replace(index, new.id, files.keys(), names, generation.install, options)
+        return installed
     except IndexDamaged:
         if index.id in registry.generations.current_ids():
             raise
         return False
     finally:
         store.close()
+        if generation is not None and not installed:
+            generation.abandon()
         shutil.rmtree(beside, ignore_errors=True)
         registry.locks.release(beside.name)
 

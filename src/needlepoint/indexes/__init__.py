@@ -3,6 +3,7 @@
 base           the interface of a kind
 kinds          kinds by name: built in, or from other packages
 index_stores   what indexes keep in the store; chooses the backend
+key_servers    the servers in which a lake keeps keys
 key/           value to rows, in one store for all files of a table
 distinct/      values of a file and their pages
 bloom/         bloom filters of our own
@@ -18,7 +19,8 @@ Each kind has kind.py (what it is), build.py, search.py and payload.py. key/ and
 """
 
 from needlepoint.indexes.base import Answer, ClosableIndex, ColumnSource, FileIndex, IndexPayload, KeysAndRows, Options
-from needlepoint.indexes.index_stores import IndexStores, index_fields, key_store, write_run
+from needlepoint.indexes.index_stores import IndexStores, index_fields, kind_options, run_format, write_run
+from needlepoint.indexes.key_servers import is_same_store, store_of
 from needlepoint.indexes.kinds import entry_kind, is_current, keeps_entries, kind, payload_kind
 from needlepoint.indexes.parquet_bloom import filtered_columns, may_match
 from needlepoint.indexes.stored import JUST_USED, StoredPayload, UnpackedPayloads
@@ -42,11 +44,14 @@ __all__ = [
     "filtered_columns",
     "index_fields",
     "is_current",
+    "is_same_store",
     "keeps_entries",
-    "key_store",
     "kind",
+    "kind_options",
     "may_match",
     "payload_kind",
+    "run_format",
+    "store_of",
     "write_run",
     "zone_maps",
 ]

@@ -1,49 +1,78 @@
-"""What indexes keep in the store of a lake, one directory per index id: the only module that chooses a backend.
+"""What indexes keep: the only module that chooses a backend.
 
-EntryKind     one sorted store of entries for all files, in RocksDB
-PayloadKind   packs, with the payloads of many files each
+EntryKind     one sorted store of entries for all files: in RocksDB, one directory per index id in the store of the
+              lake; or in a server, by the id of the lake and that of the index
+PayloadKind   packs, with the payloads of many files each, in a directory of the lake's store
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from needlepoint import forks
-from needlepoint.errors import UnknownName
+from needlepoint.errors import StoreError, UnknownName
+from needlepoint.indexes.key_servers import IN_LAKE_STORE, KeyServers, store_of
 from needlepoint.indexes.kinds import entry_kind, keeps_entries
-from needlepoint.stores import BLOCK_BYTES, Entries, KeyStore, PackStore
+from needlepoint.stores import BLOCK_BYTES, UNCLAIMED_AGE, Entries, KeyStore, PackStore
+from needlepoint.stores.keys import BlockKeyStore, write_run_file
 from needlepoint.tables import Index, Table
 from needlepoint.tables.registry import Registry
 
 # Of an index whose column is no longer in the table: it is destroyed or counted, and never searched.
 _ANY_WIDTH = 8
 
+_log = logging.getLogger("needlepoint")
+
 
 def key_store(directory: Path, key_bytes: int, block_bytes: int = BLOCK_BYTES) -> KeyStore:
-    """Stores with the same `block_bytes` share that much memory for blocks they read."""
+    """In RocksDB. Stores with the same `block_bytes` share that much memory for blocks they read."""
     from needlepoint.stores import RocksKeyStore
 
     return RocksKeyStore(directory, key_bytes, block_bytes)
 
 
-def write_run(path: Path, entries: Entries, name: str, key_bytes: int) -> None:
+def run_format(index: Index) -> str:
+    """What `write_run` must write for the store of an index."""
+    return "sst" if store_of(index) == IN_LAKE_STORE else "plain"
+
+
+def write_run(path: Path, entries: Entries, name: str, key_bytes: int, format: str = "sst") -> None:
     """Write ascending entries as a run that a store of these keys can ingest; any process can."""
-    key_store(path.parent, key_bytes).write_run(path, entries, name)
+    if format == "sst":
+        key_store(path.parent, key_bytes).write_run(path, entries, name)
+    else:
+        write_run_file(path, entries, name)
+
+
+@dataclass(frozen=True, slots=True)
+class NewGeneration:
+    """A store that is filled before the registry knows its id. `install` is called in the transaction that makes it
+    the index's; `abandon` when there is none."""
+
+    store: KeyStore
+    install: Callable[[], None]
+    abandon: Callable[[], None]
 
 
 class IndexStores:
     """Each store is opened once in a process, and shared by its threads."""
 
-    def __init__(self, directory: Path, registry: Registry, block_bytes: int) -> None:
+    def __init__(
+        self, directory: Path, registry: Registry, block_bytes: int, keys: str = "", identity: str | None = None
+    ) -> None:
+        """`keys` is the setting; `identity` names the lake in servers, by default as the lake's store has it."""
         self._directory = directory
         self._registry = registry
         self._block_bytes = block_bytes
+        self._servers = KeyServers(directory.parent, registry, keys, identity)
         self._open: dict[int, KeyStore] = {}
         self._lock = threading.Lock()
         forks.own(self)
@@ -57,17 +86,29 @@ class IndexStores:
     def close(self) -> None:
         for store in self._open.values():
             store.close()
+        self._servers.close()
+
+    def declared_store(self, kind: str, given: object = None) -> str:
+        """The store of a new index, as the registry keeps it: the one that is given, or the setting's. An error if it
+        is none, or does not answer."""
+        return self._servers.declared(keeps_entries(kind), given)
 
     def entries(self, index: Index) -> KeyStore:
         """The store of an EntryKind."""
         with self._lock:
             if index.id not in self._open:
-                width = self._key_bytes(index)
+                store = self._store(index, self._block_bytes)
                 # A replaced generation is left to its readers, and takes no memory after them.
                 current = {each.id for each in self._registry.indexes.all()}
                 self._open = {id: store for id, store in self._open.items() if id in current}
-                self._open[index.id] = key_store(self._place(index.id), width, self._block_bytes)
+                self._open[index.id] = store
             return self._open[index.id]
+
+    def _store(self, index: Index, block_bytes: int = BLOCK_BYTES) -> KeyStore:
+        width, url = self._key_bytes(index), store_of(index)
+        if url == IN_LAKE_STORE:
+            return key_store(self._place(index.id), width, block_bytes)
+        return BlockKeyStore(self._servers.space(url, index.id), width, block_bytes)
 
     def packs(self, index: Index) -> PackStore:
         """The packs of a PayloadKind."""
@@ -77,61 +118,99 @@ class IndexStores:
         return PackStore(self._place(index_id))
 
     def ids(self) -> list[int]:
-        """Of all indexes that keep something here, known to the registry or not."""
+        """Of all indexes that keep something in the lake's store or in a server that answers, known to the registry or
+        not."""
+        return sorted({*self._local_ids(), *self._servers.ids()})
+
+    def _local_ids(self) -> list[int]:
         return [int(path.name) for path in self._directory.glob("*") if path.name.isdecimal()]
 
     def create(self, index: Index) -> None:
-        """From here on a missing directory means a lost index, not an empty one."""
+        """From here on a missing store means a lost index, not an empty one."""
         self._creation(index)()
 
     def replace_index(self, index: Index) -> None:
         """Replace an index with an empty generation under a new id. A query or a build that still has the old id reads
         nothing from the new one, and writes nothing to it. Until it is built again, queries scan."""
         generations = self._registry.generations
-        new_id = generations.reserve()
-        if generations.replace(index, new_id, (), (), self._creation(replace(index, id=new_id))):
+        new = replace(index, id=generations.reserve())
+        if generations.replace(index, new.id, (), (), self._creation(new)):
             self.destroy(index.id)
+        elif store_of(new) != IN_LAKE_STORE:
+            self.destroy(new.id)
 
     def destroy(self, index_id: int) -> None:
-        """Remove all that an index keeps, whatever its kind."""
+        """Remove all that an index keeps, whatever its kind. A server that does not answer keeps it until a sweep."""
         with self._lock:
             store = self._open.pop(index_id, None)
+        if isinstance(store, BlockKeyStore):
+            store.close()
+            store = None
         (store or key_store(self._place(index_id), _ANY_WIDTH)).destroy()
         self.packs_of(index_id).destroy()
+        self._servers.destroy(index_id)
 
     def retire(self, index_id: int) -> None:
         """Remove what a replaced generation keeps. Its store is not closed: another thread may be reading it."""
         with self._lock:
             self._open.pop(index_id, None)
         shutil.rmtree(self._place(index_id), ignore_errors=True)
+        self._servers.destroy(index_id)
 
-    def sweep(self) -> None:
-        """Destroy what replaced generations, and drops that were killed, left behind."""
-        # In this order: an index is in the registry before it has a directory, or gets one in the commit that adds it.
-        there = self.ids()
-        if not {index.id for index in self._registry.indexes.all()}.issuperset(there):
+    def sweep(self, older_than: float = UNCLAIMED_AGE) -> None:
+        """Destroy what replaced generations, and drops that were killed, left behind. In a server, what is younger may
+        be a generation that another process fills."""
+        # In this order: an index is in the registry before it has a store, or gets one in the commit that adds it.
+        there, served = self._local_ids(), self._servers.ids()
+        if not {index.id for index in self._registry.indexes.all()}.issuperset([*there, *served]):
             known = self._registry.generations.current_ids()
-            for id in there:
-                if id not in known:
-                    self.destroy(id)
+            for id in {*there, *(id for id, age in served.items() if age >= older_than)} - known:
+                self.destroy(id)
 
     def size(self, index: Index) -> int:
-        """Bytes on disk; of an embedded index, those inside the files."""
+        """Bytes on disk, or in a server; of an embedded index, those inside the files."""
         return self.entries(index).size() if keeps_entries(index.kind) else self._registry.payloads.size(index)
+
+    def problem(self, index: Index) -> str:
+        """Why the store of an index cannot be used now; empty if it can."""
+        if not keeps_entries(index.kind):
+            return ""
+        try:
+            self.entries(index).refresh(self._registry.indexes.runs(index))
+        except UnknownName:
+            return ""  # dropped meanwhile
+        except StoreError as error:
+            return str(error)
+        return ""
 
     def reader(self, index: Index) -> KeyStore:
         """Another store of the same entries, for a long scan: those of queries may be closed and opened meanwhile."""
-        return key_store(self._place(index.id), self._key_bytes(index), self._block_bytes)
+        return self._store(index, self._block_bytes)
 
-    def install(self, directory: Path, index_id: int) -> None:
-        """Move a store that was built elsewhere, on the same file system, into the place of an index."""
+    def new_generation(self, index: Index, beside: Path) -> NewGeneration:
+        """An empty store for an index whose id is reserved: in a directory `beside` the others, on the same file
+        system, or in a server, where nobody knows its id yet."""
+        if store_of(index) != IN_LAKE_STORE:
+            store = self._store(index)
+            store.ingest([])
+            return NewGeneration(store, lambda: None, lambda: self._servers.destroy(index.id))
+        store, directory = key_store(beside / "database", self._key_bytes(index)), beside / "database"
+        store.ingest([])
+        return NewGeneration(store, lambda: self._install(directory, index.id), lambda: None)
+
+    def _install(self, directory: Path, index_id: int) -> None:
+        self._directory.mkdir(exist_ok=True)
         directory.rename(self._place(index_id))
 
     def _creation(self, index: Index) -> Callable[[], None]:
-        """What makes an index that is there, and empty. A pack store without packs needs nothing."""
+        """What makes an index that is there, and empty. A pack store without packs needs nothing. A store in a server
+        is made before: a transaction of the registry does not wait for a server."""
         if not keeps_entries(index.kind):
             return lambda: None
         store = self.entries(index)
+        if store_of(index) != IN_LAKE_STORE:
+            store.ingest([])
+            return lambda: None
         return lambda: store.ingest([])
 
     def _key_bytes(self, index: Index) -> int:
@@ -150,3 +229,9 @@ def index_fields(table: Table, index: Index) -> tuple[pa.Field, ...] | None:
     if not set(index.columns).issubset(table.schema.names):
         return None
     return tuple(table.schema.field(name) for name in index.columns)
+
+
+def kind_options(index: Index) -> str:
+    """The options that its kind knows, as JSON: without the store, which is nobody else's business."""
+    options = json.loads(index.options)
+    return json.dumps({name: value for name, value in options.items() if name != "store"}, sort_keys=True)

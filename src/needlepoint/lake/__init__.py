@@ -4,6 +4,7 @@ lake                a lake with its registry, queue, stores, indexer and engine 
 locations           where a lake and its tables are
 ddl                 tables and indexes, checked before they are declared
 batch_writer        batches of files, from staging to publishing
+store_copy          move key indexes between stores
 garbage_collection  remove what nothing refers to any more
 advising            which index or order would pay
 calibrating         what reads cost on this machine

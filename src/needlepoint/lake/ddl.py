@@ -138,8 +138,17 @@ def check_index(
         raise UsageError(f"options of an index are texts and numbers, not {options!r}.") from None
     if "compat" in options and not embed:
         raise UsageError("compat is for readers of the files.", hint="Give embed=True too.")
-    kind_named(kind).check(table, fields, options)
+    kind_named(kind).check(table, fields, {name: value for name, value in options.items() if name != "store"})
     return found
+
+
+def with_store(lake: Lake, kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the store of the index, if it is not in the lake's store. Later settings do not move it."""
+    store = lake.index_stores.declared_store(kind, options.get("store"))
+    return {
+        **{name: value for name, value in options.items() if name != "store"},
+        **({"store": store} if store else {}),
+    }
 
 
 def free_index_name(registry: Registry, table: Table, columns: tuple[str, ...], kind: str) -> str:

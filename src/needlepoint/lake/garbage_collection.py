@@ -34,7 +34,7 @@ def sweep(lake: Lake, *, now: bool = False) -> SweepReport:
     copies = sweep_tables(lake.registry)
     if now:
         _sweep_scratch(lake)
-    lake.index_stores.sweep()
+    lake.index_stores.sweep(0.0 if now else UNCLAIMED_AGE)
     lake.registry.settle(whole=now)
     return SweepReport(freed, unpacked, staging + copies, entries)
 

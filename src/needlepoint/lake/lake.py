@@ -35,6 +35,7 @@ from needlepoint.lake.calibrating import Calibration, calibrate, calibrate_after
 from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
 from needlepoint.lake.locations import lake_root
 from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
+from needlepoint.lake.store_copy import CopiedIndex, copy_store
 from needlepoint.maintenance import (
     SWAP_BYTES,
     TARGET,
@@ -156,7 +157,7 @@ class Lake:
         (check_owner if read_only else claim)(self.store, self.root)
         self.registry = Registry(self.store, self.root, own=work if read_only else None)
         self.queue = _queue(settings.queue, self.store, read_only)
-        self.index_stores = IndexStores(self.store / "indexes", self.registry, settings.block_bytes)
+        self.index_stores = IndexStores(self.store / "indexes", self.registry, settings.block_bytes, settings.keys)
         self.unpacked = UnpackedPayloads(work / "unpacked", settings.unpacked_bytes)
         file_indexes = IndexCache(self.index_stores.packs, self.unpacked, settings.index_bytes, settings.payload_bytes)
         scratch = work / "scratch"
@@ -251,6 +252,7 @@ class Lake:
         columns = (column,) if isinstance(column, str) else tuple(column)
         found = ddl.check_index(self, table, columns, kind, embed, options)
         chosen = name or ddl.free_index_name(self.registry, found, columns, kind)
+        options = ddl.with_store(self, kind, options)
         index = self.registry.indexes.create(found, chosen, columns, kind, embed=embed, options=options)
         self.index_stores.create(index)
         if build:
@@ -299,6 +301,13 @@ class Lake:
         """Compare the answers of a table's indexes with those of a scan, for sampled values of each, and check the
         bytes of its cards and zone maps."""
         return verify(self.engine, self.registry.tables.get(table), samples, seed)
+
+    def copy_store(self, source: str, target: str, index: str | None = None) -> list[CopiedIndex]:
+        """Move the key indexes of one store, or one of them, to another, and compare them with scans. Stores are URLs,
+        or `rocksdb` for the lake's own."""
+        if self.read_only:
+            raise read_only_error()
+        return copy_store(self, source, target, index)
 
     def sweep(self, *, now: bool = False) -> SweepReport:
         """Remove what nothing refers to any more: entries of key indexes, packs of payloads and cards, unpacked text

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexer import count_entries
+from needlepoint.indexes import store_of
 from needlepoint.tables import Index, Table
 
 if TYPE_CHECKING:
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """`bytes` are those on disk; of an embedded index, those inside the files. `dead` entries of a key index belong to
-    deleted files."""
+    """`bytes` are those on disk or in a server; of an embedded index, those inside the files. `dead` entries of a key
+    index belong to deleted files. `store` is the server that holds a key index, if it is not in the lake's store;
+    `problem` says why the index cannot be used now."""
 
     name: str
     table: str
@@ -28,6 +30,8 @@ class IndexStatus:
     entries: int
     bytes: int
     dead: int = 0
+    store: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +124,20 @@ def table_status(lake: Lake, table: Table) -> TableStatus:
 
 
 def _index_status(lake: Lake, table: Table, indexes: Sequence[Index]) -> tuple[IndexStatus, ...]:
-    return tuple(
-        IndexStatus(
-            i.name,
-            table.name,
-            i.shown_columns,
-            i.kind,
-            i.embed,
-            *lake.registry.indexes.coverage(i),
-            lake.index_stores.size(i),
-            count_entries(lake.registry, lake.index_stores, i).dead,
-        )
-        for i in indexes
+    return tuple(_one_index(lake, table, index) for index in indexes)
+
+
+def _one_index(lake: Lake, table: Table, index: Index) -> IndexStatus:
+    stores, problem = lake.index_stores, lake.index_stores.problem(index)
+    return IndexStatus(
+        index.name,
+        table.name,
+        index.shown_columns,
+        index.kind,
+        index.embed,
+        *lake.registry.indexes.coverage(index),
+        0 if problem and store_of(index) else stores.size(index),
+        0 if problem else count_entries(lake.registry, stores, index).dead,
+        store_of(index),
+        problem,
     )

@@ -2,6 +2,8 @@
 
 base      the interface of a store for a key index
 rocksdb   key indexes in RocksDB
+leaf_files/  key indexes in the lake: Parquet files and a manifest
+keys/     key indexes in servers: PostgreSQL, MySQL, Redis
 packs     payloads, or cards, of many files in one
 place     the directory of a lake's store
 database  SQLite for the registry, the queue and the history
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from needlepoint.stores.base import BLOCK_BYTES, Entries, IndexDamaged, KeyStore, Locations, name_in_range
 from needlepoint.stores.database import Database, Upgrade, is_damaged, read_only_error, statements_of
 from needlepoint.stores.packs import UNCLAIMED_AGE, PackDamaged, PackPiece, PackStore, PackWriter
-from needlepoint.stores.place import check_owner, claim, store_directory
+from needlepoint.stores.place import check_owner, claim, lake_identity, store_directory
 
 if TYPE_CHECKING:
     from needlepoint.stores.rocksdb import RocksKeyStore
@@ -36,6 +38,7 @@ __all__ = [
     "check_owner",
     "claim",
     "is_damaged",
+    "lake_identity",
     "name_in_range",
     "read_only_error",
     "statements_of",

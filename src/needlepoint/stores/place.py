@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ from needlepoint.errors import StoreError, UsageError
 from needlepoint.objects import is_url
 
 IN_LAKE = ".needlepoint"
+IDENTITY = "identity"  # the file with the random id of the lake, by which servers know its indexes
 OWNER = "lake"  # the file with the root of the lake that the store belongs to
 
 _LONGEST_NAME = 200  # file systems take 255 bytes
@@ -76,3 +78,22 @@ def check_owner(store: Path, root: Path | str) -> None:
             f"{store} is the store of the lake {owner}, not of {root}.",
             hint=f"Name another directory; or, if the lake was moved, change its file '{OWNER}'.",
         )
+
+
+def lake_identity(store: Path) -> str:
+    """The random id of the lake of a store; made when it is first asked for. Two lakes that share a server differ in
+    it; a copy of a lake does not, until its file is removed."""
+    path = store / IDENTITY
+    try:
+        if not path.exists():
+            new = path.with_name(f"{IDENTITY}.{secrets.token_hex(8)}")
+            new.write_text(f"{secrets.token_hex(8)}\n")
+            try:
+                os.link(new, path)  # the first process wins
+            except FileExistsError:
+                pass
+            finally:
+                new.unlink()
+        return path.read_text().strip()
+    except OSError as error:
+        raise StoreError(f"the store {store} cannot be used: {error}.", hint="Is its directory writable?") from error

@@ -78,5 +78,10 @@ def _show(status: Status, console: Console) -> None:
     if indexes.row_count:
         console.print(fitted(indexes, console))
     console.print(f"cards {size_text(status.card_bytes)} in {count(status.card_packs, 'pack')}")
+    for index in (each for table in status.tables for each in table.indexes):
+        if index.store:
+            console.print(f"{index.name} is in {index.store}")
+        if index.problem:
+            console.print(f"{index.name}: {one_line(index.problem)}")
     about = "about " if status.approximate_events else ""
     console.print(f"{about}{count(status.waiting_events, 'event')} waiting, {status.events_set_aside:,} set aside")

@@ -12,23 +12,27 @@ int96         timestamps of Spark, Hive and Impala
 validation    whether a file can be given to other readers
 """
 
-from needlepoint.parquet.format import int96, thrift
+from needlepoint.parquet.format import footer_edit, int96, thrift
 from needlepoint.parquet.format.bloom_filter import BLOCK, Matrix, block_numbers, contains, filled, hash_values
-from needlepoint.parquet.format.footer import Statistics
-from needlepoint.parquet.format.page_index import ColumnIndex, Int64Array
+from needlepoint.parquet.format.footer import FileMetadata, Statistics, read_footer
+from needlepoint.parquet.format.page_index import ColumnIndex, Int64Array, decode_offset_index
 from needlepoint.parquet.format.validation import ensure_sound
 
 __all__ = [
     "BLOCK",
     "ColumnIndex",
+    "FileMetadata",
     "Int64Array",
     "Matrix",
     "Statistics",
     "block_numbers",
     "contains",
+    "decode_offset_index",
     "ensure_sound",
     "filled",
+    "footer_edit",
     "hash_values",
     "int96",
+    "read_footer",
     "thrift",
 ]

@@ -12,3 +12,8 @@ filter_reader       asks bloom filters which row groups can hold a value
 utf8                strings must be UTF-8
 caches              decoded dictionaries and small pages, up to a number of bytes
 """
+
+from needlepoint.parquet.read.arrow_reader import open_reader
+from needlepoint.parquet.read.assembly import AssembledChunk, Frame, assemble, chunk_head, make_frame
+
+__all__ = ["AssembledChunk", "Frame", "assemble", "chunk_head", "make_frame", "open_reader"]

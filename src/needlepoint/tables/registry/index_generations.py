@@ -33,13 +33,15 @@ class IndexGenerations:
         files: Collection[int],
         runs: Sequence[str],
         install: Callable[[], None],
+        options: str | None = None,
     ) -> bool:
         """Continue the index as `new_id`, with these runs and the entries of those of these files that it still covers.
-        `install` puts the entries in place, inside the transaction. False when the index was dropped or replaced."""
+        `install` puts the entries in place, inside the transaction. `options` replace those it has. False when the
+        index was dropped or replaced."""
         with self._database.change() as connection:
             query = "SELECT file_id, entries FROM indexed WHERE index_id = ?"
             covered = [row for row in connection.execute(query, (index.id,)).fetchall() if row[0] in files]
-            if not begin_generation(connection, index.id, new_id):
+            if not begin_generation(connection, index.id, new_id, options):
                 return False
             install()
             connection.executemany("INSERT INTO runs VALUES (?, ?)", [(new_id, run) for run in runs])
@@ -54,7 +56,9 @@ class IndexGenerations:
             return frozenset(id for (id,) in connection.execute("SELECT id FROM indexes").fetchall())
 
 
-def begin_generation(connection: sqlite3.Connection, index_id: int, new_id: int | None = None) -> bool:
+def begin_generation(
+    connection: sqlite3.Connection, index_id: int, new_id: int | None = None, options: str | None = None
+) -> bool:
     """Declare an index again under a new id, by default the next, without its entries. False when there is no such
     index."""
     declared = connection.execute(f"SELECT {_DECLARED} FROM indexes WHERE id = ?", (index_id,)).fetchone()
@@ -62,5 +66,7 @@ def begin_generation(connection: sqlite3.Connection, index_id: int, new_id: int 
         return False
     connection.execute("DELETE FROM indexes WHERE id = ?", (index_id,))
     marks = ", ".join("?" * (1 + len(declared)))
+    if options is not None:
+        declared = (*declared[:-1], options)
     connection.execute(f"INSERT INTO indexes (id, {_DECLARED}) VALUES ({marks})", (new_id, *declared))
     return True

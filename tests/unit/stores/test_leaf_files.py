@@ -1,0 +1,547 @@
+"""Leaf files: what is in them, how they are merged and swept, and what their damage does to answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import datafusion
+import duckdb
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.buckets import Bucket, Server, aws_server
+from tests.cases import cases
+
+from needlepoint.errors import StoreError
+from needlepoint.stores.base import Entries, IndexDamaged, KeyStore
+from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore, leaf_writer, manifest, merge
+from needlepoint.stores.leaf_files.place import LeafPlace
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with aws_server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(server: Server) -> Bucket:
+    return server.bucket()
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of 8 entries, row groups of 32: few entries make many pages."""
+    monkeypatch.setattr(leaf_writer, "page_rows", lambda width: 8)
+    monkeypatch.setattr(leaf_writer, "GROUP_ROWS", 32)
+
+
+def entries(pairs: list[tuple[int, int]], width: int = 8) -> Entries:
+    """A key has the number in front, so that keys of any width have its order."""
+    lines = sorted(
+        {number.to_bytes(8, "big").ljust(width, b"\0")[:width] + at.to_bytes(8, "big") for number, at in pairs}
+    )
+    return np.frombuffer(b"".join(lines), np.uint8).reshape(-1, width + 8)
+
+
+def key(number: int, width: int = 8) -> bytes:
+    return number.to_bytes(8, "big").ljust(width, b"\0")[:width]
+
+
+def add(store: KeyStore, directory: Path, table: Entries, name: str = "") -> str:
+    name = name or uuid.uuid4().hex
+    store.write_run(directory / name, table, name)
+    store.ingest([directory / name])
+    return name
+
+
+def everything(store: KeyStore) -> Entries:
+    return np.concatenate(list(store.scan()))
+
+
+def leaf_paths(directory: Path) -> list[Path]:
+    return sorted((directory / "leaves").iterdir())
+
+
+@settings(max_examples=cases(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 12), st.integers(0, 60)), min_size=1, max_size=150), min_size=1, max_size=4
+    ),
+    st.sampled_from((8, 12, 16)),
+    st.integers(0, 80),
+)
+def test_answers_are_those_of_a_set(small_pages, tmp_path: Path, runs, width: int, limit: int) -> None:
+    location = tmp_path / uuid.uuid4().hex
+    store = LeafKeyStore(str(location), width)
+    names = [add(store, tmp_path, entries(run, width)) for run in runs]
+    store.refresh(names)
+    pairs = {pair for run in runs for pair in run}
+    expected = entries(list(pairs), width)
+    assert everything(store).tolist() == expected.tolist()
+    for asked in ([3], [0, 5, 12], list(range(14))):
+        locations = sorted({at for number, at in pairs if number in asked})
+        found = store.find([key(number, width) for number in asked], limit)
+        # A location under two keys is two entries, and one row.
+        assert (
+            (found is None) if len(locations) > limit else (found is None or sorted(set(found.tolist())) == locations)
+        )
+        assert sorted(set(store.find([key(number, width) for number in asked], 10_000).tolist())) == locations
+    for low, high in ((0, 0), (2, 7), (5, 30), (13, 20), (7, 2)):
+        inside = [at for number, at in pairs if low <= number <= high]
+        assert sorted(set(store.find_range(key(low, width), key(high, width), 10_000).tolist())) == sorted(set(inside))
+        if len(set(inside)) > limit:
+            assert store.find_range(key(low, width), key(high, width), limit) is None
+    for count in (1, 9, 1000):
+        assert store.ends(count, last=False).tolist() == expected[:count].tolist()
+        assert store.ends(count, last=True).tolist() == expected[::-1][:count].tolist()
+
+
+@pytest.mark.parametrize("width", [8, 16])
+def test_other_engines_read_leaf_files(tmp_path: Path, width: int) -> None:
+    store = LeafKeyStore(str(tmp_path / "index"), width)
+    chance = np.random.default_rng(1)
+    pairs = [
+        (int(number), int(at))
+        for number, at in zip(chance.integers(0, 2**63, 20_000), chance.integers(0, 2**63, 20_000), strict=True)
+    ]
+    add(store, tmp_path, entries(pairs, width))
+    (leaf,) = leaf_paths(tmp_path / "index")
+    expected = [
+        (number - 2**63 if width == 8 else key(number, width), at >> 32, at & 0xFFFFFFFF)
+        for number, at in sorted(pairs)
+    ]
+    table = pq.read_table(leaf)
+    assert list(zip(*(column.to_pylist() for column in table.columns), strict=True)) == expected
+    assert duckdb.sql(f"SELECT key, file, row FROM '{leaf}' ORDER BY 1, 2, 3").fetchall() == expected
+    context = datafusion.SessionContext()
+    context.register_parquet("leaf", str(leaf))
+    found = context.sql("SELECT key, file, row FROM leaf ORDER BY 1, 2, 3").to_pydict()
+    assert list(zip(*found.values(), strict=True)) == expected
+    if width == 8:
+        assert duckdb.sql(f"SELECT row FROM '{leaf}' WHERE key = {expected[777][0]}").fetchall() == [
+            (expected[777][2],)
+        ]
+    page_index = pq.read_metadata(leaf).row_group(0).column(0)
+    assert page_index.has_column_index and page_index.has_offset_index
+
+
+def test_a_key_of_many_pages_and_leaves_is_found_whole(small_pages, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(merge, "LEAF_ENTRIES", 100)
+    monkeypatch.setattr(merge, "FAN_OUT", 2)
+    store = LeafKeyStore(str(tmp_path / "index"), 8)
+    names = [
+        add(store, tmp_path, entries([(5, 2 * at + run) for at in range(300)] + [(4, 1), (6, 2)])) for run in (0, 1)
+    ]
+    store.refresh(names)
+    assert len(json.loads("[" + ",".join((tmp_path / "index/manifest.ndjson").read_text().splitlines()) + "]")) > 8
+    assert sorted(store.find([key(5)], 600).tolist()) == list(range(600))
+    assert store.find([key(5)], 599) is None
+    assert store.find([key(5)], 3) is None
+    assert sorted(store.find([key(4), key(6)], 2).tolist()) == [1, 2]
+
+
+def test_entries_must_ascend(tmp_path: Path) -> None:
+    store = LeafKeyStore(str(tmp_path / "index"), 8)
+    with pytest.raises(StoreError, match="do not ascend"):
+        store.write_run(tmp_path / "run", entries([(1, 1), (2, 2)])[::-1], "run")
+
+
+def test_a_run_of_other_keys_is_refused(tmp_path: Path) -> None:
+    LeafKeyStore(str(tmp_path / "other"), 16).write_run(tmp_path / "run", entries([(1, 1)], 16), "run")
+    with pytest.raises(StoreError, match="16 bytes, not 8"):
+        LeafKeyStore(str(tmp_path / "index"), 8).ingest([tmp_path / "run"])
+    (tmp_path / "text").write_text("no Parquet")
+    with pytest.raises(StoreError, match="is no run"):
+        LeafKeyStore(str(tmp_path / "index"), 8).ingest([tmp_path / "text"])
+
+
+# Merging and sweeping
+
+
+def test_levels_are_merged_and_keep_the_names_of_runs(small_pages, tmp_path: Path) -> None:
+    store = LeafKeyStore(str(tmp_path / "index"), 8)
+    runs = [[(number, run * 1000 + number) for number in range(0, 50, run % 3 + 1)] for run in range(70)]
+    names = [add(store, tmp_path, entries(run)) for run in runs]
+    store.refresh(names)
+    assert len(store._open_state().manifest.leaves) < merge.FAN_OUT
+    assert everything(store).tolist() == entries([pair for run in runs for pair in run]).tolist()
+    assert store.count() == len(everything(store))
+    again = LeafKeyStore(str(tmp_path / "index"), 8)
+    again.refresh(names)
+    with pytest.raises(IndexDamaged, match="lost entries"):
+        again.refresh([*names, "another"])
+
+
+def test_runs_of_a_backfill_do_not_overlap_and_are_not_merged(tmp_path: Path) -> None:
+    store = LeafKeyStore(str(tmp_path / "index"), 8)
+    for run in range(20):
+        add(store, tmp_path, entries([(run * 100 + number, 1) for number in range(100)]))
+    store.refresh([])
+    assert len(store._open_state().manifest.leaves) == 20
+
+
+def test_a_reader_of_an_old_manifest_is_safe_until_the_sweep(small_pages, tmp_path: Path) -> None:
+    location = tmp_path / "index"
+    store, reader = (LeafKeyStore(str(location), 8) for _ in range(2))
+    runs = [[(number, run) for number in range(40)] for run in range(merge.FAN_OUT)]
+    for run in runs[:-1]:
+        add(store, tmp_path, entries(run))
+    reader.refresh([])
+    old = leaf_paths(location)
+    add(store, tmp_path, entries(runs[-1]))  # merges all of them
+    assert store.sweep() == 0
+    assert sorted(reader.find([key(3)], 100).tolist()) == list(range(merge.FAN_OUT - 1))
+    assert store.sweep(grace=-1) == len(old) + 1
+    assert not any(path.exists() for path in old)
+    fresh = LeafKeyStore(str(location), 8)
+    fresh.refresh([])
+    assert sorted(fresh.find([key(3)], 100).tolist()) == list(range(merge.FAN_OUT))
+    reader._readers.clear()  # it had the files open, and did not refresh: it finds the leaves of the new manifest
+    assert sorted(reader.find([key(3)], 100).tolist()) == list(range(merge.FAN_OUT))
+    assert store.sweep(grace=-1) == 0
+
+
+def test_what_dead_writers_left_is_swept_after_the_grace(tmp_path: Path) -> None:
+    store = LeafKeyStore(str(tmp_path / "index"), 8)
+    add(store, tmp_path, entries([(1, 1)]))
+    orphan = tmp_path / "index" / "leaves" / f"{uuid.uuid4().hex}.parquet"
+    shutil.copy(leaf_paths(tmp_path / "index")[0], orphan)
+    assert store.sweep() == 0 and orphan.exists()
+    assert store.sweep(grace=-1) == 1 and not orphan.exists()
+    store.refresh([])
+    assert store.find([key(1)], 5).tolist() == [1]
+
+
+# Many writers
+
+
+@pytest.fixture(params=["local", "bucket"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "index") if request.param == "local" else request.getfixturevalue("bucket").url("index")
+
+
+def _before_the_first_swap(monkeypatch: pytest.MonkeyPatch, act) -> None:
+    """Let another writer act when the first one has read the manifest and not yet replaced it."""
+    swap, left = LeafPlace.swap_manifest, [act]
+
+    def first(place: LeafPlace, data: bytes, known):
+        if left:
+            left.pop()()
+        return swap(place, data, known)
+
+    monkeypatch.setattr(LeafPlace, "swap_manifest", first)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_no_writer_loses_the_run_of_another(location: str, tmp_path: Path, monkeypatch, exists: bool) -> None:
+    if exists:
+        LeafKeyStore(location, 8).ingest([])
+    one, other = LeafKeyStore(location, 8), LeafKeyStore(location, 8)
+    _before_the_first_swap(monkeypatch, lambda: add(other, tmp_path, entries([(2, 2)]), "second"))
+    add(one, tmp_path, entries([(1, 1)]), "first")
+    one.refresh(["first", "second"])
+    assert sorted(one.find([key(1), key(2)], 10).tolist()) == [1, 2]
+
+
+def test_a_commit_of_unknown_outcome_is_made_once(location: str, tmp_path: Path, monkeypatch) -> None:
+    """A PUT that took effect, and whose answer was lost: the driver repeats it, and is refused."""
+    swap, refused = LeafPlace.swap_manifest, [True]
+
+    def lost(place: LeafPlace, data: bytes, known):
+        made = swap(place, data, known)
+        return None if refused and refused.pop() else made
+
+    monkeypatch.setattr(LeafPlace, "swap_manifest", lost)
+    store = LeafKeyStore(location, 8)
+    add(store, tmp_path, entries([(1, 1)]), "run")
+    store.refresh(["run"])
+    found = store._open_state().manifest
+    assert (len(found.leaves), found.sequence) == (1, 1)
+
+
+def test_two_merges_of_the_same_leaves(location: str, small_pages, tmp_path: Path, monkeypatch) -> None:
+    store, other = LeafKeyStore(location, 8), LeafKeyStore(location, 8)
+    with monkeypatch.context() as patched:
+        patched.setattr(merge, "FAN_OUT", 100)
+        names = [add(store, tmp_path, entries([(number, run) for number in range(20)])) for run in range(9)]
+    _before_the_first_swap(monkeypatch, lambda: other.merge())
+    assert store.merge() == 0
+    store.refresh(names)
+    assert len(store._open_state().manifest.leaves) == 1
+    assert len(everything(store)) == 180
+    assert len(list(LeafPlace(location).listed())) == 10  # the nine for old readers; the loser's is removed
+
+
+def test_a_merge_keeps_runs_that_came_meanwhile(location: str, small_pages, tmp_path: Path, monkeypatch) -> None:
+    store, other = LeafKeyStore(location, 8), LeafKeyStore(location, 8)
+    names = [add(store, tmp_path, entries([(number, run) for number in range(20)])) for run in range(7)]
+    with monkeypatch.context() as patched:
+        patched.setattr(merge, "FAN_OUT", 7)
+        patched.setattr(other, "merge", lambda: 0)
+        _before_the_first_swap(patched, lambda: add(other, tmp_path, entries([(3, 99)]), "new"))
+        assert store.merge() >= 1
+    store.refresh([*names, "new"])
+    assert sorted(store.find([key(3)], 100).tolist()) == [*range(7), 99]
+
+
+def test_many_threads_commit_at_once(tmp_path: Path) -> None:
+    names: list[str] = []
+
+    def write(number: int) -> None:
+        store = LeafKeyStore(str(tmp_path / "index"), 8)
+        for run in range(6):
+            name = add(store, tmp_path, entries([(number, run)]), f"{number}-{run}")
+            names.append(name)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store = LeafKeyStore(str(tmp_path / "index"), 8)
+    store.refresh(names)
+    assert len(names) == 30
+    assert everything(store).tolist() == entries([(number, run) for number in range(5) for run in range(6)]).tolist()
+
+
+# Objects
+
+
+def test_a_cold_lookup_takes_two_requests_and_a_warm_one_none(bucket: Bucket, server: Server, tmp_path: Path) -> None:
+    chance = np.random.default_rng(5)
+    numbers = chance.permutation(100_000)
+    table = entries([(int(number), at) for at, number in enumerate(numbers.tolist())])
+    name = add(LeafKeyStore(bucket.url("index"), 8), tmp_path, table)
+    store = LeafKeyStore(bucket.url("index"), 8, LeafCache(tmp_path / "cache", 1 << 30))
+    store.refresh([name])
+    start = len(server.asked)
+    assert store.find([key(int(numbers[70_000]))], 10).tolist() == [70_000]
+    assert [asked.method for asked in server.asked[start:]] == ["GET", "GET"]
+    assert sum(asked.bytes for asked in server.asked[start:]) < 250_000
+    start = len(server.asked)
+    assert store.find([key(int(numbers[70_000]))], 10).tolist() == [70_000]
+    assert server.asked[start:] == []
+    store.refresh([name])
+    assert [asked.method for asked in server.asked[start:]] == ["GET"]  # answered with 304
+    again = LeafKeyStore(bucket.url("index"), 8, LeafCache(tmp_path / "cache", 1 << 30))
+    again.refresh([name])
+    start = len(server.asked)
+    assert again.find([key(int(numbers[70_000]))], 10).tolist() == [70_000]
+    assert server.asked[start:] == []
+    start = len(server.asked)
+    asked = chance.integers(0, 100_000, 1000)
+    found = again.find([key(number) for number in numbers[asked].tolist()], 10_000)
+    assert sorted(found.tolist()) == sorted(set(asked.tolist()))
+    assert len(server.asked) - start < 20
+
+
+def test_a_cache_can_be_damaged_or_deleted_at_any_time(bucket: Bucket, tmp_path: Path) -> None:
+    table = entries([(number, number) for number in range(50_000)])
+    name = add(LeafKeyStore(bucket.url("index"), 8), tmp_path, table)
+    cache = tmp_path / "cache"
+
+    def opened() -> LeafKeyStore:
+        store = LeafKeyStore(bucket.url("index"), 8, LeafCache(cache, 1 << 30))
+        store.refresh([name])
+        return store
+
+    asked = [key(number) for number in range(0, 50_000, 500)]
+    store = opened()
+    for spoil in (_spoil_all, _empty_all, shutil.rmtree):
+        assert len(opened().find(asked, 1000)) == 100
+        spoil(cache)
+        assert len(store.find(asked, 1000)) == 100
+        assert len(opened().find(asked, 1000)) == 100
+    assert everything(store).tolist() == table.tolist()
+
+
+def _spoil_all(directory: Path) -> None:
+    for path in directory.iterdir():
+        path.write_bytes(bytes(byte ^ 0x21 for byte in path.read_bytes()))
+
+
+def _empty_all(directory: Path) -> None:
+    for path in directory.iterdir():
+        path.write_bytes(b"")
+
+
+def test_a_cache_keeps_its_limit(bucket: Bucket, tmp_path: Path) -> None:
+    limit = 200_000
+    cache = LeafCache(tmp_path / "cache", limit)
+    stores = [LeafKeyStore(bucket.url(f"index{number}"), 8, cache) for number in range(6)]
+    for number, store in enumerate(stores):
+        store.refresh([add(store, tmp_path, entries([(at * 999_983, at + number) for at in range(30_000)]))])
+    for _ in range(2):
+        for number, store in enumerate(stores):
+            for at in range(0, 30_000, 3000):
+                assert store.find([key(at * 999_983)], 5).tolist() == [at + number]
+                assert cache.size() <= limit * 1.5
+    assert cache.size() > 0
+
+
+def test_an_object_that_is_gone_or_cut_is_damage(bucket: Bucket, server: Server, tmp_path: Path) -> None:
+    location = bucket.url("index")
+    name = add(LeafKeyStore(location, 8), tmp_path, entries([(number, number) for number in range(5000)]))
+    ((leaf, _),) = LeafPlace(location).listed()
+    path = f"index/leaves/{leaf}"
+    content = bucket.client.get_object(Bucket=bucket.name, Key=path)["Body"].read()
+    for damaged in (content[: len(content) // 2], bytes(len(content)), None):
+        bucket.put(path, damaged) if damaged is not None else bucket.delete(path)
+        store = LeafKeyStore(location, 8)
+        store.refresh([name])
+        with pytest.raises(IndexDamaged):
+            store.find([key(7)], 10)
+
+
+# Damage
+
+
+def _small_store(tmp_path: Path) -> tuple[Path, list[str], Entries]:
+    location = tmp_path / "index"
+    store = LeafKeyStore(str(location), 8)
+    tables = [entries([(number * 7 + run, number << 32 | run) for number in range(120)]) for run in range(2)]
+    names = [add(store, tmp_path, table) for table in tables]
+    return location, names, np.unique(np.concatenate(tables).view("S16").ravel()).view(np.uint8).reshape(-1, 16)
+
+
+def _answers(location: Path, names: list[str], expected: Entries) -> bool:
+    """Whether the store answers; it must then answer correctly."""
+    store = LeafKeyStore(str(location), 8)
+    try:
+        store.refresh(names)
+        found = store.find([line[:8].tobytes() for line in expected[::5]], 10_000)
+        scanned = everything(store)
+        inside = store.find_range(expected[10, :8].tobytes(), expected[40, :8].tobytes(), 1000)
+    except IndexDamaged:
+        return False
+    finally:
+        store.close()
+    locations = np.ascontiguousarray(expected[:, 8:]).view(">u8").ravel()
+    assert found is not None and sorted(found.tolist()) == sorted(locations[::5].tolist())
+    assert inside is not None and sorted(inside.tolist()) == sorted(locations[10:41].tolist())
+    assert scanned.tolist() == expected.tolist()
+    return True
+
+
+@pytest.mark.parametrize("file", ["leaf", "manifest"])
+def test_every_flipped_byte_is_noticed_or_harmless(small_pages, tmp_path: Path, file: str) -> None:
+    location, names, expected = _small_store(tmp_path)
+    assert _answers(location, names, expected)
+    path = leaf_paths(location)[0] if file == "leaf" else location / "manifest.ndjson"
+    intact = path.read_bytes()
+    step = max(1, len(intact) // cases(500))
+    noticed = 0
+    for place in range(0, len(intact), step):
+        mask = 1 << place % 8
+        path.write_bytes(intact[:place] + bytes([intact[place] ^ mask]) + intact[place + 1 :])
+        noticed += not _answers(location, names, expected)
+    tried = len(range(0, len(intact), step))
+    # Page indexes and footer of a leaf are for other readers.
+    assert noticed == tried if file == "manifest" else noticed > tried // 3
+    path.write_bytes(intact)
+    assert _answers(location, names, expected)
+
+
+@pytest.mark.parametrize("file", ["leaf", "manifest"])
+def test_every_cut_is_noticed(small_pages, tmp_path: Path, file: str) -> None:
+    location, names, expected = _small_store(tmp_path)
+    path = leaf_paths(location)[0] if file == "leaf" else location / "manifest.ndjson"
+    intact = path.read_bytes()
+    for length in range(0, len(intact), max(1, len(intact) // cases(60))):
+        path.write_bytes(intact[:length])
+        assert not _answers(location, names, expected)
+
+
+def test_a_leaf_that_is_cut_while_it_is_open_is_noticed(tmp_path: Path) -> None:
+    store = LeafKeyStore(str(tmp_path / "index"), 8)
+    store.refresh([add(store, tmp_path, entries([(number, number) for number in range(50_000)]))])
+    assert store.find([key(7)], 5).tolist() == [7]
+    with leaf_paths(tmp_path / "index")[0].open("r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(IndexDamaged):
+        store.find([key(40_000)], 5)
+
+
+def test_another_leaf_in_the_place_of_one_is_noticed(tmp_path: Path) -> None:
+    stores = [LeafKeyStore(str(tmp_path / name), 8) for name in ("index", "other")]
+    names = [
+        add(store, tmp_path, entries([(number + run, number) for number in range(100)]))
+        for run, store in enumerate(stores)
+    ]
+    shutil.copy(leaf_paths(tmp_path / "other")[0], leaf_paths(tmp_path / "index")[0])
+    with pytest.raises(IndexDamaged):
+        stores[0].refresh(names[:1])
+        stores[0].find([key(5)], 10)
+    shutil.copytree(tmp_path / "other", tmp_path / "moved")
+    with pytest.raises(IndexDamaged, match="lost entries"):
+        LeafKeyStore(str(tmp_path / "moved"), 8).refresh(names[:1])
+
+
+# Formats
+
+
+def test_a_newer_manifest_is_refused_and_not_called_damaged(tmp_path: Path) -> None:
+    location = tmp_path / "index"
+    store = LeafKeyStore(str(location), 8)
+    name = add(store, tmp_path, entries([(1, 1)]))
+    lines = [json.loads(line) for line in (location / "manifest.ndjson").read_text().splitlines()[:-1]]
+    lines[0]["format"] = manifest.FORMAT + 1
+    (location / "manifest.ndjson").write_bytes(manifest.sealed(lines))
+    for act in (lambda: store.refresh([name]), lambda: store.ingest([])):
+        with pytest.raises(StoreError, match=f"has format {manifest.FORMAT + 1}") as caught:
+            act()
+        assert not isinstance(caught.value, IndexDamaged)
+
+
+def test_an_older_manifest_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    location = tmp_path / "index"
+    store = LeafKeyStore(str(location), 8)
+    name = add(store, tmp_path, entries([(1, 1)]))
+
+    def upgrade(lines: list[manifest.Line]) -> list[manifest.Line]:
+        return [{**lines[0], "format": 2}, *lines[1:]]
+
+    monkeypatch.setattr(manifest, "FORMAT", 2)
+    monkeypatch.setattr(manifest, "UPGRADES", {1: upgrade})
+    again = LeafKeyStore(str(location), 8)
+    again.refresh([name])
+    assert again.find([key(1)], 5).tolist() == [1]
+    add(again, tmp_path, entries([(2, 2)]))
+    assert json.loads((location / "manifest.ndjson").read_text().splitlines()[0])["format"] == 2
+
+
+def test_the_golden_store_is_read(tmp_path: Path) -> None:
+    """It is never regenerated: lakes have such files."""
+    shutil.copytree(GOLDEN / "leaf-files", tmp_path / "index")
+    store = LeafKeyStore(str(tmp_path / "index"), 8)
+    store.refresh(["first run", "second run"])
+    expected = entries(
+        [(number * 3, number << 32 | number % 10) for number in range(700)] + [(6, 5 << 32 | 5), (2**64 - 1, 7)]
+    )
+    assert everything(store).tolist() == expected.tolist()
+    assert sorted(store.find([key(6), key(2**64 - 1), key(7)], 10).tolist()) == [7, 2 << 32 | 2, 5 << 32 | 5]
+
+
+def test_clocks_of_writer_and_sweeper_differ_by_an_hour(small_pages, tmp_path: Path, monkeypatch) -> None:
+    location = tmp_path / "index"
+    store, reader = (LeafKeyStore(str(location), 8) for _ in range(2))
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() - 3600)
+    for run in range(merge.FAN_OUT):
+        if run == merge.FAN_OUT - 1:
+            reader.refresh([])
+        add(store, tmp_path, entries([(number, run) for number in range(40)]))
+    monkeypatch.setattr(time, "time", lambda: clock() + 3600)
+    assert LeafKeyStore(str(location), 8).sweep() == 0
+    assert len(reader.find([key(3)], 100)) == merge.FAN_OUT - 1
