@@ -29,8 +29,9 @@ def find_keys(readers: Sequence[LeafReader], keys: Keys, limit: int) -> Location
     """The locations of these keys, which ascend; None if there are more than `limit`."""
     portions: list[LeafPortion] = []
     for reader in readers:
-        directory = reader.directory
-        wanted = keys[directory.admits(keys)]
+        first, end = np.searchsorted(keys, reader.first, side="left"), np.searchsorted(keys, reader.last, side="right")
+        wanted = keys[first[0] : end[0]]
+        wanted = wanted[reader.directory.admits(wanted)]
         if not _add_portion(portions, reader, wanted, wanted, limit):
             return None
     return _locations(portions, limit)
