@@ -17,6 +17,7 @@ from needlepoint.stores.base import IndexDamaged
 from needlepoint.stores.leaf_files import directory as directories
 from needlepoint.stores.leaf_files.cache import CachedBlocks, LeafCache
 from needlepoint.stores.leaf_files.directory import COLUMNS, LeafDirectory, Numbers
+from needlepoint.stores.leaf_files.keys import to_keys
 from needlepoint.stores.leaf_files.leaf_writer import page_checksum
 from needlepoint.stores.leaf_files.manifest import LeafFile
 from needlepoint.stores.leaf_files.pages import Bytes, PagesOfColumns
@@ -101,11 +102,12 @@ class RemoteLeaf:
 
 
 class LeafReader:
-    """One leaf file, open."""
+    """One leaf file, open. `first` and `last` are its keys at both ends, each an array of one."""
 
     def __init__(self, place: LeafPlace, leaf: LeafFile, cache: LeafCache | None) -> None:
         self.leaf = leaf
         self.is_remote = place.is_remote
+        self.first, self.last = (to_keys([end], len(end)) for end in (leaf.first, leaf.last))
         self._path = place.path(leaf.name)
         with _errors(self._path):
             self.directory, self._bytes = self._open(place, cache)

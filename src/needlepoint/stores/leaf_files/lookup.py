@@ -29,8 +29,9 @@ def find_keys(readers: Sequence[LeafReader], keys: Keys, limit: int) -> Location
     """The locations of these keys, which ascend; None if there are more than `limit`."""
     portions: list[LeafPortion] = []
     for reader in readers:
-        directory = reader.directory
-        wanted = keys[directory.admits(keys)]
+        first, end = np.searchsorted(keys, reader.first, side="left"), np.searchsorted(keys, reader.last, side="right")
+        wanted = keys[first[0] : end[0]]
+        wanted = wanted[reader.directory.admits(wanted)]
         if not _add_portion(portions, reader, wanted, wanted, limit):
             return None
     return _locations(portions, limit)
@@ -104,7 +105,7 @@ def _locations(portions: list[LeafPortion], limit: int) -> Locations | None:
         read[0] if len(read) == 1 else [[*chain(*(pages[column] for pages in read))] for column in range(COLUMNS)]
     )
     decoded = decode(together, sum(rows), portions[0].reader.directory.width)
-    found: list[Locations] = []
+    found: list[Columns] = []
     position = 0
     for portion, count in zip(portions, rows, strict=True):
         keys = decoded.keys[position : position + count]
@@ -114,12 +115,12 @@ def _locations(portions: list[LeafPortion], limit: int) -> Locations | None:
         if total > limit:
             return None
         before = np.cumsum(lengths) - lengths
-        found.append(decoded.locations[np.repeat(start - before, lengths) + np.arange(total) + position])
+        places = np.repeat(start - before, lengths) + np.arange(total) + position
+        found.append(Columns(decoded.keys[places], decoded.locations[places]))
         position += count
-    if len(found) == 1:
-        return found[0]
-    together_once = different(np.sort(np.concatenate(found)))
-    return None if len(together_once) > limit else together_once
+    # An entry that was ingested twice is one; a location under two keys is two entries.
+    locations = merged(found).locations
+    return None if len(locations) > limit else locations
 
 
 def _wait(portions: list[LeafPortion]) -> bool:
