@@ -18,6 +18,7 @@ from tests.servers import PASSWORD, PostgresServer, RedisServer
 import needlepoint
 from needlepoint.cli import main
 from needlepoint.errors import StoreError, UsageError
+from needlepoint.indexer.pools import InlinePool
 from needlepoint.stores.keys.space import READ_PAUSE
 
 SERVERS = {"postgres": "postgres_url", "mysql": "mysql_url", "redis": "redis_url", "cluster": "redis_cluster_url"}
@@ -93,6 +94,19 @@ def test_a_lake_with_its_keys_in_a_server(tmp_path: Path, keys: str) -> None:
         check(lake, tmp_path, used=False)
         lake.drop_table("item")
         assert lake.index_stores.ids() == []
+
+
+def test_a_large_build(tmp_path: Path, keys: str) -> None:
+    """Its runs are sorted by tasks, merged by ranges, and ingested as one batch."""
+    for number in range(4):
+        write(tmp_path, number)
+    with needlepoint.open(tmp_path, keys=keys, access="pages") as lake:
+        lake.create_table("item")
+        lake.create_index("item", "id", build=False)
+        lake.create_index("item", "name", build=False)
+        lake.build("item", pool=InlinePool())
+        check(lake, tmp_path)
+        assert not lake.verify("item").differences
 
 
 def test_the_password_is_kept_nowhere(tmp_path: Path, keys: str) -> None:
