@@ -138,6 +138,8 @@ def test_each_index_can_have_a_store(tmp_path: Path, keys: str, monkeypatch: pyt
     with needlepoint.open(tmp_path, access="pages") as lake:
         check(lake, tmp_path, used=False)
         assert "OF_THE_TEST is not set" in str(lake.explain(QUERIES[0]))
+        problems = [index.problem for index in lake.status().tables[0].indexes]
+        assert ["OF_THE_TEST is not set" in each for each in problems] == [True, False, True]
 
 
 def test_indexes_move_between_stores(tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
