@@ -219,7 +219,8 @@ def test_a_connection_that_is_cut_at_any_moment(
             store = open_store(direct.replace(str(parsed(direct).port), str(proxy.port)))
             proxy.arm(at, after=after)
             pairs = [(number, at) for number in range(at, at + 300)]
-            names += fill(store, tmp_path, pairs)
+            # Now and then two runs that become one part, or two.
+            names += fill(store, tmp_path, *((pairs,), (pairs[:200], pairs[200:]), (pairs[::2], pairs[1::2]))[at % 3])
             expected += pairs
             assert everything(store) == entries(expected).tolist()
             if proxy.seen < at:
@@ -361,6 +362,18 @@ def test_a_child_uses_connections_of_its_own(url: str, tmp_path: Path) -> None:
     os.waitpid(child, 0)
     store.refresh(names)
     assert everything(store) == entries(PAIRS).tolist()
+
+
+def test_runs_that_do_not_overlap_become_one_part(url: str, tmp_path: Path) -> None:
+    store = open_store(url)
+    ranges = [[(number * 1000 + row, row) for row in range(300)] for number in (3, 1, 0, 2, 4)]
+    names = fill(store, tmp_path, *ranges, [])
+    assert len(store._view.parts) == 1
+    assert everything(store) == entries([pair for pairs in ranges for pair in pairs]).tolist()
+    names += fill(store, tmp_path, [(5, 1000)], [(6, 1), (4, 1)])
+    store.refresh(names)
+    assert len(store._view.parts) == 3
+    assert store.find([key(5)], 10).tolist() == [5, 1000]
 
 
 def test_writers_merge_at_the_same_time(url: str, tmp_path: Path) -> None:

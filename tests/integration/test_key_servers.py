@@ -18,6 +18,7 @@ from tests.servers import PASSWORD, PostgresServer, RedisServer
 import needlepoint
 from needlepoint.cli import main
 from needlepoint.errors import StoreError, UsageError
+from needlepoint.indexer.pools import InlinePool
 from needlepoint.stores.keys.space import READ_PAUSE
 
 SERVERS = {"postgres": "postgres_url", "mysql": "mysql_url", "redis": "redis_url", "cluster": "redis_cluster_url"}
@@ -95,6 +96,19 @@ def test_a_lake_with_its_keys_in_a_server(tmp_path: Path, keys: str) -> None:
         assert lake.index_stores.ids() == []
 
 
+def test_a_large_build(tmp_path: Path, keys: str) -> None:
+    """Its runs are sorted by tasks, merged by ranges, and ingested as one batch."""
+    for number in range(4):
+        write(tmp_path, number)
+    with needlepoint.open(tmp_path, keys=keys, access="pages") as lake:
+        lake.create_table("item")
+        lake.create_index("item", "id", build=False)
+        lake.create_index("item", "name", build=False)
+        lake.build("item", pool=InlinePool())
+        check(lake, tmp_path)
+        assert not lake.verify("item").differences
+
+
 def test_the_password_is_kept_nowhere(tmp_path: Path, keys: str) -> None:
     write(tmp_path, 0)
     with needlepoint.open(tmp_path, keys=keys) as lake:
@@ -124,6 +138,8 @@ def test_each_index_can_have_a_store(tmp_path: Path, keys: str, monkeypatch: pyt
     with needlepoint.open(tmp_path, access="pages") as lake:
         check(lake, tmp_path, used=False)
         assert "OF_THE_TEST is not set" in str(lake.explain(QUERIES[0]))
+        problems = [index.problem for index in lake.status().tables[0].indexes]
+        assert ["OF_THE_TEST is not set" in each for each in problems] == [True, False, True]
 
 
 def test_indexes_move_between_stores(tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch) -> None:

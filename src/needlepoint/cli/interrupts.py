@@ -32,6 +32,7 @@ LEAVES = {
     "calibrate": UNCHANGED,
     "verify": UNCHANGED,
     "rebuild": f"{KEPT} Run `needle sync` to continue.",
+    "store": "each index is in one store or the other, as `needle status` says. Run the same command to continue.",
     "sweep": "nothing in use was removed. Run the same command to continue.",
     "compact": _STEPS,
     "delete": _STEPS,

@@ -8,7 +8,6 @@ PayloadKind   packs, with the payloads of many files each, in a directory of the
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 import threading
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from needlepoint import forks
-from needlepoint.errors import StoreError, UnknownName
+from needlepoint.errors import NeedlepointError, UnknownName
 from needlepoint.indexes.key_servers import IN_LAKE_STORE, KeyServers, store_of
 from needlepoint.indexes.kinds import entry_kind, keeps_entries
 from needlepoint.stores import BLOCK_BYTES, UNCLAIMED_AGE, Entries, KeyStore, PackStore
@@ -28,8 +27,6 @@ from needlepoint.tables.registry import Registry
 
 # Of an index whose column is no longer in the table: it is destroyed or counted, and never searched.
 _ANY_WIDTH = 8
-
-_log = logging.getLogger("needlepoint")
 
 
 def key_store(directory: Path, key_bytes: int, block_bytes: int = BLOCK_BYTES) -> KeyStore:
@@ -179,7 +176,7 @@ class IndexStores:
             self.entries(index).refresh(self._registry.indexes.runs(index))
         except UnknownName:
             return ""  # dropped meanwhile
-        except StoreError as error:
+        except NeedlepointError as error:  # the package of a driver may be missing, or a variable with a password
             return str(error)
         return ""
 

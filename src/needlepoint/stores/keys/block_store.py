@@ -9,6 +9,7 @@ Runs are written as parts, and parts of similar size are merged, so that there a
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,14 +101,16 @@ class BlockKeyStore:
 
     def _ingest(self, runs: Mapping[str, RunFile]) -> None:
         new = sorted(self._space.missing(runs))
-        staged = []
-        for name in new:
-            part = self._stage(runs[name].portions(_PORTION))
-            staged += [StagedPart(part, name)] if part else []
+        staged = [self._stage_runs(some) for some in _in_order([runs[name] for name in new if runs[name].count])]
         self._publish(new, staged, ())
         if runs:  # also those that are there: who published them may have died before it merged
             self._merge()
             self._space.tidy()
+
+    def _stage_runs(self, runs: Sequence[RunFile]) -> StagedPart:
+        part = self._stage(itertools.chain.from_iterable(run.portions(_PORTION) for run in runs))
+        assert part is not None  # the runs have entries
+        return StagedPart(part, runs[0].name if len(runs) == 1 else None)
 
     def _stage(self, portions: Iterable[Entries]) -> Part | None:
         """Write entries as a part that is not visible yet; None for no entries."""
@@ -363,6 +366,14 @@ def _numbers(first: np.ndarray, end: np.ndarray) -> list[int]:
     if len(first) == 1:
         return list(range(int(first[0]), int(end[0])))
     return sorted({number for a, b in zip(first.tolist(), end.tolist(), strict=True) for number in range(a, b)})
+
+
+def _in_order(runs: Sequence[RunFile]) -> list[list[RunFile]]:
+    """Runs that do not overlap, as those of a large build, together: they become one part."""
+    ranges = sorted((*run.ends(), number) for number, run in enumerate(runs))
+    if any(last >= first for (_, last, _), (first, _, _) in itertools.pairwise(ranges)):
+        return [[run] for run in runs]
+    return [[runs[number] for _, _, number in ranges]] if runs else []
 
 
 def _in_portions(wanted: Mapping[int, Sequence[int]]) -> Iterator[dict[int, Sequence[int]]]:

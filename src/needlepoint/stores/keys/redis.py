@@ -80,7 +80,7 @@ end
 local new = {}
 for _, run in ipairs(runs) do new[run] = redis.call('SISMEMBER', KEYS[2], run) == 0 end
 for _, part in ipairs(added) do
-  part.wanted = part.run == '' or new[part.run]
+  part.wanted = (part.run == '' or new[part.run]) and redis.call('HEXISTS', KEYS[3], part.id) == 0
   if part.wanted then
     local blocks = 0
     for _, segment in ipairs(part.segments) do blocks = blocks + redis.call('HLEN', segment) end

@@ -57,6 +57,14 @@ class RunFile:
         if magic != _MAGIC or found != width or not whole:
             raise StoreError(f"the file {path} is not a run of this index.", hint="Sync builds it again.")
 
+    def ends(self) -> tuple[bytes, bytes]:
+        """The first and the last entry of a run that is not empty."""
+        with self.path.open("rb") as file:
+            file.seek(self._start)
+            first = file.read(self._width)
+            file.seek(-self._width, os.SEEK_END)
+            return first, file.read(self._width)
+
     def portions(self, entries: int) -> Iterator[Entries]:
         """All entries, as many at a time; StoreError at the end when they are not those that were written."""
         checksum = xxhash.xxh3_64()

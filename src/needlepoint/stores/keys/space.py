@@ -50,7 +50,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """A part that is there and not published yet; a part without a run is the merged one of others."""
+    """A part that is there and not published yet. That of a run is left out if the run was published meanwhile; one of
+    several runs, or of parts that were merged, is always added, and its entries may be there twice."""
 
     part: Part
     run: str | None

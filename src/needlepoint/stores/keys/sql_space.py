@@ -216,7 +216,7 @@ class SqlSpace:
             return Published.CHANGED
         new = {run for run in runs if self._add_run(cursor, run)}
         for each in added:
-            if each.run is not None and each.run not in new:
+            if (each.run is not None and each.run not in new) or states.get(each.part.id) == PUBLISHED:
                 continue  # it was published before
             if states.get(each.part.id) != STAGED:
                 raise _Lost
