@@ -2,7 +2,8 @@
 
 setting           variable                 default   meaning
 store             NEEDLE_STORE                       directory of registry and indexes; without one, see stores/place.py
-keys              NEEDLE_KEYS                        server for new key indexes; without one, in the lake's store
+keys              NEEDLE_KEYS                        server for new key indexes, or lake: for leaf files in the lake;
+                                                     without one, RocksDB in the lake's store
 queue             NEEDLE_QUEUE                       queue of events: sqs://name; without one, in the lake's store
 refresh           NEEDLE_REFRESH           1.0       seconds a directory listing stays fresh
 object_refresh    NEEDLE_OBJECT_REFRESH    60.0      seconds a listing of an object store stays fresh

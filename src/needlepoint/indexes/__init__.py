@@ -4,6 +4,7 @@ base           the interface of a kind
 kinds          kinds by name: built in, or from other packages
 index_stores   what indexes keep in the store; chooses the backend
 key_servers    the servers in which a lake keeps keys
+leaf_stores    key indexes in the lake itself
 key/           value to rows, in one store for all files of a table
 distinct/      values of a file and their pages
 bloom/         bloom filters of our own
@@ -22,6 +23,7 @@ from needlepoint.indexes.base import Answer, ClosableIndex, ColumnSource, FileIn
 from needlepoint.indexes.index_stores import IndexStores, index_fields, kind_options, run_format, write_run
 from needlepoint.indexes.key_servers import is_same_store, store_of
 from needlepoint.indexes.kinds import entry_kind, is_current, keeps_entries, kind, payload_kind
+from needlepoint.indexes.leaf_stores import LeafStores
 from needlepoint.indexes.parquet_bloom import filtered_columns, may_match
 from needlepoint.indexes.stored import JUST_USED, StoredPayload, UnpackedPayloads
 from needlepoint.indexes.zone_map import LONGEST_BOUND, ZoneMap, zone_maps
@@ -35,6 +37,7 @@ __all__ = [
     "FileIndex",
     "IndexPayload",
     "IndexStores",
+    "LeafStores",
     "KeysAndRows",
     "Options",
     "StoredPayload",

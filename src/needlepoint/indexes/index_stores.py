@@ -1,7 +1,8 @@
 """What indexes keep: the only module that chooses a backend.
 
 EntryKind     one sorted store of entries for all files: in RocksDB, one directory per index id in the store of the
-              lake; or in a server, by the id of the lake and that of the index
+              lake; in leaf files, one directory per index id in the lake itself; or in a server, by the id of the
+              lake and that of the index
 PayloadKind   packs, with the payloads of many files each, in a directory of the lake's store
 """
 
@@ -20,8 +21,10 @@ from needlepoint import forks
 from needlepoint.errors import NeedlepointError, UnknownName
 from needlepoint.indexes.key_servers import IN_LAKE_STORE, KeyServers, store_of
 from needlepoint.indexes.kinds import entry_kind, keeps_entries
+from needlepoint.indexes.leaf_stores import IN_LAKE, LeafStores
 from needlepoint.stores import BLOCK_BYTES, UNCLAIMED_AGE, Entries, KeyStore, PackStore
 from needlepoint.stores.keys import BlockKeyStore, write_run_file
+from needlepoint.stores.leaf_files import GRACE, LeafKeyStore
 from needlepoint.tables import Index, Table
 from needlepoint.tables.registry import Registry
 
@@ -36,15 +39,20 @@ def key_store(directory: Path, key_bytes: int, block_bytes: int = BLOCK_BYTES) -
     return RocksKeyStore(directory, key_bytes, block_bytes)
 
 
+_FORMATS = {IN_LAKE_STORE: "sst", IN_LAKE: "leaf"}
+
+
 def run_format(index: Index) -> str:
     """What `write_run` must write for the store of an index."""
-    return "sst" if store_of(index) == IN_LAKE_STORE else "plain"
+    return _FORMATS.get(store_of(index), "plain")
 
 
 def write_run(path: Path, entries: Entries, name: str, key_bytes: int, format: str = "sst") -> None:
     """Write ascending entries as a run that a store of these keys can ingest; any process can."""
     if format == "sst":
         key_store(path.parent, key_bytes).write_run(path, entries, name)
+    elif format == "leaf":
+        LeafKeyStore(str(path.parent), key_bytes).write_run(path, entries, name)
     else:
         write_run_file(path, entries, name)
 
@@ -63,9 +71,17 @@ class IndexStores:
     """Each store is opened once in a process, and shared by its threads."""
 
     def __init__(
-        self, directory: Path, registry: Registry, block_bytes: int, keys: str = "", identity: str | None = None
+        self,
+        directory: Path,
+        registry: Registry,
+        block_bytes: int,
+        keys: str = "",
+        identity: str | None = None,
+        leaves: LeafStores | None = None,
     ) -> None:
-        """`keys` is the setting; `identity` names the lake in servers, by default as the lake's store has it."""
+        """`keys` is the setting; `identity` names the lake in servers, by default as the lake's store has it; `leaves`
+        are those in the lake, by default beside the directory."""
+        self._leaves = leaves or LeafStores(directory.parent)
         self._directory = directory
         self._registry = registry
         self._block_bytes = block_bytes
@@ -105,6 +121,8 @@ class IndexStores:
         width, url = self._key_bytes(index), store_of(index)
         if url == IN_LAKE_STORE:
             return key_store(self._place(index.id), width, block_bytes)
+        if url == IN_LAKE:
+            return self._leaves.store(index.id, width)
         return BlockKeyStore(self._servers.space(url, index.id), width, block_bytes)
 
     def packs(self, index: Index) -> PackStore:
@@ -115,9 +133,9 @@ class IndexStores:
         return PackStore(self._place(index_id))
 
     def ids(self) -> list[int]:
-        """Of all indexes that keep something in the lake's store or in a server that answers, known to the registry or
+        """Of all indexes that keep something in the lake, its store or a server that answers, known to the registry or
         not."""
-        return sorted({*self._local_ids(), *self._servers.ids()})
+        return sorted({*self._local_ids(), *self._leaves.ids(), *self._servers.ids()})
 
     def _local_ids(self) -> list[int]:
         return [int(path.name) for path in self._directory.glob("*") if path.name.isdecimal()]
@@ -140,11 +158,16 @@ class IndexStores:
         """Remove all that an index keeps, whatever its kind. A server that does not answer keeps it until a sweep."""
         with self._lock:
             store = self._open.pop(index_id, None)
-        if isinstance(store, BlockKeyStore):
+        if isinstance(store, BlockKeyStore | LeafKeyStore):
             store.close()
             store = None
         (store or key_store(self._place(index_id), _ANY_WIDTH)).destroy()
         self.packs_of(index_id).destroy()
+        self._destroy_elsewhere(index_id)
+
+    def _destroy_elsewhere(self, index_id: int) -> None:
+        """In the lake and in servers."""
+        self._leaves.destroy(index_id)
         self._servers.destroy(index_id)
 
     def retire(self, index_id: int) -> None:
@@ -152,17 +175,20 @@ class IndexStores:
         with self._lock:
             self._open.pop(index_id, None)
         shutil.rmtree(self._place(index_id), ignore_errors=True)
-        self._servers.destroy(index_id)
+        self._destroy_elsewhere(index_id)
 
     def sweep(self, older_than: float = UNCLAIMED_AGE) -> None:
-        """Destroy what replaced generations, and drops that were killed, left behind. In a server, what is younger may
-        be a generation that another process fills."""
+        """Destroy what replaced generations, and drops that were killed, left behind, and leaf files that were merged.
+        In the lake and in a server, what is younger may be a generation that another process fills."""
         # In this order: an index is in the registry before it has a store, or gets one in the commit that adds it.
-        there, served = self._local_ids(), self._servers.ids()
+        there, served = self._local_ids(), {**self._servers.ids(), **self._leaves.ids()}
         if not {index.id for index in self._registry.indexes.all()}.issuperset([*there, *served]):
             known = self._registry.generations.current_ids()
             for id in {*there, *(id for id, age in served.items() if age >= older_than)} - known:
                 self.destroy(id)
+        for index in self._registry.indexes.all():
+            if store_of(index) == IN_LAKE:
+                self._leaves.sweep(index.id, self._key_bytes(index), min(older_than, GRACE))
 
     def size(self, index: Index) -> int:
         """Bytes on disk, or in a server; of an embedded index, those inside the files."""
@@ -190,7 +216,7 @@ class IndexStores:
         if store_of(index) != IN_LAKE_STORE:
             store = self._store(index)
             store.ingest([])
-            return NewGeneration(store, lambda: None, lambda: self._servers.destroy(index.id))
+            return NewGeneration(store, lambda: None, lambda: self._destroy_elsewhere(index.id))
         store, directory = key_store(beside / "database", self._key_bytes(index)), beside / "database"
         store.ingest([])
         return NewGeneration(store, lambda: self._install(directory, index.id), lambda: None)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from needlepoint import forks
 from needlepoint.errors import NeedlepointError, StoreError, UsageError
+from needlepoint.indexes.leaf_stores import IN_LAKE
 from needlepoint.stores import lake_identity
 from needlepoint.stores.keys import BlockSpace, KeyServer, check_url, has_secrets, key_server, place_of, without_secrets
 from needlepoint.tables import Index
@@ -16,21 +17,19 @@ from needlepoint.tables.registry import Registry
 
 IN_LAKE_STORE = ""
 """The store of an index that is in RocksDB, in the store of the lake."""
-_LEAF_FILES = "lake:"  # reserved: the index in the lake itself
-
 _KNOWN = "key-servers"  # the file with the URLs of all servers that the lake has used
 
 _log = logging.getLogger("needlepoint")
 
 
 def store_of(index: Index) -> str:
-    """The URL of the server that holds the entries of an index, without a password; or IN_LAKE_STORE."""
+    """The URL of the server that holds the entries of an index, without a password; or IN_LAKE, or IN_LAKE_STORE."""
     return str(json.loads(index.options).get("store", IN_LAKE_STORE)) if "store" in index.options else IN_LAKE_STORE
 
 
 def is_same_store(one: str, other: str) -> bool:
-    """Whether two stores are the same; either can be IN_LAKE_STORE."""
-    if IN_LAKE_STORE in (one, other):
+    """Whether two stores are the same; either can be IN_LAKE_STORE or IN_LAKE."""
+    if {one, other} & {IN_LAKE_STORE, IN_LAKE}:
         return one == other
     return place_of(check_url(one)) == place_of(check_url(other))
 
@@ -40,8 +39,8 @@ class KeyServers:
     server, or from the environment."""
 
     def __init__(self, store: Path, registry: Registry, keys: str, identity: str | None = None) -> None:
-        if keys:
-            _check(keys)
+        if keys and keys != IN_LAKE:
+            check_url(keys)
         self._store = store
         self._registry = registry
         self._keys = keys
@@ -73,9 +72,9 @@ class KeyServers:
                 raise UsageError("only a key index can have a store.", hint="Other indexes are in the lake's store.")
             return IN_LAKE_STORE
         url = self._keys if given is None else given
-        if url == IN_LAKE_STORE:
-            return IN_LAKE_STORE
-        url = _check(url)
+        if url in (IN_LAKE_STORE, IN_LAKE):
+            return str(url)
+        url = check_url(url)
         if has_secrets(url) and not self._is_setting(url):
             raise UsageError(
                 f"the URL of the store {without_secrets(url)} has a password, which the registry would keep.",
@@ -107,7 +106,7 @@ class KeyServers:
                 _log.warning("index %d stays in the store until a sweep: %s", index_id, error)
 
     def _is_setting(self, url: str) -> bool:
-        return bool(self._keys) and place_of(url) == place_of(self._keys)
+        return self._keys not in (IN_LAKE_STORE, IN_LAKE) and place_of(url) == place_of(self._keys)
 
     def _server(self, url: str) -> KeyServer:
         place = place_of(url)
@@ -123,7 +122,7 @@ class KeyServers:
         except FileNotFoundError:
             known = []
         used = [store_of(index) for index in self._registry.indexes.all()]
-        return list({place_of(url): url for url in (*known, *used) if url != IN_LAKE_STORE}.values())
+        return list({place_of(url): url for url in (*known, *used) if url not in (IN_LAKE_STORE, IN_LAKE)}.values())
 
     def _remember(self, url: str) -> None:
         """An index that is dropped while its server is away is still found there."""
@@ -134,11 +133,3 @@ class KeyServers:
                 file.write(f"{url}\n")
         except OSError as error:
             raise StoreError(f"{self._store / _KNOWN} cannot be written: {error}.", hint="Is there room?") from error
-
-
-def _check(url: object) -> str:
-    if isinstance(url, str) and url.startswith(_LEAF_FILES):
-        raise UsageError(
-            "this version keeps no keys in the lake itself.", hint="Leave the store out, or name a server."
-        )
-    return check_url(url)

@@ -27,7 +27,7 @@ from needlepoint.indexer import (
     no_progress,
     strip_index,
 )
-from needlepoint.indexes import IndexStores, UnpackedPayloads
+from needlepoint.indexes import IndexStores, LeafStores, UnpackedPayloads
 from needlepoint.lake import ddl
 from needlepoint.lake.advising import advise_table
 from needlepoint.lake.batch_writer import BatchWriter
@@ -84,6 +84,8 @@ from needlepoint.settings import Settings
 from needlepoint.stores import check_owner, claim, read_only_error, store_directory
 from needlepoint.tables import Batch, File, Mover, StagedFile, finish_all, recover
 from needlepoint.tables.registry import Registry
+
+LEAF_BYTES = 1 << 30  # of disk, for what is read of leaf files in a bucket
 
 _log = logging.getLogger("needlepoint")
 
@@ -157,7 +159,10 @@ class Lake:
         (check_owner if read_only else claim)(self.store, self.root)
         self.registry = Registry(self.store, self.root, own=work if read_only else None)
         self.queue = _queue(settings.queue, self.store, read_only)
-        self.index_stores = IndexStores(self.store / "indexes", self.registry, settings.block_bytes, settings.keys)
+        leaves = LeafStores.cached(self.root, work / "leaves", LEAF_BYTES)
+        self.index_stores = IndexStores(
+            self.store / "indexes", self.registry, settings.block_bytes, settings.keys, leaves=leaves
+        )
         self.unpacked = UnpackedPayloads(work / "unpacked", settings.unpacked_bytes)
         file_indexes = IndexCache(self.index_stores.packs, self.unpacked, settings.index_bytes, settings.payload_bytes)
         scratch = work / "scratch"
