@@ -16,6 +16,16 @@ from typing import TYPE_CHECKING
 import pytest
 from _pytest.nodeid import coerce_node_id
 from tests.cases import keep_covering, load_profile
+from tests.servers import (  # noqa: F401
+    mysql_server,
+    mysql_url,
+    postgres_server,
+    postgres_url,
+    redis_cluster,
+    redis_cluster_url,
+    redis_server,
+    redis_url,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
