@@ -2,7 +2,8 @@
 
 setting           variable                 default   meaning
 store             NEEDLE_STORE                       directory of registry and indexes; without one, see stores/place.py
-queue             NEEDLE_QUEUE                       queue of events: sqs://name; without one, in the lake's store
+registry          NEEDLE_REGISTRY                    database of the registry: postgresql://…; else a file in the store
+queue             NEEDLE_QUEUE                       queue of events: sqs://name, postgresql://…; else in the store
 refresh           NEEDLE_REFRESH           1.0       seconds a directory listing stays fresh
 object_refresh    NEEDLE_OBJECT_REFRESH    60.0      seconds a listing of an object store stays fresh
 index_memory      NEEDLE_INDEX_MEMORY      512 MiB   memory of one indexing process, in bytes
@@ -30,7 +31,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -47,6 +48,7 @@ class SettingOverrides(TypedDict, total=False):
     """The fields of Settings as keyword arguments, so that type checkers know their names. None means not given."""
 
     store: str | Path | None
+    registry: str | None
     queue: str | None
     refresh: float | None
     object_refresh: float | None
@@ -74,7 +76,9 @@ class SettingOverrides(TypedDict, total=False):
 @dataclass(frozen=True, slots=True)
 class Settings:
     store: str = ""
-    queue: str = ""
+    # Not shown: URLs may contain passwords.
+    registry: str = field(default="", repr=False)
+    queue: str = field(default="", repr=False)
     refresh: float = 1.0
     object_refresh: float = 60.0
     index_memory: int = 512 << 20

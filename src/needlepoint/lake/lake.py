@@ -144,7 +144,8 @@ class Lake:
         self.settings = settings = replace(settings, store=str(self.store))
         self.progress = progress
         self.read_only = read_only
-        if (read_only or not create) and not (self.store / "registry.db").exists():
+        must_exist = read_only or not create
+        if must_exist and not settings.registry and not (self.store / "registry.db").exists():
             inside = self.store.parent == self.root
             raise UsageError(
                 f"there is no lake in '{root}'." if inside else f"there is no store of '{root}' in {self.store}.",
@@ -153,8 +154,12 @@ class Lake:
         # Where a lake that is open for reading only writes what it unpacks and holds.
         self._own = forks.OwnDirectory() if read_only else None
         work = self.store if self._own is None else Path(self._own.name)
-        (check_owner if read_only else claim)(self.store, self.root)
-        self.registry = Registry(self.store, self.root, own=work if read_only else None)
+        if not read_only:
+            claim(self.store, self.root)
+        elif not settings.registry or self.store.exists():  # with the registry elsewhere, a node may have no store yet
+            check_owner(self.store, self.root)
+        own = work if read_only else None
+        self.registry = Registry(self.store, self.root, own=own, url=settings.registry, create=not must_exist)
         self.queue = _queue(settings.queue, self.store, read_only)
         self.index_stores = IndexStores(self.store / "indexes", self.registry, settings.block_bytes)
         self.unpacked = UnpackedPayloads(work / "unpacked", settings.unpacked_bytes)
@@ -540,6 +545,10 @@ class _ReadOnly:
 def _queue(url: str, store: Path, read_only: bool) -> Queue:
     if not url:
         return LocalQueue(store, read_only=read_only)
+    if url.startswith(("postgresql://", "postgres://")):
+        from needlepoint.queues.postgres import PostgresQueue
+
+        return PostgresQueue(url, read_only=read_only)
     from needlepoint.queues.sqs import SqsQueue
 
     return SqsQueue(url)

@@ -1,8 +1,11 @@
-"""The registry: tables, files, indexes and batches, in one SQLite database.
+"""The registry: tables, files, indexes and batches, in one database: SQLite, or PostgreSQL.
 
 registry           the parts together
-database           transactions, and the sequence number that each one raises
-schema             how it is stored, and upgrades of older formats
+database           what the registry needs of a database, and SQLite: transactions that raise a sequence number
+schema             how it is stored in SQLite, and upgrades of older formats
+postgres           the database in PostgreSQL, and fences around the holders of locks
+postgres_schema    how it is stored there
+dialects           where the SQL of the two differs
 tables, views      names, locations, schemas and queries
 files              identities, cards, bounds and zone maps
 indexes            what is declared, and which files and runs each index has

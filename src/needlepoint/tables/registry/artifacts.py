@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 
 from needlepoint.objects import Identity
-from needlepoint.predicate import Bounds, Ordinal
+from needlepoint.predicate import Bounds
 from needlepoint.tables.model import Place
 from needlepoint.tables.registry.batches import IDENTITY
+from needlepoint.tables.registry.database import RegistryTransaction
+from needlepoint.tables.registry.dialects import Dialect
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class FileArtifact:
 
 
 def commit_artifacts(
-    connection: sqlite3.Connection,
+    connection: RegistryTransaction,
+    dialect: Dialect,
     artifacts: Sequence[FileArtifact],
     runs: Sequence[tuple[int, str]],
     entries: Mapping[int, Mapping[int, int]],
@@ -56,8 +58,8 @@ def commit_artifacts(
         "INSERT INTO runs SELECT id, ? FROM indexes WHERE id = ?", [(name, index_id) for index_id, name in runs]
     )
     connection.executemany(
-        "INSERT OR REPLACE INTO indexed SELECT files.id, indexes.id, ? FROM files, indexes "
-        "WHERE files.id = ? AND indexes.id = ?",
+        "INSERT INTO indexed SELECT files.id, indexes.id, ? FROM files, indexes WHERE files.id = ? AND indexes.id = ? "
+        "ON CONFLICT (file_id, index_id) DO UPDATE SET entries = excluded.entries",
         [(count, file, index) for index, files in entries.items() for file, count in files.items()],
     )
     for artifact in artifacts:
@@ -67,13 +69,15 @@ def commit_artifacts(
             continue
         # Another process may have embedded something and described the new version.
         if Identity(*found) in (artifact.was, artifact.identity):
-            _describe(connection, artifact)
+            _describe(connection, dialect, artifact)
             _cover(connection, artifact)
         else:
             _cover(connection, artifact.without_positions())
+            # Readers that cache the places of payloads read them again when a file changed.
+            connection.execute("UPDATE files SET rows = rows WHERE id = ?", (artifact.file_id,))
 
 
-def _describe(connection: sqlite3.Connection, artifact: FileArtifact) -> None:
+def _describe(connection: RegistryTransaction, dialect: Dialect, artifact: FileArtifact) -> None:
     identity = artifact.identity
     connection.execute(
         """UPDATE files SET size = ?, mtime_ns = ?, etag = ?, ctime_ns = ?, inode = ?, sample = ?, rows = ?,
@@ -89,38 +93,48 @@ def _describe(connection: sqlite3.Connection, artifact: FileArtifact) -> None:
         ),
     )
     connection.executemany(
-        "INSERT OR REPLACE INTO bounds SELECT table_id, ?, id, ?, ?, ?, ?, ?, ? FROM files WHERE id = ?",
+        f"INSERT INTO bounds SELECT table_id, ?, id, ?, ?, ?, ?, ?, ? FROM files WHERE id = ? {_REPLACE_BOUNDS}",
         [
-            (column, *_bounds_row(known), artifact.units.get(column), artifact.file_id)
+            (column, *_bounds_row(dialect, known), artifact.units.get(column), artifact.file_id)
             for column, known in artifact.bounds.items()
         ],
     )
     connection.executemany(
-        "INSERT OR REPLACE INTO zones VALUES (?, ?, ?, ?)",
+        "INSERT INTO zones VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (file_id, column_name) DO UPDATE SET zones = excluded.zones, unit = excluded.unit",
         [(artifact.file_id, column, zones, artifact.units.get(column)) for column, zones in artifact.zones.items()],
     )
-    connection.execute("INSERT OR REPLACE INTO cards VALUES (?, ?)", (artifact.file_id, artifact.card))
+    connection.execute(
+        "INSERT INTO cards VALUES (?, ?) ON CONFLICT (file_id) DO UPDATE SET card = excluded.card",
+        (artifact.file_id, artifact.card),
+    )
     connection.executemany(
-        "INSERT OR IGNORE INTO own VALUES (?, ?)", [(artifact.file_id, each) for each in artifact.own]
+        "INSERT INTO own VALUES (?, ?) ON CONFLICT DO NOTHING", [(artifact.file_id, each) for each in artifact.own]
     )
 
 
-def _cover(connection: sqlite3.Connection, artifact: FileArtifact) -> None:
+def _cover(connection: RegistryTransaction, artifact: FileArtifact) -> None:
     """Record payloads and entries of a file; an index that was dropped meanwhile has no row to refer to."""
     connection.executemany(
-        "INSERT OR REPLACE INTO payloads SELECT ?, id, ?, ?, ?, ?, ?, ?, ? FROM indexes WHERE id = ?",
+        f"INSERT INTO payloads SELECT ?, id, ?, ?, ?, ?, ?, ?, ? FROM indexes WHERE id = ? {_REPLACE_PAYLOADS}",
         [(artifact.file_id, *astuple(place), index_id) for index_id, place in artifact.places.items()],
     )
     connection.executemany(
-        "INSERT OR REPLACE INTO indexed SELECT ?, id, ? FROM indexes WHERE id = ?",
+        "INSERT INTO indexed SELECT ?, id, ? FROM indexes WHERE id = ? "
+        "ON CONFLICT (file_id, index_id) DO UPDATE SET entries = excluded.entries",
         [(artifact.file_id, entries, index_id) for index_id, entries in artifact.entries.items()],
     )
 
 
-def _bounds_row(known: Bounds) -> tuple[object, ...]:
-    return _stored_ordinal(known.low), _stored_ordinal(known.high), known.nulls, known.rows, known.nan
+def _bounds_row(dialect: Dialect, known: Bounds) -> tuple[object, ...]:
+    return dialect.stored_ordinal(known.low), dialect.stored_ordinal(known.high), known.nulls, known.rows, known.nan
 
 
-def _stored_ordinal(value: Ordinal | None) -> Ordinal | str | None:
-    """SQLite has integers of 64 bits; greater ones are kept as text."""
-    return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
+def _replace(key: str, columns: str) -> str:
+    return f"ON CONFLICT ({key}) DO UPDATE SET " + ", ".join(
+        f"{each} = excluded.{each}" for each in columns.split(", ")
+    )
+
+
+_REPLACE_BOUNDS = _replace("table_id, column_name, file_id", "low, high, nulls, rows, nan, unit")
+_REPLACE_PAYLOADS = _replace("index_id, file_id", 'pack, "offset", length, codec, size, checksum, version')

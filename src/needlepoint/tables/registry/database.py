@@ -1,34 +1,83 @@
 """The registry's database: transactions that raise a sequence number, so that readers see cheaply whether it changed.
 
-SQLite and not RocksDB, because several processes write here (Spark drivers publish, indexers commit, people create
-tables) and RocksDB admits one.
+SQLite or PostgreSQL and not RocksDB, because several processes write here (Spark drivers publish, indexers commit,
+people create tables) and RocksDB admits one.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any, Protocol
 
 from needlepoint.stores import Database
+from needlepoint.tables.registry.dialects import SQLITE, Dialect
 from needlepoint.tables.registry.schema import FORMAT, STATEMENTS, UPGRADES
 
 # The registry remembers which files each of the last changes touched.
 CHANGES_KEPT = 1000
 
 
-class RegistryDatabase(Database):
+class FoundRows(Protocol):
+    """What a statement found or changed; a cursor."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> tuple[Any, ...] | None: ...
+    def fetchall(self) -> list[tuple[Any, ...]]: ...
+
+
+class RegistryTransaction(Protocol):
+    def execute(self, query: str, parameters: Sequence[Any] = ..., /) -> FoundRows: ...
+    def executemany(self, query: str, rows: Iterable[Sequence[Any]], /) -> object: ...
+
+
+class RegistryDatabase(Protocol):
+    """What the registry needs of a database.
+
+    `change` is one transaction that raises the sequence number: durable as a whole when it returns, or undone. One
+    process changes at a time, so a later change has a greater number and sees all earlier ones. `read` sees what is
+    committed, and inside a change what it wrote so far. All reads inside a `snapshot` see one state; threads take
+    snapshots one after the other, and a nested one is that of the outer one. Errors of the driver are StoreErrors.
+    """
+
+    @property
+    def dialect(self) -> Dialect: ...
+    def read(self, query: str, *parameters: object) -> list[tuple[Any, ...]]: ...
+    def sequence(self) -> int:
+        """Rises with every change by any process."""
+        ...
+
+    def change(self) -> AbstractContextManager[RegistryTransaction]: ...
+    def between_changes(self) -> AbstractContextManager[RegistryTransaction]:
+        """For reading while no process is in the middle of a change."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[None]: ...
+    def checkpoint(self, *, whole: bool = False) -> None:
+        """Give back the room of what was deleted; with `whole`, leave none of its content in the database."""
+        ...
+
+    def describe(self) -> tuple[str, str, int]:
+        """The kind of the database, its place without secrets, and its size in bytes."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SqliteRegistryDatabase(Database):
+    dialect = SQLITE
+
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         super().__init__(path, STATEMENTS, FORMAT, UPGRADES, read_only=read_only)
 
     def sequence(self) -> int:
-        """Rises with every change by any process."""
         return int(self.read("SELECT value FROM sequence")[0][0])
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
-        """One transaction that raises the sequence number: durable as a whole when it returns, or undone."""
         with self.write() as connection:
             yield connection
             connection.execute("UPDATE sequence SET value = value + 1")
@@ -37,5 +86,8 @@ class RegistryDatabase(Database):
             )
 
     def between_changes(self) -> AbstractContextManager[sqlite3.Connection]:
-        """For reading while no process is in the middle of a change."""
         return self.write()
+
+    def describe(self) -> tuple[str, str, int]:
+        files = (self.path, self.path.with_name(f"{self.path.name}-wal"))
+        return "sqlite", str(self.path), sum(each.stat().st_size for each in files if each.exists())

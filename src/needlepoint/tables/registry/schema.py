@@ -5,6 +5,8 @@ Bounds and zones are in the unit of their file (`unit`, NULL for columns without
 `changes` names the files that each change of the registry touched, so that a reader with an earlier state does not read
 all files again. Triggers fill it. The delete of an INSERT OR REPLACE fires no trigger; there the new row has the path
 of the old one.
+
+In PostgreSQL it is the same with other types: postgres_schema.py.
 """
 
 from __future__ import annotations
