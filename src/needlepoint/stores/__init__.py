@@ -1,10 +1,11 @@
 """Storage of indexes and the registry.
 
-base      the interface of a store for a key index
-rocksdb   key indexes in RocksDB
-packs     payloads of many files in one
-place     the directory of a lake's store
-database  SQLite for the registry, the queue and the history
+base       the interface of a store for a key index
+rocksdb    key indexes in RocksDB
+packs      payloads of many files in one
+place      the directory of a lake's store
+database   SQLite for the registry, the queue and the history
+postgres/  PostgreSQL for the registry and the queue
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import psycopg
@@ -60,6 +60,9 @@ class PostgresLocks:
         with self._guard:
             self._holds.clear()
             self._claims.clear()
+            if self._session.is_open:  # the server notices the end of a session a moment later
+                with suppress(psycopg.Error):
+                    self._session.connection().execute("SELECT pg_advisory_unlock_all()")
             self._session.drop()
 
     # Directories
