@@ -34,7 +34,7 @@ from needlepoint.lake.batch_writer import BatchWriter
 from needlepoint.lake.calibrating import Calibration, calibrate, calibrate_after
 from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
 from needlepoint.lake.locations import lake_root
-from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
+from needlepoint.lake.status import CacheStatus, Status, SweepReport, registry_status, table_status
 from needlepoint.maintenance import (
     SWAP_BYTES,
     TARGET,
@@ -520,7 +520,9 @@ class Lake:
     def status(self) -> Status:
         tables = tuple(table_status(self, table) for table in self.registry.tables.all())
         queue = self.queue
-        return Status(str(self.root), str(self.store), tables, queue.waiting(), queue.aside_count(), queue.approximate)
+        registry = registry_status(self.registry)
+        events = (queue.waiting(), queue.aside_count(), queue.approximate)
+        return Status(str(self.root), str(self.store), registry, tables, *events)
 
     def caches(self) -> tuple[CacheStatus, ...]:
         """The caches of this process: cards, zone maps, decoded dictionaries, small pages and open indexes of files."""

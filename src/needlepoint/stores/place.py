@@ -51,11 +51,11 @@ def store_name(url: str) -> str:
 
 
 def claim(store: Path, root: Path | str) -> None:
-    """Record the lake of a store; UsageError when the store belongs to another lake."""
-    if isinstance(root, Path) and store == root / IN_LAKE:
-        return  # it moves with the lake
+    """Make the directory of a store and record its lake; UsageError when the store belongs to another lake."""
     try:
         store.mkdir(parents=True, exist_ok=True)
+        if isinstance(root, Path) and store == root / IN_LAKE:
+            return  # it moves with the lake
         try:
             with open(store / OWNER, "x") as file:
                 file.write(f"{root}\n")

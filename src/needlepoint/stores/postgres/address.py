@@ -18,6 +18,7 @@ from needlepoint.errors import UsageError
 SCHEMA = "needlepoint"
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(:[0-9]*)?")
 _FORM = "Name it as postgresql://user@host:5432/database; docs/settings.md has the rest."
 
 
@@ -55,7 +56,9 @@ def _split(url: str):  # type: ignore[no-untyped-def]  # a private class of urll
     """Errors do not show the URL: a character that is not quoted makes a part of a password look like a host."""
     try:
         parts = urlsplit(url)
+        hosts = parts.netloc.rpartition("@")[2].split(",")
         quoted = parts.netloc.count("@") <= 1 and "@" not in parts.path and not parts.fragment
+        quoted &= all(_HOST.fullmatch(host) for host in hosts)
     except ValueError:
         quoted = False
     if not quoted:

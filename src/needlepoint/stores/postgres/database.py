@@ -220,7 +220,7 @@ class PostgresDatabase:
 
     def _undo(self, link: PostgresLink, connection: PostgresConnection) -> None:
         try:
-            connection.execute("ROLLBACK")
+            connection.execute("ROLLBACK", prepare=False)
         except psycopg.Error:
             link.drop()
 
@@ -228,7 +228,7 @@ class PostgresDatabase:
         process = connection.info.backend_pid
         with self.errors():
             try:
-                done = connection.execute("COMMIT").statusmessage
+                done = connection.execute("COMMIT", prepare=False).statusmessage
             except psycopg.Error as error:
                 if not is_lost(error):
                     self._undo(self._writing, connection)
@@ -276,17 +276,17 @@ def advisory_key(schema: str, name: str) -> int:
 
 
 def _begin_snapshot(connection: PostgresConnection) -> PostgresConnection:
-    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", prepare=False)
     return connection
 
 
 def _begin_change(connection: PostgresConnection, first: str) -> tuple[PostgresConnection, int]:
-    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED", prepare=False)
     try:
         ((id, *_),) = connection.execute(first.encode()).fetchall()
     except BaseException:  # also an interrupt: the next change must not be part of this one
         with suppress(psycopg.Error):
-            connection.execute("ROLLBACK")
+            connection.execute("ROLLBACK", prepare=False)
         raise
     return connection, int(id)
 
