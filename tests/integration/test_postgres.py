@@ -234,7 +234,8 @@ class Proxy:
     def close(self) -> None:
         for each in (self._listener, *self._open):
             with contextlib.suppress(OSError):
-                each.close()
+                each.shutdown(socket.SHUT_RDWR)  # closing does not wake a thread that waits
+            each.close()
 
 
 @pytest.fixture
