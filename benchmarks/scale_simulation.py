@@ -94,7 +94,17 @@ def make_files(root: Path, files: int) -> None:
                 }
                 stored = replace(card, identity=file.identity).to_bytes()
                 entries = {index.id: ROWS_OF_THE_MODEL}
-                artifacts.append(replace(artifact, file_id=file.id, card=stored, bounds=bounds, entries=entries))
+                artifacts.append(
+                    replace(
+                        artifact,
+                        file_id=file.id,
+                        was=file.identity,
+                        identity=file.identity,
+                        card=stored,
+                        bounds=bounds,
+                        entries=entries,
+                    )
+                )
             lake.registry.commit_artifacts(artifacts, [])
         print(f"registered in {time.perf_counter() - started:.0f} s", flush=True)
     (root / "files.done").write_text(str(files))

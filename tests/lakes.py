@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -70,8 +71,41 @@ def removals(lake: Lake, table: str) -> list[Callable[[], object]]:
     ]
 
 
+def as_format_6(connection: sqlite3.Connection) -> None:
+    """Turn a registry into one of format 6: cards and zone maps are in the database, not in packs."""
+    packs = Path(connection.execute("PRAGMA database_list").fetchone()[2]).parent / "cards"
+
+    def piece(name: str, start: int, length: int) -> bytes:
+        return (packs / name).read_bytes()[start : start + length]
+
+    cards = connection.execute("SELECT file_id, name, start, length FROM cards JOIN card_packs ON id = pack_id")
+    stored = [(file_id, piece(*place)) for file_id, *place in cards.fetchall()]
+    query = """SELECT bounds.file_id, column_name, unit, name, zone_start, zone_length FROM bounds
+               JOIN cards ON cards.file_id = bounds.file_id JOIN card_packs ON id = pack_id
+               WHERE zone_start IS NOT NULL"""
+    zones = [(id, column, piece(*place), unit) for id, column, unit, *place in connection.execute(query).fetchall()]
+    for statement in (
+        "DROP TRIGGER card_added",
+        "DROP TABLE cards",
+        "DROP TABLE card_packs",
+        "CREATE TABLE cards (file_id INTEGER PRIMARY KEY REFERENCES files ON DELETE CASCADE, card BLOB NOT NULL)",
+        """CREATE TABLE zones (file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE, column_name TEXT NOT NULL,
+           zones BLOB NOT NULL, unit TEXT, PRIMARY KEY (file_id, column_name))""",
+        *(f"ALTER TABLE bounds DROP COLUMN zone_{name}" for name in ("start", "length", "checksum")),
+    ):
+        connection.execute(statement)
+    connection.executemany("INSERT INTO cards VALUES (?, ?)", stored)
+    connection.executemany("INSERT INTO zones VALUES (?, ?, ?, ?)", zones)
+    connection.execute("""CREATE TRIGGER card_added AFTER INSERT ON cards BEGIN INSERT OR REPLACE INTO changes
+        SELECT value + 1, table_id, id FROM sequence, files WHERE id = NEW.file_id; END""")
+    connection.execute("PRAGMA user_version = 6")
+    connection.commit()
+    shutil.rmtree(packs, ignore_errors=True)
+
+
 def as_format_5(connection: sqlite3.Connection) -> None:
     """Turn a registry into one of format 5: remove what that format did not have."""
+    as_format_6(connection)
     for column in ("ctime_ns", "inode", "sample"):
         connection.execute(f"ALTER TABLE files DROP COLUMN {column}")
     connection.execute("DROP TABLE own")

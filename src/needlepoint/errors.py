@@ -21,7 +21,8 @@
     │   ├── ObjectStoreError    an object store fails or does not answer; `where` names the bucket or object
     │   ├── LockLost            another process took over the work of this one; it changes nothing any more
     │   ├── QueueError          a queue fails or does not answer; `where` names it, `code` is its error code
-    │   └── IndexDamaged        an index lost entries (stores/base.py); queries scan, sync rebuilds it
+    │   ├── IndexDamaged        an index lost entries (stores/base.py); queries scan, sync rebuilds it
+    │   └── PackDamaged         a card or zone map is lost (stores/packs.py); queries scan
     └── SparkError              Java or Spark is missing or failed
 
 `str(error)` is one line: what is wrong and where, then what to do about it.

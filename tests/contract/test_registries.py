@@ -238,6 +238,47 @@ def test_bounds_come_as_they_were_put(registry: Registry, lows: list[tuple[Any, 
     registry.files.replace(table, [], [file.id or 0 for file in registry.files.of(table)])
 
 
+def test_cards_and_zone_maps_are_read_from_their_packs(registry: Registry, open_registry: Opener) -> None:
+    table = a_table(registry)
+    first, second, third = registry.files.of(table)
+    bounds = {"id": Bounds(1, 2, 0, 5), "at": Bounds(1, 2, 0, 5)}
+    zones = {"id": b"zones of id", "at": b"zones of at"}
+    artifacts = [
+        an_artifact(each, card=f"card of {each.path}".encode(), bounds=bounds, zones=zones, units={"at": "ms"})
+        for each in (first, second)
+    ]
+    registry.commit_artifacts(artifacts, [])
+    ids = [each.id or 0 for each in (first, second, third)]
+    for each in (registry, open_registry()):
+        assert each.cards.read(ids[0]) == b"card of 0.parquet"
+        assert each.cards.read(ids[2]) is None
+        assert each.cards.read_all(ids) == {ids[0]: b"card of 0.parquet", ids[1]: b"card of 1.parquet"}
+        assert {id: (zones.data, zones.unit) for id, zones in each.cards.zones(ids, "at").items()} == {
+            ids[0]: (b"zones of at", "ms"), ids[1]: (b"zones of at", "ms")
+        }  # fmt: skip
+        assert each.cards.zones(ids, "name") == each.cards.zones([], "id") == {}
+        assert each.cards.check(table) == each.cards.lost() == {}
+        assert each.cards.size()[0] == len(each.cards.names()) == 1
+    (use,) = registry.cards.uses()
+    assert use.live == use.size
+    registry.commit_artifacts(artifacts, [])  # described as before: nothing is written
+    assert [each.name for each in registry.cards.uses()] == [use.name]
+    registry.commit_artifacts([an_artifact(first, card=b"another", bounds={"id": Bounds(1, 2, 0, 5)})], [])
+    assert registry.cards.read(ids[0]) == b"another"
+    assert registry.files.bounds(table, "at") == [(ids[1], Bounds(1, 2, 0, 5))]
+    contents, damaged = registry.cards.contents(registry.cards.files_of([use.id]))
+    assert (damaged, [each.file_id for each in contents]) == ({}, [ids[1]])
+    registry.cards.copy([use.id], contents)
+    assert registry.cards.drop_unused() == [use.name]
+    assert registry.cards.read(ids[1]) == b"card of 1.parquet"
+    registry.cards.forget({ids[1]: "lost"})
+    assert (registry.cards.read(ids[1]), registry.files.of(table)[1].problem) == (None, "lost")
+    (left,) = (each for each in registry.cards.uses() if each.live)
+    registry.cards.forget_packs({left.id: "gone"})
+    assert registry.cards.read(ids[0]) is None
+    assert not registry.files.of(table)[0].has_card
+
+
 def test_bounds_are_in_the_unit_of_the_table(registry: Registry) -> None:
     table = a_table(registry)
     first, second, _ = registry.files.of(table)

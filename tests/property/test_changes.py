@@ -174,11 +174,12 @@ class Changes(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 2**16), how=st.sampled_from(["delete", "truncate", "flip", "swap"]), reopen=st.booleans())
     def damage_card(self, seed: int, how: str, reopen: bool) -> None:
         chance = random.Random(seed)
-        connection = sqlite3.connect(self.it.root / ".needlepoint" / "registry.db")
+        store = self.it.root / ".needlepoint"
+        connection = sqlite3.connect(store / "registry.db")
         with connection:
-            cards = connection.execute("SELECT file_id, card FROM cards").fetchall()
-            for file_id, card in chance.sample(cards, min(len(cards), 2)):
-                _damage_card(connection, file_id, card, chance.choice(cards)[1], how, chance)
+            files = [id for (id,) in connection.execute("SELECT file_id FROM cards ORDER BY file_id")]
+            for file_id in chance.sample(files, min(len(files), 2)):
+                _damage_card(connection, store / "cards", file_id, chance.choice(files), how, chance)
         connection.close()
         TAKEN["damaged cards"] += 1
         if reopen:
@@ -221,18 +222,26 @@ def _damage(path: Path, how: str, chance: random.Random) -> None:
 
 
 def _damage_card(
-    connection: sqlite3.Connection, file_id: int, card: bytes, other: bytes, how: str, chance: random.Random
+    connection: sqlite3.Connection, packs: Path, file_id: int, other: int, how: str, chance: random.Random
 ) -> None:
+    """Damage the pack with the card of a file, or what the registry says of it."""
     if how == "delete":
         connection.execute("DELETE FROM cards WHERE file_id = ?", (file_id,))
         return
-    at = chance.randrange(len(card))
-    damaged = {
-        "truncate": card[:at],
-        "flip": card[:at] + bytes([card[at] ^ 1 << chance.randrange(8)]) + card[at + 1 :],
-        "swap": other,
-    }[how]
-    connection.execute("UPDATE cards SET card = ? WHERE file_id = ?", (damaged, file_id))
+    if how == "swap":
+        place = "pack_id, start, length, checksum"
+        query = f"UPDATE cards SET ({place}) = (SELECT {place} FROM cards WHERE file_id = ?) WHERE file_id = ?"
+        connection.execute(query, (other, file_id))
+        return
+    query = "SELECT name, start, length FROM cards JOIN card_packs ON id = pack_id WHERE file_id = ?"
+    name, start, length = connection.execute(query, (file_id,)).fetchone()
+    pack = packs / name
+    if pack.exists():
+        data = bytearray(pack.read_bytes())
+        at = start + chance.randrange(length)
+        if how == "flip" and at < len(data):
+            data[at] ^= 1 << chance.randrange(8)
+        pack.write_bytes(data[:at] if how == "truncate" else data)
 
 
 TestChanges = Changes.TestCase

@@ -21,6 +21,7 @@ from needlepoint.parquet.card.card import FileCard
 from needlepoint.predicate import Bounds
 from needlepoint.tables.model import File, Place, Removal
 from needlepoint.tables.registry.artifacts import FileArtifact
+from needlepoint.tables.registry.cards import StoredZones
 from needlepoint.tables.registry.registry import Registry
 from needlepoint.tables.snapshots import on_their_way
 
@@ -61,7 +62,7 @@ def test_registry(tmp_path: Path) -> None:
     (file,) = registry.files.of(table)
     assert (table.name, file.path, file.rows, file.pages) == ("t", "a.parquet", 10, 20)
     assert dict(registry.files.bounds(table, "id")) == {file.id: Bounds(0, 9, 0, 10)}
-    assert FileCard.from_bytes(registry.files.card(file.id) or b"").num_rows == 10
+    assert FileCard.from_bytes(registry.cards.read(file.id) or b"").num_rows == 10
     registry.close()
 
 
@@ -76,7 +77,7 @@ def test_registry_with_units(tmp_path: Path) -> None:
     assert dict(registry.files.bounds(table, "id")) == {1: Bounds(0, 9, 0, 10), 2: Bounds(10, 19, 0, 10)}
     assert dict(registry.files.bounds(table, "at")) == {1: Bounds(1000, 2000, 0, 10), 2: Bounds(1, 2, 0, 10)}
     zones = (GOLDEN / "zones-id.npfc").read_bytes()
-    assert registry.files.zones([1, 2], "at") == {1: (zones, "us"), 2: (zones, "ns")}
+    assert registry.cards.zones([1, 2], "at") == {1: StoredZones(zones, "us"), 2: StoredZones(zones, "ns")}
     assert (coarse.indexed, registry.indexes.runs(index)) == ({index.id, both.id}, ["run"])
     assert (registry.indexes.coverage(index), registry.indexes.coverage(both)) == ((1, 10), (1, 7))
     assert (both.columns, both.kind, both.embed, both.options) == (("id", "at"), "bloom", True, '{"fpp": 0.02}')
@@ -126,6 +127,7 @@ def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
     registry.commit_artifacts([artifact], ())
     registry.close()
     with sqlite3.connect(tmp_path / "registry.db") as connection:
+        as_format_5(connection)
         for name in ("bounds", "zones"):
             connection.execute(f"ALTER TABLE {name} DROP COLUMN unit")
         for name in ("mixed", "format"):
@@ -134,7 +136,6 @@ def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
             connection.execute(f"ALTER TABLE batches DROP COLUMN {name}")
         for name in ("columns", "embed", "options"):
             connection.execute(f"ALTER TABLE indexes DROP COLUMN {name}")
-        as_format_5(connection)
         connection.execute("DROP TABLE payloads")
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {name}")
@@ -147,7 +148,7 @@ def test_units_of_a_registry_that_had_none(tmp_path: Path) -> None:
     assert registry.files.bounds(table, "t") == [(file.id, Bounds(1, 2, 0, 10))]
     assert registry.files.bounds(finer, "t") == [(file.id, Bounds(1000, 2000, 0, 10))]
     assert registry.files.bounds(finer, "i") == [(file.id, Bounds(1, 2, 0, 10))]
-    assert [registry.files.zones([file.id], name)[file.id][1] for name in ("t", "i")] == ["us", None]
+    assert [registry.cards.zones([file.id], name)[file.id].unit for name in ("t", "i")] == ["us", None]
     registry.close()
 
 
@@ -170,4 +171,24 @@ def test_registry_with_samples(tmp_path: Path) -> None:
     assert registry.files.samples([1]) == {1: "s1"}
     assert registry.payloads.embedded([1]) == {1: frozenset({"abc"})}
     assert dict(registry.files.bounds(table, "id")) == {1: Bounds(0, 9, 0, 10)}
+    registry.close()
+
+
+def test_registry_with_cards_in_packs(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / "registry-7.db", tmp_path / "registry.db")
+    registry = Registry(tmp_path, tmp_path)
+    (name,) = registry.cards.names()
+    registry.cards.packs.path(name).parent.mkdir()
+    shutil.copy(GOLDEN / "registry-7.pack", registry.cards.packs.path(name))
+    (table,) = registry.tables.all()
+    first, second, third = registry.files.of(table)
+    assert [file.has_card for file in (first, second, third)] == [True, True, False]
+    assert (first.identity, first.pages) == (Identity(10, 11, ctime_ns=12, inode=13), 20)
+    card, zones, texts = ((GOLDEN / f"{each}.npfc").read_bytes() for each in ("card", "zones-id", "zones-text"))
+    assert registry.cards.read_all([1, 2, 3]) == {1: card, 2: card}
+    assert registry.cards.zones([1, 2, 3], "id") == {1: StoredZones(zones, None), 2: StoredZones(zones, None)}
+    assert registry.cards.zones([1, 2, 3], "at") == {1: StoredZones(zones, "us")}
+    assert registry.cards.zones([1, 2, 3], "text") == {2: StoredZones(texts, None)}
+    assert dict(registry.files.bounds(table, "id")) == {1: Bounds(0, 9, 0, 10), 2: Bounds(10, 19, 0, 10)}
+    assert (registry.cards.check(table), registry.cards.lost()) == ({}, {})
     registry.close()

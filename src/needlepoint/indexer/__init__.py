@@ -13,8 +13,10 @@ sorted_runs     runs of a large build, kept until they are merged
 range_merge     merges overlapping runs into disjoint ones
 commit          makes visible what tasks made
 sweep           removes what indexes keep of files that are gone
+card_sweep      removes cards of files that are gone, and merges small packs
 """
 
+from needlepoint.indexer.card_sweep import sweep_cards
 from needlepoint.indexer.event_consumer import EventResult, follow
 from needlepoint.indexer.indexer import Indexer, SyncReport
 from needlepoint.indexer.payloads import strip_index
@@ -34,6 +36,7 @@ __all__ = [
     "follow",
     "no_progress",
     "strip_index",
+    "sweep_cards",
     "sweep_entries",
     "sweep_packs",
 ]

@@ -36,6 +36,11 @@ def commit(registry: Registry, stores: IndexStores, indexes: Sequence[Index], ar
     registry.files.note_problems({each.file_id: each.reason for each in artifact.failures if each.file_id is not None})
 
 
+def repair_cards(registry: Registry) -> None:
+    """Make the registry forget the cards whose packs are lost or cut, so that a build makes them again."""
+    registry.cards.forget_packs(registry.cards.lost())
+
+
 def repair(registry: Registry, stores: IndexStores, index: Index) -> None:
     """Make the registry forget what an index has lost, so that a build makes it again."""
     if not keeps_entries(index.kind):

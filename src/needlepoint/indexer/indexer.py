@@ -20,7 +20,7 @@ from pathlib import Path
 
 from needlepoint.errors import FileChanged, StoreError
 from needlepoint.indexer.build import Artifact, Failure, describe_again, finish_file, may_pass
-from needlepoint.indexer.commit import commit, repair
+from needlepoint.indexer.commit import commit, repair, repair_cards
 from needlepoint.indexer.plan import (
     BuildPlan,
     BuildRequest,
@@ -262,6 +262,7 @@ class Indexer:
         return result
 
     def _plan(self, table: Table, request: BuildRequest) -> BuildPlan:
+        repair_cards(self._registry)
         for index in usable_indexes(table, self._registry.indexes.of(table))[0]:
             repair(self._registry, self._stores, index)
         trust = self._settings.trust_embedded

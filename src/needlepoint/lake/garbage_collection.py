@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from needlepoint.indexer import sweep_entries, sweep_packs
+from needlepoint.indexer import sweep_cards, sweep_entries, sweep_packs
 from needlepoint.indexes import JUST_USED
 from needlepoint.lake.status import SweepReport
 from needlepoint.objects import is_url
@@ -15,7 +15,7 @@ from needlepoint.tables import Index, recover, sweep_prefixes, sweep_staging, sw
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake
 
-WORTH_A_SWEEP = 0.1  # of the entries of an index: sweeping rewrites all others
+WORTH_A_SWEEP = 0.1  # of the entries of an index, or the bytes of a pack of cards: sweeping rewrites all others
 
 
 def sweep(lake: Lake, *, now: bool = False) -> SweepReport:
@@ -25,7 +25,8 @@ def sweep(lake: Lake, *, now: bool = False) -> SweepReport:
         recover(lake.registry, lake.queue, table, keeping=not now)
     share = 0.0 if now else WORTH_A_SWEEP
     entries = sum(sweep_index_entries(lake, index, share) for index in lake.registry.indexes.all())
-    freed = sweep_packs(lake.registry, lake.index_stores, 0.0 if now else UNCLAIMED_AGE)
+    age = 0.0 if now else UNCLAIMED_AGE
+    freed = sweep_packs(lake.registry, lake.index_stores, age) + sweep_cards(lake.registry, age, share)
     unpacked = lake.unpacked.sweep(lake.registry.payloads.checksums(), just_used=0.0 if now else JUST_USED)
     staging = len(sweep_staging(lake.store, lake.registry, now=now))
     if isinstance(lake.root, str) or any(is_url(table.location) for table in lake.registry.tables.all()):

@@ -279,7 +279,9 @@ class Lake:
 
     def rebuild(self, table: str, index: str | None = None, *, from_data: bool = False) -> list[SyncReport]:
         """Rebuild the indexes of a table, or one of them: from the indexes embedded in its files where there are any,
-        without reading their data; or `from_data`, which also embeds them again."""
+        without reading their data; or `from_data`, which also embeds them again. Damaged cards and zone maps are
+        built again too."""
+        self.registry.cards.forget(self.registry.cards.check(self.registry.tables.get(table)))
         for each in self.registry.indexes.select(self.registry.tables.get(table), index):
             self.index_stores.replace_index(each)
         request = BuildRequest(from_data=True)
@@ -299,12 +301,13 @@ class Lake:
         self.index_stores.destroy(self.registry.indexes.drop(name).id)
 
     def verify(self, table: str, samples: int = 20, seed: int | None = None) -> VerifyReport:
-        """Compare the answers of a table's indexes with those of a scan, for sampled values of each."""
+        """Compare the answers of a table's indexes with those of a scan, for sampled values of each, and check the
+        bytes of its cards and zone maps."""
         return verify(self.engine, self.registry.tables.get(table), samples, seed)
 
     def sweep(self, *, now: bool = False) -> SweepReport:
-        """Remove what nothing refers to any more: entries of key indexes, packs of payloads, unpacked text indexes,
-        staging. With `now` also what is so new that another process may be about to refer to it."""
+        """Remove what nothing refers to any more: entries of key indexes, packs of payloads and cards, unpacked text
+        indexes, staging. With `now` also what is so new that another process may be about to refer to it."""
         if self.read_only:
             raise read_only_error()
         return sweep(self, now=now)

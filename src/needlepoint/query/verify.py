@@ -1,5 +1,7 @@
 """Verifies indexes: compares their row counts with those of a scan, for sampled values.
 
+The bytes of all cards and zone maps are compared with their checksums.
+
 Every predicate is evaluated again on the rows that an index names, so a wrong index can only lose rows; except where
 it answers alone, with counts of its own. One scan counts the rows for all samples of an index. For each sample, the
 index then names the rows, and the query runs as queries do, which may ask it for counts.
@@ -41,8 +43,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
+    """`damaged` says which cards and zone maps cannot be read: queries scan their files."""
+
     table: str
     checks: tuple[Check, ...]
+    damaged: tuple[str, ...] = ()
 
     @property
     def differences(self) -> tuple[Check, ...]:
@@ -66,7 +71,8 @@ def verify(engine: Engine, table: Table, samples: int, seed: int | None) -> Veri
         rows = _sampled_rows(snapshot, index, samples, chance)
         wanted = [sample for number, row in enumerate(rows) for sample in _conditions(index, row, number, chance)]
         checks += _compared(engine, table, index, wanted)
-    return VerifyReport(table.name, tuple(checks))
+    damaged = engine.state(table.name).registry.cards.check(table)
+    return VerifyReport(table.name, tuple(checks), tuple(dict.fromkeys(damaged.values())))
 
 
 def _compared(engine: Engine, table: Table, index: Index, samples: Sequence[_Sample]) -> Iterator[Check]:

@@ -2,7 +2,7 @@
 
 base       the interface of a store for a key index
 rocksdb    key indexes in RocksDB
-packs      payloads of many files in one
+packs      payloads, or cards, of many files in one
 place      the directory of a lake's store
 database   SQLite for the registry, the queue and the history
 postgres/  PostgreSQL for the registry and the queue
@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from needlepoint.stores.base import BLOCK_BYTES, Entries, IndexDamaged, KeyStore, Locations, name_in_range
-from needlepoint.stores.database import Database, is_damaged, read_only_error, statements_of
-from needlepoint.stores.packs import UNCLAIMED_AGE, PackStore, PackWriter
-from needlepoint.stores.place import check_owner, claim, store_directory
+from needlepoint.stores.database import Database, Upgrade, is_damaged, read_only_error, statements_of
+from needlepoint.stores.packs import UNCLAIMED_AGE, PackDamaged, PackPiece, PackStore, PackWriter
+from needlepoint.stores.place import IN_LAKE, check_owner, claim, store_directory
 
 if TYPE_CHECKING:
     from needlepoint.stores.rocksdb import RocksKeyStore
@@ -24,13 +24,17 @@ __all__ = [
     "BLOCK_BYTES",
     "UNCLAIMED_AGE",
     "Database",
+    "IN_LAKE",
     "Entries",
     "IndexDamaged",
     "KeyStore",
     "Locations",
+    "PackDamaged",
     "PackStore",
     "PackWriter",
+    "PackPiece",
     "RocksKeyStore",
+    "Upgrade",
     "check_owner",
     "claim",
     "is_damaged",

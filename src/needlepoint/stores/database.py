@@ -44,6 +44,7 @@ class Database:
         self._unchanging: os.stat_result | None = None
         self._lock = threading.RLock()
         self._closed = False
+        self.upgraded = False
         with self._errors():
             if read_only:
                 self._open_to_read()
@@ -117,6 +118,7 @@ class Database:
             found = self._version()  # another process may have made it while this one waited
             while found in upgrades:
                 upgrades[found](self._connection)
+                self.upgraded = True
                 found += 1
                 self._connection.execute(f"PRAGMA user_version = {found}")
             if found not in (0, version):

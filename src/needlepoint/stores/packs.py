@@ -1,7 +1,7 @@
-"""Payloads of external indexes, in packs: files with the payloads of many data files one after the other.
+"""Packs: files with the payloads of many data files one after the other, or with their cards and zone maps.
 
-A build writes a pack once, and it never changes. The registry knows where each payload is. A pack that nothing refers
-to is swept.
+A pack is written once, and it never changes. The registry knows where each payload is. A pack that nothing refers to is
+swept.
 """
 
 from __future__ import annotations
@@ -11,13 +11,35 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from needlepoint.errors import StoreError
+import xxhash
+
+from needlepoint.errors import FileError, ObjectStoreError, StoreError
+from needlepoint.objects import Identity, open_object
 
 # A younger pack may be about to be committed.
 UNCLAIMED_AGE = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PackPiece:
+    """Some bytes of a pack, with their checksum."""
+
+    start: int
+    length: int
+    checksum: int
+
+    @classmethod
+    def of(cls, start: int, data: bytes) -> PackPiece:
+        """XXH3 of 64 bits, as a signed number: databases have no others."""
+        return cls(start, len(data), int.from_bytes(xxhash.xxh3_64_digest(data), "big", signed=True))
+
+
+class PackDamaged(StoreError):
+    """A pack is missing, or bytes of it are not those that were written."""
 
 
 class PackWriter:
@@ -44,7 +66,7 @@ class PackWriter:
 
 
 class PackStore:
-    """The packs of one index."""
+    """The packs of one index, or those with the cards."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -52,21 +74,80 @@ class PackStore:
     def path(self, name: str) -> Path:
         return self._directory / name
 
+    def write(self, pieces: Iterable[bytes]) -> tuple[str, int]:
+        """Write a pack of these bytes, one after the other. Returns its name and size. It is durable, and has no effect
+        until the registry names it."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            writer = PackWriter(self._directory)
+            try:
+                for piece in pieces:
+                    writer.add(piece)
+                size = writer.position
+                writer.close()
+                _sync_directory(self._directory)
+            except BaseException:
+                writer.path.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return writer.name, size
+
+    def read(self, name: str, pieces: Sequence[PackPiece], etag: str = "", size: int = 0) -> list[bytes | PackDamaged]:
+        """The bytes of pieces, neighbours read together; an error in the place of those that are not as written. With
+        an ETag, an object is not asked for its size first."""
+        where, known = str(self.path(name)), Identity(size, 0, etag) if etag else None
+        try:
+            with open_object(where, known) as pack:
+                fit = [each.start >= 0 and each.start + each.length <= pack.size for each in pieces]
+                wanted = [(each.start, each.length) for each, fits in zip(pieces, fit, strict=True) if fits]
+                found = iter(pack.read_ranges(wanted) if wanted else ())
+                read = [next(found) if fits else b"" for fits in fit]
+        except FileNotFoundError:
+            return [PackDamaged(f"{where} is missing.", hint="`needle sync` builds it again.")] * len(pieces)
+        except (FileError, ObjectStoreError, OSError) as error:
+            return [PackDamaged(f"{where} cannot be read: {error}")] * len(pieces)
+        return [
+            data if PackPiece.of(each.start, data) == each else _damaged(where, each)
+            for each, data in zip(pieces, read, strict=True)
+        ]
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each pack, by name."""
+        sizes: dict[str, int] = {}
+        try:
+            for pack in self._directory.iterdir():
+                if pack.suffix == ".pack":
+                    with contextlib.suppress(FileNotFoundError):  # another process sweeps
+                        sizes[pack.name] = pack.stat().st_size
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StoreError(
+                f"{self._directory} cannot be read: {error}.", hint="Check its permissions, then retry."
+            ) from error
+        return sizes
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Let a sweep take these packs for new ones: queries that began before may still read them."""
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(self.path(name))
+
     def ingest(self, packs: Iterable[Path]) -> None:
         """Move packs here from where they were written, on the same file system."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             for pack in packs:
                 pack.rename(self._directory / pack.name)
-            descriptor = os.open(self._directory, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync_directory(self._directory)
         except OSError as error:
-            raise StoreError(
-                f"{self._directory} cannot be written: {error}.", hint="Check permissions and room; then sync again."
-            ) from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> StoreError:
+        return StoreError(
+            f"{self._directory} cannot be written: {error}.", hint="Check permissions and room; then sync again."
+        )
 
     def missing(self, names: Iterable[str]) -> set[str]:
         """Which of these packs are missing."""
@@ -85,3 +166,18 @@ class PackStore:
 
     def destroy(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _damaged(where: str, piece: PackPiece) -> PackDamaged:
+    return PackDamaged(
+        f"bytes {piece.start:,} to {piece.start + piece.length:,} of {where} are damaged.",
+        hint="`needle rebuild` builds them again.",
+    )

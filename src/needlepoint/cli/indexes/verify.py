@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 @click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @common_options
 def command(table: str | None, samples: int, format: str) -> None:
-    """Compare the answers of indexes with those of a scan, for sampled values of each index.
+    """Compare the answers of indexes with those of a scan, for sampled values of each index, and check the bytes of
+    cards and zone maps.
 
     Indexes with differences are named, each with one of them, and the exit code is 1. Without TABLE all tables of the
     lake.
@@ -43,7 +44,11 @@ def command(table: str | None, samples: int, format: str) -> None:
         found = "" if report.differences else ", no difference to a scan"
         say(f"{report.table}: {count(len(report.checks), 'question')} to {count(indexes, 'index')}{found}")
         _show_differences(report)
-    if failed or any(report.differences for report in reports):
+        for damage in report.damaged:
+            say(f"error: {report.table}: a card or zone map is lost: {damage}", err=True)
+        if report.damaged:
+            say(f"queries scan its files; `needle rebuild {report.table}` builds it again", err=True)
+    if failed or any(report.differences or report.damaged for report in reports):
         click.get_current_context().exit(1)
 
 

@@ -12,11 +12,11 @@ from needlepoint.cli.options import common_options, open_lake
 @click.option("--now", is_flag=True, help="All of it, even if another process may be about to use it.")
 @common_options
 def command(now: bool) -> None:
-    """Remove what nothing refers to: index entries of removed files, unpacked text indexes, leftovers of killed
-    processes.
+    """Remove what nothing refers to: index entries and cards of removed files, unpacked text indexes, leftovers of
+    killed processes.
 
     Files that belong to a table are never touched; replaced files are deleted when their time to keep is over.
-    Key indexes are rewritten when more than a tenth of their entries is dead.
+    Key indexes are rewritten when more than a tenth of their entries is dead, and so are packs of cards.
 
     After `needle delete`, `needle sweep --now` leaves nothing of the deleted rows: no index entry, no kept file, no
     leftover of a killed process. The next sync builds again what another process was about to use.
@@ -31,6 +31,6 @@ def command(now: bool) -> None:
     with open_lake() as lake:
         swept = lake.sweep(now=now)
     say(
-        f"{count(swept.entries, 'dead entry')}, {size_text(swept.pack_bytes)} of indexes, "
+        f"{count(swept.entries, 'dead entry')}, {size_text(swept.pack_bytes)} of indexes and cards, "
         f"{size_text(swept.unpacked_bytes)} of unpacked ones and {count(swept.staging, 'orphaned batch')} removed"
     )

@@ -52,7 +52,7 @@ def table_report(
         sifted_files=done.sifted if done else 0,
         steps=pruning.steps,
         indexes=tuple(dict.fromkeys(pruning.indexes)),  # both sides of a self-join may use the same index
-        notes=_notes(scan, stats),
+        notes=_notes(scan, stats, cards),
         plan=_drawn(scan, cards),
         version=scan.snapshot.version,
         unfinished=scan.snapshot.unfinished,
@@ -81,13 +81,16 @@ def _level(read: int, scanned: Sequence[File], files: Sequence[File], what: str)
     return Level(read + (_total(scanned, what) or 0), _total(files, what))
 
 
-def _notes(scan: ScanPlan, stats: Sequence[ReadStats]) -> tuple[str, ...]:
+def _notes(scan: ScanPlan, stats: Sequence[ReadStats], cards: CardCache) -> tuple[str, ...]:
     """Why files are read whole, or by whole row groups."""
     scanned = scan.scanned
     unknown = sum(file.id is None for file in scanned)
     waiting = sum(file.id is not None and not file.has_card and file.problem is None for file in scanned)
     notes = [f"{count} without a card: {why}" for why, count in Counter(
         file.problem for file in scanned if file.problem is not None).items()]  # fmt: skip
+    if cards.problems:
+        lost = Counter(cards.problems[file.id] for file in scanned if file.id in cards.problems and file.has_card)
+        notes += [f"{count} with a lost card or zone map: {why}" for why, count in lost.items()]
     if scan.overruled:
         notes.insert(0, f"{scan.overruled} although only some rows are wanted: that is faster")
     notes += [f"by row group, {reason}" for each in stats for reason in each.reasons]

@@ -48,6 +48,7 @@ from needlepoint.query.scan.table_provider import (
 from needlepoint.query.sql import nesting
 from needlepoint.query.sql.plan_nodes import parts_of
 from needlepoint.query.sql.statements import quoted
+from needlepoint.stores import PackDamaged
 from needlepoint.tables import File, Table
 
 # Starting a task costs 35 ms or more; scanning this much takes a few times as long.
@@ -223,7 +224,7 @@ def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[s
         options = session_options([scan], attempt=Attempt.WHOLE if request.nested else Attempt.FIRST)
         for positions in _cut(scan):
             own = _of_files(scan, positions)
-            cards = {file.path: _stored_card(state, file) for file in own.paged}
+            cards = {file.path: _stored_card(engine, state, file) for file in own.paged}
             parts.append(ScanTask(own, cards, logical.query, logical.schema, options))
         paged, scanned = len(scan.paged), len(scan.scanned)
         rows = sum(each.count for each in scan.access.rows.values())
@@ -365,8 +366,12 @@ def _of_files(scan: ScanPlan, positions: Sequence[int]) -> ScanPlan:
     return replace(scan, snapshot=seen, pruning=None).with_access(own)
 
 
-def _stored_card(state: TableState, file: File) -> bytes:
-    stored = None if file.id is None else state.registry.files.card(file.id)
+def _stored_card(engine: Engine, state: TableState, file: File) -> bytes:
+    try:
+        stored = None if file.id is None else state.registry.cards.read(file.id)
+    except PackDamaged:
+        held = engine.cards.get(file)  # read before its pack was damaged
+        stored = None if held is None else held.to_bytes()
     if stored is None:
         raise FileChanged(file.path, "lost its card")
     return stored

@@ -1,13 +1,16 @@
-"""The registry: tables, files, indexes and batches, in one database: SQLite, or PostgreSQL.
+"""The registry: tables, files, indexes and batches, in one database, SQLite or PostgreSQL, and cards in packs.
 
 registry           the parts together
 database           what the registry needs of a database, and SQLite: transactions that raise a sequence number
 schema             how it is stored in SQLite, and upgrades of older formats
 postgres           the database in PostgreSQL, and fences around the holders of locks
 postgres_schema    how it is stored there
+transaction        what runs in a transaction
 dialects           where the SQL of the two differs
 tables, views      names, locations, schemas and queries
-files              identities, cards, bounds and zone maps
+files              identities and bounds
+cards, card_packs  cards and zone maps: where they are, and how they are written
+card_upgrade       cards of older formats move into packs
 indexes            what is declared, and which files and runs each index has
 index_generations  an index replaced by a new generation
 payloads           where indexes keep what they know of a file
@@ -17,13 +20,17 @@ known_files        files of tables, kept between queries
 """
 
 from needlepoint.tables.registry.artifacts import FileArtifact
+from needlepoint.tables.registry.card_packs import PACK_BYTES
+from needlepoint.tables.registry.cards import PackUse
 from needlepoint.tables.registry.known_files import KnownFiles
 from needlepoint.tables.registry.payloads import PackEntry
 from needlepoint.tables.registry.registry import Registry
 
 __all__ = [
+    "PACK_BYTES",
     "FileArtifact",
     "KnownFiles",
     "PackEntry",
+    "PackUse",
     "Registry",
 ]

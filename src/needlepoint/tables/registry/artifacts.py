@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 
 from needlepoint.objects import Identity
 from needlepoint.predicate import Bounds
+from needlepoint.stores import PackPiece
 from needlepoint.tables.model import Place
 from needlepoint.tables.registry.batches import IDENTITY
-from needlepoint.tables.registry.database import RegistryTransaction
+from needlepoint.tables.registry.card_packs import CardContent, CardPack, PlacedCard, insert_card, insert_pack
 from needlepoint.tables.registry.dialects import Dialect
+from needlepoint.tables.registry.transaction import RegistryTransaction
 
 
 @dataclass(frozen=True, slots=True)
 class FileArtifact:
     """What indexing learned of one file; committed as a whole. Bounds and zones are in the file's own units, so they
-    stay right when the table changes. `places` are those of payloads, by index. `was` is the identity of the file when
-    it was listed, and `identity` the present one: they differ when something was embedded. `own` are the checksums of
-    payloads in the file that this lake built from its rows. `sample` is a checksum of the content (objects/base.py)."""
+    stay right when the table changes; zones are of columns with bounds. `places` are those of payloads, by index. `was`
+    is the identity of the file when it was listed, and `identity` the present one: they differ when something was
+    embedded. `own` are the checksums of payloads in the file that this lake built from its rows. `sample` is a checksum
+    of the content (objects/base.py)."""
 
     file_id: int
     was: Identity
@@ -37,6 +40,12 @@ class FileArtifact:
     own: frozenset[str] = frozenset()
     sample: str = ""
 
+    @property
+    def content(self) -> CardContent:
+        """What a pack keeps of it."""
+        zones = {column: zones for column, zones in self.zones.items() if column in self.bounds}
+        return CardContent(self.file_id, self.card, zones)
+
     def without_positions(self) -> FileArtifact:
         """What holds for every version of the file, since all have the same rows: nothing that is inside the file."""
         within = {index_id for index_id, place in self.places.items() if not place.pack}
@@ -53,7 +62,10 @@ def commit_artifacts(
     artifacts: Sequence[FileArtifact],
     runs: Sequence[tuple[int, str]],
     entries: Mapping[int, Mapping[int, int]],
+    packs: Sequence[CardPack],
+    kept: Collection[int],
 ) -> None:
+    """`packs` have the cards of all files but the `kept` ones, whose cards are in the registry."""
     connection.executemany(
         "INSERT INTO runs SELECT id, ? FROM indexes WHERE id = ?", [(name, index_id) for index_id, name in runs]
     )
@@ -62,6 +74,10 @@ def commit_artifacts(
         "ON CONFLICT (file_id, index_id) DO UPDATE SET entries = excluded.entries",
         [(count, file, index) for index, files in entries.items() for file, count in files.items()],
     )
+    places: dict[int, tuple[int, PlacedCard]] = {}
+    for pack in packs:
+        pack_id = insert_pack(connection, pack)
+        places |= {placed.file_id: (pack_id, placed) for placed in pack.files}
     for artifact in artifacts:
         query = f"SELECT {IDENTITY} FROM files WHERE id = ?"
         found = connection.execute(query, (artifact.file_id,)).fetchone()
@@ -69,7 +85,11 @@ def commit_artifacts(
             continue
         # Another process may have embedded something and described the new version.
         if Identity(*found) in (artifact.was, artifact.identity):
-            _describe(connection, dialect, artifact)
+            _describe(connection, artifact)
+            if artifact.file_id in kept:
+                _renew_bounds(connection, dialect, artifact)
+            else:
+                _place_card(connection, dialect, artifact, *places[artifact.file_id])
             _cover(connection, artifact)
         else:
             _cover(connection, artifact.without_positions())
@@ -77,7 +97,7 @@ def commit_artifacts(
             connection.execute("UPDATE files SET rows = rows WHERE id = ?", (artifact.file_id,))
 
 
-def _describe(connection: RegistryTransaction, dialect: Dialect, artifact: FileArtifact) -> None:
+def _describe(connection: RegistryTransaction, artifact: FileArtifact) -> None:
     identity = artifact.identity
     connection.execute(
         """UPDATE files SET size = ?, mtime_ns = ?, etag = ?, ctime_ns = ?, inode = ?, sample = ?, rows = ?,
@@ -93,24 +113,51 @@ def _describe(connection: RegistryTransaction, dialect: Dialect, artifact: FileA
         ),
     )
     connection.executemany(
-        f"INSERT INTO bounds SELECT table_id, ?, id, ?, ?, ?, ?, ?, ? FROM files WHERE id = ? {_REPLACE_BOUNDS}",
+        "INSERT INTO own VALUES (?, ?) ON CONFLICT DO NOTHING", [(artifact.file_id, each) for each in artifact.own]
+    )
+
+
+def _renew_bounds(connection: RegistryTransaction, dialect: Dialect, artifact: FileArtifact) -> None:
+    """Of a file whose card is in the registry. If another process has just forgotten that, the file has none."""
+    connection.executemany(
+        """UPDATE bounds SET low = ?, high = ?, nulls = ?, rows = ?, nan = ?, unit = ?
+           WHERE table_id = (SELECT table_id FROM files WHERE id = ?) AND column_name = ? AND file_id = ?""",
         [
-            (column, *_bounds_row(dialect, known), artifact.units.get(column), artifact.file_id)
+            (*_bounds_row(dialect, known), artifact.units.get(column), artifact.file_id, column, artifact.file_id)
             for column, known in artifact.bounds.items()
         ],
     )
+
+
+def _place_card(
+    connection: RegistryTransaction, dialect: Dialect, artifact: FileArtifact, pack_id: int, placed: PlacedCard
+) -> None:
+    """Record the bounds of a file, and where its card and zone maps are."""
+    id = artifact.file_id
+    insert_card(connection, pack_id, placed)
+    found = connection.execute("SELECT column_name FROM bounds WHERE file_id = ?", (id,)).fetchall()
+    known = {name for (name,) in found}
     connection.executemany(
-        "INSERT INTO zones VALUES (?, ?, ?, ?) "
-        "ON CONFLICT (file_id, column_name) DO UPDATE SET zones = excluded.zones, unit = excluded.unit",
-        [(artifact.file_id, column, zones, artifact.units.get(column)) for column, zones in artifact.zones.items()],
-    )
-    connection.execute(
-        "INSERT INTO cards VALUES (?, ?) ON CONFLICT (file_id) DO UPDATE SET card = excluded.card",
-        (artifact.file_id, artifact.card),
+        "DELETE FROM bounds WHERE file_id = ? AND column_name = ?", [(id, name) for name in known - {*artifact.bounds}]
     )
     connection.executemany(
-        "INSERT INTO own VALUES (?, ?) ON CONFLICT DO NOTHING", [(artifact.file_id, each) for each in artifact.own]
+        "INSERT INTO bounds SELECT table_id, ?, id, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM files WHERE id = ? "
+        + _REPLACE_BOUNDS,
+        [
+            (
+                column,
+                *_bounds_row(dialect, bounds),
+                artifact.units.get(column),
+                *_piece_row(placed.zones.get(column)),
+                id,
+            )
+            for column, bounds in artifact.bounds.items()
+        ],
     )
+
+
+def _piece_row(piece: PackPiece | None) -> tuple[int | None, ...]:
+    return (None, None, None) if piece is None else (piece.start, piece.length, piece.checksum)
 
 
 def _cover(connection: RegistryTransaction, artifact: FileArtifact) -> None:
@@ -136,5 +183,7 @@ def _replace(key: str, columns: str) -> str:
     )
 
 
-_REPLACE_BOUNDS = _replace("table_id, column_name, file_id", "low, high, nulls, rows, nan, unit")
+_REPLACE_BOUNDS = _replace(
+    "table_id, column_name, file_id", "low, high, nulls, rows, nan, unit, zone_start, zone_length, zone_checksum"
+)
 _REPLACE_PAYLOADS = _replace("index_id, file_id", 'pack, "offset", length, codec, size, checksum, version')

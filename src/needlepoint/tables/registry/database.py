@@ -6,32 +6,22 @@ people create tables) and RocksDB admits one.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from needlepoint.stores import Database
+from needlepoint.errors import StoreError
+from needlepoint.stores import Database, PackStore
+from needlepoint.tables.registry.card_upgrade import upgrades
 from needlepoint.tables.registry.dialects import SQLITE, Dialect
-from needlepoint.tables.registry.schema import FORMAT, STATEMENTS, UPGRADES
+from needlepoint.tables.registry.schema import FORMAT, STATEMENTS
+from needlepoint.tables.registry.transaction import RegistryTransaction
 
 # The registry remembers which files each of the last changes touched.
 CHANGES_KEPT = 1000
-
-
-class FoundRows(Protocol):
-    """What a statement found or changed; a cursor."""
-
-    @property
-    def rowcount(self) -> int: ...
-    def fetchone(self) -> tuple[Any, ...] | None: ...
-    def fetchall(self) -> list[tuple[Any, ...]]: ...
-
-
-class RegistryTransaction(Protocol):
-    def execute(self, query: str, parameters: Sequence[Any] = ..., /) -> FoundRows: ...
-    def executemany(self, query: str, rows: Iterable[Sequence[Any]], /) -> object: ...
 
 
 class RegistryDatabase(Protocol):
@@ -68,10 +58,15 @@ class RegistryDatabase(Protocol):
 
 
 class SqliteRegistryDatabase(Database):
+    """An upgrade may write to the packs of cards."""
+
     dialect = SQLITE
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        super().__init__(path, STATEMENTS, FORMAT, UPGRADES, read_only=read_only)
+    def __init__(self, path: Path, cards: PackStore, *, read_only: bool = False) -> None:
+        super().__init__(path, STATEMENTS, FORMAT, upgrades(cards), read_only=read_only)
+        if self.upgraded:
+            with contextlib.suppress(StoreError):  # the disk is full, or another process reads: a later sweep does it
+                self.checkpoint(whole=True)
 
     def sequence(self) -> int:
         return int(self.read("SELECT value FROM sequence")[0][0])

@@ -7,7 +7,7 @@ All other statements are what both understand: ON CONFLICT in the place of INSER
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from needlepoint.predicate import Ordinal
@@ -20,7 +20,7 @@ class Dialect:
     `stored_ordinal` is how a bound is stored, and `as_number` makes a number of one that has a unit."""
 
     among: str
-    ids: Callable[[Sequence[int]], object]
+    ids: Callable[[Collection[int]], object]
     index_ids: str
     next_index_id: tuple[str, ...]
     stored_ordinal: Callable[[Ordinal | None], Ordinal | str | None]

@@ -1,4 +1,4 @@
-"""The registry's files: their identities, cards, bounds and zone maps."""
+"""The registry's files: their identities and bounds."""
 
 from __future__ import annotations
 
@@ -80,10 +80,6 @@ class Files:
         """The paths of all files of a table."""
         return [path for (path,) in self._database.read("SELECT path FROM files WHERE table_id = ?", table.id)]
 
-    def card(self, file_id: int) -> bytes | None:
-        found = self._database.read("SELECT card FROM cards WHERE file_id = ?", file_id)
-        return found[0][0] if found else None
-
     def bounds(self, table: Table, column: str, ids: Sequence[int] | None = None) -> list[tuple[int, Bounds]]:
         """The bounds of a column in each file that has any, or in those with these ids, by file id, in the unit of the
         given table."""
@@ -98,13 +94,6 @@ class Files:
             for id, low, high, nulls, rows, nan, unit in self._database.read(query, *asked)
             if (factor := factors[unit]) is not None
         ]
-
-    def zones(self, file_ids: Sequence[int], column: str) -> dict[int, tuple[bytes, str | None]]:
-        """The stored zone maps of a column, by file id, and their units."""
-        dialect = self._database.dialect
-        query = f"SELECT file_id, zones, unit FROM zones WHERE column_name = ? AND file_id {dialect.among}"
-        found = self._database.read(query, column, dialect.ids(file_ids))
-        return {id: (zones, unit) for id, zones, unit in found}
 
     def replace(self, table: Table, added: Sequence[File], removed: Sequence[int]) -> None:
         """In one change, remove files by id and add others under new ids, except those that a batch has removed since

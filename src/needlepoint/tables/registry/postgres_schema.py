@@ -46,13 +46,17 @@ POSTGRES_STATEMENTS = (
         {_ID}, {_TABLE}, path {_TEXT} NOT NULL, size BIGINT NOT NULL, mtime_ns BIGINT NOT NULL, etag TEXT NOT NULL,
         rows BIGINT, row_groups BIGINT, pages BIGINT, blooms TEXT, problem TEXT, ctime_ns BIGINT NOT NULL DEFAULT 0,
         inode BIGINT NOT NULL DEFAULT 0, sample TEXT NOT NULL DEFAULT '', UNIQUE (table_id, path))""",
-    "CREATE TABLE cards (file_id BIGINT PRIMARY KEY REFERENCES files ON DELETE CASCADE, card BYTEA NOT NULL)",
+    f"""CREATE TABLE card_packs (
+        {_ID}, name TEXT NOT NULL UNIQUE, size BIGINT NOT NULL, etag TEXT NOT NULL DEFAULT '')""",
+    """CREATE TABLE cards (
+        file_id BIGINT PRIMARY KEY REFERENCES files ON DELETE CASCADE, pack_id BIGINT NOT NULL, start BIGINT NOT NULL,
+        length BIGINT NOT NULL, checksum BIGINT NOT NULL)""",
+    "CREATE INDEX cards_by_pack ON cards (pack_id)",
     f"""CREATE TABLE bounds (
         table_id BIGINT NOT NULL, column_name {_TEXT} NOT NULL, {_FILE}, low TEXT, high TEXT, nulls BIGINT,
-        rows BIGINT NOT NULL, nan BOOLEAN NOT NULL, unit TEXT, PRIMARY KEY (table_id, column_name, file_id))""",
+        rows BIGINT NOT NULL, nan BOOLEAN NOT NULL, unit TEXT, zone_start BIGINT, zone_length BIGINT,
+        zone_checksum BIGINT, PRIMARY KEY (table_id, column_name, file_id))""",
     "CREATE INDEX bounds_by_file ON bounds (file_id)",
-    f"""CREATE TABLE zones (
-        {_FILE}, column_name {_TEXT} NOT NULL, zones BYTEA NOT NULL, unit TEXT, PRIMARY KEY (file_id, column_name))""",
     f"CREATE TABLE indexed ({_FILE}, {_INDEX}, entries BIGINT NOT NULL, PRIMARY KEY (file_id, index_id))",
     "CREATE INDEX indexed_by_index ON indexed (index_id)",
     f"CREATE TABLE runs ({_INDEX}, name {_TEXT} NOT NULL, PRIMARY KEY (index_id, name))",

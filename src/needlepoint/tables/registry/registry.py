@@ -1,4 +1,5 @@
-"""The registry: tables, views, their files, indexes and batches, in one database of the lake.
+"""The registry: tables, views, their files, indexes and batches, in one database of the lake, and the cards and zone
+maps of the files, in packs beside it.
 
 Every change is one transaction and raises `sequence`: a reader compares it to see whether what it has in memory is
 still current.
@@ -12,9 +13,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from needlepoint.errors import UsageError
+from needlepoint.stores import IN_LAKE, PackStore
 from needlepoint.tables.locks import Locks, TableLocks
 from needlepoint.tables.registry.artifacts import FileArtifact, commit_artifacts
 from needlepoint.tables.registry.batches import Batches
+from needlepoint.tables.registry.cards import Cards
 from needlepoint.tables.registry.database import RegistryDatabase, SqliteRegistryDatabase
 from needlepoint.tables.registry.files import Files
 from needlepoint.tables.registry.index_generations import IndexGenerations
@@ -27,25 +30,37 @@ from needlepoint.tables.registry.views import Views
 class Registry:
     """What it keeps is in its parts; they share one database, and a transaction can span several of them.
 
-    One for reading only has its locks in the `own` directory of its process."""
+    One for reading only has its locks in the `own` directory of its process. `cards` are the packs, by default in a
+    directory beside the database."""
 
     def __init__(
-        self, directory: Path, root: Path | str, *, own: Path | None = None, url: str = "", create: bool = True
+        self,
+        directory: Path,
+        root: Path | str,
+        *,
+        own: Path | None = None,
+        url: str = "",
+        create: bool = True,
+        cards: PackStore | None = None,
     ) -> None:
         """In PostgreSQL if there is a `url`, otherwise in SQLite in the directory."""
         local = TableLocks((own or directory) / "turns")
+        # Machines that share a registry share the directory of a lake, and not their stores.
+        place = root / IN_LAKE if url and isinstance(root, Path) else directory
+        packs = cards or PackStore(place / "cards")
         self.database: RegistryDatabase
         self.locks: Locks
         if url:
             self.database, self.locks = _in_postgres(url, root, local, create=create, read_only=own is not None)
         else:
-            self.database = SqliteRegistryDatabase(directory / "registry.db", read_only=own is not None)
+            self.database = SqliteRegistryDatabase(directory / "registry.db", packs, read_only=own is not None)
             self.locks = local
         database = self.database
         self.batches = Batches(database, lambda table_id: self.tables.refuse_shared(table_id))
         self.tables = Tables(database, root, self.batches)
         self.views = Views(database)
         self.files = Files(database)
+        self.cards = Cards(database, packs, own_disk=bool(url) and place == directory and cards is None)
         self.indexes = Indexes(database)
         self.generations = IndexGenerations(database)
         self.payloads = Payloads(database)
@@ -69,8 +84,9 @@ class Registry:
     ) -> None:
         """Count files as indexed from here on: those of the artifacts, and those that `entries` has, by index and then
         by file, whose cards came before. Files replaced meanwhile and indexes that no longer exist are ignored."""
+        packs, kept = self.cards.write([artifact.content for artifact in artifacts])
         with self.database.change() as connection:
-            commit_artifacts(connection, self.database.dialect, artifacts, runs, entries)
+            commit_artifacts(connection, self.database.dialect, artifacts, runs, entries, packs, kept)
 
 
 def _in_postgres(

@@ -1,6 +1,9 @@
 """How the registry is stored, and upgrades of older formats.
 
-Bounds and zones are in the unit of their file (`unit`, NULL for columns without one): the table's can become finer.
+Bounds and zone maps are in the unit of their file (`unit`, NULL for columns without one): the table's can become finer.
+
+Cards and zone maps are pieces of packs (cards.py). A row of `cards` says where the card of a file is, the row of a
+column in `bounds` where its zone map is, in the same pack. A card may refer to no pack that is not in `card_packs`.
 
 `changes` names the files that each change of the registry touched, so that a reader with an earlier state does not read
 all files again. Triggers fill it. The delete of an INSERT OR REPLACE fires no trigger; there the new row has the path
@@ -19,7 +22,7 @@ import pyarrow as pa
 from needlepoint.stores import statements_of
 from needlepoint.tables.schemas import unit_of
 
-FORMAT = 6
+FORMAT = 7
 
 _PAYLOADS = """
 CREATE TABLE payloads (
@@ -38,7 +41,22 @@ CREATE TABLE own (
     PRIMARY KEY (file_id, checksum)) WITHOUT ROWID
 """
 
-CHANGES = """
+# `etag` is empty for a pack on a disk. Numbers of packs are never used again.
+CARDS = """
+CREATE TABLE card_packs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, size INTEGER NOT NULL,
+    etag TEXT NOT NULL DEFAULT '');
+CREATE TABLE cards (
+    file_id INTEGER PRIMARY KEY REFERENCES files ON DELETE CASCADE,
+    pack_id INTEGER NOT NULL, start INTEGER NOT NULL, length INTEGER NOT NULL, checksum INTEGER NOT NULL)
+"""
+
+CARD_ADDED = """
+CREATE TRIGGER card_added AFTER INSERT ON cards BEGIN
+    INSERT OR REPLACE INTO changes SELECT value + 1, table_id, id FROM sequence, files WHERE id = NEW.file_id; END
+"""
+
+CHANGES = f"""
 CREATE TABLE changes (
     sequence INTEGER NOT NULL, table_id INTEGER NOT NULL, file_id INTEGER NOT NULL,
     PRIMARY KEY (sequence, table_id, file_id)) WITHOUT ROWID;
@@ -48,8 +66,7 @@ CREATE TRIGGER file_changed AFTER UPDATE ON files BEGIN
     INSERT OR REPLACE INTO changes SELECT value + 1, NEW.table_id, NEW.id FROM sequence; END;
 CREATE TRIGGER file_removed AFTER DELETE ON files BEGIN
     INSERT OR REPLACE INTO changes SELECT value + 1, OLD.table_id, OLD.id FROM sequence; END;
-CREATE TRIGGER card_added AFTER INSERT ON cards BEGIN
-    INSERT OR REPLACE INTO changes SELECT value + 1, table_id, id FROM sequence, files WHERE id = NEW.file_id; END;
+{CARD_ADDED.strip()};
 CREATE TRIGGER file_indexed AFTER INSERT ON indexed BEGIN
     INSERT OR REPLACE INTO changes SELECT value + 1, table_id, id FROM sequence, files WHERE id = NEW.file_id; END;
 CREATE TRIGGER file_forgotten AFTER DELETE ON indexed BEGIN
@@ -77,18 +94,14 @@ CREATE TABLE files (
     rows INTEGER, row_groups INTEGER, pages INTEGER, blooms TEXT, problem TEXT,
     ctime_ns INTEGER NOT NULL DEFAULT 0, inode INTEGER NOT NULL DEFAULT 0, sample TEXT NOT NULL DEFAULT '',
     UNIQUE (table_id, path));
-CREATE TABLE cards (
-    file_id INTEGER PRIMARY KEY REFERENCES files ON DELETE CASCADE, card BLOB NOT NULL);
+{CARDS};
 CREATE TABLE bounds (
     table_id INTEGER NOT NULL, column_name TEXT NOT NULL,
     file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
     low, high, nulls INTEGER, rows INTEGER NOT NULL, nan INTEGER NOT NULL, unit TEXT,
+    zone_start INTEGER, zone_length INTEGER, zone_checksum INTEGER,
     PRIMARY KEY (table_id, column_name, file_id)) WITHOUT ROWID;
 CREATE INDEX bounds_by_file ON bounds (file_id);
-CREATE TABLE zones (
-    file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
-    column_name TEXT NOT NULL, zones BLOB NOT NULL, unit TEXT,
-    PRIMARY KEY (file_id, column_name));
 CREATE TABLE indexed (
     file_id INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
     index_id INTEGER NOT NULL REFERENCES indexes ON DELETE CASCADE,
@@ -176,4 +189,5 @@ def _mark_nanoseconds(connection: sqlite3.Connection) -> None:
         connection.execute("UPDATE tables SET mixed = ? WHERE id = ?", (names, id))
 
 
+# To format 7, which has cards in packs, upgrades card_upgrade.py.
 UPGRADES = {2: _add_kinds_and_units, 3: _add_removals, 4: _add_changes, 5: _to_six}

@@ -46,7 +46,7 @@ def test_positions_in_a_file_are_of_the_version_that_is_there(tmp_path: Path) ->
     registry.commit_artifacts([quick], [])
     registry.commit_artifacts([slow], [(key.id, "run")])
     (file,) = registry.files.of(table)
-    assert (file.identity, registry.files.card(file_id)) == (NOW, b"after")
+    assert (file.identity, registry.cards.read(file_id)) == (NOW, b"after")
     # Rows and pages are the same. The next sync finds the new places of other contents of the file.
     assert file.indexed == {key.id, packed.id, embedded.id}
     assert registry.payloads.places(packed) == {file_id: a_place("a.pack")}
