@@ -21,7 +21,7 @@ import needlepoint
 from needlepoint.objects import Identity
 from needlepoint.predicate import Bounds
 from needlepoint.tables.model import ALL, Batch, File, Move, Place, Removal, Table
-from needlepoint.tables.registry import FileArtifact, KnownFiles, PackEntry, Registry
+from needlepoint.tables.registry import FileArtifact, KnownFiles, PackEntry, Registry, copying
 from needlepoint.tables.registry import database as registry_database
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ms")), ("name", pa.string()), ("year", pa.int32())])
@@ -216,7 +216,13 @@ def test_problems_are_noted_until_a_file_is_indexed(registry: Registry) -> None:
     assert (found.problem, found.has_card, found.blooms, found.pages, found.rows) == (None, True, {"id"}, 7, 5)
 
 
-ORDINALS = st.none() | st.integers(-(2**80), 2**80) | st.floats() | st.binary(max_size=40) | st.text().map(str.encode)
+ORDINALS = (
+    st.none()
+    | st.integers(-(2**80), 2**80)
+    | st.floats(allow_nan=False)
+    | st.binary(max_size=40)
+    | st.text().map(str.encode)
+)
 
 
 @settings(max_examples=cases(15, 300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -732,3 +738,89 @@ def _embed(registry: Registry, table: Table, order: list[str]) -> None:
 
 def _postgres_locks(registry: Registry) -> list[Any]:
     return [sys.modules[type(registry.locks).__module__]]
+
+
+# Copies
+
+
+def filled(registry: Registry) -> Table:
+    table = a_table(registry, files=5)
+    registry.views.create("v", "SELECT 1")
+    key = registry.indexes.create(table, "k", ("id",), "key")
+    several = registry.indexes.create(table, "e", ("id", "name"), "bloom", embed=True)
+    files = registry.files.of(table)
+    values = [(1, 2**70), (-0.5, float("inf")), (b"a", b"\xff\x00"), (None, 7), (True, 2)]
+    registry.commit_artifacts(
+        [
+            an_artifact(
+                file,
+                bounds={"id": Bounds(low, high, 0, 5, n == 1), "at": Bounds(1, 2, None, 5)},
+                zones={"at": f"zones {n}".encode()},
+                units={"at": "ms"},
+                entries={key.id: n, several.id: n},
+                places={several.id: a_place(f"pack {n}", n)},
+                own={"mine"},
+                blooms=("id",),
+            )
+            for n, (file, (low, high)) in enumerate(zip(files, values, strict=True))
+        ],
+        [(key.id, "run")],
+    )
+    old = files[0]
+    batch = a_batch(table, removals=(Removal(old.id or 0, old.path, old.identity),), keep_until=2e9)
+    assert registry.batches.begin(batch)
+    assert registry.batches.commit(batch, [File("new.parquet", Identity(7, 7, "etag"), rows=5)])
+    registry.files.note_problems({ids_of(registry, table)["new.parquet"]: "odd"})
+    gone = registry.tables.create("gone", "/gone", SCHEMA, ())
+    registry.files.replace(gone, [File(f"{n}.parquet", Identity(n, n)) for n in range(9)], [])
+    registry.tables.drop("gone")
+    registry.generations.reserve()
+    return table
+
+
+@pytest.mark.parametrize("other", registries)
+def test_a_copy_is_the_same_registry(
+    registry: Registry, request: pytest.FixtureRequest, tmp_path: Path, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "_PORTION", 2)
+    table = filled(registry)
+    options = registries[other](request)
+    if options:
+        options = {"url": f"{options['url']}?schema=copy"}
+    copy = Registry(tmp_path / "copy", tmp_path, **options)
+    counts = copying.copy_registry(registry, copy)
+    assert counts["files"] == 5
+    assert set(counts.values()).isdisjoint({0})
+    for question in (
+        lambda r: (r.tables.all(), r.views.all(), r.indexes.all(), r.batches.unfinished(table)),
+        lambda r: r.files.of(table),
+        lambda r: repr([r.files.bounds(table, column) for column in ("id", "at")]),
+        lambda r: [(r.cards.read(id), r.cards.zones([id], "at")) for id in ids_of(r, table).values()],
+        lambda r: [(r.indexes.entries(i), r.indexes.runs(i), r.payloads.places(i)) for i in r.indexes.all()],
+        lambda r: r.payloads.embedded([*ids_of(r, table).values()]),
+    ):
+        assert question(copy) == question(registry)
+    # No id is used twice.
+    assert copy.generations.reserve() == registry.generations.reserve()
+    for each in (registry, copy):
+        each.files.replace(each.tables.create("later", "/later", SCHEMA, ()), [File("x", Identity(1, 1))], [])
+    assert copy.tables.get("later") == registry.tables.get("later")
+    assert copy.files.of(copy.tables.get("later")) == registry.files.of(registry.tables.get("later"))
+    with pytest.raises(needlepoint.UsageError, match="not empty"):
+        copying.copy_registry(registry, copy)
+    copy.close()
+
+
+def test_a_copy_has_all_columns(registry: Registry) -> None:
+    """A new column or table must be copied too."""
+    kept = {"sequence", "changes", "fences", "formats", "lake", "sqlite_sequence"}
+    if registry.database.describe()[0] == "sqlite":
+        names = {name for (name,) in registry.database.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        columns = {name: [row[1] for row in registry.database.read(f"PRAGMA table_info({name})")] for name in names}
+    else:
+        columns = {}
+        query = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema()"
+        for name, column in registry.database.read(query):
+            columns.setdefault(name, []).append(column)
+    found = {name: set(own) for name, own in columns.items() if name not in kept}
+    assert found == {name: set(own.replace('"', "").split(", ")) for name, own in copying.COPIED.items()}

@@ -17,6 +17,7 @@ payloads           where indexes keep what they know of a file
 artifacts          what indexing learns of a file, committed as a whole
 batches            files on their way into a table or out of it
 known_files        files of tables, kept between queries
+copying            a registry copied into another database
 """
 
 from needlepoint.tables.registry.artifacts import FileArtifact

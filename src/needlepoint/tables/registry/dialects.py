@@ -17,7 +17,8 @@ from needlepoint.predicate import Ordinal
 class Dialect:
     """`among` is a condition on an id, whose parameter `ids` makes of a list. `index_ids` are those of a group,
     separated by commas. `next_index_id` are statements whose last one returns an id that no index has or gets.
-    `stored_ordinal` is how a bound is stored, and `as_number` makes a number of one that has a unit."""
+    `stored_ordinal` is how a bound is stored, and `as_number` makes a number of one that has a unit. `used_id` returns
+    the greatest id that a table ever had, and `use_id` makes it have had one."""
 
     among: str
     ids: Callable[[Collection[int]], object]
@@ -25,6 +26,8 @@ class Dialect:
     next_index_id: tuple[str, ...]
     stored_ordinal: Callable[[Ordinal | None], Ordinal | str | None]
     as_number: Callable[[str], str]
+    used_id: Callable[[str], str]
+    use_id: Callable[[str, int], tuple[str, ...]]
 
 
 def _ordinal_in_sqlite(value: Ordinal | None) -> Ordinal | str | None:
@@ -42,8 +45,8 @@ def _ordinal_in_postgres(value: Ordinal | None) -> Ordinal | str | None:
     match value:
         case None:
             return None
-        case float():
-            return f"f{float(value).hex()}"
+        case float():  # a NaN is no bound; SQLite takes it for NULL
+            return None if value != value else f"f{float(value).hex()}"
         case bytes():
             try:
                 text = value.decode()
@@ -79,6 +82,11 @@ SQLITE = Dialect(
     ),
     stored_ordinal=_ordinal_in_sqlite,
     as_number=str,
+    used_id=lambda table: f"SELECT seq FROM sqlite_sequence WHERE name = '{table}'",
+    use_id=lambda table, used: (
+        f"DELETE FROM sqlite_sequence WHERE name = '{table}'",
+        f"INSERT INTO sqlite_sequence VALUES ('{table}', {used})",
+    ),
 )
 
 POSTGRES = Dialect(
@@ -89,4 +97,6 @@ POSTGRES = Dialect(
     stored_ordinal=_ordinal_in_postgres,
     # In this order: a float that has no unit is not cast.
     as_number=lambda column: f"CASE WHEN unit IS NOT NULL THEN CAST({column} AS NUMERIC) END",
+    used_id=lambda table: f"SELECT last_value FROM {table}_id_seq WHERE is_called",
+    use_id=lambda table, used: (f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), {used})",) if used else (),
 )
