@@ -350,17 +350,27 @@ def test_a_server_that_goes_away_and_comes_back(
         assert answer(lake) == expected(lake) == (200, sum(range(200)))
 
 
-def test_a_database_that_hangs_in_a_transaction_is_named(
-    opened: Callable[..., Registry], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_hangs_in_a_change_is_named(opened: Callable[..., Registry]) -> None:
     one, two = opened(), opened()
     table = a_table(one)
     with two.database.change():
-        two.database._writing.connection()
         one.database._writing.connection().execute("SET lock_timeout TO '100ms'")
         with pytest.raises(needlepoint.StoreError, match="another process has been changing it"):
             one.tables.drop("t")
     assert one.tables.get("t") == table
+
+
+def test_an_interrupt_leaves_no_transaction_open(opened: Callable[..., Registry]) -> None:
+    one, two = opened(), opened()
+    table = a_table(one)
+    for link in (one.database._reading, one.database._writing):
+        connection = link.connection()
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.execute("SELECT count(*) FROM files")
+    two.files.replace(table, [File("new.parquet", Identity(1, 1))], [])
+    assert "new.parquet" in one.files.paths(table)
+    one.files.replace(table, [File("newer.parquet", Identity(1, 1))], [])
+    assert "newer.parquet" in two.files.paths(table)
 
 
 # Fences
@@ -594,7 +604,9 @@ def test_a_lake_with_an_index_of_keys_answers_as_duckdb(postgres_url: str, tmp_p
         assert lake.verify("t").differences == ()
         assert not (lake.store / "registry.db").exists()
         assert not (lake.store / "queue.db").exists()
-    with needlepoint.open(tmp_path, registry=postgres_url, read_only=True) as reader:
+    elsewhere = f"{postgres_url}?schema=another"
+    with needlepoint.open(tmp_path, registry=postgres_url, queue=elsewhere, read_only=True) as reader:
+        assert (reader.status().waiting_events, reader.queue.aside()) == (0, [])
         assert reader.table("t").get(id=[7, 8]).to_arrow().num_rows == 1
         with pytest.raises(needlepoint.UsageError, match="reading only"):
             reader.drop_table("t")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from needlepoint.errors import UsageError
 from needlepoint.queues.queue import LONGEST_LEASE, MOST_SHOWN, DeadLetter, Message
 from needlepoint.stores.postgres import PostgresDatabase, parse_postgres
 
@@ -71,6 +72,8 @@ class PostgresQueue:
         return self._count("reason IS NULL")
 
     def aside(self) -> list[DeadLetter]:
+        if self._is_missing():
+            return []
         query = "SELECT id, body, reason FROM messages WHERE reason IS NOT NULL ORDER BY id LIMIT ?"
         return [DeadLetter(str(id), body, reason) for id, body, reason in self._database.read(query, MOST_SHOWN)]
 
@@ -82,7 +85,18 @@ class PostgresQueue:
             if self._opened is not None:
                 self._opened.close()
 
+    def _is_missing(self) -> bool:
+        """Whether nobody has used the queue yet, and this process may not make it."""
+        if self._read_only and self._opened is None:
+            try:
+                return self._database is None
+            except UsageError:
+                return True
+        return False
+
     def _count(self, condition: str) -> int:
+        if self._is_missing():
+            return 0
         return int(self._database.read(f"SELECT count(*) FROM messages WHERE {condition}")[0][0])
 
     def _change(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:

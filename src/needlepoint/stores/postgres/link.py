@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 
 from needlepoint import forks
 from needlepoint.stores.postgres.address import PostgresAddress
@@ -53,11 +54,13 @@ class PostgresLink:
         return self._connection is not None and not self._connection.closed
 
     def connection(self) -> PostgresConnection:
-        if self._connection is None or self._connection.closed:
-            self._connection = None
-            self._connection = self._connect()
+        """For the next transaction. An interrupt can leave the one before open: it must not go on."""
+        known = self._connection
+        if known is None or known.closed or known.info.transaction_status != TransactionStatus.IDLE:
+            self.drop()
+            known = self._connection = self._connect()
             self.opened += 1
-        return self._connection
+        return known
 
     def _connect(self) -> PostgresConnection:
         given = conninfo_to_dict(self._address.conninfo)
