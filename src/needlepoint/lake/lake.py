@@ -523,9 +523,9 @@ class Lake:
     def status(self) -> Status:
         tables = tuple(table_status(self, table) for table in self.registry.tables.all())
         queue = self.queue
-        registry = registry_status(self.registry)
         events = (queue.waiting(), queue.aside_count(), queue.approximate)
-        return Status(str(self.root), str(self.store), registry, tables, *events)
+        registry = registry_status(self.registry)
+        return Status(str(self.root), str(self.store), registry, tables, *events, *self.registry.cards.size())
 
     def caches(self) -> tuple[CacheStatus, ...]:
         """The caches of this process: cards, zone maps, decoded dictionaries, small pages and open indexes of files."""

@@ -68,7 +68,8 @@ class RegistryStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`approximate_events`: the queue counts its events approximately, and with a delay."""
+    """`approximate_events`: the queue counts its events approximately, and with a delay. `card_bytes` are those of the
+    packs with cards and zone maps that the registry names."""
 
     root: str
     store: str
@@ -77,6 +78,8 @@ class Status:
     waiting_events: int
     events_set_aside: int
     approximate_events: bool
+    card_packs: int = 0
+    card_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

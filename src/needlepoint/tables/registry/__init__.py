@@ -22,7 +22,7 @@ copying            a registry copied into another database
 
 from needlepoint.tables.registry.artifacts import FileArtifact
 from needlepoint.tables.registry.card_packs import PACK_BYTES
-from needlepoint.tables.registry.cards import PackUse
+from needlepoint.tables.registry.cards import PackUse, StoredZones
 from needlepoint.tables.registry.known_files import KnownFiles
 from needlepoint.tables.registry.payloads import PackEntry
 from needlepoint.tables.registry.registry import Registry
@@ -34,4 +34,5 @@ __all__ = [
     "PackEntry",
     "PackUse",
     "Registry",
+    "StoredZones",
 ]

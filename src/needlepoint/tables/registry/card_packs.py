@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from needlepoint.stores import PackPiece, PackStore
+from needlepoint.stores import CardStore, PackPiece, WrittenPack
 from needlepoint.tables.registry.transaction import RegistryTransaction
 
 # A pack has no more, unless the card and zone maps of a single file do.
@@ -42,12 +42,13 @@ class PlacedCard:
 
 @dataclass(frozen=True, slots=True)
 class CardPack:
-    name: str
-    size: int
+    """A pack, and where the cards of files are in it."""
+
+    pack: WrittenPack
     files: tuple[PlacedCard, ...]
 
 
-def write_packs(store: PackStore, contents: Iterable[CardContent]) -> list[CardPack]:
+def write_packs(store: CardStore, contents: Iterable[CardContent]) -> list[CardPack]:
     """Durable packs with the cards and zone maps of these files."""
     return [_written(store, some) for some in _portions(contents)]
 
@@ -79,7 +80,7 @@ class _Layout:
         return piece
 
 
-def _written(store: PackStore, contents: Sequence[CardContent]) -> CardPack:
+def _written(store: CardStore, contents: Sequence[CardContent]) -> CardPack:
     layout = _Layout()
     cards = [layout.add(each.card) for each in contents]
     zones: list[dict[str, PackPiece]] = [{} for _ in contents]
@@ -87,22 +88,21 @@ def _written(store: PackStore, contents: Sequence[CardContent]) -> CardPack:
         for each, places in zip(contents, zones, strict=True):
             if column in each.zones:
                 places[column] = layout.add(each.zones[column])
-    name, size = store.write(layout.pieces)
+    written = store.write(layout.pieces)
     placed = zip(contents, cards, zones, strict=True)
-    return CardPack(name, size, tuple(PlacedCard(each.file_id, card, own) for each, card, own in placed))
+    return CardPack(written, tuple(PlacedCard(each.file_id, card, own) for each, card, own in placed))
 
 
-def insert_pack(connection: RegistryTransaction, pack: CardPack) -> int:
+def insert_pack(connection: RegistryTransaction, pack: WrittenPack) -> int:
     """Name a pack in the registry. Returns its number."""
-    connection.execute("INSERT INTO card_packs (name, size) VALUES (?, ?)", (pack.name, pack.size))
+    connection.execute("INSERT INTO card_packs (name, size, etag) VALUES (?, ?, ?)", (pack.name, pack.size, pack.etag))
     return int(connection.execute("SELECT id FROM card_packs WHERE name = ?", (pack.name,)).fetchall()[0][0])
 
 
-def insert_card(connection: RegistryTransaction, pack_id: int, placed: PlacedCard) -> None:
-    """Record where a card is. The rows of `bounds` have the places of zone maps."""
-    card = placed.card
-    connection.execute(
+def insert_cards(connection: RegistryTransaction, placed: Iterable[tuple[int, PlacedCard]]) -> None:
+    """Record where cards are, by the numbers of their packs. The rows of `bounds` have the places of zone maps."""
+    connection.executemany(
         """INSERT INTO cards VALUES (?, ?, ?, ?, ?) ON CONFLICT (file_id) DO UPDATE SET pack_id = excluded.pack_id,
            start = excluded.start, length = excluded.length, checksum = excluded.checksum""",
-        (placed.file_id, pack_id, card.start, card.length, card.checksum),
+        [(each.file_id, pack_id, each.card.start, each.card.length, each.card.checksum) for pack_id, each in placed],
     )

@@ -13,6 +13,7 @@ from typing import Any
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.objects import sync_file
 from needlepoint.predicate import Ordinal
+from needlepoint.stores import PackStore
 from needlepoint.tables.registry.database import RegistryDatabase
 from needlepoint.tables.registry.dialects import Dialect, ordinal_of_text
 from needlepoint.tables.registry.registry import Registry
@@ -115,9 +116,16 @@ def _plain(stored: Ordinal | str | None) -> Ordinal | None:
 
 def _copy_packs(source: Registry, target: Registry) -> None:
     """Durable before the registry names them, as those that a build writes."""
+    there, here = source.cards.packs, target.cards.packs
     for name in sorted(source.cards.names()):
-        old, new = source.cards.packs.path(name), target.cards.packs.path(name)
-        if old == new or new.exists():
+        if there.where(name) == here.where(name):
+            continue
+        if not isinstance(there, PackStore) or not isinstance(here, PackStore):
+            raise UsageError(
+                f"{there.where(name)} cannot be copied.", hint="Both registries must have one place of cards."
+            )
+        old, new = there.path(name), here.path(name)
+        if new.exists():
             continue
         try:
             new.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from needlepoint.errors import StoreError
-from needlepoint.stores import Database, PackStore
+from needlepoint.stores import CardStore, Database
 from needlepoint.tables.registry.card_upgrade import upgrades
 from needlepoint.tables.registry.dialects import SQLITE, Dialect
 from needlepoint.tables.registry.schema import FORMAT, STATEMENTS
@@ -51,7 +51,7 @@ class RegistryDatabase(Protocol):
         ...
 
     def describe(self) -> tuple[str, str, int]:
-        """The kind of the database, its place without secrets, and its size in bytes."""
+        """The kind of the database, its place without secrets, and its size in bytes, without a log of changes."""
         ...
 
     def close(self) -> None: ...
@@ -62,7 +62,7 @@ class SqliteRegistryDatabase(Database):
 
     dialect = SQLITE
 
-    def __init__(self, path: Path, cards: PackStore, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path, cards: CardStore, *, read_only: bool = False) -> None:
         super().__init__(path, STATEMENTS, FORMAT, upgrades(cards), read_only=read_only)
         if self.upgraded:
             with contextlib.suppress(StoreError):  # the disk is full, or another process reads: a later sweep does it
@@ -84,5 +84,4 @@ class SqliteRegistryDatabase(Database):
         return self.write()
 
     def describe(self) -> tuple[str, str, int]:
-        files = (self.path, self.path.with_name(f"{self.path.name}-wal"))
-        return "sqlite", str(self.path), sum(each.stat().st_size for each in files if each.exists())
+        return "sqlite", str(self.path), self.size()
