@@ -155,7 +155,7 @@ class Lake:
         self._own = forks.OwnDirectory() if read_only else None
         work = self.store if self._own is None else Path(self._own.name)
         if not read_only:
-            claim(self.store, self.root)
+            claim(self.store, self.root, make=bool(settings.registry))  # no database will be there
         elif not settings.registry or self.store.exists():  # with the registry elsewhere, a node may have no store yet
             check_owner(self.store, self.root)
         own = work if read_only else None
