@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from needlepoint.stores.base import BLOCK_BYTES, Entries, IndexDamaged, KeyStore, Locations, name_in_range
 from needlepoint.stores.database import Database, Upgrade, is_damaged, read_only_error, statements_of
-from needlepoint.stores.packs import (
-    UNCLAIMED_AGE,
-    CardStore,
-    PackDamaged,
-    PackPiece,
-    PackStore,
-    PackWriter,
-    WrittenPack,
-)
+from needlepoint.stores.packs import UNCLAIMED_AGE, PackDamaged, PackPiece, PackStore, PackWriter
 from needlepoint.stores.place import IN_LAKE, check_owner, claim, store_directory
 
 if TYPE_CHECKING:
@@ -31,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "BLOCK_BYTES",
     "UNCLAIMED_AGE",
-    "CardStore",
     "Database",
     "IN_LAKE",
     "Entries",
@@ -44,7 +35,6 @@ __all__ = [
     "PackPiece",
     "RocksKeyStore",
     "Upgrade",
-    "WrittenPack",
     "check_owner",
     "claim",
     "is_damaged",

@@ -183,11 +183,6 @@ class Database:
             finally:
                 self._connection.execute("COMMIT")
 
-    def size(self) -> int:
-        """Bytes on disk, without the write-ahead log."""
-        with self._errors():
-            return self.path.stat().st_size
-
     def checkpoint(self, *, whole: bool = False) -> None:
         """Move the write-ahead log into the database, as far as open readers allow. With `whole` the database is
         rewritten first, without content that was deleted before deletion overwrote it."""

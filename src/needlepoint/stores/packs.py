@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import xxhash
 
@@ -41,39 +40,6 @@ class PackPiece:
 
 class PackDamaged(StoreError):
     """A pack is missing, or bytes of it are not those that were written."""
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenPack:
-    """A pack that is complete. One on a disk has no ETag."""
-
-    name: str
-    size: int
-    etag: str = ""
-
-
-class CardStore(Protocol):
-    """Where packs with cards are kept. A pack is written once, whole, and never changes; its name is never used again.
-    `PackStore` keeps them in a directory."""
-
-    def where(self, name: str) -> str:
-        """The path or URL of a pack, for people."""
-
-    def write(self, pieces: Iterable[bytes]) -> WrittenPack:
-        """Write a pack of these bytes, one after the other. It is durable when this returns, and has no effect until
-        the registry names it. StoreError when it cannot be written: then nothing is left."""
-
-    def read(self, pack: WrittenPack, pieces: Sequence[PackPiece]) -> list[bytes | PackDamaged]:
-        """The bytes of pieces, neighbours read together; an error in the place of those that are not as written."""
-
-    def sizes(self) -> dict[str, int]:
-        """The bytes of each pack that is there, by name. StoreError when that is not known."""
-
-    def keep(self, names: Iterable[str]) -> None:
-        """Let a sweep take these packs for new ones: queries that began before may still read them."""
-
-    def sweep(self, wanted: set[str], older_than: float = UNCLAIMED_AGE) -> int:
-        """Remove the packs that are neither wanted nor new. Returns the bytes that were freed."""
 
 
 class PackWriter:
@@ -108,11 +74,9 @@ class PackStore:
     def path(self, name: str) -> Path:
         return self._directory / name
 
-    def where(self, name: str) -> str:
-        return str(self.path(name))
-
-    def write(self, pieces: Iterable[bytes]) -> WrittenPack:
-        """See CardStore."""
+    def write(self, pieces: Iterable[bytes]) -> tuple[str, int]:
+        """Write a pack of these bytes, one after the other. Returns its name and size. It is durable, and has no effect
+        until the registry names it."""
         try:
             if not self._directory.is_dir():
                 self._directory.mkdir(parents=True, exist_ok=True)
@@ -129,14 +93,33 @@ class PackStore:
                 raise
         except OSError as error:
             raise self._unwritable(error) from error
-        return WrittenPack(writer.name, size)
+        return writer.name, size
 
-    def read(self, pack: WrittenPack, pieces: Sequence[PackPiece]) -> list[bytes | PackDamaged]:
-        """See CardStore."""
-        return read_pieces(self.where(pack.name), pack, pieces)
+    def where(self, name: str) -> str:
+        """The path or URL of a pack."""
+        return str(self.path(name))
+
+    def read(self, name: str, pieces: Sequence[PackPiece], etag: str = "", size: int = 0) -> list[bytes | PackDamaged]:
+        """The bytes of pieces, neighbours read together; an error in the place of those that are not as written. With
+        an ETag, an object is not asked for its size first."""
+        where, known = str(self.path(name)), Identity(size, 0, etag) if etag else None
+        try:
+            with open_object(where, known) as pack:
+                fit = [each.start >= 0 and each.start + each.length <= pack.size for each in pieces]
+                wanted = [(each.start, each.length) for each, fits in zip(pieces, fit, strict=True) if fits]
+                found = iter(pack.read_ranges(wanted) if wanted else ())
+                read = [next(found) if fits else b"" for fits in fit]
+        except FileNotFoundError:
+            return [PackDamaged(f"{where} is missing.", hint="`needle sync` builds it again.")] * len(pieces)
+        except (FileError, ObjectStoreError, OSError) as error:
+            return [PackDamaged(f"{where} cannot be read: {error}")] * len(pieces)
+        return [
+            data if PackPiece.of(each.start, data) == each else _damaged(where, each)
+            for each, data in zip(pieces, read, strict=True)
+        ]
 
     def sizes(self) -> dict[str, int]:
-        """See CardStore."""
+        """The bytes of each pack, by name."""
         sizes: dict[str, int] = {}
         try:
             for pack in self._directory.iterdir():
@@ -152,7 +135,7 @@ class PackStore:
         return sizes
 
     def keep(self, names: Iterable[str]) -> None:
-        """See CardStore."""
+        """Let a sweep take these packs for new ones: queries that began before may still read them."""
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 os.utime(self.path(name))
@@ -197,25 +180,6 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def read_pieces(where: str, pack: WrittenPack, pieces: Sequence[PackPiece]) -> list[bytes | PackDamaged]:
-    """Pieces of the pack at a path or URL. An object with an ETag is not asked for its size first."""
-    known = Identity(pack.size, 0, pack.etag) if pack.etag else None
-    try:
-        with open_object(where, known) as opened:
-            fit = [each.start >= 0 and each.start + each.length <= opened.size for each in pieces]
-            wanted = [(each.start, each.length) for each, fits in zip(pieces, fit, strict=True) if fits]
-            found = iter(opened.read_ranges(wanted) if wanted else ())
-            read = [next(found) if fits else b"" for fits in fit]
-    except FileNotFoundError:
-        return [PackDamaged(f"{where} is missing.", hint="`needle sync` builds it again.") for _ in pieces]
-    except (FileError, ObjectStoreError, OSError) as error:
-        return [PackDamaged(f"{where} cannot be read: {error}") for _ in pieces]
-    return [
-        data if PackPiece.of(each.start, data) == each else _damaged(where, each)
-        for each, data in zip(pieces, read, strict=True)
-    ]
 
 
 def _damaged(where: str, piece: PackPiece) -> PackDamaged:

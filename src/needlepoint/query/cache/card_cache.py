@@ -73,7 +73,7 @@ class CardCache:
             return None
         try:
             if isinstance(stored, PackDamaged):
-                raise stored
+                raise stored.with_traceback(None)  # of an error that is raised more than once, it would grow
             card = FileCard.from_bytes(stored)
         except (PackDamaged, CardCorrupt) as error:
             self._note(file, error)
@@ -133,7 +133,7 @@ class CardCache:
             return None
         try:
             if isinstance(stored.data, PackDamaged):
-                raise stored.data
+                raise stored.data.with_traceback(None)
             return ZoneMap.from_bytes(stored.data).scaled(factor)
         except (PackDamaged, CardCorrupt) as error:
             self._note(file, error)

@@ -76,7 +76,7 @@ def commit_artifacts(
     )
     places: dict[int, tuple[int, PlacedCard]] = {}
     for pack in packs:
-        pack_id = insert_pack(connection, pack.pack)
+        pack_id = insert_pack(connection, pack)
         places |= {placed.file_id: (pack_id, placed) for placed in pack.files}
     found = _identities(connection, dialect, [artifact.file_id for artifact in artifacts])
     there = [artifact for artifact in artifacts if artifact.file_id in found]

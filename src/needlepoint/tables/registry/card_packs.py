@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from needlepoint.stores import CardStore, PackPiece, WrittenPack
+from needlepoint.stores import PackPiece, PackStore
 from needlepoint.tables.registry.transaction import RegistryTransaction
 
 # A pack has no more, unless the card and zone maps of a single file do.
@@ -42,13 +42,12 @@ class PlacedCard:
 
 @dataclass(frozen=True, slots=True)
 class CardPack:
-    """A pack, and where the cards of files are in it."""
-
-    pack: WrittenPack
+    name: str
+    size: int
     files: tuple[PlacedCard, ...]
 
 
-def write_packs(store: CardStore, contents: Iterable[CardContent]) -> list[CardPack]:
+def write_packs(store: PackStore, contents: Iterable[CardContent]) -> list[CardPack]:
     """Durable packs with the cards and zone maps of these files."""
     return [_written(store, some) for some in _portions(contents)]
 
@@ -80,7 +79,7 @@ class _Layout:
         return piece
 
 
-def _written(store: CardStore, contents: Sequence[CardContent]) -> CardPack:
+def _written(store: PackStore, contents: Sequence[CardContent]) -> CardPack:
     layout = _Layout()
     cards = [layout.add(each.card) for each in contents]
     zones: list[dict[str, PackPiece]] = [{} for _ in contents]
@@ -88,15 +87,19 @@ def _written(store: CardStore, contents: Sequence[CardContent]) -> CardPack:
         for each, places in zip(contents, zones, strict=True):
             if column in each.zones:
                 places[column] = layout.add(each.zones[column])
-    written = store.write(layout.pieces)
+    name, size = store.write(layout.pieces)
     placed = zip(contents, cards, zones, strict=True)
-    return CardPack(written, tuple(PlacedCard(each.file_id, card, own) for each, card, own in placed))
+    return CardPack(name, size, tuple(PlacedCard(each.file_id, card, own) for each, card, own in placed))
 
 
-def insert_pack(connection: RegistryTransaction, pack: WrittenPack) -> int:
+def insert_pack(connection: RegistryTransaction, pack: CardPack) -> int:
     """Name a pack in the registry. Returns its number."""
-    connection.execute("INSERT INTO card_packs (name, size, etag) VALUES (?, ?, ?)", (pack.name, pack.size, pack.etag))
+    connection.execute("INSERT INTO card_packs (name, size) VALUES (?, ?)", (pack.name, pack.size))
     return int(connection.execute("SELECT id FROM card_packs WHERE name = ?", (pack.name,)).fetchall()[0][0])
+
+
+def insert_card(connection: RegistryTransaction, pack_id: int, placed: PlacedCard) -> None:
+    insert_cards(connection, [(pack_id, placed)])
 
 
 def insert_cards(connection: RegistryTransaction, placed: Iterable[tuple[int, PlacedCard]]) -> None:

@@ -9,20 +9,20 @@ import functools
 import sqlite3
 from collections.abc import Iterator, Mapping
 
-from needlepoint.stores import CardStore, Upgrade, statements_of
+from needlepoint.stores import PackStore, Upgrade, statements_of
 from needlepoint.tables.registry import card_packs
-from needlepoint.tables.registry.card_packs import CardContent, insert_cards, insert_pack, write_packs
+from needlepoint.tables.registry.card_packs import CardContent, insert_card, insert_pack, write_packs
 from needlepoint.tables.registry.schema import CARD_ADDED, CARDS, UPGRADES
 
 _ZONE_COLUMNS = ("zone_start", "zone_length", "zone_checksum")
 
 
-def upgrades(packs: CardStore) -> Mapping[int, Upgrade]:
+def upgrades(packs: PackStore) -> Mapping[int, Upgrade]:
     """From each format to the next one."""
     return {**UPGRADES, 6: functools.partial(_move_cards, packs)}
 
 
-def _move_cards(packs: CardStore, connection: sqlite3.Connection) -> None:
+def _move_cards(packs: PackStore, connection: sqlite3.Connection) -> None:
     """In format 6 each card was a row, and each zone map too."""
     # What is dropped here is gone for good with the VACUUM that follows; to overwrite it first would write it twice.
     connection.execute("PRAGMA secure_delete = OFF")
@@ -59,7 +59,7 @@ def _groups(connection: sqlite3.Connection) -> Iterator[list[int]]:
         yield ids
 
 
-def _move(packs: CardStore, connection: sqlite3.Connection, ids: list[int]) -> None:
+def _move(packs: PackStore, connection: sqlite3.Connection, ids: list[int]) -> None:
     zones: dict[int, dict[str, bytes]] = {}
     span = (ids[0], ids[-1])
     known = "SELECT zones.file_id, zones.column_name, zones FROM zones WHERE zones.file_id BETWEEN ? AND ?"
@@ -68,9 +68,9 @@ def _move(packs: CardStore, connection: sqlite3.Connection, ids: list[int]) -> N
     cards = connection.execute("SELECT file_id, card FROM old_cards WHERE file_id BETWEEN ? AND ?", span)
     contents = [CardContent(file_id, card, zones.get(file_id, {})) for file_id, card in cards]
     for pack in write_packs(packs, contents):
-        pack_id = insert_pack(connection, pack.pack)
-        insert_cards(connection, [(pack_id, placed) for placed in pack.files])
+        pack_id = insert_pack(connection, pack)
         for placed in pack.files:
+            insert_card(connection, pack_id, placed)
             connection.executemany(
                 """UPDATE bounds SET zone_start = ?, zone_length = ?, zone_checksum = ?
                    WHERE table_id = (SELECT table_id FROM files WHERE id = ?) AND column_name = ? AND file_id = ?""",

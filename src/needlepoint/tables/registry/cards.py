@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from needlepoint.stores import CardStore, PackDamaged, PackPiece, WrittenPack
+from needlepoint.stores import PackDamaged, PackPiece, PackStore
 from needlepoint.tables.model import Table
 from needlepoint.tables.registry.card_packs import CardContent, CardPack, PlacedCard, insert_pack, write_packs
 from needlepoint.tables.registry.database import RegistryDatabase
@@ -37,7 +37,7 @@ class Cards:
     """With `own_disk` the packs are on the disk of this machine, and other machines have others: what is missing here
     is scanned here, and is not lost."""
 
-    def __init__(self, database: RegistryDatabase, packs: CardStore, *, own_disk: bool = False) -> None:
+    def __init__(self, database: RegistryDatabase, packs: PackStore, *, own_disk: bool = False) -> None:
         self._database = database
         self._listed, self._ids = database.dialect.among, database.dialect.ids
         self._own_disk = own_disk
@@ -51,7 +51,7 @@ class Cards:
     def read_all(self, file_ids: Sequence[int]) -> dict[int, bytes | PackDamaged]:
         """The cards of files that have one, by id; one request for those that are side by side."""
         alone = len(file_ids) == 1
-        query = f"""SELECT file_id, NULL, name, size, etag, start, length, checksum FROM cards
+        query = f"""SELECT file_id, NULL, name, etag, size, start, length, checksum FROM cards
                     JOIN card_packs ON card_packs.id = pack_id WHERE file_id {"= ?" if alone else self._listed}"""
         asked = file_ids[0] if alone else self._ids(file_ids)
         return {id: stored.data for id, stored in self._read(query, asked).items()}
@@ -61,7 +61,7 @@ class Cards:
         if not file_ids:
             return {}
         return self._read(
-            f"""SELECT bounds.file_id, unit, name, size, etag, zone_start, zone_length, zone_checksum
+            f"""SELECT bounds.file_id, unit, name, etag, size, zone_start, zone_length, zone_checksum
                 FROM bounds JOIN cards ON cards.file_id = bounds.file_id JOIN card_packs ON card_packs.id = pack_id
                 WHERE table_id = (SELECT table_id FROM files WHERE id = ?) AND column_name = ?
                 AND bounds.file_id {self._listed} AND zone_start IS NOT NULL""",
@@ -77,12 +77,12 @@ class Cards:
         return found
 
     def _read_once(self, query: str, *parameters: object) -> dict[int, StoredZones]:
-        asked: dict[tuple[str, int, str], list[tuple[int, str | None, PackPiece]]] = {}
-        for id, unit, name, size, etag, *piece in self._database.read(query, *parameters):
-            asked.setdefault((name, size, etag), []).append((id, unit, PackPiece(*piece)))
+        asked: dict[tuple[str, str, int], list[tuple[int, str | None, PackPiece]]] = {}
+        for id, unit, name, etag, size, *piece in self._database.read(query, *parameters):
+            asked.setdefault((name, etag, size), []).append((id, unit, PackPiece(*piece)))
         found: dict[int, StoredZones] = {}
-        for pack, wanted in asked.items():
-            read = self.packs.read(WrittenPack(*pack), [piece for _, _, piece in wanted])
+        for (name, etag, size), wanted in asked.items():
+            read = self.packs.read(name, [piece for _, _, piece in wanted], etag, size)
             found |= {id: StoredZones(data, unit) for (id, unit, _), data in zip(wanted, read, strict=True)}
         return found
 
@@ -140,11 +140,11 @@ class Cards:
     def contents(self, file_ids: Sequence[int]) -> tuple[list[CardContent], dict[int, str]]:
         """The cards and zone maps of files, and by id why those of other files cannot be read."""
         placed = self.placed(file_ids)
-        packs = self._packs_of(file_ids)
+        names = self._pack_names(file_ids)
         found, damaged = [], {}
-        for pack in dict.fromkeys(packs.values()):
-            own = [placed[id] for id in file_ids if packs.get(id) == pack and id in placed]
-            data = iter(self.packs.read(pack, [piece for each in own for piece in (each.card, *each.zones.values())]))
+        for name in dict.fromkeys(names.values()):
+            own = [placed[id] for id in file_ids if names.get(id) == name and id in placed]
+            data = iter(self.packs.read(name, [piece for each in own for piece in (each.card, *each.zones.values())]))
             for each in own:
                 parts = list(itertools.islice(data, 1 + len(each.zones)))
                 try:
@@ -154,10 +154,9 @@ class Cards:
                     damaged[each.file_id] = str(error)
         return found, damaged
 
-    def _packs_of(self, file_ids: Sequence[int]) -> dict[int, WrittenPack]:
-        query = f"""SELECT file_id, name, size, etag FROM cards JOIN card_packs ON id = pack_id
-                    WHERE file_id {self._listed}"""
-        return {id: WrittenPack(*pack) for id, *pack in self._database.read(query, self._ids(file_ids))}
+    def _pack_names(self, file_ids: Sequence[int]) -> dict[int, str]:
+        query = f"SELECT file_id, name FROM cards JOIN card_packs ON id = pack_id WHERE file_id {self._listed}"
+        return dict(self._database.read(query, self._ids(file_ids)))
 
     def check(self, table: Table) -> dict[int, str]:
         """Read all cards and zone maps of a table. Returns why some cannot be used, by file id."""
@@ -208,7 +207,7 @@ class Cards:
         listed = self._ids(old)
         with self._database.change() as connection:
             for pack in packs:
-                pack_id = insert_pack(connection, pack.pack)
+                pack_id = insert_pack(connection, pack)
                 for placed in pack.files:
                     moved = connection.execute(
                         f"UPDATE cards SET pack_id = ?, start = ? WHERE file_id = ? AND pack_id {self._listed}",
@@ -245,7 +244,7 @@ _CHECKED_AT_ONCE = 64
 
 def _sound(data: bytes | PackDamaged) -> bytes:
     if isinstance(data, PackDamaged):
-        raise data
+        raise data.with_traceback(None)  # of an error that is raised more than once, it would grow
     return data
 
 

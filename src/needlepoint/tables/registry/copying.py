@@ -13,7 +13,6 @@ from typing import Any
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.objects import sync_file
 from needlepoint.predicate import Ordinal
-from needlepoint.stores import PackStore
 from needlepoint.tables.registry.database import RegistryDatabase
 from needlepoint.tables.registry.dialects import Dialect, ordinal_of_text
 from needlepoint.tables.registry.registry import Registry
@@ -120,10 +119,6 @@ def _copy_packs(source: Registry, target: Registry) -> None:
     for name in sorted(source.cards.names()):
         if there.where(name) == here.where(name):
             continue
-        if not isinstance(there, PackStore) or not isinstance(here, PackStore):
-            raise UsageError(
-                f"{there.where(name)} cannot be copied.", hint="Both registries must have one place of cards."
-            )
         old, new = there.path(name), here.path(name)
         if new.exists():
             continue

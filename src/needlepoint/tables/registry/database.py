@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from needlepoint.errors import StoreError
-from needlepoint.stores import CardStore, Database
+from needlepoint.stores import Database, PackStore
 from needlepoint.tables.registry.card_upgrade import upgrades
 from needlepoint.tables.registry.dialects import SQLITE, Dialect
 from needlepoint.tables.registry.schema import FORMAT, STATEMENTS
@@ -62,7 +62,7 @@ class SqliteRegistryDatabase(Database):
 
     dialect = SQLITE
 
-    def __init__(self, path: Path, cards: CardStore, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path, cards: PackStore, *, read_only: bool = False) -> None:
         super().__init__(path, STATEMENTS, FORMAT, upgrades(cards), read_only=read_only)
         if self.upgraded:
             with contextlib.suppress(StoreError):  # the disk is full, or another process reads: a later sweep does it
@@ -84,4 +84,5 @@ class SqliteRegistryDatabase(Database):
         return self.write()
 
     def describe(self) -> tuple[str, str, int]:
-        return "sqlite", str(self.path), self.size()
+        with self._errors():
+            return "sqlite", str(self.path), self.path.stat().st_size

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from needlepoint.errors import UsageError
-from needlepoint.stores import IN_LAKE, CardStore, PackStore
+from needlepoint.stores import IN_LAKE, PackStore
 from needlepoint.tables.locks import Locks, TableLocks
 from needlepoint.tables.registry.artifacts import FileArtifact, commit_artifacts
 from needlepoint.tables.registry.batches import Batches
@@ -41,13 +41,13 @@ class Registry:
         own: Path | None = None,
         url: str = "",
         create: bool = True,
-        cards: CardStore | None = None,
+        cards: PackStore | None = None,
     ) -> None:
         """In PostgreSQL if there is a `url`, otherwise in SQLite in the directory."""
         local = TableLocks((own or directory) / "turns")
         # Machines that share a registry share the directory of a lake, and not their stores.
         place = root / IN_LAKE if url and isinstance(root, Path) else directory
-        packs: CardStore = cards or PackStore(place / "cards")
+        packs = cards or PackStore(place / "cards")
         self.database: RegistryDatabase
         self.locks: Locks
         if url:
