@@ -88,6 +88,14 @@ def test_what_the_server_refuses_is_said(postgres_url: str, tmp_path: Path) -> N
         Registry(tmp_path, tmp_path, url="mysql://host/db")
 
 
+def test_a_character_that_postgresql_does_not_store_is_named(opened: Callable[..., Registry]) -> None:
+    registry = opened()
+    table = a_table(registry)
+    with pytest.raises(needlepoint.StoreError, match="contains the character NUL"):
+        registry.files.replace(table, [File("a\0b.parquet", Identity(1, 1))], [])
+    assert len(registry.files.of(table)) == 3
+
+
 def test_settings_do_not_show_urls(postgres_url: str) -> None:
     settings = needlepoint.settings.Settings(registry=postgres_url, queue=postgres_url)
     assert PASSWORD not in repr(settings)

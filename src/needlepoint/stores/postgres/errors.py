@@ -27,6 +27,8 @@ _MEANINGS = (
     (r"^53300|too many (clients|connections)", "it has no connection left",
      "Raise its max_connections; a lake takes three in each process."),
     (r"^53100|^58030|^53200|No space left", "it has no room or memory left", "Make room on the server."),
+    (r"NUL \(0x00\)|^22021", "a name or text contains the character NUL, which PostgreSQL does not store",
+     "Rename the column or file, or keep the registry in SQLite."),
     (r"^57P0|^08|refused|timeout|timed out|closed|reset|resol|translate|lost|SSL|No such file|unreachable|starting|EOF",
      "it does not answer", "Check the host, the port and the network; the lake works again when the server does."),
 )  # fmt: skip
