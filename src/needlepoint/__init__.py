@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from needlepoint.errors import (
     FileError,
     LimitExceeded,
+    LockLost,
     NameTaken,
     NeedlepointError,
     NotIndexable,
@@ -58,6 +59,7 @@ __all__ = [
     "Limits",
     "FileError",
     "LimitExceeded",
+    "LockLost",
     "NameTaken",
     "NeedlepointError",
     "NotIndexable",

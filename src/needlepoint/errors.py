@@ -19,6 +19,7 @@
     │   └── PayloadDamaged      an embedded index is damaged; the data is not affected
     ├── StoreError              the store or queue cannot be read or written
     │   ├── ObjectStoreError    an object store fails or does not answer; `where` names the bucket or object
+    │   ├── LockLost            another process took over the work of this one; it changes nothing any more
     │   ├── QueueError          a queue fails or does not answer; `where` names it, `code` is its error code
     │   ├── IndexDamaged        an index lost entries (stores/base.py); queries scan, sync rebuilds it
     │   └── PackDamaged         a card or zone map is lost (stores/packs.py); queries scan
@@ -153,6 +154,10 @@ class QueueError(StoreError):
     def __init__(self, where: str, code: str, problem: str, *, hint: str = "") -> None:
         self.where, self.code = where, code
         super().__init__(f"{where}: {problem} ({code}).", hint=hint)
+
+
+class LockLost(StoreError):
+    """The connection that held a lock was lost, and another process took the lock: this one must not finish."""
 
 
 class SparkError(NeedlepointError):

@@ -2,9 +2,10 @@
 
 setting           variable                 default   meaning
 store             NEEDLE_STORE                       directory of registry and indexes; without one, see stores/place.py
+registry          NEEDLE_REGISTRY                    database of the registry: postgresql://…; else a file in the store
 keys              NEEDLE_KEYS                        server for new key indexes, or lake: for leaf files in the lake;
                                                      without one, RocksDB in the lake's store
-queue             NEEDLE_QUEUE                       queue of events: sqs://name; without one, in the lake's store
+queue             NEEDLE_QUEUE                       queue of events: sqs://name, postgresql://…; else in the store
 refresh           NEEDLE_REFRESH           1.0       seconds a directory listing stays fresh
 object_refresh    NEEDLE_OBJECT_REFRESH    60.0      seconds a listing of an object store stays fresh
 index_memory      NEEDLE_INDEX_MEMORY      512 MiB   memory of one indexing process, in bytes
@@ -49,6 +50,7 @@ class SettingOverrides(TypedDict, total=False):
     """The fields of Settings as keyword arguments, so that type checkers know their names. None means not given."""
 
     store: str | Path | None
+    registry: str | None
     keys: str | None
     queue: str | None
     refresh: float | None
@@ -77,8 +79,10 @@ class SettingOverrides(TypedDict, total=False):
 @dataclass(frozen=True, slots=True)
 class Settings:
     store: str = ""
-    keys: str = field(default="", repr=False)  # it may have a password
-    queue: str = ""
+    # Not shown: URLs may contain passwords.
+    registry: str = field(default="", repr=False)
+    keys: str = field(default="", repr=False)
+    queue: str = field(default="", repr=False)
     refresh: float = 1.0
     object_refresh: float = 60.0
     index_memory: int = 512 << 20

@@ -11,11 +11,13 @@ import pytest
 from tests.buckets import Server, aws_server
 from tests.cases import long
 
+from needlepoint.queues.postgres import PostgresQueue
 from needlepoint.queues.queue import LocalQueue, Queue
 from needlepoint.queues.sqs import SqsQueue
 
 queues = {
     "local": lambda directory, server: LocalQueue(directory),
+    "postgres": lambda directory, server: PostgresQueue(server),
     "sqs": lambda directory, server: SqsQueue(server.queue(directory.name)),
     "sqs-fifo": lambda directory, server: SqsQueue(server.queue(f"{directory.name}.fifo")),
 }
@@ -27,8 +29,9 @@ def server() -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(params=["local", "sqs", *long("sqs-fifo")])
-def make(request: pytest.FixtureRequest, tmp_path: Path, server: Server):
+@pytest.fixture(params=["local", "postgres", "sqs", *long("sqs-fifo")])
+def make(request: pytest.FixtureRequest, tmp_path: Path):
+    server = request.getfixturevalue("postgres_url" if request.param == "postgres" else "server")
     return lambda: queues[request.param](tmp_path, server)
 
 

@@ -26,7 +26,7 @@ from needlepoint.indexer.payloads import IndexTask
 from needlepoint.indexer.pools import Pool
 from needlepoint.indexer.progress import Progress
 from needlepoint.indexer.range_merge import choose_ranges, is_plain, merge
-from needlepoint.tables import TableLocks
+from needlepoint.tables import Locks
 
 # Merged runs of up to 30 MB: few to open. Small indexes have smaller ones, so that every core has some.
 ENTRIES_PER_RANGE, FEWEST_ENTRIES_PER_RANGE = 4_000_000, 250_000
@@ -170,7 +170,7 @@ class RunMerger:
 
 
 @contextmanager
-def alone(turns: TableLocks, directory: Path) -> Iterator[None]:
+def alone(turns: Locks, directory: Path) -> Iterator[None]:
     """Allow one large build of a table at a time. A killed build holds no claim."""
     with turns.claimed(directory.name) as mine:
         if not mine:

@@ -21,7 +21,7 @@ from needlepoint import forks
 from needlepoint.errors import NeedlepointError, UnknownName
 from needlepoint.indexes.key_servers import IN_LAKE_STORE, KeyServers, store_of
 from needlepoint.indexes.kinds import entry_kind, keeps_entries
-from needlepoint.indexes.leaf_stores import IN_LAKE, LeafStores
+from needlepoint.indexes.leaf_stores import LEAF_FILES, LeafStores
 from needlepoint.stores import BLOCK_BYTES, UNCLAIMED_AGE, Entries, KeyStore, PackStore
 from needlepoint.stores.keys import BlockKeyStore, write_run_file
 from needlepoint.stores.leaf_files import GRACE, LeafKeyStore
@@ -39,7 +39,7 @@ def key_store(directory: Path, key_bytes: int, block_bytes: int = BLOCK_BYTES) -
     return RocksKeyStore(directory, key_bytes, block_bytes)
 
 
-_FORMATS = {IN_LAKE_STORE: "sst", IN_LAKE: "leaf"}
+_FORMATS = {IN_LAKE_STORE: "sst", LEAF_FILES: "leaf"}
 
 
 def run_format(index: Index) -> str:
@@ -121,7 +121,7 @@ class IndexStores:
         width, url = self._key_bytes(index), store_of(index)
         if url == IN_LAKE_STORE:
             return key_store(self._place(index.id), width, block_bytes)
-        if url == IN_LAKE:
+        if url == LEAF_FILES:
             return self._leaves.store(index.id, width)
         return BlockKeyStore(self._servers.space(url, index.id), width, block_bytes)
 
@@ -187,7 +187,7 @@ class IndexStores:
             for id in {*there, *(id for id, age in served.items() if age >= older_than)} - known:
                 self.destroy(id)
         for index in self._registry.indexes.all():
-            if store_of(index) == IN_LAKE:
+            if store_of(index) == LEAF_FILES:
                 self._leaves.sweep(index.id, self._key_bytes(index), min(older_than, GRACE))
 
     def size(self, index: Index) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from needlepoint import forks
 from needlepoint.errors import NeedlepointError, StoreError, UsageError
-from needlepoint.indexes.leaf_stores import IN_LAKE
+from needlepoint.indexes.leaf_stores import LEAF_FILES
 from needlepoint.stores import lake_identity
 from needlepoint.stores.keys import BlockSpace, KeyServer, check_url, has_secrets, key_server, place_of, without_secrets
 from needlepoint.tables import Index
@@ -23,13 +23,13 @@ _log = logging.getLogger("needlepoint")
 
 
 def store_of(index: Index) -> str:
-    """The URL of the server that holds the entries of an index, without a password; or IN_LAKE, or IN_LAKE_STORE."""
+    """The URL of the server that holds the entries of an index, without a password; or LEAF_FILES, or IN_LAKE_STORE."""
     return str(json.loads(index.options).get("store", IN_LAKE_STORE)) if "store" in index.options else IN_LAKE_STORE
 
 
 def is_same_store(one: str, other: str) -> bool:
-    """Whether two stores are the same; either can be IN_LAKE_STORE or IN_LAKE."""
-    if {one, other} & {IN_LAKE_STORE, IN_LAKE}:
+    """Whether two stores are the same; either can be IN_LAKE_STORE or LEAF_FILES."""
+    if {one, other} & {IN_LAKE_STORE, LEAF_FILES}:
         return one == other
     return place_of(check_url(one)) == place_of(check_url(other))
 
@@ -39,7 +39,7 @@ class KeyServers:
     server, or from the environment."""
 
     def __init__(self, store: Path, registry: Registry, keys: str, identity: str | None = None) -> None:
-        if keys and keys != IN_LAKE:
+        if keys and keys != LEAF_FILES:
             check_url(keys)
         self._store = store
         self._registry = registry
@@ -72,7 +72,7 @@ class KeyServers:
                 raise UsageError("only a key index can have a store.", hint="Other indexes are in the lake's store.")
             return IN_LAKE_STORE
         url = self._keys if given is None else given
-        if url in (IN_LAKE_STORE, IN_LAKE):
+        if url in (IN_LAKE_STORE, LEAF_FILES):
             return str(url)
         url = check_url(url)
         if has_secrets(url) and not self._is_setting(url):
@@ -106,7 +106,7 @@ class KeyServers:
                 _log.warning("index %d stays in the store until a sweep: %s", index_id, error)
 
     def _is_setting(self, url: str) -> bool:
-        return self._keys not in (IN_LAKE_STORE, IN_LAKE) and place_of(url) == place_of(self._keys)
+        return self._keys not in (IN_LAKE_STORE, LEAF_FILES) and place_of(url) == place_of(self._keys)
 
     def _server(self, url: str) -> KeyServer:
         place = place_of(url)
@@ -122,7 +122,7 @@ class KeyServers:
         except FileNotFoundError:
             known = []
         used = [store_of(index) for index in self._registry.indexes.all()]
-        return list({place_of(url): url for url in (*known, *used) if url not in (IN_LAKE_STORE, IN_LAKE)}.values())
+        return list({place_of(url): url for url in (*known, *used) if url not in (IN_LAKE_STORE, LEAF_FILES)}.values())
 
     def _remember(self, url: str) -> None:
         """An index that is dropped while its server is away is still found there."""

@@ -13,7 +13,7 @@ from needlepoint.errors import NeedlepointError
 from needlepoint.objects import is_url
 from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore
 
-IN_LAKE = "lake:"
+LEAF_FILES = "lake:"
 """The store of an index that is in leaf files in the lake."""
 _PLACE = ".needlepoint/keys"
 _ANY_WIDTH = 8  # of a store that is destroyed or swept, and never searched

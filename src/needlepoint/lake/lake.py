@@ -34,7 +34,7 @@ from needlepoint.lake.batch_writer import BatchWriter
 from needlepoint.lake.calibrating import Calibration, calibrate, calibrate_after
 from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
 from needlepoint.lake.locations import lake_root
-from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
+from needlepoint.lake.status import CacheStatus, Status, SweepReport, registry_status, table_status
 from needlepoint.lake.store_copy import CopiedIndex, copy_store
 from needlepoint.maintenance import (
     SWAP_BYTES,
@@ -147,7 +147,8 @@ class Lake:
         self.settings = settings = replace(settings, store=str(self.store))
         self.progress = progress
         self.read_only = read_only
-        if (read_only or not create) and not (self.store / "registry.db").exists():
+        must_exist = read_only or not create
+        if must_exist and not settings.registry and not (self.store / "registry.db").exists():
             inside = self.store.parent == self.root
             raise UsageError(
                 f"there is no lake in '{root}'." if inside else f"there is no store of '{root}' in {self.store}.",
@@ -156,8 +157,12 @@ class Lake:
         # Where a lake that is open for reading only writes what it unpacks and holds.
         self._own = forks.OwnDirectory() if read_only else None
         work = self.store if self._own is None else Path(self._own.name)
-        (check_owner if read_only else claim)(self.store, self.root)
-        self.registry = Registry(self.store, self.root, own=work if read_only else None)
+        if not read_only:
+            claim(self.store, self.root, make=bool(settings.registry))  # no database will be there
+        elif not settings.registry or self.store.exists():  # with the registry elsewhere, a node may have no store yet
+            check_owner(self.store, self.root)
+        own = work if read_only else None
+        self.registry = Registry(self.store, self.root, own=own, url=settings.registry, create=not must_exist)
         self.queue = _queue(settings.queue, self.store, read_only)
         leaves = LeafStores.cached(self.root, work / "leaves", LEAF_BYTES)
         self.index_stores = IndexStores(
@@ -533,7 +538,8 @@ class Lake:
         tables = tuple(table_status(self, table) for table in self.registry.tables.all())
         queue = self.queue
         events = (queue.waiting(), queue.aside_count(), queue.approximate)
-        return Status(str(self.root), str(self.store), tables, *events, *self.registry.cards.size())
+        registry = registry_status(self.registry)
+        return Status(str(self.root), str(self.store), registry, tables, *events, *self.registry.cards.size())
 
     def caches(self) -> tuple[CacheStatus, ...]:
         """The caches of this process: cards, zone maps, decoded dictionaries, small pages and open indexes of files."""
@@ -558,6 +564,10 @@ class _ReadOnly:
 def _queue(url: str, store: Path, read_only: bool) -> Queue:
     if not url:
         return LocalQueue(store, read_only=read_only)
+    if url.startswith(("postgresql://", "postgres://")):
+        from needlepoint.queues.postgres import PostgresQueue
+
+        return PostgresQueue(url, read_only=read_only)
     from needlepoint.queues.sqs import SqsQueue
 
     return SqsQueue(url)

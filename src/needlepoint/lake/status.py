@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from needlepoint.errors import NeedlepointError
 from needlepoint.indexer import count_entries
 from needlepoint.indexes import store_of
 from needlepoint.tables import Index, Table
+from needlepoint.tables.registry import Registry
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake
@@ -57,12 +59,25 @@ class TableStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class RegistryStatus:
+    """Where the registry is, without secrets: `kind` is `sqlite` or `postgresql`. `sequence` counts its changes, and
+    asking for it took `seconds`."""
+
+    kind: str
+    place: str
+    bytes: int
+    sequence: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """`approximate_events`: the queue counts its events approximately, and with a delay. `card_bytes` are those of the
     packs with cards and zone maps that the registry names."""
 
     root: str
     store: str
+    registry: RegistryStatus
     tables: tuple[TableStatus, ...]
     waiting_events: int
     events_set_aside: int
@@ -93,6 +108,13 @@ class SweepReport:
     unpacked_bytes: int
     staging: int
     entries: int = 0
+
+
+def registry_status(registry: Registry) -> RegistryStatus:
+    kind, place, size = registry.database.describe()
+    started = time.perf_counter()
+    sequence = registry.sequence()
+    return RegistryStatus(kind, place, size, sequence, time.perf_counter() - started)
 
 
 def table_status(lake: Lake, table: Table) -> TableStatus:

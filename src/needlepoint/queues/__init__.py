@@ -3,6 +3,7 @@
 queue          the interface of a queue, and the local one in SQLite
 events         a batch added these files to a table and removed those
 notifications  parses messages: our events, and notifications of S3
+postgres/      PostgreSQL as the queue
 sqs/           SQS as the queue
 """
 

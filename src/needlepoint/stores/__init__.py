@@ -1,12 +1,13 @@
 """Storage of indexes and the registry.
 
-base      the interface of a store for a key index
-rocksdb   key indexes in RocksDB
+base         the interface of a store for a key index
+rocksdb      key indexes in RocksDB
 leaf_files/  key indexes in the lake: Parquet files and a manifest
-keys/     key indexes in servers: PostgreSQL, MySQL, Redis
-packs     payloads, or cards, of many files in one
-place     the directory of a lake's store
-database  SQLite for the registry, the queue and the history
+keys/        key indexes in servers: PostgreSQL, MySQL, Redis
+packs        payloads, or cards, of many files in one
+place        the directory of a lake's store
+database     SQLite for the registry, the queue and the history
+postgres/    PostgreSQL for the registry and the queue
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from needlepoint.stores.base import BLOCK_BYTES, Entries, IndexDamaged, KeyStore, Locations, name_in_range
 from needlepoint.stores.database import Database, Upgrade, is_damaged, read_only_error, statements_of
 from needlepoint.stores.packs import UNCLAIMED_AGE, PackDamaged, PackPiece, PackStore, PackWriter
-from needlepoint.stores.place import check_owner, claim, lake_identity, store_directory
+from needlepoint.stores.place import IN_LAKE, check_owner, claim, lake_identity, store_directory
 
 if TYPE_CHECKING:
     from needlepoint.stores.rocksdb import RocksKeyStore
@@ -25,6 +26,7 @@ __all__ = [
     "BLOCK_BYTES",
     "UNCLAIMED_AGE",
     "Database",
+    "IN_LAKE",
     "Entries",
     "IndexDamaged",
     "KeyStore",

@@ -52,12 +52,16 @@ def store_name(url: str) -> str:
     return f"{name[:_LONGEST_NAME]}+{hashlib.blake2s(url.encode(), digest_size=16).hexdigest()}"
 
 
-def claim(store: Path, root: Path | str) -> None:
-    """Record the lake of a store; UsageError when the store belongs to another lake."""
-    if isinstance(root, Path) and store == root / IN_LAKE:
-        return  # it moves with the lake
+def claim(store: Path, root: Path | str, *, make: bool = False) -> None:
+    """Record the lake of a store; UsageError when the store belongs to another lake. One inside its lake, which moves
+    with it, is made by whoever writes there first, or here."""
+    inside = isinstance(root, Path) and store == root / IN_LAKE
+    if inside and not make:
+        return
     try:
         store.mkdir(parents=True, exist_ok=True)
+        if inside:
+            return
         try:
             with open(store / OWNER, "x") as file:
                 file.write(f"{root}\n")

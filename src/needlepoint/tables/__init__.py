@@ -1,19 +1,20 @@
 """Tables: what they are, which files they have, and how files are added.
 
-model          tables, files, indexes and batches as frozen values
-registry/      what is known, in SQLite
-formats/       Delta and Iceberg
-listing        the files of a location now
-snapshots      what a query sees: the files of a table at one moment
-discovery      schema and partitions, found in files
-schemas        one schema for all files
-partitions     values in the names of directories
-layout         how new files are written
-publishing     a batch becomes part of a table, whole or not at all
-staged_file    what a write left in a staging directory
-locks          file locks that serialize changes to a table
-file_stat      the present identities of files
-changed_files  files that look the same and may have changed
+model           tables, files, indexes and batches as frozen values
+registry/       what is known, in SQLite or PostgreSQL
+formats/        Delta and Iceberg
+listing         the files of a location now
+snapshots       what a query sees: the files of a table at one moment
+discovery       schema and partitions, found in files
+schemas         one schema for all files
+partitions      values in the names of directories
+layout          how new files are written
+publishing      a batch becomes part of a table, whole or not at all
+staged_file     what a write left in a staging directory
+locks           file locks that serialize changes to a table
+postgres_locks  the same in PostgreSQL, for several machines
+file_stat       the present identities of files
+changed_files   files that look the same and may have changed
 
 registry/ and formats/ have their own names; all others are here.
 """
@@ -23,7 +24,7 @@ from needlepoint.tables.discovery import SchemaDiscovery, discover_schema, disco
 from needlepoint.tables.file_stat import those_there
 from needlepoint.tables.layout import Layout, lookup_columns
 from needlepoint.tables.listing import belongs, list_files
-from needlepoint.tables.locks import TableLocks
+from needlepoint.tables.locks import Locks
 from needlepoint.tables.model import ALL, LONGEST_NAME, Batch, File, Index, Place, Table, check_name
 from needlepoint.tables.partitions import HIVE_NULL
 from needlepoint.tables.publishing import (
@@ -61,6 +62,7 @@ __all__ = [
     "File",
     "Index",
     "Layout",
+    "Locks",
     "Mover",
     "Place",
     "SchemaDiscovery",
@@ -68,7 +70,6 @@ __all__ = [
     "Snapshots",
     "StagedFile",
     "Table",
-    "TableLocks",
     "belongs",
     "changed_files",
     "check_name",

@@ -20,8 +20,9 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from needlepoint import forks
 from needlepoint.errors import StoreError
@@ -33,6 +34,19 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 LONGEST_WAIT, PAUSE = 10.0, 0.05  # seconds
+
+
+class Locks(Protocol):
+    """The locks that all processes of a lake share: files here, sessions of PostgreSQL in postgres_locks.py."""
+
+    def claim(self, name: str) -> bool: ...
+    def release(self, name: str) -> None: ...
+    def claimed(self, name: str) -> AbstractContextManager[bool]: ...
+    def is_claimed(self, name: str) -> bool | None: ...
+    def shared(self, table: Table) -> AbstractContextManager[tuple[int, ...]]: ...
+    def exclusive(self, table: Table) -> AbstractContextManager[None]: ...
+    def batch_lock(self, table: Table, batch: str, *, wait: bool) -> AbstractContextManager[bool]: ...
+    def close(self) -> None: ...
 
 
 class TableLocks:
@@ -104,10 +118,7 @@ class TableLocks:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     if time.monotonic() > ends:
-                        raise StoreError(
-                            f"another process is embedding indexes into files of table '{table.name}'.",
-                            hint="The first sync after it ends replaces the files.",
-                        ) from None
+                        raise still_embedding(table) from None
                     time.sleep(PAUSE)
                     continue
                 except OSError:
@@ -171,6 +182,13 @@ class TableLocks:
         finally:
             if os.getpid() == self._process:
                 _close(descriptor)
+
+
+def still_embedding(table: Table) -> StoreError:
+    return StoreError(
+        f"another process is embedding indexes into files of table '{table.name}'.",
+        hint="The first sync after it ends replaces the files.",
+    )
 
 
 def _close(descriptor: int) -> None:

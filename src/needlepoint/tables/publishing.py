@@ -24,7 +24,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from needlepoint.errors import ObjectStoreError, StoreError, TableChanged, UsageError
+from needlepoint.errors import LockLost, ObjectStoreError, StoreError, TableChanged, UsageError
 from needlepoint.objects import (
     concurrently,
     identify,
@@ -177,7 +177,11 @@ def _commit(registry: Registry, table: Table, batch: Batch, mover: Mover) -> Non
         moved = _move_all(table, batch, mover)
         with registry.locks.exclusive(table) if batch.removals else nullcontext():
             _check_unchanged(registry, table, batch)
-            committed = registry.batches.commit(batch, moved)
+            try:
+                committed = registry.batches.commit(batch, moved)
+            except LockLost:  # another process took the batch over, and may have finished it
+                _take_back(registry, table, moved)
+                raise
         if not committed:
             _take_back(registry, table, moved)
             _check_committed(registry, table, batch)
@@ -208,14 +212,16 @@ def _undo(registry: Registry, table: Table, batch: Batch) -> None:
 
 def _take_back(registry: Registry, table: Table, moved: Sequence[File]) -> None:
     """Remove files that were moved here after another process finished or abandoned the batch. Later batches may have
-    removed and deleted them already: they would be back in the table."""
+    removed and deleted them already: they would be back in the table. What another process is about to commit stays."""
     with registry.snapshot():
         if table.id not in {each.id for each in registry.tables.all()}:
             return  # the files of a dropped table are kept
         known = {file.path for file in registry.files.of(table)}
-        _, removed = on_their_way(registry.batches.unfinished(table), known)
+        unfinished = registry.batches.unfinished(table)
+        _, removed = on_their_way(unfinished, known)
+    coming = {move.target for each in unfinished if each.state == "publishing" for move in each.moves}
     for file in moved:
-        if file.path not in known and file.path not in removed:
+        if file.path not in known and file.path not in removed and file.path not in coming:
             remove(f"{table.location}/{file.path}", file.identity)
 
 

@@ -49,11 +49,18 @@ def _rows(table: TableStatus) -> str:
 
 
 def _show(status: Status, console: Console) -> None:
-    from needlepoint.cli.screen import fitted, grid
+    from needlepoint.cli.screen import duration, fitted, grid
     from needlepoint.printable import count, size_text
 
     console.print(f"lake {status.root}")
     console.print(f"store {status.store}")
+    known = status.registry
+    packs = f"cards {size_text(status.card_bytes)} in {count(status.card_packs, 'pack')}"
+    if known.kind == "sqlite":  # a file of the store
+        console.print(f"registry {size_text(known.bytes)}, {packs}")
+    else:
+        answers = f"answers in {duration(known.seconds)}"
+        console.print(f"registry {known.place}, {size_text(known.bytes)}, {answers}, {packs}")
     headers = ("table", "files", "rows", "size", "indexed", "unknown", "partitions")
     tables = grid(console, *headers, right=headers[1:6])
     for table in status.tables:

@@ -33,7 +33,7 @@ from needlepoint.errors import FileChanged, NeedlepointError
 from needlepoint.objects import Cursor, HeldFile, Identity, OpenObject, concurrently, identify, open_object
 from needlepoint.parquet import describe
 from needlepoint.query.scan.scan_plan import HeldVersion, ScanPlan
-from needlepoint.tables import File, Table, TableLocks, differing, plain_schema, unify
+from needlepoint.tables import File, Locks, Table, differing, plain_schema, unify
 from needlepoint.tables.formats import is_external
 
 try:
@@ -120,7 +120,7 @@ class _ObjectCopy:
 class QueryRetries:
     """Runs the queries of one lake, and retries each until no file changes during it."""
 
-    def __init__(self, forget: Callable[[], None], scratch: Path, locks: TableLocks) -> None:
+    def __init__(self, forget: Callable[[], None], scratch: Path, locks: Locks) -> None:
         self._forget = forget
         self._parent = scratch
         self._locks = locks
@@ -157,7 +157,7 @@ class QueryRetries:
 class Holder:
     """The files that one query holds over all its attempts: later ones reuse the copies of objects."""
 
-    def __init__(self, scratch: Path, locks: TableLocks) -> None:
+    def __init__(self, scratch: Path, locks: Locks) -> None:
         self._parent = scratch
         self._locks = locks
         self._files: dict[str, HeldFile] = {}

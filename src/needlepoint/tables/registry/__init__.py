@@ -1,8 +1,12 @@
-"""The registry: tables, files, indexes and batches, in one SQLite database, and cards in packs.
+"""The registry: tables, files, indexes and batches, in one database, SQLite or PostgreSQL, and cards in packs.
 
 registry           the parts together
-database           transactions, and the sequence number that each one raises
-schema             how it is stored, and upgrades of older formats
+database           what the registry needs of a database, and SQLite: transactions that raise a sequence number
+schema             how it is stored in SQLite, and upgrades of older formats
+postgres           the database in PostgreSQL, and fences around the holders of locks
+postgres_schema    how it is stored there
+transaction        what runs in a transaction
+dialects           where the SQL of the two differs
 tables, views      names, locations, schemas and queries
 files              identities and bounds
 cards, card_packs  cards and zone maps: where they are, and how they are written
@@ -13,6 +17,7 @@ payloads           where indexes keep what they know of a file
 artifacts          what indexing learns of a file, committed as a whole
 batches            files on their way into a table or out of it
 known_files        files of tables, kept between queries
+copying            a registry copied into another database
 """
 
 from needlepoint.tables.registry.artifacts import FileArtifact

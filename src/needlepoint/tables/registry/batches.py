@@ -7,7 +7,6 @@ same file.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
 
@@ -15,6 +14,7 @@ from needlepoint.errors import StoreError, TableChanged
 from needlepoint.objects import Identity
 from needlepoint.tables.model import ALL, Batch, File, Move, Removal, Table
 from needlepoint.tables.registry.database import RegistryDatabase
+from needlepoint.tables.registry.transaction import RegistryTransaction
 
 IDENTITY = "size, mtime_ns, etag, ctime_ns, inode"  # the columns of an Identity, in its order
 _COLUMNS = "table_id, batch, state, staging, moves, removals, keep_until"
@@ -42,7 +42,7 @@ class Batches:
         """
         with self._database.change() as connection:
             cursor = connection.execute(
-                "INSERT OR IGNORE INTO batches VALUES (?, ?, 'publishing', ?, ?, ?, ?)",
+                "INSERT INTO batches VALUES (?, ?, 'publishing', ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (
                     batch.table_id,
                     batch.batch,
@@ -57,7 +57,7 @@ class Batches:
                 self._refuse_claimed(connection, batch)
             return cursor.rowcount == 1
 
-    def _refuse_claimed(self, connection: sqlite3.Connection, batch: Batch) -> None:
+    def _refuse_claimed(self, connection: RegistryTransaction, batch: Batch) -> None:
         _current(connection, batch)
         query = f"SELECT {_COLUMNS} FROM batches WHERE table_id = ? AND state = 'publishing' AND batch <> ?"
         others = [_batch(row) for row in connection.execute(query, (batch.table_id, batch.batch)).fetchall()]
@@ -81,7 +81,7 @@ class Batches:
             if cursor.rowcount == 1:
                 insert_files(connection, batch.table_id, files)
                 connection.executemany(
-                    "INSERT OR IGNORE INTO own SELECT id, ? FROM files WHERE table_id = ? AND path = ?",
+                    "INSERT INTO own SELECT id, ? FROM files WHERE table_id = ? AND path = ? ON CONFLICT DO NOTHING",
                     [(ALL, batch.table_id, move.target) for move in batch.moves if move.own],
                 )
                 removals = _current(connection, batch)
@@ -129,25 +129,26 @@ class Batches:
             )
 
 
-def insert_files(connection: sqlite3.Connection, table_id: int, files: Sequence[File]) -> None:
-    for file in files:
-        # A path that sync found first, mid-publish, is the same file: the batch's entry replaces it.
-        cursor = connection.execute(
-            f"INSERT OR REPLACE INTO files (table_id, path, rows, {IDENTITY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (table_id, file.path, file.rows, *astuple(file.identity)),
-        )
-        if (cursor.lastrowid or 0) >= 1 << 32:
-            raise StoreError("the registry has used all 2^32 file ids.", hint="Rebuild it: remove .needlepoint.")
+def insert_files(connection: RegistryTransaction, table_id: int, files: Sequence[File]) -> None:
+    # A path that sync found first, mid-publish, is the same file: the batch's entry replaces it.
+    connection.executemany("DELETE FROM files WHERE table_id = ? AND path = ?", [(table_id, f.path) for f in files])
+    connection.executemany(
+        f"INSERT INTO files (table_id, path, rows, {IDENTITY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [(table_id, file.path, file.rows, *astuple(file.identity)) for file in files],
+    )
+    (last,) = connection.execute("SELECT max(id) FROM files").fetchone() or (None,)
+    if (last or 0) >= 1 << 32:
+        raise StoreError("the registry has used all 2^32 file ids.", hint="Rebuild it: remove .needlepoint.")
 
 
-def taken_out(connection: sqlite3.Connection, table_id: int) -> dict[str, Identity]:
+def taken_out(connection: RegistryTransaction, table_id: int) -> dict[str, Identity]:
     """Files that batches removed from a table and that may not be deleted yet."""
     query = f"SELECT {_COLUMNS} FROM batches WHERE table_id = ? AND state IN ('published', 'removing')"
     found = [_batch(row) for row in connection.execute(query, (table_id,)).fetchall()]
     return {each.path: each.identity for batch in found for each in batch.removals}
 
 
-def _current(connection: sqlite3.Connection, batch: Batch) -> tuple[Removal, ...]:
+def _current(connection: RegistryTransaction, batch: Batch) -> tuple[Removal, ...]:
     """The removals with the present identities of their files: embedding an index changes the identity, not the rows
     and the id. TableChanged when a file is not in the table any more."""
     found = []

@@ -8,11 +8,11 @@ transaction that names them: what a killed one wrote is swept.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from needlepoint.stores import PackPiece, PackStore
+from needlepoint.tables.registry.transaction import RegistryTransaction
 
 # A pack has no more, unless the card and zone maps of a single file do.
 PACK_BYTES = 64 << 20
@@ -92,16 +92,20 @@ def _written(store: PackStore, contents: Sequence[CardContent]) -> CardPack:
     return CardPack(name, size, tuple(PlacedCard(each.file_id, card, own) for each, card, own in placed))
 
 
-def insert_pack(connection: sqlite3.Connection, pack: CardPack) -> int:
+def insert_pack(connection: RegistryTransaction, pack: CardPack) -> int:
     """Name a pack in the registry. Returns its number."""
     connection.execute("INSERT INTO card_packs (name, size) VALUES (?, ?)", (pack.name, pack.size))
-    return int(connection.execute("SELECT id FROM card_packs WHERE name = ?", (pack.name,)).fetchone()[0])
+    return int(connection.execute("SELECT id FROM card_packs WHERE name = ?", (pack.name,)).fetchall()[0][0])
 
 
-def insert_card(connection: sqlite3.Connection, pack_id: int, placed: PlacedCard) -> None:
-    """Record where a card is. The rows of `bounds` have the places of zone maps."""
-    card = placed.card
-    connection.execute(
-        "INSERT OR REPLACE INTO cards VALUES (?, ?, ?, ?, ?)",
-        (placed.file_id, pack_id, card.start, card.length, card.checksum),
+def insert_card(connection: RegistryTransaction, pack_id: int, placed: PlacedCard) -> None:
+    insert_cards(connection, [(pack_id, placed)])
+
+
+def insert_cards(connection: RegistryTransaction, placed: Iterable[tuple[int, PlacedCard]]) -> None:
+    """Record where cards are, by the numbers of their packs. The rows of `bounds` have the places of zone maps."""
+    connection.executemany(
+        """INSERT INTO cards VALUES (?, ?, ?, ?, ?) ON CONFLICT (file_id) DO UPDATE SET pack_id = excluded.pack_id,
+           start = excluded.start, length = excluded.length, checksum = excluded.checksum""",
+        [(each.file_id, pack_id, each.card.start, each.card.length, each.card.checksum) for pack_id, each in placed],
     )

@@ -6,7 +6,6 @@ A file whose card is missing or damaged is treated as one without a card: querie
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +13,6 @@ from needlepoint.stores import PackDamaged, PackPiece, PackStore
 from needlepoint.tables.model import Table
 from needlepoint.tables.registry.card_packs import CardContent, CardPack, PlacedCard, insert_pack, write_packs
 from needlepoint.tables.registry.database import RegistryDatabase
-
-_LISTED = "IN (SELECT value FROM json_each(?))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +34,13 @@ class StoredZones:
 
 
 class Cards:
-    def __init__(self, database: RegistryDatabase, packs: PackStore) -> None:
+    """With `own_disk` the packs are on the disk of this machine, and other machines have others: what is missing here
+    is scanned here, and is not lost."""
+
+    def __init__(self, database: RegistryDatabase, packs: PackStore, *, own_disk: bool = False) -> None:
         self._database = database
+        self._listed, self._ids = database.dialect.among, database.dialect.ids
+        self._own_disk = own_disk
         self.packs = packs
 
     def read(self, file_id: int) -> bytes | None:
@@ -50,8 +52,8 @@ class Cards:
         """The cards of files that have one, by id; one request for those that are side by side."""
         alone = len(file_ids) == 1
         query = f"""SELECT file_id, NULL, name, etag, size, start, length, checksum FROM cards
-                    JOIN card_packs ON card_packs.id = pack_id WHERE file_id {"= ?" if alone else _LISTED}"""
-        asked = file_ids[0] if alone else json.dumps(list(file_ids))
+                    JOIN card_packs ON card_packs.id = pack_id WHERE file_id {"= ?" if alone else self._listed}"""
+        asked = file_ids[0] if alone else self._ids(file_ids)
         return {id: stored.data for id, stored in self._read(query, asked).items()}
 
     def zones(self, file_ids: Sequence[int], column: str) -> dict[int, StoredZones]:
@@ -62,10 +64,10 @@ class Cards:
             f"""SELECT bounds.file_id, unit, name, etag, size, zone_start, zone_length, zone_checksum
                 FROM bounds JOIN cards ON cards.file_id = bounds.file_id JOIN card_packs ON card_packs.id = pack_id
                 WHERE table_id = (SELECT table_id FROM files WHERE id = ?) AND column_name = ?
-                AND bounds.file_id {_LISTED} AND zone_start IS NOT NULL""",
+                AND bounds.file_id {self._listed} AND zone_start IS NOT NULL""",
             file_ids[0],
             column,
-            json.dumps(list(file_ids)),
+            self._ids(file_ids),
         )
 
     def _read(self, query: str, *parameters: object) -> dict[int, StoredZones]:
@@ -95,15 +97,15 @@ class Cards:
 
     def placed(self, file_ids: Sequence[int]) -> dict[int, PlacedCard]:
         """Where the cards and zone maps of files are, each in its pack."""
-        listed = json.dumps(list(file_ids))
+        listed = self._ids(file_ids)
         zones: dict[int, dict[str, PackPiece]] = {}
         query = f"""SELECT file_id, column_name, zone_start, zone_length, zone_checksum FROM bounds
-                    WHERE file_id {_LISTED} AND zone_start IS NOT NULL"""
+                    WHERE file_id {self._listed} AND zone_start IS NOT NULL"""
         with self._database.snapshot():
             for id, column, *piece in self._database.read(query, listed):
                 zones.setdefault(id, {})[column] = PackPiece(*piece)
             cards = self._database.read(
-                f"SELECT file_id, start, length, checksum FROM cards WHERE file_id {_LISTED}", listed
+                f"SELECT file_id, start, length, checksum FROM cards WHERE file_id {self._listed}", listed
             )
         return {id: PlacedCard(id, PackPiece(*piece), zones.get(id, {})) for id, *piece in cards}
 
@@ -120,6 +122,9 @@ class Cards:
                 for pack_id, size in self._database.read(query):
                     live[pack_id] = live.get(pack_id, 0) + int(size or 0)
             named = self._database.read("SELECT id, name, size FROM card_packs")
+        if self._own_disk:
+            there = self.packs.sizes()
+            named = [row for row in named if row[1] in there]
         return [PackUse(id, name, size, live.get(id, 0)) for id, name, size in named]
 
     def size(self) -> tuple[int, int]:
@@ -129,8 +134,8 @@ class Cards:
 
     def files_of(self, pack_ids: Collection[int]) -> list[int]:
         """The files whose cards are in these packs, in the order in which their pieces are."""
-        query = f"SELECT file_id FROM cards WHERE pack_id {_LISTED} ORDER BY pack_id, start"
-        return [id for (id,) in self._database.read(query, json.dumps(list(pack_ids)))]
+        query = f"SELECT file_id FROM cards WHERE pack_id {self._listed} ORDER BY pack_id, start"
+        return [id for (id,) in self._database.read(query, self._ids(pack_ids))]
 
     def contents(self, file_ids: Sequence[int]) -> tuple[list[CardContent], dict[int, str]]:
         """The cards and zone maps of files, and by id why those of other files cannot be read."""
@@ -150,8 +155,8 @@ class Cards:
         return found, damaged
 
     def _pack_names(self, file_ids: Sequence[int]) -> dict[int, str]:
-        query = f"SELECT file_id, name FROM cards JOIN card_packs ON id = pack_id WHERE file_id {_LISTED}"
-        return dict(self._database.read(query, json.dumps(list(file_ids))))
+        query = f"SELECT file_id, name FROM cards JOIN card_packs ON id = pack_id WHERE file_id {self._listed}"
+        return dict(self._database.read(query, self._ids(file_ids)))
 
     def check(self, table: Table) -> dict[int, str]:
         """Read all cards and zone maps of a table. Returns why some cannot be used, by file id."""
@@ -164,6 +169,8 @@ class Cards:
 
     def lost(self) -> dict[int, str]:
         """Packs that are gone or have another size, by number, and what is wrong. No pack is read."""
+        if self._own_disk:
+            return {}
         # In this order: a pack is there before the registry names it.
         named = self._database.read("SELECT id, name, size FROM card_packs WHERE etag = ''")
         sizes = self.packs.sizes() if named else {}
@@ -197,13 +204,13 @@ class Cards:
     def copy(self, old: Collection[int], contents: Sequence[CardContent]) -> None:
         """Put cards and zone maps from `old` packs into new ones, unless a file has others meanwhile."""
         packs = write_packs(self.packs, contents)
-        listed = json.dumps(list(old))
+        listed = self._ids(old)
         with self._database.change() as connection:
             for pack in packs:
                 pack_id = insert_pack(connection, pack)
                 for placed in pack.files:
                     moved = connection.execute(
-                        f"UPDATE cards SET pack_id = ?, start = ? WHERE file_id = ? AND pack_id {_LISTED}",
+                        f"UPDATE cards SET pack_id = ?, start = ? WHERE file_id = ? AND pack_id {self._listed}",
                         (pack_id, placed.card.start, placed.file_id, listed),
                     )
                     if moved.rowcount == 1:

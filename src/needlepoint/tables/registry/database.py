@@ -1,7 +1,7 @@
 """The registry's database: transactions that raise a sequence number, so that readers see cheaply whether it changed.
 
-SQLite and not RocksDB, because several processes write here (Spark drivers publish, indexers commit, people create
-tables) and RocksDB admits one.
+SQLite or PostgreSQL and not RocksDB, because several processes write here (Spark drivers publish, indexers commit,
+people create tables) and RocksDB admits one.
 """
 
 from __future__ import annotations
@@ -11,18 +11,56 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any, Protocol
 
 from needlepoint.errors import StoreError
 from needlepoint.stores import Database, PackStore
 from needlepoint.tables.registry.card_upgrade import upgrades
+from needlepoint.tables.registry.dialects import SQLITE, Dialect
 from needlepoint.tables.registry.schema import FORMAT, STATEMENTS
+from needlepoint.tables.registry.transaction import RegistryTransaction
 
 # The registry remembers which files each of the last changes touched.
 CHANGES_KEPT = 1000
 
 
-class RegistryDatabase(Database):
+class RegistryDatabase(Protocol):
+    """What the registry needs of a database.
+
+    `change` is one transaction that raises the sequence number: durable as a whole when it returns, or undone. One
+    process changes at a time, so a later change has a greater number and sees all earlier ones. `read` sees what is
+    committed, and inside a change what it wrote so far. All reads inside a `snapshot` see one state; threads take
+    snapshots one after the other, and a nested one is that of the outer one. Errors of the driver are StoreErrors.
+    """
+
+    @property
+    def dialect(self) -> Dialect: ...
+    def read(self, query: str, *parameters: object) -> list[tuple[Any, ...]]: ...
+    def sequence(self) -> int:
+        """Rises with every change by any process."""
+        ...
+
+    def change(self) -> AbstractContextManager[RegistryTransaction]: ...
+    def between_changes(self) -> AbstractContextManager[RegistryTransaction]:
+        """For reading while no process is in the middle of a change."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[None]: ...
+    def checkpoint(self, *, whole: bool = False) -> None:
+        """Give back the room of what was deleted; with `whole`, leave none of its content in the database."""
+        ...
+
+    def describe(self) -> tuple[str, str, int]:
+        """The kind of the database, its place without secrets, and its size in bytes, without a log of changes."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SqliteRegistryDatabase(Database):
     """An upgrade may write to the packs of cards."""
+
+    dialect = SQLITE
 
     def __init__(self, path: Path, cards: PackStore, *, read_only: bool = False) -> None:
         super().__init__(path, STATEMENTS, FORMAT, upgrades(cards), read_only=read_only)
@@ -31,12 +69,10 @@ class RegistryDatabase(Database):
                 self.checkpoint(whole=True)
 
     def sequence(self) -> int:
-        """Rises with every change by any process."""
         return int(self.read("SELECT value FROM sequence")[0][0])
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
-        """One transaction that raises the sequence number: durable as a whole when it returns, or undone."""
         with self.write() as connection:
             yield connection
             connection.execute("UPDATE sequence SET value = value + 1")
@@ -45,5 +81,8 @@ class RegistryDatabase(Database):
             )
 
     def between_changes(self) -> AbstractContextManager[sqlite3.Connection]:
-        """For reading while no process is in the middle of a change."""
         return self.write()
+
+    def describe(self) -> tuple[str, str, int]:
+        with self._errors():
+            return "sqlite", str(self.path), self.path.stat().st_size

@@ -12,6 +12,7 @@ from needlepoint.tables.model import File, Table
 from needlepoint.tables.registry import database as registry_database
 from needlepoint.tables.registry.batches import IDENTITY, insert_files, taken_out
 from needlepoint.tables.registry.database import RegistryDatabase
+from needlepoint.tables.registry.dialects import ordinal_of_text
 from needlepoint.tables.schemas import PER_SECOND, scale
 
 
@@ -29,13 +30,14 @@ class Files:
 
     def of(self, table: Table, ids: Sequence[int] | None = None) -> list[File]:
         """All files of a table in the order of their paths, or those with these ids."""
-        only = "" if ids is None else "AND id IN (SELECT value FROM json_each(?))"
+        dialect = self._database.dialect
+        only = "" if ids is None else f"AND id {dialect.among}"
         query = f"""
             SELECT path, {IDENTITY}, id, rows, row_groups, pages, blooms, problem,
                    EXISTS (SELECT 1 FROM cards WHERE file_id = files.id),
-                   (SELECT group_concat(index_id) FROM indexed WHERE file_id = files.id)
+                   (SELECT {dialect.index_ids} FROM indexed WHERE file_id = files.id)
             FROM files WHERE table_id = ? {only} ORDER BY path"""
-        found = self._database.read(query, table.id, *(() if ids is None else (json.dumps(list(ids)),)))
+        found = self._database.read(query, table.id, *(() if ids is None else (dialect.ids(ids),)))
         return [
             File(
                 path=path,
@@ -57,8 +59,9 @@ class Files:
 
     def samples(self, ids: Sequence[int]) -> dict[int, str]:
         """Checksums of the contents of files, by id, where the registry has one (objects/base.py)."""
-        query = "SELECT id, sample FROM files WHERE sample <> '' AND id IN (SELECT value FROM json_each(?))"
-        return dict(self._database.read(query, json.dumps(list(ids))))
+        dialect = self._database.dialect
+        query = f"SELECT id, sample FROM files WHERE sample <> '' AND id {dialect.among}"
+        return dict(self._database.read(query, dialect.ids(ids)))
 
     def recognise(self, files: Mapping[int, Identity], samples: Mapping[int, str] = MappingProxyType({})) -> None:
         """Record new identities of files, by id, whose content is unchanged, unless another change of them was recorded
@@ -81,8 +84,9 @@ class Files:
         """The bounds of a column in each file that has any, or in those with these ids, by file id, in the unit of the
         given table."""
         query = "SELECT file_id, low, high, nulls, rows, nan, unit FROM bounds WHERE table_id = ? AND column_name = ?"
-        query += "" if ids is None else " AND file_id IN (SELECT value FROM json_each(?))"
-        asked = (table.id, column) if ids is None else (table.id, column, json.dumps(list(ids)))
+        dialect = self._database.dialect
+        query += "" if ids is None else f" AND file_id {dialect.among}"
+        asked = (table.id, column) if ids is None else (table.id, column, dialect.ids(ids))
         type = table.schema.field(column).type
         factors = {unit: scale(unit, type) for unit in (None, *PER_SECOND)}
         return [
@@ -111,5 +115,5 @@ class Files:
 
 
 def _ordinal_of(value: Ordinal | str | None, factor: int) -> Ordinal | None:
-    plain = int(value) if isinstance(value, str) else value
+    plain = ordinal_of_text(value) if isinstance(value, str) else value
     return plain * factor if isinstance(plain, int) else plain

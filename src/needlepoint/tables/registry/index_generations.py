@@ -7,11 +7,12 @@ directory belongs to it.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection, Sequence
 
 from needlepoint.tables.model import Index
 from needlepoint.tables.registry.database import RegistryDatabase
+from needlepoint.tables.registry.dialects import Dialect
+from needlepoint.tables.registry.transaction import RegistryTransaction
 
 _DECLARED = "table_id, name, column_name, columns, kind, embed, options"
 
@@ -23,8 +24,7 @@ class IndexGenerations:
     def reserve(self) -> int:
         """An id for an index that no other index has or gets."""
         with self._database.change() as connection:
-            connection.execute("UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'indexes'")
-            return int(connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'indexes'").fetchone()[0])
+            return _next_id(connection, self._database.dialect)
 
     def replace(
         self,
@@ -41,7 +41,7 @@ class IndexGenerations:
         with self._database.change() as connection:
             query = "SELECT file_id, entries FROM indexed WHERE index_id = ?"
             covered = [row for row in connection.execute(query, (index.id,)).fetchall() if row[0] in files]
-            if not begin_generation(connection, index.id, new_id, options):
+            if not begin_generation(connection, self._database.dialect, index.id, new_id, options):
                 return False
             install()
             connection.executemany("INSERT INTO runs VALUES (?, ?)", [(new_id, run) for run in runs])
@@ -57,7 +57,11 @@ class IndexGenerations:
 
 
 def begin_generation(
-    connection: sqlite3.Connection, index_id: int, new_id: int | None = None, options: str | None = None
+    connection: RegistryTransaction,
+    dialect: Dialect,
+    index_id: int,
+    new_id: int | None = None,
+    options: str | None = None,
 ) -> bool:
     """Declare an index again under a new id, by default the next, without its entries. False when there is no such
     index."""
@@ -68,5 +72,12 @@ def begin_generation(
     marks = ", ".join("?" * (1 + len(declared)))
     if options is not None:
         declared = (*declared[:-1], options)
-    connection.execute(f"INSERT INTO indexes (id, {_DECLARED}) VALUES ({marks})", (new_id, *declared))
+    id = _next_id(connection, dialect) if new_id is None else new_id
+    connection.execute(f"INSERT INTO indexes (id, {_DECLARED}) VALUES ({marks})", (id, *declared))
     return True
+
+
+def _next_id(connection: RegistryTransaction, dialect: Dialect) -> int:
+    for statement in dialect.next_index_id:
+        found = connection.execute(statement)
+    return int(found.fetchall()[0][0])

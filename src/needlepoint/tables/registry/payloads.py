@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,19 +24,21 @@ class Payloads:
 
     def places(self, index: Index) -> dict[int, Place]:
         """Where the payloads of an index are, by file id."""
-        query = "SELECT file_id, pack, offset, length, codec, size, checksum, version FROM payloads WHERE index_id = ?"
+        query = """SELECT file_id, pack, "offset", length, codec, size, checksum, version FROM payloads
+                   WHERE index_id = ?"""
         return {file_id: Place(*row) for file_id, *row in self._database.read(query, index.id)}
 
     def embedded(self, file_ids: Sequence[int], *, own: bool = True) -> dict[int, frozenset[str]]:
         """Checksums of payloads inside files, by file id, that queries use, and with `own` those that this lake's
         writers embedded. ALL stands for every one of the file."""
-        query = (
-            "SELECT file_id, checksum FROM payloads WHERE pack = '' AND file_id IN (SELECT value FROM json_each(?1))"
-        )
+        dialect = self._database.dialect
+        query = f"SELECT file_id, checksum FROM payloads WHERE pack = '' AND file_id {dialect.among}"
+        asked = [dialect.ids(file_ids)]
         if own:
-            query += " UNION SELECT file_id, checksum FROM own WHERE file_id IN (SELECT value FROM json_each(?1))"
+            query += f" UNION SELECT file_id, checksum FROM own WHERE file_id {dialect.among}"
+            asked *= 2
         found: dict[int, set[str]] = {}
-        for file_id, checksum in self._database.read(query, json.dumps(list(file_ids))):
+        for file_id, checksum in self._database.read(query, *asked):
             found.setdefault(file_id, set()).add(checksum)
         return {file_id: frozenset(checksums) for file_id, checksums in found.items()}
 
@@ -48,7 +49,7 @@ class Payloads:
     def pack_entries(self) -> dict[tuple[int, str], list[PackEntry]]:
         """The live payloads of each pack, by index and name of the pack."""
         found: dict[tuple[int, str], list[PackEntry]] = {}
-        query = "SELECT index_id, pack, file_id, offset, length FROM payloads WHERE pack <> '' ORDER BY offset"
+        query = '''SELECT index_id, pack, file_id, "offset", length FROM payloads WHERE pack <> '' ORDER BY "offset"'''
         for index_id, pack, *place in self._database.read(query):
             found.setdefault((index_id, pack), []).append(PackEntry(*place))
         return found
@@ -73,8 +74,8 @@ class Payloads:
         """Record that payloads are in another pack, each at another offset, if they still exist."""
         with self._database.change() as connection:
             connection.executemany(
-                """UPDATE payloads SET pack = ?, offset = ?
-                   WHERE index_id = ? AND file_id = ? AND pack = ? AND offset = ?""",
+                """UPDATE payloads SET pack = ?, "offset" = ?
+                   WHERE index_id = ? AND file_id = ? AND pack = ? AND "offset" = ?""",
                 [(new, offset, index_id, each.file_id, old, each.offset) for each, offset in moved],
             )
             # Readers that cache the places read them again when a file changed.

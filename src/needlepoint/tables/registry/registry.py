@@ -1,5 +1,5 @@
-"""The registry: tables, views, their files, indexes and batches, in one SQLite database of the lake, and the cards and
-zone maps of the files, in packs beside it.
+"""The registry: tables, views, their files, indexes and batches, in one database of the lake, and the cards and zone
+maps of the files, in packs beside it.
 
 Every change is one transaction and raises `sequence`: a reader compares it to see whether what it has in memory is
 still current.
@@ -12,12 +12,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 
-from needlepoint.stores import PackStore
-from needlepoint.tables.locks import TableLocks
+from needlepoint.errors import UsageError
+from needlepoint.stores import IN_LAKE, PackStore
+from needlepoint.tables.locks import Locks, TableLocks
 from needlepoint.tables.registry.artifacts import FileArtifact, commit_artifacts
 from needlepoint.tables.registry.batches import Batches
 from needlepoint.tables.registry.cards import Cards
-from needlepoint.tables.registry.database import RegistryDatabase
+from needlepoint.tables.registry.database import RegistryDatabase, SqliteRegistryDatabase
 from needlepoint.tables.registry.files import Files
 from needlepoint.tables.registry.index_generations import IndexGenerations
 from needlepoint.tables.registry.indexes import Indexes
@@ -33,19 +34,36 @@ class Registry:
     directory beside the database."""
 
     def __init__(
-        self, directory: Path, root: Path | str, *, own: Path | None = None, cards: PackStore | None = None
+        self,
+        directory: Path,
+        root: Path | str,
+        *,
+        own: Path | None = None,
+        url: str = "",
+        create: bool = True,
+        cards: PackStore | None = None,
     ) -> None:
-        packs = cards or PackStore(directory / "cards")
-        self.database = database = RegistryDatabase(directory / "registry.db", packs, read_only=own is not None)
+        """In PostgreSQL if there is a `url`, otherwise in SQLite in the directory."""
+        local = TableLocks((own or directory) / "turns")
+        # Machines that share a registry share the directory of a lake, and not their stores.
+        place = root / IN_LAKE if url and isinstance(root, Path) else directory
+        packs = cards or PackStore(place / "cards")
+        self.database: RegistryDatabase
+        self.locks: Locks
+        if url:
+            self.database, self.locks = _in_postgres(url, root, local, create=create, read_only=own is not None)
+        else:
+            self.database = SqliteRegistryDatabase(directory / "registry.db", packs, read_only=own is not None)
+            self.locks = local
+        database = self.database
         self.batches = Batches(database, lambda table_id: self.tables.refuse_shared(table_id))
         self.tables = Tables(database, root, self.batches)
         self.views = Views(database)
         self.files = Files(database)
-        self.cards = Cards(database, packs)
+        self.cards = Cards(database, packs, own_disk=bool(url) and place == directory and cards is None)
         self.indexes = Indexes(database)
         self.generations = IndexGenerations(database)
         self.payloads = Payloads(database)
-        self.locks = TableLocks((own or directory) / "turns")
         # Not wrapped in methods: every query calls them.
         self.sequence: Callable[[], int] = database.sequence
         self.snapshot: Callable[[], AbstractContextManager[None]] = database.snapshot
@@ -68,4 +86,19 @@ class Registry:
         by file, whose cards came before. Files replaced meanwhile and indexes that no longer exist are ignored."""
         packs, kept = self.cards.write([artifact.content for artifact in artifacts])
         with self.database.change() as connection:
-            commit_artifacts(connection, artifacts, runs, entries, packs, kept)
+            commit_artifacts(connection, self.database.dialect, artifacts, runs, entries, packs, kept)
+
+
+def _in_postgres(
+    url: str, root: Path | str, local: TableLocks, *, create: bool, read_only: bool
+) -> tuple[RegistryDatabase, Locks]:
+    """A process that only reads has no locks there."""
+    from needlepoint.stores.postgres import parse_postgres
+    from needlepoint.tables.postgres_locks import PostgresLocks
+    from needlepoint.tables.registry.postgres import PostgresRegistryDatabase
+
+    if not url.startswith(("postgresql://", "postgres://")):
+        kind = url.partition("://")[0] if "://" in url else url
+        raise UsageError(f"'{kind}' is not a kind of registry.", hint="Name a database as postgresql://host/database.")
+    database = PostgresRegistryDatabase(parse_postgres(url), root, create=create, read_only=read_only)
+    return database, local if read_only else PostgresLocks(database, local)

@@ -8,6 +8,8 @@ column in `bounds` where its zone map is, in the same pack. A card may refer to 
 `changes` names the files that each change of the registry touched, so that a reader with an earlier state does not read
 all files again. Triggers fill it. The delete of an INSERT OR REPLACE fires no trigger; there the new row has the path
 of the old one.
+
+In PostgreSQL it is the same with other types: postgres_schema.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,9 @@ from needlepoint.tables.listing import share_files
 from needlepoint.tables.model import Index, Table, check_name
 from needlepoint.tables.registry.batches import Batches
 from needlepoint.tables.registry.database import RegistryDatabase
+from needlepoint.tables.registry.dialects import Dialect
 from needlepoint.tables.registry.index_generations import begin_generation
+from needlepoint.tables.registry.transaction import RegistryTransaction
 from needlepoint.tables.schemas import PER_SECOND, differing, refined, respelled, scale, too_far, unify
 
 _TABLE = "id, name, location, schema, partitions, mixed, format"
@@ -133,13 +134,14 @@ class Tables:
         generation, so that no process that knows the coarser unit asks it or commits entries to it.
         """
         with self._database.change() as connection:
+            dialect = self._database.dialect
             query = "SELECT schema, mixed FROM tables WHERE id = ?"
-            stored, known = connection.execute(query, (table.id,)).fetchone()
+            ((stored, known),) = connection.execute(query, (table.id,)).fetchall()
             before, new = (_data_columns(each, table) for each in (pa.ipc.read_schema(pa.py_buffer(stored)), schema))
             data = unify(before, "the table", new, "the new files")
             for column in sorted(refined(before, data)):
-                _refuse_too_far(connection, table, data.field(column))
-                _begin_generations(connection, table, column)
+                _refuse_too_far(connection, dialect, table, data.field(column))
+                _begin_generations(connection, dialect, table, column)
             merged = pa.schema([*data, *(schema.field(name) for name in table.partitions)])
             all_mixed = mixed.union(json.loads(known), differing(before, data))
             connection.execute(
@@ -154,13 +156,14 @@ class Tables:
         """Give the table exactly the columns of its log. An index of a column that changed its type, disappeared or
         appeared starts a new generation, as when a unit becomes finer."""
         with self._database.change() as connection:
-            query = "SELECT schema FROM tables WHERE id = ?"
-            before = pa.ipc.read_schema(pa.py_buffer(connection.execute(query, (table.id,)).fetchone()[0]))
+            dialect = self._database.dialect
+            ((stored,),) = connection.execute("SELECT schema FROM tables WHERE id = ?", (table.id,)).fetchall()
+            before = pa.ipc.read_schema(pa.py_buffer(stored))
             for column in sorted(respelled(before, schema)):
-                _refuse_too_far(connection, table, schema.field(column))
-                _begin_generations(connection, table, column)
+                _refuse_too_far(connection, dialect, table, schema.field(column))
+                _begin_generations(connection, dialect, table, column)
             for column in set(before.names).symmetric_difference(schema.names):
-                _begin_generations(connection, table, column)
+                _begin_generations(connection, dialect, table, column)
             connection.execute(
                 "UPDATE tables SET schema = ?, partitions = ?, mixed = ? WHERE id = ?",
                 (_schema_bytes(schema), json.dumps(list(partitions)), json.dumps(sorted(mixed)), table.id),
@@ -177,7 +180,7 @@ class Tables:
         return table
 
 
-def refuse_taken(connection: sqlite3.Connection, name: str) -> None:
+def refuse_taken(connection: RegistryTransaction, name: str) -> None:
     """NameTaken when a table or view has this name."""
     query = "SELECT 'table' FROM tables WHERE name = ? UNION ALL SELECT 'view' FROM views WHERE name = ?"
     for (what,) in connection.execute(query, (name, name)).fetchall():
@@ -195,10 +198,11 @@ def _schema_bytes(schema: pa.Schema) -> bytes:
     return bytes(schema.remove_metadata().serialize())
 
 
-def _refuse_too_far(connection: sqlite3.Connection, table: Table, column: pa.Field) -> None:
+def _refuse_too_far(connection: RegistryTransaction, dialect: Dialect, table: Table, column: pa.Field) -> None:
     """SchemaConflict where the bounds of a file are outside of what the type can hold."""
-    query = """SELECT path FROM bounds JOIN files ON files.id = file_id
-               WHERE bounds.table_id = ? AND column_name = ? AND unit = ? AND (low < ? OR high > ?) LIMIT 1"""
+    low, high = dialect.as_number("low"), dialect.as_number("high")
+    query = f"""SELECT path FROM bounds JOIN files ON files.id = file_id
+                WHERE bounds.table_id = ? AND column_name = ? AND unit = ? AND ({low} < ? OR {high} > ?) LIMIT 1"""
     for unit in PER_SECOND:
         most = (2**63 - 1) // (scale(unit, column.type) or 1)
         found = connection.execute(query, (table.id, column.name, unit, -most, most)).fetchone()
@@ -206,9 +210,9 @@ def _refuse_too_far(connection: sqlite3.Connection, table: Table, column: pa.Fie
             raise too_far(f"{table.location}/{found[0]}", column.name, column.type)
 
 
-def _begin_generations(connection: sqlite3.Connection, table: Table, column: str) -> None:
+def _begin_generations(connection: RegistryTransaction, dialect: Dialect, table: Table, column: str) -> None:
     """Give the indexes of a column new ids and no entries."""
-    query = """SELECT id FROM indexes WHERE table_id = ?
-               AND (columns IS NULL AND column_name = ? OR ? IN (SELECT value FROM json_each(columns)))"""
-    for (id,) in connection.execute(query, (table.id, column, column)).fetchall():
-        begin_generation(connection, id)
+    query = "SELECT id, column_name, columns FROM indexes WHERE table_id = ? ORDER BY id"
+    for id, only, several in connection.execute(query, (table.id,)).fetchall():
+        if column in ([only] if several is None else json.loads(several)):
+            begin_generation(connection, dialect, id)

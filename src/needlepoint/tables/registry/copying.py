@@ -1,0 +1,131 @@
+"""Copy a registry into another database: from SQLite to PostgreSQL, or back.
+
+Ids stay, since indexes and packs know files by them; so does which ids were ever used, since none is used twice. What
+is copied is compared with the original before it counts. Packs of cards are copied too if they are in another place.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from needlepoint.errors import StoreError, UsageError
+from needlepoint.objects import sync_file
+from needlepoint.predicate import Ordinal
+from needlepoint.tables.registry.database import RegistryDatabase
+from needlepoint.tables.registry.dialects import Dialect, ordinal_of_text
+from needlepoint.tables.registry.registry import Registry
+from needlepoint.tables.registry.transaction import RegistryTransaction
+
+# In this order: a row refers to rows of earlier tables.
+COPIED = {
+    "tables": "id, name, location, schema, partitions, mixed, format",
+    "views": "id, name, query",
+    "indexes": "id, table_id, name, column_name, kind, columns, embed, options",
+    "files": "id, table_id, path, size, mtime_ns, etag, rows, row_groups, pages, blooms, problem, ctime_ns, inode, "
+    "sample",
+    "card_packs": "id, name, size, etag",
+    "cards": "file_id, pack_id, start, length, checksum",
+    "bounds": "file_id, table_id, column_name, low, high, nulls, rows, nan, unit, zone_start, zone_length, "
+    "zone_checksum",
+    "indexed": "file_id, index_id, entries",
+    "runs": "index_id, name",
+    "batches": "table_id, batch, state, staging, moves, removals, keep_until",
+    "payloads": 'file_id, index_id, pack, "offset", length, codec, size, checksum, version',
+    "own": "file_id, checksum",
+}
+_BY_ID = ("tables", "views", "indexes", "files", "card_packs")
+_PORTION = 20_000  # files whose rows are in memory at a time
+
+Row = tuple[Any, ...]
+
+
+def copy_registry(source: Registry, target: Registry) -> dict[str, int]:
+    """Copy all of a registry into an empty one, in one change. Returns the number of rows of each table. No process can
+    change the source meanwhile; what is changed there afterwards is not in the copy."""
+    counts: dict[str, int] = {}
+    with source.database.between_changes(), target.database.change() as transaction:
+        if any(target.database.read(f"SELECT 1 FROM {table} LIMIT 1") for table in _BY_ID):
+            raise UsageError(
+                f"the registry in {target.database.describe()[1]} is not empty.", hint="Name an empty one to copy to."
+            )
+        _copy_packs(source, target)
+        for table, columns in COPIED.items():
+            counts[table] = 0
+            for rows in _portions(source.database, table, columns):
+                _insert(transaction, target.database.dialect, table, columns, rows)
+                counts[table] += len(rows)
+        _check(source.database, target.database)
+        for table in _BY_ID:
+            (used,) = source.database.read(source.database.dialect.used_id(table))[:1] or [(0,)]
+            for statement in target.database.dialect.use_id(table, int(used[0] or 0)):
+                transaction.execute(statement)
+    return counts
+
+
+def _portions(database: RegistryDatabase, table: str, columns: str) -> Iterator[list[Row]]:
+    """The rows of a table, in the form that both databases have in common."""
+    first = columns.partition(",")[0]
+    order = ", ".join(str(number + 1) for number in range(min(3, columns.count(",") + 1)))
+    query = f"SELECT {columns} FROM {table} WHERE {first} >= ? AND {first} < ? ORDER BY {order}"
+    ((low, high),) = database.read(f"SELECT min({first}), max({first}) FROM {table}")
+    for start in () if low is None else range(low, high + 1, _PORTION):
+        rows = database.read(query, start, start + _PORTION)
+        if rows:
+            yield _converted(table, columns, rows, _plain)
+
+
+def _insert(transaction: RegistryTransaction, dialect: Dialect, table: str, columns: str, rows: Sequence[Row]) -> None:
+    marks = ", ".join("?" * (columns.count(",") + 1))
+    stored = _converted(table, columns, rows, dialect.stored_ordinal)
+    transaction.executemany(f"INSERT INTO {table} ({columns}) VALUES ({marks})", stored)
+
+
+def _check(source: RegistryDatabase, target: RegistryDatabase) -> None:
+    for table, columns in COPIED.items():
+        pairs = zip(_portions(source, table, columns), _portions(target, table, columns), strict=True)
+        if not all(repr(one) == repr(other) for one, other in pairs):  # NaN is not equal to itself
+            raise StoreError(f"the copy of '{table}' differs from the original.", hint="Nothing was copied. Retry.")
+
+
+def _converted(
+    table: str, columns: str, rows: Sequence[Row], bound: Callable[[Any], Ordinal | str | None]
+) -> list[Row]:
+    """Truths as bool, and bounds as `bound` has them."""
+    names = columns.split(", ")
+    truths = [names.index(name) for name in ("embed", "nan") if name in names]
+    bounds = [names.index(name) for name in ("low", "high") if table == "bounds"]
+    if not truths and not bounds:
+        return list(rows)
+    found = []
+    for row in rows:
+        values = list(row)
+        for at in truths:
+            values[at] = bool(values[at])
+        for at in bounds:
+            values[at] = bound(values[at])
+        found.append(tuple(values))
+    return found
+
+
+def _plain(stored: Ordinal | str | None) -> Ordinal | None:
+    return ordinal_of_text(stored) if isinstance(stored, str) else stored
+
+
+def _copy_packs(source: Registry, target: Registry) -> None:
+    """Durable before the registry names them, as those that a build writes."""
+    there, here = source.cards.packs, target.cards.packs
+    for name in sorted(source.cards.names()):
+        if there.where(name) == here.where(name):
+            continue
+        old, new = there.path(name), here.path(name)
+        if new.exists():
+            continue
+        try:
+            new.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(old, new)
+            sync_file(new)
+            sync_file(new.parent)
+        except OSError as error:
+            raise StoreError(f"{old} cannot be copied to {new.parent}: {error}.", hint="Check the disk.") from error
