@@ -284,7 +284,7 @@ def test_the_command_line(tmp_path: Path, redis_url: str, monkeypatch: pytest.Mo
 
 def test_urls_that_are_no_stores(tmp_path: Path) -> None:
     write(tmp_path, 0)
-    for url in ("ftp://host/a", "redis:", "nothing", "mysql://host", "lake:"):
+    for url in ("ftp://host/a", "redis:", "nothing", "mysql://host", "lake:elsewhere"):
         with needlepoint.open(tmp_path) as lake:
             if not lake.tables():
                 lake.create_table("item")
