@@ -12,9 +12,11 @@ Callers read ranges and share no cursor, so the same calls work on a local file 
     opening    opens a path or URL as one or the other
     replacing  replaces a version by a new one, atomically
     moving     moves to a final place, and removes
+    conditional  compare-and-swap of a small file or object
 """
 
 from needlepoint.objects.base import Identity, OpenObject, is_nameable, is_url
+from needlepoint.objects.conditional import Version, put_if_unchanged, read_if_changed
 from needlepoint.objects.cursor import Cursor
 from needlepoint.objects.errors import is_by_object_store, local_failure, object_store_error
 from needlepoint.objects.held import HeldFile
@@ -33,6 +35,7 @@ __all__ = [
     "Identity",
     "OpenObject",
     "Piece",
+    "Version",
     "as_source",
     "coalesce",
     "concurrently",
@@ -47,6 +50,8 @@ __all__ = [
     "object_store_error",
     "open_object",
     "open_to_replace",
+    "put_if_unchanged",
+    "read_if_changed",
     "remove",
     "remove_directory",
     "replace",

@@ -4,14 +4,16 @@ urls  URLs of objects, and the endpoint that answers for them
 s3    lists, reads, writes and removes objects, through obstore: the only importer of it
 """
 
-from needlepoint.objects.remote.s3 import list_objects, store_of
+from needlepoint.objects.remote.s3 import delete_objects, list_objects, store_of, upload
 from needlepoint.objects.remote.urls import SCHEME, checked_url, endpoint, split_url
 
 __all__ = [
     "SCHEME",
     "checked_url",
+    "delete_objects",
     "endpoint",
     "list_objects",
     "split_url",
     "store_of",
+    "upload",
 ]

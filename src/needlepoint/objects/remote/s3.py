@@ -20,7 +20,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 import obstore
-from obstore.exceptions import BaseError, InvalidPathError, NotSupportedError, PreconditionError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    InvalidPathError,
+    NotModifiedError,
+    NotSupportedError,
+    PreconditionError,
+)
 from obstore.store import S3Store
 
 from needlepoint import forks
@@ -197,7 +204,10 @@ def _identity_or_none(url: str) -> Identity | None:
 
 
 class RemoteObject:
-    """One version of an object. Opening it with a known identity sends no request."""
+    """One version of an object. Opening it with a known identity sends no request.
+
+    Of an object that never changes the size is enough, as `Identity(size, 0)`: the first read then tells its ETag.
+    """
 
     __slots__ = ("_key", "_store", "_tail", "bytes_requested", "identity", "path", "requests")
 
@@ -276,7 +286,9 @@ class RemoteObject:
             raise changed(self.path, self.identity) from None
         except (BaseError, OSError, ValueError) as error:
             _refuse(self.path, error)
-        if found != self.identity:  # a store that ignores conditions
+        if not (self.identity.etag or self.identity.mtime_ns) and found.size == self.identity.size:
+            self.identity = found
+        elif found != self.identity:  # a store that ignores conditions
             raise changed(self.path, self.identity, found)
         if len(data) != part[1] - part[0]:
             raise too_short(self.path, self.size, part[0], part[1] - part[0])
@@ -292,6 +304,40 @@ def upload(path: str, url: str) -> None:
             obstore.put(store_of(bucket), key, file, chunk_size=part, max_concurrency=4)
         except (BaseError, OSError, ValueError) as error:
             raise object_store_error(url, str(error)) from None
+
+
+def get_if_changed(url: str, known: Identity | None) -> tuple[bytes, Identity] | None:
+    """A whole object and its identity; None if it is still the known version."""
+    bucket, key = split_url(url)
+    options: GetOptions = {"if_none_match": f'"{known.etag}"'} if known is not None and known.etag else {}
+    try:
+        answer = obstore.get(store_of(bucket), key, options=options)
+        return answer.bytes().to_bytes(), _identity(answer.meta)
+    except NotModifiedError:
+        return None
+    except (BaseError, OSError, ValueError) as error:
+        _refuse(url, error)
+
+
+def put_on_condition(url: str, data: bytes, known: Identity | None) -> Identity | None:
+    """Put an object in the place of the known version, or where none is; None, with nothing written, if another is."""
+    bucket, key = split_url(url)
+    try:
+        done = obstore.put(
+            store_of(bucket),
+            key,
+            data,
+            mode="create" if known is None else {"e_tag": f'"{known.etag}"'},
+            use_multipart=False,
+        )
+    except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+        return None
+    except (BaseError, OSError, ValueError) as error:
+        if "ConditionalRequestConflict" in str(error):  # another conditional PUT is under way
+            return None
+        raise object_store_error(url, str(error)) from None
+    etag = (done["e_tag"] or "").strip('"')
+    return Identity(len(data), time.time_ns(), etag) if etag else identify_object(url)
 
 
 def copy_object(source: str, target: str) -> None:
