@@ -80,7 +80,13 @@ def wrong(lines: list[str]) -> list[str]:
     return found
 
 
-ROUNDS = {"unpacked/": cases(12, 1), "indexes/": cases(16, 2), "queue.db": cases(5, 1), "history.db": cases(5, 1)}
+ROUNDS = {
+    "unpacked/": cases(12, 1),
+    "cards/": cases(12, 2),
+    "indexes/": cases(16, 2),
+    "queue.db": cases(5, 1),
+    "history.db": cases(5, 1),
+}
 
 
 @pytest.mark.parametrize(("only", "times"), ROUNDS.items())

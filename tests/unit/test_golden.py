@@ -172,3 +172,23 @@ def test_registry_with_samples(tmp_path: Path) -> None:
     assert registry.payloads.embedded([1]) == {1: frozenset({"abc"})}
     assert dict(registry.files.bounds(table, "id")) == {1: Bounds(0, 9, 0, 10)}
     registry.close()
+
+
+def test_registry_with_cards_in_packs(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / "registry-7.db", tmp_path / "registry.db")
+    registry = Registry(tmp_path, tmp_path)
+    (name,) = registry.cards.names()
+    registry.cards.packs.path(name).parent.mkdir()
+    shutil.copy(GOLDEN / "registry-7.pack", registry.cards.packs.path(name))
+    (table,) = registry.tables.all()
+    first, second, third = registry.files.of(table)
+    assert [file.has_card for file in (first, second, third)] == [True, True, False]
+    assert (first.identity, first.pages) == (Identity(10, 11, ctime_ns=12, inode=13), 20)
+    card, zones, texts = ((GOLDEN / f"{each}.npfc").read_bytes() for each in ("card", "zones-id", "zones-text"))
+    assert registry.cards.read_all([1, 2, 3]) == {1: card, 2: card}
+    assert registry.cards.zones([1, 2, 3], "id") == {1: StoredZones(zones, None), 2: StoredZones(zones, None)}
+    assert registry.cards.zones([1, 2, 3], "at") == {1: StoredZones(zones, "us")}
+    assert registry.cards.zones([1, 2, 3], "text") == {2: StoredZones(texts, None)}
+    assert dict(registry.files.bounds(table, "id")) == {1: Bounds(0, 9, 0, 10), 2: Bounds(10, 19, 0, 10)}
+    assert (registry.cards.check(table), registry.cards.lost()) == ({}, {})
+    registry.close()

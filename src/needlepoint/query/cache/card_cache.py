@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Protocol
 
@@ -16,6 +16,8 @@ from needlepoint.tables.registry import Registry
 
 # Approximate overhead of the Python objects of a card, a column and a text.
 CARD_BYTES, COLUMN_BYTES, TEXT_BYTES = 4000, 600, 60
+# Cards that are read together.
+CARDS_AT_ONCE = 256
 # Of so many files it is kept why their cards cannot be read.
 MOST_PROBLEMS = 10_000
 
@@ -44,15 +46,38 @@ class CardCache:
         # A file keeps its id when an index is embedded in it.
         if held is not None and held.card.identity == file.identity:
             return held
+        return self._opened(file, self._registry.cards.read_all([file.id]).get(file.id))
+
+    def each(self, files: Sequence[File]) -> Iterator[CachedCard | None]:
+        """The card of each file, as `cached` has it. Those that are not in memory are read together, some at a time."""
+        for start in range(0, len(files), CARDS_AT_ONCE):
+            some = files[start : start + CARDS_AT_ONCE]
+            held = [self._held(file) for file in some]
+            missing = [
+                file.id
+                for file, card in zip(some, held, strict=True)
+                if card is None and file.id is not None and file.has_card
+            ]
+            stored = self._registry.cards.read_all(missing) if missing else {}
+            for file, card in zip(some, held, strict=True):
+                yield card or self._opened(file, stored.get(file.id or 0))
+
+    def _held(self, file: File) -> CachedCard | None:
+        if file.id is None or not file.has_card:
+            return None
+        held = self.cards.get(file.id)
+        return held if held is not None and held.card.identity == file.identity else None
+
+    def _opened(self, file: File, stored: bytes | PackDamaged | None) -> CachedCard | None:
+        if stored is None or file.id is None:
+            return None
         try:
-            stored = self._registry.cards.read(file.id)
-            if stored is None:
-                return None
+            if isinstance(stored, PackDamaged):
+                raise stored
             card = FileCard.from_bytes(stored)
         except (PackDamaged, CardCorrupt) as error:
             self._note(file.id, error)
             return None
-        self.problems.pop(file.id, None)
         if card.identity != file.identity:
             return None
         # A card lacks the ctime, which a chmod changes.

@@ -175,8 +175,7 @@ def choose_access(
     overruled, undecided = 0, None
     columns = scan.stored_columns()
     few = len(rows) <= FEW_FILES and sum(each.count for each in rows.values()) <= FEWEST_ROWS
-    for position in rows:
-        cached = cards.cached(files[position])
+    for position, cached in zip(rows, cards.each([files[position] for position in rows]), strict=True):
         if cached is None or access == "scan":
             scans.append(position)
         elif access == "auto" and not few:

@@ -43,45 +43,40 @@ class Cards:
 
     def read(self, file_id: int) -> bytes | None:
         """The card of a file, None when it has none. PackDamaged when it is not what was written."""
-        place = self._place(file_id)
-        found = None if place is None else self._read(place)
-        if isinstance(found, PackDamaged):
-            again = self._place(file_id)  # a sweep may have moved it
-            if again == place:
-                raise found
-            found = None if again is None else self._read(again)
-        if isinstance(found, PackDamaged):
-            raise found
-        return found
+        found = self.read_all([file_id]).get(file_id)
+        return None if found is None else _sound(found)
 
-    def _place(self, file_id: int) -> tuple[str, str, int, PackPiece] | None:
-        query = """SELECT name, etag, size, start, length, checksum FROM cards
-                   JOIN card_packs ON card_packs.id = pack_id WHERE file_id = ?"""
-        for name, etag, size, *piece in self._database.read(query, file_id):
-            return name, etag, size, PackPiece(*piece)
-        return None
-
-    def _read(self, place: tuple[str, str, int, PackPiece]) -> bytes | PackDamaged:
-        name, etag, size, piece = place
-        return self.packs.read(name, [piece], etag, size)[0]
+    def read_all(self, file_ids: Sequence[int]) -> dict[int, bytes | PackDamaged]:
+        """The cards of files that have one, by id; one request for those that are side by side."""
+        alone = len(file_ids) == 1
+        query = f"""SELECT file_id, NULL, name, etag, size, start, length, checksum FROM cards
+                    JOIN card_packs ON card_packs.id = pack_id WHERE file_id {"= ?" if alone else _LISTED}"""
+        asked = file_ids[0] if alone else json.dumps(list(file_ids))
+        return {id: stored.data for id, stored in self._read(query, asked).items()}
 
     def zones(self, file_ids: Sequence[int], column: str) -> dict[int, StoredZones]:
-        """The zone maps of a column in files of one table, by file id; one request for those that are side by side."""
-        found = self._zones(file_ids, column)
-        lost = [id for id, stored in found.items() if isinstance(stored.data, PackDamaged)]
-        return found | self._zones(lost, column) if lost else found  # a sweep may have moved them
-
-    def _zones(self, file_ids: Sequence[int], column: str) -> dict[int, StoredZones]:
+        """The zone maps of a column in files of one table that have any, likewise."""
         if not file_ids:
             return {}
-        query = f"""SELECT bounds.file_id, unit, name, etag, size, zone_start, zone_length, zone_checksum
-                    FROM bounds JOIN cards ON cards.file_id = bounds.file_id JOIN card_packs ON card_packs.id = pack_id
-                    WHERE table_id = (SELECT table_id FROM files WHERE id = ?) AND column_name = ?
-                    AND bounds.file_id {_LISTED} AND zone_start IS NOT NULL"""
+        return self._read(
+            f"""SELECT bounds.file_id, unit, name, etag, size, zone_start, zone_length, zone_checksum
+                FROM bounds JOIN cards ON cards.file_id = bounds.file_id JOIN card_packs ON card_packs.id = pack_id
+                WHERE table_id = (SELECT table_id FROM files WHERE id = ?) AND column_name = ?
+                AND bounds.file_id {_LISTED} AND zone_start IS NOT NULL""",
+            file_ids[0],
+            column,
+            json.dumps(list(file_ids)),
+        )
+
+    def _read(self, query: str, *parameters: object) -> dict[int, StoredZones]:
+        found = self._read_once(query, *parameters)
+        if any(isinstance(stored.data, PackDamaged) for stored in found.values()):
+            found = self._read_once(query, *parameters)  # a sweep may have moved them
+        return found
+
+    def _read_once(self, query: str, *parameters: object) -> dict[int, StoredZones]:
         asked: dict[tuple[str, str, int], list[tuple[int, str | None, PackPiece]]] = {}
-        for id, unit, name, etag, size, *piece in self._database.read(
-            query, file_ids[0], column, json.dumps(list(file_ids))
-        ):
+        for id, unit, name, etag, size, *piece in self._database.read(query, *parameters):
             asked.setdefault((name, etag, size), []).append((id, unit, PackPiece(*piece)))
         found: dict[int, StoredZones] = {}
         for (name, etag, size), wanted in asked.items():
