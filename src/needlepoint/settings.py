@@ -2,6 +2,11 @@
 
 setting           variable                 default   meaning
 store             NEEDLE_STORE                       directory of registry and indexes; without one, see stores/place.py
+shared            NEEDLE_SHARED            auto      on: publish the registry in the lake, and read it from there; off;
+                                                     auto: publish it in a bucket, and read it without a store
+cache             NEEDLE_CACHE                       directory of what readers without a store fetch; without one, in
+                                                     $XDG_CACHE_HOME/needlepoint, which is ~/.cache/needlepoint
+pack_bytes        NEEDLE_PACK_BYTES        1 GiB     disk for pieces of packs, in that directory
 queue             NEEDLE_QUEUE                       queue of events: sqs://name; without one, in the lake's store
 refresh           NEEDLE_REFRESH           1.0       seconds a directory listing stays fresh
 object_refresh    NEEDLE_OBJECT_REFRESH    60.0      seconds a listing of an object store stays fresh
@@ -40,13 +45,21 @@ _HINT = "See docs/settings.md."
 
 _WORDS = {int: "a number", float: "a number", str: "a text", bool: "true or false"}
 _BOOLS = {"true": True, "on": True, "1": True, "yes": True, "false": False, "off": False, "0": False, "no": False}
-_CHOICES = {"access": ("auto", "pages", "scan"), "history": ("on", "off"), "unfinished": ("skip", "error")}
+_CHOICES = {
+    "access": ("auto", "pages", "scan"),
+    "history": ("on", "off"),
+    "shared": ("auto", "on", "off"),
+    "unfinished": ("skip", "error"),
+}
 
 
 class SettingOverrides(TypedDict, total=False):
     """The fields of Settings as keyword arguments, so that type checkers know their names. None means not given."""
 
     store: str | Path | None
+    shared: str | None
+    cache: str | Path | None
+    pack_bytes: int | None
     queue: str | None
     refresh: float | None
     object_refresh: float | None
@@ -74,6 +87,9 @@ class SettingOverrides(TypedDict, total=False):
 @dataclass(frozen=True, slots=True)
 class Settings:
     store: str = ""
+    shared: str = "auto"
+    cache: str = ""
+    pack_bytes: int = 1 << 30
     queue: str = ""
     refresh: float = 1.0
     object_refresh: float = 60.0

@@ -34,6 +34,7 @@ from needlepoint.lake.batch_writer import BatchWriter
 from needlepoint.lake.calibrating import Calibration, calibrate, calibrate_after
 from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
 from needlepoint.lake.locations import lake_root
+from needlepoint.lake.node import Node, is_followed, is_shared
 from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
 from needlepoint.maintenance import (
     SWAP_BYTES,
@@ -82,6 +83,7 @@ from needlepoint.queues import LocalQueue, Queue
 from needlepoint.settings import Settings
 from needlepoint.stores import check_owner, claim, read_only_error, store_directory
 from needlepoint.tables import Batch, File, Mover, StagedFile, finish_all, recover
+from needlepoint.tables.published import Publisher, PublishState
 from needlepoint.tables.registry import Registry
 
 _log = logging.getLogger("needlepoint")
@@ -144,6 +146,11 @@ class Lake:
         self.settings = settings = replace(settings, store=str(self.store))
         self.progress = progress
         self.read_only = read_only
+        # A reader without a store has a copy of the registry that is published in the lake.
+        node = Node.open(self.root, settings) if read_only and is_followed(self.root, self.store, settings) else None
+        if node is not None:
+            self.store = node.follower.directory
+            self.settings = settings = replace(settings, store=str(self.store))
         if (read_only or not create) and not (self.store / "registry.db").exists():
             inside = self.store.parent == self.root
             raise UsageError(
@@ -153,11 +160,16 @@ class Lake:
         # Where a lake that is open for reading only writes what it unpacks and holds.
         self._own = forks.OwnDirectory() if read_only else None
         work = self.store if self._own is None else Path(self._own.name)
-        (check_owner if read_only else claim)(self.store, self.root)
-        self.registry = Registry(self.store, self.root, own=work if read_only else None)
+        if node is None:
+            (check_owner if read_only else claim)(self.store, self.root)
+            self.registry = Registry(self.store, self.root, own=work if read_only else None)
+            self.index_stores = IndexStores(self.store / "indexes", self.registry, settings.block_bytes)
+        else:
+            self.registry, self.index_stores = node.registry, node.index_stores(settings)
+        self.node = node
         self.queue = _queue(settings.queue, self.store, read_only)
-        self.index_stores = IndexStores(self.store / "indexes", self.registry, settings.block_bytes)
-        self.unpacked = UnpackedPayloads(work / "unpacked", settings.unpacked_bytes)
+        unpacked = work if node is None else node.cache
+        self.unpacked = UnpackedPayloads(unpacked / "unpacked", settings.unpacked_bytes)
         file_indexes = IndexCache(self.index_stores.packs, self.unpacked, settings.index_bytes, settings.payload_bytes)
         scratch = work / "scratch"
         self.indexer = Indexer(self.registry, self.index_stores, scratch, settings, progress)
@@ -166,10 +178,15 @@ class Lake:
         self.writer = BatchWriter(self.root, self.store, self.registry, self.queue, self.indexer)
         if read_only:
             self.indexer, self.writer = cast(Indexer, _ReadOnly()), cast(BatchWriter, _ReadOnly())
+        self.publisher: Publisher | None = None
+        if not read_only and is_shared(self.root, settings):
+            self.publisher = Publisher(self.root, self.store, self.registry, takes_over=settings.shared == "on")
+            self.registry.database.after_change = self.publisher.changed
         forks.own(self)
 
     def abandon(self) -> None:
         """Called in a forked child: see forks.py."""
+        self.publisher, self.node = None, None
         parts = ("registry", "queue", "unpacked", "index_stores", "indexer", "history", "engine", "writer")
         for name in parts:
             forks.leak(getattr(self, name))
@@ -184,10 +201,14 @@ class Lake:
         self.close()
 
     def close(self) -> None:
+        if self.publisher is not None:
+            self.publisher.close()
         self.index_stores.close()
         self.history.close()
         self.queue.close()
         self.registry.close()
+        if self.node is not None:
+            self.node.close()
         if self._own is not None:
             self._own.remove()
 
@@ -402,6 +423,16 @@ class Lake:
         if self.read_only:
             raise read_only_error()
         return follow(self.registry, self.queue, self.indexer, once=once)
+
+    def share(self, *, whole: bool = False) -> PublishState:
+        """Publish the registry in the lake now, for readers on other machines; with `whole` all of it once more, as
+        after an object of it was damaged. Otherwise that happens by itself, a moment after each change."""
+        if self.read_only:
+            raise read_only_error()
+        if self.publisher is None:
+            raise UsageError("this lake does not publish its registry.", hint="Set NEEDLE_SHARED=on.")
+        self.publisher.publish(whole=whole)
+        return self.publisher.state()
 
     # Questions
 

@@ -3,6 +3,7 @@
 base      the interface of a store for a key index
 rocksdb   key indexes in RocksDB
 packs     payloads, or cards, of many files in one
+lake_packs, piece_cache  packs in a bucket, written by another machine
 place     the directory of a lake's store
 database  SQLite for the registry, the queue and the history
 """
@@ -13,24 +14,29 @@ from typing import TYPE_CHECKING, Any
 
 from needlepoint.stores.base import BLOCK_BYTES, Entries, IndexDamaged, KeyStore, Locations, name_in_range
 from needlepoint.stores.database import Database, Upgrade, is_damaged, read_only_error, statements_of
+from needlepoint.stores.lake_packs import LakePacks
 from needlepoint.stores.packs import UNCLAIMED_AGE, PackDamaged, PackPiece, PackStore, PackWriter
-from needlepoint.stores.place import check_owner, claim, store_directory
+from needlepoint.stores.piece_cache import PieceCache
+from needlepoint.stores.place import IN_LAKE, check_owner, claim, store_directory, store_name
 
 if TYPE_CHECKING:
     from needlepoint.stores.rocksdb import RocksKeyStore
 
 __all__ = [
     "BLOCK_BYTES",
+    "IN_LAKE",
     "UNCLAIMED_AGE",
     "Database",
     "Entries",
     "IndexDamaged",
     "KeyStore",
+    "LakePacks",
     "Locations",
     "PackDamaged",
     "PackStore",
     "PackWriter",
     "PackPiece",
+    "PieceCache",
     "RocksKeyStore",
     "Upgrade",
     "check_owner",
@@ -40,6 +46,7 @@ __all__ = [
     "read_only_error",
     "statements_of",
     "store_directory",
+    "store_name",
 ]
 
 

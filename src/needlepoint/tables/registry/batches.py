@@ -131,9 +131,11 @@ class Batches:
 
 def insert_files(connection: sqlite3.Connection, table_id: int, files: Sequence[File]) -> None:
     for file in files:
-        # A path that sync found first, mid-publish, is the same file: the batch's entry replaces it.
+        # A path that sync found first, mid-publish, is the same file: the batch's entry replaces it. Not by OR REPLACE,
+        # which fires no trigger: copies of the registry would keep the old entry.
+        connection.execute("DELETE FROM files WHERE table_id = ? AND path = ?", (table_id, file.path))
         cursor = connection.execute(
-            f"INSERT OR REPLACE INTO files (table_id, path, rows, {IDENTITY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO files (table_id, path, rows, {IDENTITY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (table_id, file.path, file.rows, *astuple(file.identity)),
         )
         if (cursor.lastrowid or 0) >= 1 << 32:

@@ -30,10 +30,17 @@ class Registry:
     """What it keeps is in its parts; they share one database, and a transaction can span several of them.
 
     One for reading only has its locks in the `own` directory of its process. `cards` are the packs, by default in a
-    directory beside the database."""
+    directory beside the database. A copy of a registry that is published in the lake has a function that brings it up
+    to date, `follow`: it is called before queries, and with True when a file is not as the copy has it."""
 
     def __init__(
-        self, directory: Path, root: Path | str, *, own: Path | None = None, cards: PackStore | None = None
+        self,
+        directory: Path,
+        root: Path | str,
+        *,
+        own: Path | None = None,
+        cards: PackStore | None = None,
+        follow: Callable[[bool], None] | None = None,
     ) -> None:
         packs = cards or PackStore(directory / "cards")
         self.database = database = RegistryDatabase(directory / "registry.db", packs, read_only=own is not None)
@@ -46,9 +53,25 @@ class Registry:
         self.generations = IndexGenerations(database)
         self.payloads = Payloads(database)
         self.locks = TableLocks((own or directory) / "turns")
+        self._follow = follow
         # Not wrapped in methods: every query calls them.
-        self.sequence: Callable[[], int] = database.sequence
+        self.sequence: Callable[[], int] = database.sequence if follow is None else self._followed_sequence
         self.snapshot: Callable[[], AbstractContextManager[None]] = database.snapshot
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether it is a copy of a published registry. Then it says which files a table has, and nothing is listed."""
+        return self._follow is not None
+
+    def renew(self) -> None:
+        """Bring a copy of a published registry up to date at once."""
+        if self._follow is not None:
+            self._follow(True)
+
+    def _followed_sequence(self) -> int:
+        if self._follow is not None and not self.database.is_in_transaction:
+            self._follow(False)
+        return self.database.sequence()
 
     def close(self) -> None:
         self.locks.close()

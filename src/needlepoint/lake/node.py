@@ -1,0 +1,95 @@
+"""The parts of a lake that is read from its published registry, without a store: see docs/nodes.md."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from needlepoint.errors import StoreError
+from needlepoint.indexes import IndexStores, keeps_entries
+from needlepoint.objects import is_url
+from needlepoint.settings import Settings
+from needlepoint.stores import KeyStore, LakePacks, PackStore, PieceCache, store_name
+from needlepoint.tables import Index
+from needlepoint.tables.published import Follower, is_published
+from needlepoint.tables.registry import Registry
+
+
+def cache_directory(root: Path | str, chosen: str) -> Path:
+    """Where a reader of a lake keeps what it fetches; `chosen` is the setting."""
+    if chosen:
+        parent = Path(chosen).expanduser().resolve()
+    else:
+        parent = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().resolve() / "needlepoint"
+    return parent / store_name(str(root))
+
+
+def is_followed(root: Path | str, store: Path, settings: Settings) -> bool:
+    """Whether a lake that is opened for reading is read from its published registry."""
+    if settings.shared == "off" or (settings.shared == "auto" and (store / "registry.db").exists()):
+        return False
+    return is_published(root)
+
+
+def is_shared(root: Path | str, settings: Settings) -> bool:
+    """Whether a lake that is opened for writing publishes its registry."""
+    return settings.shared == "on" or (settings.shared == "auto" and isinstance(root, str))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A reader: the copy of the registry, and where it reads packs."""
+
+    follower: Follower
+    registry: Registry
+    pieces: PieceCache
+    cache: Path
+
+    @classmethod
+    def open(cls, root: Path | str, settings: Settings) -> Node:
+        """FileNotFoundError when no registry is published in the lake."""
+        cache = cache_directory(root, settings.cache)
+        refresh = settings.object_refresh if isinstance(root, str) else settings.refresh
+        follower = Follower(root, cache, refresh)
+        pieces = PieceCache(cache, settings.pack_bytes)
+        registry = Registry(
+            follower.directory,
+            root,
+            own=follower.directory,
+            cards=packs_at(follower.place.path("cards"), pieces),
+            follow=lambda at_once: follower.follow(at_once=at_once),
+        )
+        return cls(follower, registry, pieces, cache)
+
+    def index_stores(self, settings: Settings) -> NodeIndexStores:
+        return NodeIndexStores(self, settings.block_bytes)
+
+    def close(self) -> None:
+        """After the registry."""
+        self.pieces.close()
+        self.follower.close()
+
+
+def packs_at(place: str, pieces: PieceCache) -> PackStore:
+    return LakePacks(place, pieces) if is_url(place) else PackStore(Path(place))
+
+
+class NodeIndexStores(IndexStores):
+    """Packs in the lake; and no stores of entries, which are on the machine that writes."""
+
+    def __init__(self, node: Node, block_bytes: int) -> None:
+        super().__init__(node.follower.directory / "indexes", node.registry, block_bytes)
+        self._node = node
+
+    def entries(self, index: Index) -> KeyStore:
+        raise StoreError(
+            f"the entries of index '{index.name}' are in the store of the machine that writes the lake.",
+            hint="Queries read files by their other indexes.",
+        )
+
+    def packs_of(self, index_id: int) -> PackStore:
+        return packs_at(self._node.follower.place.path(f"indexes/{index_id}"), self._node.pieces)
+
+    def size(self, index: Index) -> int:
+        return 0 if keeps_entries(index.kind) else super().size(index)
