@@ -182,6 +182,7 @@ class Lake:
         if not read_only and is_shared(self.root, settings):
             self.publisher = Publisher(self.root, self.store, self.registry, takes_over=settings.shared == "on")
             self.registry.database.after_change = self.publisher.changed
+            self.registry.make_known = self.publisher.make_known
         forks.own(self)
 
     def abandon(self) -> None:

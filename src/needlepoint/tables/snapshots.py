@@ -189,9 +189,7 @@ class Snapshots:
         began = time.monotonic()
         seen = self._look(name)
         known, files, log = seen.known, seen.files, seen.log
-        fresh_until = began + self._serves_for(
-            known.table.location, time.monotonic() - began, has_log=log is not None
-        )
+        fresh_until = began + self._serves_for(known.table.location, time.monotonic() - began, has_log=log is not None)
         listable = seen.complete and _are_simple([file.path for file in files], known.table.partitions)
         held = self._snapshots.get(name)
         same = held is not None and held.known.sequence == known.sequence and held.log is log

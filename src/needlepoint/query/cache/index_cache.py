@@ -45,8 +45,8 @@ class IndexCache:
         )  # fmt: skip
         if place.pack:
             packs = self._packs(index)
-            path, opened = packs.where(place.pack), functools.partial(packs.open, place.pack)
-            stored = StoredPayload(path, None, entry, self._unpacked, opened)
+            opener = functools.partial(packs.open, place.pack)
+            stored = StoredPayload(packs.where(place.pack), None, entry, self._unpacked, opener)
         else:
             stored = StoredPayload(f"{table.location}/{file.path}", file.identity, entry, self._unpacked)
         fields = [pa.field(name, types[name]) for name in index.columns]

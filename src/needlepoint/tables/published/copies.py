@@ -103,9 +103,7 @@ def make_delta(connection: sqlite3.Connection, target: Path, first: int) -> Regi
                    SELECT DISTINCT file_id FROM main.changes WHERE sequence > ? ORDER BY file_id""",
                 (first,),
             )
-            connection.execute(
-                "CREATE TABLE delta.changes AS SELECT * FROM main.changes WHERE sequence > ?", (first,)
-            )
+            connection.execute("CREATE TABLE delta.changes AS SELECT * FROM main.changes WHERE sequence > ?", (first,))
             for table in _tables(connection):
                 rows = _ROWS.get(table, "")
                 if table in BY_FILE:
@@ -182,10 +180,13 @@ def pack(source: Path, target: Path) -> tuple[int, str]:
     """Compress a file. Returns the size and checksum of what was written."""
     checksum, size = xxhash.xxh3_128(), 0
     try:
-        with source.open("rb") as file, pa.OSFile(str(target), "wb") as raw:
-            with pa.CompressedOutputStream(raw, "zstd") as packed:
-                while piece := file.read(_PIECE):
-                    packed.write(piece)
+        with (
+            source.open("rb") as file,
+            pa.OSFile(str(target), "wb") as raw,
+            pa.CompressedOutputStream(raw, "zstd") as out,
+        ):
+            while piece := file.read(_PIECE):
+                out.write(piece)
         with target.open("rb") as file:
             while piece := file.read(_PIECE):
                 checksum.update(piece)
@@ -212,10 +213,9 @@ def is_intact(path: Path, size: int, checksum: str) -> bool:
 def unpack(source: Path, target: Path) -> None:
     """Decompress a file that is intact."""
     try:
-        with pa.OSFile(str(source)) as raw, pa.CompressedInputStream(raw, "zstd") as packed:
-            with target.open("wb") as file:
-                while piece := packed.read(_PIECE):
-                    file.write(piece)
+        with pa.OSFile(str(source)) as raw, pa.CompressedInputStream(raw, "zstd") as packed, target.open("wb") as file:
+            while piece := packed.read(_PIECE):
+                file.write(piece)
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:

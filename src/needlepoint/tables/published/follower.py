@@ -175,8 +175,8 @@ class Follower:
         manifest = RegistryManifest.from_bytes(self.place.path("registry"), data)
         if manifest.schema != FORMAT:
             raise StoreError(
-                f"the registry published in {self.place.base} has format {manifest.schema}; this version of Needlepoint "
-                f"reads format {FORMAT}.",
+                f"the registry published in {self.place.base} has format {manifest.schema}; this version of "
+                f"Needlepoint reads format {FORMAT}.",
                 hint="Use the same version here as where the lake is written.",
             )
         return manifest

@@ -61,10 +61,10 @@ class PublishedPlace:
 
     def get(self, name: str, size: int, target: Path) -> None:
         """Copy one of this size to a local file. FileNotFoundError if there is none."""
-        with open_object(self.path(name), Identity(size, 0) if self.is_remote else None) as found:
-            with target.open("wb") as file:
-                for start in range(0, found.size, _READ_AT_ONCE):
-                    file.write(found.read(start, min(_READ_AT_ONCE, found.size - start)))
+        known = Identity(size, 0) if self.is_remote else None
+        with open_object(self.path(name), known) as found, target.open("wb") as file:
+            for start in range(0, found.size, _READ_AT_ONCE):
+                file.write(found.read(start, min(_READ_AT_ONCE, found.size - start)))
 
     def manifest(self, known: Identity | None = None) -> Version | None:
         """The manifest; None if it is the `known` version. FileNotFoundError if there is none."""
@@ -78,7 +78,7 @@ class PublishedPlace:
                 Path(target).parent.mkdir(parents=True, exist_ok=True)
             return put_if_unchanged(target, data, known)
 
-    def list(self, below: str) -> Iterator[tuple[str, Identity]]:
+    def listed(self, below: str) -> Iterator[tuple[str, Identity]]:
         """Names that begin with `below/`."""
         if self.is_remote:
             from needlepoint.objects.remote import list_objects
@@ -87,10 +87,10 @@ class PublishedPlace:
                 yield f"{below}/{path}", identity
             return
         directory = Path(self.path(below))
-        for path in directory.rglob("*"):
+        for found in directory.rglob("*"):
             with contextlib.suppress(FileNotFoundError):
-                if path.is_file():
-                    yield f"{below}/{path.relative_to(directory)}", Identity.of(path.stat())
+                if found.is_file():
+                    yield f"{below}/{found.relative_to(directory)}", Identity.of(found.stat())
 
     def remove(self, names: Sequence[str]) -> None:
         """Missing ones are fine."""

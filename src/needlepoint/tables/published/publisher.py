@@ -11,6 +11,7 @@ the registry: readers see an older state until it succeeds.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -54,6 +55,10 @@ TRIES = 20
 _log = logging.getLogger("needlepoint")
 
 
+class AnotherRegistry(StoreError):
+    """The registry of another store is published in the lake, or a later state of this one."""
+
+
 @dataclass(frozen=True, slots=True)
 class PublishState:
     """How far readers without the store are behind: the sequence number in the lake, that of the registry, when it was
@@ -88,7 +93,7 @@ class Publisher:
         self._timing = threading.Lock()
         self._closed = False
         self._delay = DELAY
-        self._problem = ""
+        self._problem, self._is_foreign = "", False
         self._warned = ""
         self._last = _State.read(store)
         forks.own(self)
@@ -131,7 +136,7 @@ class Publisher:
         try:
             self.publish()
         except (NeedlepointError, OSError) as error:
-            self._problem = str(error)
+            self._problem, self._is_foreign = str(error), isinstance(error, AnotherRegistry)
             if self._warned != self._problem:
                 self._warned = self._problem
                 _log.warning("the registry is not published, and readers on other machines see an older one: %s", error)
@@ -139,8 +144,12 @@ class Publisher:
             if not self._closed:
                 self.changed()
             return False
-        self._problem, self._delay = "", DELAY
+        self._problem, self._is_foreign, self._delay = "", False, DELAY
         return True
+
+    def make_known(self) -> bool:
+        """Publish now. False if readers may see an earlier state of this registry afterwards."""
+        return self.try_publish() or self._is_foreign
 
     def state(self) -> PublishState:
         last = self._last
@@ -214,12 +223,12 @@ class Publisher:
     def _check_owner(self, known: RegistryManifest) -> None:
         if known.registry == self._last.registry:
             if known.sequence > self._registry.sequence():
-                raise StoreError(
+                raise AnotherRegistry(
                     f"a later state of the registry in {self._store} is published in {self.place.base} than it has.",
-                    hint=f"Was it restored? Remove {STATE} from it and set NEEDLE_SHARED=on to publish it all the same.",
+                    hint=f"Was it restored? Remove {STATE} from it, and set NEEDLE_SHARED=on to publish it.",
                 )
         elif not self._takes_over:
-            raise StoreError(
+            raise AnotherRegistry(
                 f"another registry than that in {self._store} is published in {self.place.base}.",
                 hint="Set NEEDLE_SHARED=off to leave it, or NEEDLE_SHARED=on to publish this one in its place.",
             )
@@ -322,7 +331,9 @@ class Publisher:
         return replace(made, retired=retired)
 
     def _remove_expired(self, known: RegistryManifest | None, made: RegistryManifest) -> None:
-        expired = [] if known is None else [each.name for each in known.retired if _has_expired(each, made.published_at)]
+        expired = (
+            [] if known is None else [each.name for each in known.retired if _has_expired(each, made.published_at)]
+        )
         if expired:
             try:
                 self.place.remove(expired)
@@ -336,7 +347,7 @@ class Publisher:
         with copies.opened(copy) as connection:
             wanted = _pack_names(*copies.packs_of(connection))
         if self._uploaded is None:
-            self._uploaded = {name for below in ("cards", "indexes") for name, _ in self.place.list(below)}
+            self._uploaded = {name for below in ("cards", "indexes") for name, _ in self.place.listed(below)}
         missing = sorted(wanted - self._uploaded)
         self._uploaded.update(name for name in self.place.all(self._upload, missing) if name)
 
@@ -391,10 +402,8 @@ class _State:
         beside = store / f".{STATE}.{uuid.uuid4().hex}"
         try:
             beside.write_text(self._text())
-            try:
+            with contextlib.suppress(FileExistsError):
                 os.link(beside, store / STATE)
-            except FileExistsError:
-                pass
         finally:
             beside.unlink(missing_ok=True)
 

@@ -27,16 +27,14 @@ class Swept:
     names: Mapping[str, int]
 
 
-def choose(
-    place: PublishedPlace, manifest: RegistryManifest, wanted: Set[str], *, packs: bool, now: bool
-) -> Swept:
+def choose(place: PublishedPlace, manifest: RegistryManifest, wanted: Set[str], *, packs: bool, now: bool) -> Swept:
     """What can be removed; without `packs` only checkpoints and deltas. With `now` no reader is waited for."""
     clock = time.time()
     known = {each.name: each.at for each in manifest.retired}
     removed: dict[str, int] = {}
     retired: list[Retired] = []
     for below in ("registry", *(("cards", "indexes") if packs else ())):
-        for name, identity in place.list(below):
+        for name, identity in place.listed(below):
             if name in wanted or name == MANIFEST or not name.endswith((".zst", ".pack")):
                 continue
             unnamed = name not in known and below == "registry"

@@ -54,6 +54,8 @@ class Registry:
         self.payloads = Payloads(database)
         self.locks = TableLocks((own or directory) / "turns")
         self._follow = follow
+        # Make the present state known to readers elsewhere; False if that failed.
+        self.make_known: Callable[[], bool] = _nobody_else
         # Not wrapped in methods: every query calls them.
         self.sequence: Callable[[], int] = database.sequence if follow is None else self._followed_sequence
         self.snapshot: Callable[[], AbstractContextManager[None]] = database.snapshot
@@ -92,3 +94,7 @@ class Registry:
         packs, kept = self.cards.write([artifact.content for artifact in artifacts])
         with self.database.change() as connection:
             commit_artifacts(connection, artifacts, runs, entries, packs, kept)
+
+
+def _nobody_else() -> bool:
+    return True
