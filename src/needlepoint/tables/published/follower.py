@@ -161,6 +161,7 @@ class Follower:
             connection = self._stack.enter_context(copies.opened(path))
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = OFF")  # a copy is not opened again
+            connection.execute("UPDATE sequence SET value = value")  # opens all files: the cache may be removed
             copies.apply_deltas(connection, deltas)
         self._connection: sqlite3.Connection = connection
         self._sweep_objects()
