@@ -34,7 +34,7 @@ from needlepoint.lake.batch_writer import BatchWriter
 from needlepoint.lake.calibrating import Calibration, calibrate, calibrate_after
 from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
 from needlepoint.lake.locations import lake_root
-from needlepoint.lake.node import Node, is_followed, is_shared
+from needlepoint.lake.node import is_shared, open_node
 from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
 from needlepoint.maintenance import (
     SWAP_BYTES,
@@ -147,7 +147,7 @@ class Lake:
         self.progress = progress
         self.read_only = read_only
         # A reader without a store has a copy of the registry that is published in the lake.
-        node = Node.open(self.root, settings) if read_only and is_followed(self.root, self.store, settings) else None
+        node = open_node(self.root, self.store, settings) if read_only else None
         if node is not None:
             self.store = node.follower.directory
             self.settings = settings = replace(settings, store=str(self.store))

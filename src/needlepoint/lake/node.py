@@ -12,7 +12,7 @@ from needlepoint.objects import is_url
 from needlepoint.settings import Settings
 from needlepoint.stores import KeyStore, LakePacks, PackStore, PieceCache, store_name
 from needlepoint.tables import Index
-from needlepoint.tables.published import Follower, is_published
+from needlepoint.tables.published import Follower
 from needlepoint.tables.registry import Registry
 
 
@@ -25,11 +25,14 @@ def cache_directory(root: Path | str, chosen: str) -> Path:
     return parent / store_name(str(root))
 
 
-def is_followed(root: Path | str, store: Path, settings: Settings) -> bool:
-    """Whether a lake that is opened for reading is read from its published registry."""
+def open_node(root: Path | str, store: Path, settings: Settings) -> Node | None:
+    """A reader of the published registry; None if the lake is read from its store, or if nothing is published."""
     if settings.shared == "off" or (settings.shared == "auto" and (store / "registry.db").exists()):
-        return False
-    return is_published(root)
+        return None
+    try:
+        return Node.open(root, settings)
+    except FileNotFoundError:
+        return None
 
 
 def is_shared(root: Path | str, settings: Settings) -> bool:

@@ -14,9 +14,9 @@ sweeping    removes objects that nothing refers to any more
 follower    the side that reads: a copy of the registry on this machine, kept up to date
 """
 
-from needlepoint.tables.published.follower import Follower, is_published
+from needlepoint.tables.published.follower import Follower
 from needlepoint.tables.published.manifest import RegistryManifest
 from needlepoint.tables.published.place import PublishedPlace
 from needlepoint.tables.published.publisher import Publisher, PublishState
 
-__all__ = ["Follower", "PublishState", "PublishedPlace", "Publisher", "RegistryManifest", "is_published"]
+__all__ = ["Follower", "PublishState", "PublishedPlace", "Publisher", "RegistryManifest"]

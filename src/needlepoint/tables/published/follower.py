@@ -39,15 +39,6 @@ _HINT = "Where the lake is written, `needle share --whole` publishes it again."
 _log = logging.getLogger("needlepoint")
 
 
-def is_published(root: Path | str) -> bool:
-    """Whether a registry is published in the lake; one request."""
-    try:
-        PublishedPlace(root).manifest()
-    except FileNotFoundError:
-        return False
-    return True
-
-
 class Follower:
     """`directory` has the copy, `registry.db`, which may be opened for reading only. FileNotFoundError when nothing is
     published in the lake."""

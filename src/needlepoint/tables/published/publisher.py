@@ -97,7 +97,7 @@ class Publisher:
         self._warned = ""
         self._last = _State.read(store)
         forks.own(self)
-        if registry.sequence() != self._last.sequence:
+        if self._is_behind():
             self.changed()
 
     def abandon(self) -> None:
@@ -108,7 +108,7 @@ class Publisher:
     def changed(self) -> None:
         """Publish soon: the registry has changed."""
         with self._timing:
-            if self._timer is None and not self._closed:
+            if self._timer is None and not self._closed and (self._takes_over or not self._last.declined):
                 self._timer = threading.Timer(self._delay, self._on_time)
                 self._timer.daemon = True
                 self._timer.start()
@@ -128,7 +128,7 @@ class Publisher:
         if already:
             return
         with self._lock:  # the thread may be publishing
-            if self._registry.sequence() != self._last.sequence:
+            if self._is_behind():
                 self.try_publish()
 
     def try_publish(self) -> bool:
@@ -137,11 +137,14 @@ class Publisher:
             self.publish()
         except (NeedlepointError, OSError) as error:
             self._problem, self._is_foreign = str(error), isinstance(error, AnotherRegistry)
+            if self._is_foreign and not self._last.declined:
+                self._last = replace(self._last, declined=True)
+                self._last.write(self._store)
             if self._warned != self._problem:
                 self._warned = self._problem
                 _log.warning("the registry is not published, and readers on other machines see an older one: %s", error)
             self._delay = min(LONGEST_DELAY, self._delay * 2)
-            if not self._closed:
+            if not self._is_foreign:
                 self.changed()
             return False
         self._problem, self._is_foreign, self._delay = "", False, DELAY
@@ -149,6 +152,8 @@ class Publisher:
 
     def make_known(self) -> bool:
         """Publish now. False if readers may see an earlier state of this registry afterwards."""
+        if self._last.declined and not self._takes_over:
+            return True
         return self.try_publish() or self._is_foreign
 
     def state(self) -> PublishState:
@@ -219,6 +224,13 @@ class Publisher:
             # Another writer may have swept packs since they were listed.
             self._known, self._uploaded = (found, manifest), None
         return self._known
+
+    def _is_behind(self) -> bool:
+        """Whether there is something to publish. A registry in which nothing happened yet is not worth it; and one of
+        several for the same lake is published only when someone says so."""
+        if self._last.declined and not self._takes_over:
+            return False
+        return self._registry.sequence() != max(1, self._last.sequence)
 
     def _check_owner(self, known: RegistryManifest) -> None:
         if known.registry == self._last.registry:
@@ -378,11 +390,13 @@ def _pack_names(cards: set[str], payloads: set[tuple[int, str]]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What the store remembers: the id of its registry, and which state was published last, when."""
+    """What the store remembers: the id of its registry, and which state was published last, when. It is `declined` when
+    the registry of another store is published in the lake."""
 
     registry: str
     sequence: int
     published_at: float
+    declined: bool = False
 
     @classmethod
     def read(cls, store: Path) -> _State:
@@ -390,7 +404,8 @@ class _State:
         for _ in range(2):
             try:
                 found = json.loads(path.read_text())
-                return cls(str(found["registry"]), int(found["sequence"]), float(found["published_at"]))
+                known = str(found["registry"]), int(found["sequence"]), float(found["published_at"])
+                return cls(*known, bool(found.get("declined", False)))
             except FileNotFoundError:
                 cls(uuid.uuid4().hex, 0, 0.0)._create(store)
             except (ValueError, KeyError, TypeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import sqlite3
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.tables.published.registries import RandomRegistry, contents
 
 from needlepoint.errors import StoreError
 from needlepoint.tables.published import Follower, Publisher, RegistryManifest, publisher
@@ -18,7 +20,6 @@ from needlepoint.tables.published.manifest import ManifestDamaged
 from needlepoint.tables.published.place import PublishedPlace
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.registry import database as registry_database
-from tests.unit.tables.published.registries import RandomRegistry, contents
 
 
 class Killed(BaseException):
@@ -160,10 +161,8 @@ def test_a_publisher_that_is_killed_leaves_a_published_state(lake: Lake, tmp_pat
             killed = lake.another()
             with pytest.MonkeyPatch.context() as patch:
                 writes = _killing(patch, stop)
-                try:
+                with contextlib.suppress(Killed):
                     killed.publish(whole=whole)
-                except Killed:
-                    pass
             reader = lake.follower(tmp_path / f"cache{whole}{stop}")
             found = copied(reader)
             assert found in (published, lake.contents())
