@@ -8,8 +8,8 @@ The formulas, for a lake of `bytes`:
 >>> lake = Lake(30e12)
 >>> f"{lake.files:,.0f} files, {lake.rows:.3g} rows, {lake.pages:.3g} pages in all columns"
 '117,188 files, 2e+11 rows, 8e+09 pages in all columns'
->>> round(lake.key_index / 1e12, 2), round(lake.registry / 1e9)
-(2.22, 83)
+>>> round(lake.key_index / 1e12, 2), round(lake.registry / 1e6), round(lake.cards / 1e9)
+(2.22, 141, 83)
 >>> round(lake.build_hours(cores=64), 1)
 0.8
 >>> round(lake.list_dollars, 4), round(Lake(1e15).list_dollars, 3)
@@ -31,8 +31,8 @@ BEGIN, END = "<!-- computed by benchmarks/scale_paper.py -->", "<!-- until here 
 # Measured: benchmarks/README.md, on one core of a shared virtual machine.
 KEY_BYTES = 11.1  # for an int64; 17.6 for a string
 KEYS_A_SECOND = 1_100_000  # per core: read, sort, write; 800,000 for a string
-CARD_BYTES_A_PAGE, ZONE_BYTES_A_PAGE = 1.6, 8.8  # in the registry
-REGISTRY_BYTES_A_FILE = 2_200  # the rest: row, bounds of three columns, indexed
+CARD_BYTES_A_PAGE, ZONE_BYTES_A_PAGE = 1.6, 8.8  # in packs
+REGISTRY_BYTES_A_FILE, REGISTRY_BYTES_A_COLUMN = 400, 80  # a row with its path; bounds, and the place of a zone map
 MEMORY_A_FILE = 1_900  # bytes on a query node, with the bounds of one column
 FIRST_PLAN = 40e-6  # seconds per file on one core: list it, load it and the bounds of a column
 KEY_CACHE = 268e6  # bytes, for all key indexes of a process
@@ -43,6 +43,7 @@ GET, LIST, KEYS_OF_A_LIST = 0.0004 / 1000, 0.005 / 1000, 1000
 # Limits: a location is 32 bits of file and 32 bits of row.
 MOST_FILES, MOST_ROWS_OF_A_FILE = 2**32, 2**32
 # Beyond these sizes, one node is impractical: the registry is one file, and a key index one directory on a local disk.
+# Packs of cards can be many files.
 MOST_REGISTRY, MOST_KEY_INDEX = 200e9, 8e12
 
 
@@ -75,7 +76,12 @@ class Lake:
 
     @property
     def registry(self) -> float:
-        return self.files * REGISTRY_BYTES_A_FILE + self.pages * (CARD_BYTES_A_PAGE + ZONE_BYTES_A_PAGE)
+        return self.files * (REGISTRY_BYTES_A_FILE + self.columns * REGISTRY_BYTES_A_COLUMN)
+
+    @property
+    def cards(self) -> float:
+        """Bytes of all cards and zone maps."""
+        return self.pages * (CARD_BYTES_A_PAGE + ZONE_BYTES_A_PAGE)
 
     def build_hours(self, cores: int) -> float:
         """Hours to build the cards and one key index."""
@@ -133,8 +139,9 @@ ROWS: tuple[tuple[str, Callable[[Lake], str]], ...] = (
     ("files", lambda lake: f"{lake.files:,.0f}"),
     ("rows", lambda lake: f"{lake.rows / 1e9:,.0f} billion"),
     ("one key index (int64)", lambda lake: f"{size(lake.key_index)}, {lake.key_index / lake.bytes:.0%} of the data"),
-    ("registry: cards and zone maps of 10 columns, pages of 250 rows", lambda lake: size(lake.registry)),
-    ("the same with pages of 1,000 rows", lambda lake: size(Lake(lake.bytes, page_rows=1000).registry)),
+    ("registry, with bounds of 10 columns", lambda lake: size(lake.registry)),
+    ("cards and zone maps of 10 columns, pages of 250 rows", lambda lake: size(lake.cards)),
+    ("the same with pages of 1,000 rows", lambda lake: size(Lake(lake.bytes, page_rows=1000).cards)),
     ("building both, 64 cores", lambda lake: f"{lake.build_hours(64) * 60:,.0f} min"),
     ("memory of a query node: files and bounds", lambda lake: size(lake.snapshot_memory)),
     ("memory of a query node: key indexes", lambda lake: f"{size(KEY_CACHE)}, a cache"),

@@ -2,10 +2,15 @@
 
     python benchmarks/scale_simulation.py --files 100000 --keys 1e8
 
-The registry is real: each file has a row, a card, bounds and zone maps, all cloned from one real file. The files are
+The registry is real: each file has a row, a card, bounds and zone maps, all cloned from one real file; cards and zone
+maps are in packs of 2,000 files. The files are
 sparse: they exist with correct sizes and times but without blocks, so listing them takes realistic time. The key index
 is a real RocksDB filled with real runs of ascending keys. Queries are planned, not run. The lake is kept in --lake and
 used again; a run with more keys adds the missing ones. 1e9 keys take about 12 GB and 15 minutes.
+
+    python benchmarks/scale_simulation.py --files 117188 --part registry
+
+makes only the registry of 30 TB, with the places of cards and zone maps of ten columns.
 """
 
 from __future__ import annotations
@@ -14,10 +19,12 @@ import argparse
 import gc
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +42,7 @@ from needlepoint.parquet.card.card import FileCard
 from needlepoint.predicate import Bounds
 from needlepoint.stores.base import IN_ITS_RANGE, KeyStore
 from needlepoint.tables.model import File
+from needlepoint.tables.registry import FileArtifact, Registry
 
 ROWS_OF_THE_MODEL = 100_000  # in the real file that all are cloned from: 400 pages of each column
 FILES_OF_A_DIRECTORY = 100
@@ -246,20 +254,88 @@ def forget(store: KeyStore) -> None:
 
 def sizes(root: Path, files: int, keys: int) -> dict[str, float]:
     with needlepoint.open(root, history="off") as lake:
+        lake.registry.settle(whole=True)  # without the free pages of what was written over
         ask = lake.registry.database.read
         index = lake.registry.indexes.of(lake.registry.tables.get("t"))[0]
         registry = (lake.store / "registry.db").stat().st_size
-        cards = ask("SELECT sum(length(card)) FROM cards")[0][0]
-        zones = ask("SELECT sum(length(zones)) FROM zones")[0][0]
+        of_tables = ask("SELECT tbl_name, sum(pgsize) FROM dbstat JOIN sqlite_master USING (name) GROUP BY 1")
+        cards = ask("SELECT sum(length) FROM cards")[0][0]
+        zones = ask("SELECT sum(zone_length) FROM bounds")[0][0]
+        packs, packed = lake.registry.cards.size()
         key_index = lake.index_stores.entries(index).size()
     return {
         "registry MB": registry / 1e6,
+        "registry bytes a file": registry / files,
+        **{f"of it {table}, bytes a file": size / files for table, size in of_tables if size > files},
+        "packs of cards": packs,
+        "packs of cards MB": packed / 1e6,
         "of it cards MB": cards / 1e6,
         "of it zone maps MB": zones / 1e6,
-        "registry bytes a file": registry / files,
         "key index MB": key_index / 1e6,
         "key index bytes a key": key_index / keys,
     }
+
+
+def measure_registry(root: Path, files: int) -> dict[str, float]:
+    """The registry alone, of as many files with ten columns: paths as Spark makes them, and bounds of numbers, times
+    and texts. Cards and zone maps are a few bytes here, so their lengths take some 30 bytes less than real ones."""
+    directory = root / f"registry-{files}"
+    shutil.rmtree(directory, ignore_errors=True)
+    chance = np.random.default_rng(2)
+    types = {**dict.fromkeys("abcd", pa.int64()), **dict.fromkeys("ef", pa.float64()), "g": pa.timestamp("us")}
+    columns = {f"column_{name}": type for name, type in {**types, **dict.fromkeys("hij", pa.string())}.items()}
+    registry = Registry(directory, directory)
+    table = registry.tables.create("t", str(directory / "t"), pa.schema(list(columns.items())), ())
+    added = [
+        File(
+            f"partner=P{number % 50:03}/month={number // 50 % 120:03}/part-{number:05}-"
+            f"{uuid.UUID(bytes=chance.bytes(16))}.c000.zstd.parquet",
+            Identity(256_000_000 + number, 1_700_000_000_000_000_000 + number, "", 1_700_000_000_000_000_000, number),
+        )
+        for number in range(files)
+    ]
+    registry.files.replace(table, added, [])
+    index = registry.indexes.create(table, "keys", ("column_a",), "key")
+    for start in range(0, files, ARTIFACTS_AT_ONCE):
+        artifacts = []
+        for file in registry.files.of(table, range(start + 1, min(files, start + ARTIFACTS_AT_ONCE) + 1)):
+            lows = chance.integers(0, 2**60, len(columns)).tolist()
+            bounds = {
+                name: Bounds(
+                    *(
+                        (b"title %015d" % (low % 10**15), b"title %015d" % (low % 10**15 + 1))
+                        if type == pa.string()
+                        else (low / 7, low / 3)
+                        if type == pa.float64()
+                        else (low, low + 10**6)
+                    ),
+                    0,
+                    1_700_000,
+                )
+                for (name, type), low in zip(columns.items(), lows, strict=True)
+            }
+            zones = {name: b"%d" % low for name, low in zip(columns, lows, strict=True)}
+            artifacts.append(
+                FileArtifact(
+                    file.id or 0,
+                    file.identity,
+                    file.identity,
+                    1_700_000,
+                    20,
+                    68_000,
+                    b"%d" % lows[0],
+                    bounds,
+                    zones,
+                    {"column_g": "us"},
+                    entries={index.id: 1_700_000},
+                    sample="0123456789abcdef",
+                )
+            )
+        registry.commit_artifacts(artifacts, [])
+    registry.settle(whole=True)
+    size = (directory / "registry.db").stat().st_size
+    registry.close()
+    return {"registry of ten columns MB": size / 1e6, "registry of ten columns, bytes a file": size / files}
 
 
 def main() -> None:
@@ -268,7 +344,7 @@ def main() -> None:
     parser.add_argument("--keys", type=lambda text: int(float(text)), default=100_000_000)
     parser.add_argument("--lake", type=Path, default=Path("bench-lake/simulation"))
     parser.add_argument("--json", type=Path, help="also write the figures here")
-    parser.add_argument("--part", choices=["planning", "keys"], help="run only this part, in this process")
+    parser.add_argument("--part", choices=["planning", "keys", "registry"], help="run only this part, in this process")
     parser.add_argument("--cpu", action="store_true", help="measure CPU time of this thread, for a busy machine")
     arguments = parser.parse_args()
     if arguments.cpu:
@@ -276,14 +352,19 @@ def main() -> None:
         CLOCK = time.thread_time
     root, files, keys = arguments.lake.resolve(), arguments.files, arguments.keys
     if arguments.part is not None:
-        found = measure_planning(root, files, keys) if arguments.part == "planning" else measure_keys(root, keys)
+        parts = {
+            "planning": lambda: measure_planning(root, files, keys),
+            "keys": lambda: measure_keys(root, keys),
+            "registry": lambda: measure_registry(root, files),
+        }
+        found = parts[arguments.part]()
         print(json.dumps(found), file=sys.stderr)
         return
     root.mkdir(parents=True, exist_ok=True)
     make_files(root, files)
     make_keys(root, files, keys)
     figures = sizes(root, files, keys)
-    for part in ("planning", "keys"):
+    for part in ("planning", "keys", "registry"):
         # In a separate process, so that its memory is that of a query node.
         done = subprocess.run(
             [sys.executable, *sys.argv, "--part", part], stderr=subprocess.PIPE, text=True, check=True

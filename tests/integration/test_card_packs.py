@@ -92,12 +92,14 @@ def test_a_lost_pack_is_explained_and_sync_builds_it_again(root: Path) -> None:
         assert lake.status().tables[0].indexed == FILES  # what the registry says
     with opened(root) as lake:
         assert answers(lake) == expected
+        assert len(lake.engine.cards.problems(lake.engine.state("product").snapshot.files)) == FILES
         lake.sync()
         assert lake.status().tables[0].indexed == FILES
         assert "lost card" not in str(lake.explain("SELECT * FROM product WHERE upc = 'U000002001'"))
         report = lake.sql("SELECT * FROM product WHERE product_id = 1234").report
         assert answers(lake) == expected
         assert report.tables[0].page_read_files == 1
+        assert lake.engine.cards.problems(lake.engine.state("product").snapshot.files) == []
     assert len(packs(root)) == 1
 
 
@@ -169,4 +171,4 @@ def test_events_about_single_files_leave_few_packs(root: Path) -> None:
         assert len(packs(root)) == 1
         other.engine.cards.cards.clear()
         assert answers(other) == answers(lake) == expected
-        assert not other.engine.cards.problems
+        assert not other.engine.cards.problems(other.engine.state("product").snapshot.files)

@@ -178,8 +178,8 @@ def test_registry_with_cards_in_packs(tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "registry-7.db", tmp_path / "registry.db")
     registry = Registry(tmp_path, tmp_path)
     (name,) = registry.cards.names()
-    registry.cards.packs.path(name).parent.mkdir()
-    shutil.copy(GOLDEN / "registry-7.pack", registry.cards.packs.path(name))
+    (tmp_path / "cards").mkdir()
+    shutil.copy(GOLDEN / "registry-7.pack", tmp_path / "cards" / name)
     (table,) = registry.tables.all()
     first, second, third = registry.files.of(table)
     assert [file.has_card for file in (first, second, third)] == [True, True, False]

@@ -34,9 +34,19 @@ def test_the_document_is_what_they_give(paper: ModuleType) -> None:
     assert paper.tables() in paper.DOCUMENT.read_text()
 
 
-def test_more_data_takes_more_of_everything_and_larger_pages_less_registry(paper: ModuleType) -> None:
+def test_more_data_takes_more_of_everything_and_larger_pages_fewer_cards(paper: ModuleType) -> None:
     small, large = paper.Lake(1e12), paper.Lake(1e15)
-    for what in ("files", "rows", "pages", "key_index", "registry", "snapshot_memory", "list_dollars", "shards"):
+    for what in (
+        "files",
+        "rows",
+        "pages",
+        "key_index",
+        "registry",
+        "cards",
+        "snapshot_memory",
+        "list_dollars",
+        "shards",
+    ):
         assert getattr(small, what) < getattr(large, what)
     assert small.lookup_dollars == large.lookup_dollars  # the cost of a lookup does not depend on the size of the lake
-    assert paper.Lake(1e15, page_rows=1000).registry < large.registry / 3
+    assert paper.Lake(1e15, page_rows=1000).cards < large.cards / 3

@@ -550,7 +550,8 @@ class Lake:
     def status(self) -> Status:
         tables = tuple(table_status(self, table) for table in self.registry.tables.all())
         queue = self.queue
-        return Status(str(self.root), str(self.store), tables, queue.waiting(), queue.aside_count(), queue.approximate)
+        events = (queue.waiting(), queue.aside_count(), queue.approximate)
+        return Status(str(self.root), str(self.store), tables, *events, *self.registry.cards.size())
 
     def caches(self) -> tuple[CacheStatus, ...]:
         """The caches of this process: cards, zone maps, decoded dictionaries, small pages and open indexes of files."""

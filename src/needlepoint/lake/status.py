@@ -54,7 +54,8 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`approximate_events`: the queue counts its events approximately, and with a delay."""
+    """`approximate_events`: the queue counts its events approximately, and with a delay. `card_bytes` are those of the
+    packs with cards and zone maps that the registry names."""
 
     root: str
     store: str
@@ -62,6 +63,8 @@ class Status:
     waiting_events: int
     events_set_aside: int
     approximate_events: bool
+    card_packs: int = 0
+    card_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

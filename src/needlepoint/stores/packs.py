@@ -78,7 +78,9 @@ class PackStore:
         """Write a pack of these bytes, one after the other. Returns its name and size. It is durable, and has no effect
         until the registry names it."""
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            if not self._directory.is_dir():
+                self._directory.mkdir(parents=True, exist_ok=True)
+                _sync_directory(self._directory.parent)
             writer = PackWriter(self._directory)
             try:
                 for piece in pieces:

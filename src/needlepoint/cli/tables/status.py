@@ -77,5 +77,6 @@ def _show(status: Status, console: Console) -> None:
         indexes.add_row(index.name, index.table, index.column, index.kind, *sizes)
     if indexes.row_count:
         console.print(fitted(indexes, console))
+    console.print(f"cards {size_text(status.card_bytes)} in {count(status.card_packs, 'pack')}")
     about = "about " if status.approximate_events else ""
     console.print(f"{about}{count(status.waiting_events, 'event')} waiting, {status.events_set_aside:,} set aside")

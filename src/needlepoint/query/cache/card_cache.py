@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Protocol
 
@@ -12,12 +12,12 @@ from needlepoint.indexes import ZoneMap
 from needlepoint.parquet import ByteCache, CachedCard, CardCorrupt, FileCard
 from needlepoint.stores import PackDamaged
 from needlepoint.tables import File, scale, unit_of
-from needlepoint.tables.registry import Registry
+from needlepoint.tables.registry import Registry, StoredZones
 
 # Approximate overhead of the Python objects of a card, a column and a text.
 CARD_BYTES, COLUMN_BYTES, TEXT_BYTES = 4000, 600, 60
-# Cards that are read together.
-CARDS_AT_ONCE = 256
+# Files whose cards, or zone maps, are read together.
+CARDS_AT_ONCE, ZONES_AT_ONCE = 256, 1024
 # Of so many files it is kept why their cards cannot be read.
 MOST_PROBLEMS = 10_000
 
@@ -32,7 +32,7 @@ class CardCache:
         self._registry = registry
         self.cards: ByteCache[CachedCard] = ByteCache(most_bytes)
         self.zones: ByteCache[ZoneMap] = ByteCache(most_bytes)
-        self.problems: dict[int, str] = {}  # by file id: why its card or a zone map cannot be read
+        self._lost: dict[int, tuple[File, str]] = {}  # by file id: why its card or a zone map cannot be read
 
     def get(self, file: File) -> FileCard | None:
         """The card alone; see `cached`."""
@@ -73,10 +73,10 @@ class CardCache:
             return None
         try:
             if isinstance(stored, PackDamaged):
-                raise stored
+                raise stored.with_traceback(None)  # of an error that is raised more than once, it would grow
             card = FileCard.from_bytes(stored)
         except (PackDamaged, CardCorrupt) as error:
-            self._note(file.id, error)
+            self._note(file, error)
             return None
         if card.identity != file.identity:
             return None
@@ -89,12 +89,20 @@ class CardCache:
         """Drop what is kept of files that are gone, by their ids."""
         self.cards.discard(lambda key: key in files)
         self.zones.discard(lambda key: key[0] in files)
-        for id in self.problems.keys() & files:
-            self.problems.pop(id, None)
+        for id in [id for id in list(self._lost) if id in files]:
+            self._lost.pop(id, None)
 
-    def _note(self, file_id: int, error: Exception) -> None:
-        if len(self.problems) < MOST_PROBLEMS:
-            self.problems[file_id] = str(error)
+    def problems(self, files: Iterable[File]) -> list[str]:
+        """Why the cards or zone maps of some of the files cannot be read, as far as queries needed them."""
+        if not self._lost:
+            return []
+        known = [(file, self._lost.get(file.id or 0)) for file in files]
+        # A file that was described again is another object.
+        return [found[1] for file, found in known if found is not None and found[0] is file]
+
+    def _note(self, file: File, error: Exception) -> None:
+        if len(self._lost) < MOST_PROBLEMS and file.id is not None:
+            self._lost[file.id] = file, str(error)
 
     def zone_maps(self, files: Sequence[File], column: str, type: pa.DataType) -> list[ZoneMap | None]:
         """The zone map of a column in each file, None if a file has none; one registry query for all missing ones,
@@ -104,25 +112,32 @@ class CardCache:
         """
         unit = unit_of(type)
         found: dict[int, ZoneMap | None] = {}
+        missing: dict[int, File] = {}
         for file in files:
             if file.id is not None and file.has_card:
-                found[file.id] = self.zones.get((file.id, column, unit))
-        missing = [id for id, held in found.items() if held is None]
-        if missing:
-            for id, stored in self._registry.cards.zones(missing, column).items():
-                factor = scale(stored.unit, type)
-                if factor is None:
-                    continue
-                try:
-                    if isinstance(stored.data, PackDamaged):
-                        raise stored.data
-                    zone_map = ZoneMap.from_bytes(stored.data).scaled(factor)
-                except (PackDamaged, CardCorrupt) as error:
-                    self._note(id, error)
-                    continue
-                found[id] = zone_map
-                self.zones.put((id, column, unit), zone_map, _zone_map_bytes(zone_map))
+                found[file.id] = held = self.zones.get((file.id, column, unit))
+                if held is None:
+                    missing[file.id] = file
+        ids = list(missing)
+        for start in range(0, len(ids), ZONES_AT_ONCE):
+            for id, stored in self._registry.cards.zones(ids[start : start + ZONES_AT_ONCE], column).items():
+                zone_map = self._zone_map(missing[id], stored, type)
+                if zone_map is not None:
+                    found[id] = zone_map
+                    self.zones.put((id, column, unit), zone_map, _zone_map_bytes(zone_map))
         return [None if file.id is None else found.get(file.id) for file in files]
+
+    def _zone_map(self, file: File, stored: StoredZones, type: pa.DataType) -> ZoneMap | None:
+        factor = scale(stored.unit, type)
+        if factor is None:
+            return None
+        try:
+            if isinstance(stored.data, PackDamaged):
+                raise stored.data.with_traceback(None)
+            return ZoneMap.from_bytes(stored.data).scaled(factor)
+        except (PackDamaged, CardCorrupt) as error:
+            self._note(file, error)
+            return None
 
 
 def _card_bytes(card: FileCard) -> int:

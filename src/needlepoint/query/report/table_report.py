@@ -88,9 +88,8 @@ def _notes(scan: ScanPlan, stats: Sequence[ReadStats], cards: CardCache) -> tupl
     waiting = sum(file.id is not None and not file.has_card and file.problem is None for file in scanned)
     notes = [f"{count} without a card: {why}" for why, count in Counter(
         file.problem for file in scanned if file.problem is not None).items()]  # fmt: skip
-    if cards.problems:
-        lost = Counter(cards.problems[file.id] for file in scanned if file.id in cards.problems and file.has_card)
-        notes += [f"{count} with a lost card or zone map: {why}" for why, count in lost.items()]
+    lost = Counter(cards.problems(scanned))
+    notes += [f"{count} with a lost card or zone map: {why}" for why, count in lost.items()]
     if scan.overruled:
         notes.insert(0, f"{scan.overruled} although only some rows are wanted: that is faster")
     notes += [f"by row group, {reason}" for each in stats for reason in each.reasons]

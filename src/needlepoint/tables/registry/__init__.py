@@ -17,7 +17,7 @@ known_files        files of tables, kept between queries
 
 from needlepoint.tables.registry.artifacts import FileArtifact
 from needlepoint.tables.registry.card_packs import PACK_BYTES
-from needlepoint.tables.registry.cards import PackUse
+from needlepoint.tables.registry.cards import PackUse, StoredZones
 from needlepoint.tables.registry.known_files import KnownFiles
 from needlepoint.tables.registry.payloads import PackEntry
 from needlepoint.tables.registry.registry import Registry
@@ -29,4 +29,5 @@ __all__ = [
     "PackEntry",
     "PackUse",
     "Registry",
+    "StoredZones",
 ]

@@ -87,6 +87,8 @@ class Cards:
     def write(self, contents: Sequence[CardContent]) -> tuple[list[CardPack], set[int]]:
         """Write packs with the cards that the registry does not have, and return them with the ids of the files whose
         cards it has: indexing a file once more describes it as before."""
+        if not contents:
+            return [], set()
         known = self.placed([each.file_id for each in contents])
         kept = {each.file_id for each in contents if _is_equal(each, known.get(each.file_id))}
         return write_packs(self.packs, [each for each in contents if each.file_id not in kept]), kept
@@ -166,7 +168,7 @@ class Cards:
         named = self._database.read("SELECT id, name, size FROM card_packs WHERE etag = ''")
         sizes = self.packs.sizes() if named else {}
         return {
-            id: f"{self.packs.path(name)} " + ("is missing" if name not in sizes else f"has not {size:,} bytes")
+            id: f"{self.packs.where(name)} " + ("is missing" if name not in sizes else f"has not {size:,} bytes")
             for id, name, size in named
             if sizes.get(name) != size
         }
@@ -237,7 +239,7 @@ _CHECKED_AT_ONCE = 64
 
 def _sound(data: bytes | PackDamaged) -> bytes:
     if isinstance(data, PackDamaged):
-        raise data
+        raise data.with_traceback(None)  # of an error that is raised more than once, it would grow
     return data
 
 

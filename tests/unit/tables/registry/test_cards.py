@@ -306,6 +306,41 @@ def test_an_upgrade_that_fails_is_undone(tmp_path: Path, monkeypatch) -> None:
     registry.close()
 
 
+KILLED_UPGRADE = """
+import os, signal, sys
+from pathlib import Path
+from needlepoint.tables.registry import card_packs, card_upgrade
+from needlepoint.tables.registry.registry import Registry
+card_packs.PACK_BYTES = 100
+point, left = sys.argv[2], int(sys.argv[3])
+real = getattr(card_upgrade, point)
+def killed(*arguments):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*arguments)
+setattr(card_upgrade, point, killed)
+Registry(Path(sys.argv[1]), Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("point", "after"), [("write_packs", 0), ("insert_pack", 0), ("insert_pack", 4), ("insert_card", 9)]
+)
+def test_a_killed_upgrade_is_undone(tmp_path: Path, point: str, after: int) -> None:
+    in_format_6(tmp_path, 10)
+    command = [sys.executable, "-c", KILLED_UPGRADE, str(tmp_path), point, str(after)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert version(tmp_path) == 6
+    registry = Registry(tmp_path, tmp_path)
+    assert read(registry, registry.tables.get("t")) == contents_of(10)
+    sweep_cards(registry, older_than=0, worth=0.1)
+    assert {pack.name for pack in packs(tmp_path)} == registry.cards.names()
+    registry.close()
+
+
 def test_an_upgrade_makes_the_registry_small(tmp_path: Path) -> None:
     registry = Registry(tmp_path, tmp_path)
     contents: list[Content] = [(bytes(20_000), {"a": bytes(30_000)}) for _ in range(20)]
