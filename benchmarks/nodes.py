@@ -121,10 +121,8 @@ def make(url: str, store: Path, files: int) -> needlepoint.Lake:
     every = [file for file in lake.registry.files.of(table) if int(Path(file.path).stem) not in real]
     lows = chance.integers(0, 10**12, files).tolist()
     for start in range(0, len(every), ARTIFACTS_AT_ONCE):
-        lake.registry.commit_artifacts(
-            [_artifact(artifact, card, file, low) for file, low in zip(every[start:][:ARTIFACTS_AT_ONCE], lows[start:])],
-            [],
-        )
+        some = zip(every[start:][:ARTIFACTS_AT_ONCE], lows[start:], strict=False)
+        lake.registry.commit_artifacts([_artifact(artifact, card, file, low) for file, low in some], [])
     lake.close()
     return needlepoint.open(f"s3://{BUCKET}/lake", store=store, history="off", workers=1, shared="on")
 
@@ -137,9 +135,7 @@ def _artifact(artifact: Any, card: FileCard, file: File, low: int) -> Any:
         "price": Bounds(number * 1000, number * 1000 + 999, 0, ROWS),
     }
     stored = replace(card, identity=file.identity).to_bytes()
-    return replace(
-        artifact, file_id=file.id, was=file.identity, identity=file.identity, card=stored, bounds=bounds
-    )
+    return replace(artifact, file_id=file.id, was=file.identity, identity=file.identity, card=stored, bounds=bounds)
 
 
 NODE = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -12,10 +13,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from tests.buckets import Asked, Bucket, Server
 from tests.lakes import product_lake, products, staged
 
 import needlepoint
+from needlepoint.cli.needle import main
 from needlepoint.tables.published import publisher, sweeping
 
 TITLES = ["whole milk", "oat milk", "rye bread", "butter", "dark chocolate", "green tea"]
@@ -323,3 +326,44 @@ def test_a_directory_that_machines_share(tmp_path: Path) -> None:
             lake.share()
             assert node.sql("SELECT product_id FROM product WHERE upc = 'U000000005'").rows() == []
         assert lake.sync()[0].indexed == 0  # what is published is no part of a table
+
+
+def test_the_command_line(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(shared)
+    shared.writer.close()
+
+    def needle(*arguments: str, store: str) -> str:
+        given = {"NEEDLE_LAKE": shared.url, "NEEDLE_STORE": str(shared.directory / store)}
+        found = CliRunner(env={**given, "XDG_CACHE_HOME": str(shared.directory / "cache")}).invoke(main, arguments)
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    assert needle("share", "--whole", store="store").startswith("published at change ")
+    query = "SELECT upc FROM product WHERE upc = 'U000000777'"
+    assert json.loads(needle("sql", "--format", "json", query, store="none")) == [{"upc": "U000000777"}]
+    assert "product_upc_distinct (distinct): used" in needle("explain", query, store="none")
+    assert "published at change" in needle("status", store="none")
+    assert "published at change" in needle("status", store="store")
+    assert (shared.directory / "cache/needlepoint").is_dir() and not (shared.directory / "none").exists()
+
+
+def test_nothing_of_deleted_rows_is_left(shared: Shared) -> None:
+    """In the bucket, after a sweep that waits for nobody."""
+    fill(shared)
+    shared.publish("sale", pa.table({"order_id": [9000], "product_id": [1], "city": ["Atlantis"], "note": ["milk"]}))
+    shared.writer.share()
+
+    def left() -> list[str]:
+        found = []
+        for key in sorted(shared.keys()):
+            data = shared.bucket.client.get_object(Bucket=shared.bucket.name, Key=key)["Body"].read()
+            if key.endswith(".zst"):
+                data = pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
+            found += [key] if b"Atlantis" in data else []
+        return found
+
+    assert left()
+    shared.writer.delete("sale", "order_id = 9000")
+    shared.writer.sweep(now=True)
+    assert not left()
+    assert shared.read().sql("SELECT count(*) FROM sale").rows() == [{"count(*)": 1600}]

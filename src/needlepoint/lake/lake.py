@@ -35,7 +35,7 @@ from needlepoint.lake.calibrating import Calibration, calibrate, calibrate_after
 from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
 from needlepoint.lake.locations import lake_root
 from needlepoint.lake.node import is_shared, open_node
-from needlepoint.lake.status import CacheStatus, Status, SweepReport, table_status
+from needlepoint.lake.status import CacheStatus, Status, SweepReport, publish_state, table_status
 from needlepoint.maintenance import (
     SWAP_BYTES,
     TARGET,
@@ -551,7 +551,8 @@ class Lake:
         tables = tuple(table_status(self, table) for table in self.registry.tables.all())
         queue = self.queue
         events = (queue.waiting(), queue.aside_count(), queue.approximate)
-        return Status(str(self.root), str(self.store), tables, *events, *self.registry.cards.size())
+        cards = self.registry.cards.size()
+        return Status(str(self.root), str(self.store), tables, *events, *cards, publish_state(self))
 
     def caches(self) -> tuple[CacheStatus, ...]:
         """The caches of this process: cards, zone maps, decoded dictionaries, small pages and open indexes of files."""

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from needlepoint.errors import StoreError
 from needlepoint.indexes import IndexStores, keeps_entries
+from needlepoint.lake.locations import lake_root
 from needlepoint.objects import is_url
 from needlepoint.settings import Settings
-from needlepoint.stores import KeyStore, LakePacks, PackStore, PieceCache, store_name
+from needlepoint.stores import KeyStore, LakePacks, PackStore, PieceCache, store_directory, store_name
 from needlepoint.tables import Index
 from needlepoint.tables.published import Follower
 from needlepoint.tables.registry import Registry
@@ -23,6 +24,12 @@ def cache_directory(root: Path | str, chosen: str) -> Path:
     else:
         parent = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().resolve() / "needlepoint"
     return parent / store_name(str(root))
+
+
+def has_store(root: str | Path, store: str | Path | None) -> bool:
+    """Whether a lake has a store on this machine; `store` is what a caller chose."""
+    chosen = Settings.from_environment(store=store).store
+    return (store_directory(lake_root(root), chosen) / "registry.db").exists()
 
 
 def open_node(root: Path | str, store: Path, settings: Settings) -> Node | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexer import count_entries
 from needlepoint.tables import Index, Table
+from needlepoint.tables.published import PublishState
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake
@@ -55,7 +56,8 @@ class TableStatus:
 @dataclass(frozen=True, slots=True)
 class Status:
     """`approximate_events`: the queue counts its events approximately, and with a delay. `card_bytes` are those of the
-    packs with cards and zone maps that the registry names."""
+    packs with cards and zone maps that the registry names. `published` says how far readers without the store are
+    behind, if the lake is shared; of such a reader, why it is behind."""
 
     root: str
     store: str
@@ -65,6 +67,7 @@ class Status:
     approximate_events: bool
     card_packs: int = 0
     card_bytes: int = 0
+    published: PublishState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,17 @@ class SweepReport:
     unpacked_bytes: int
     staging: int
     entries: int = 0
+
+
+def publish_state(lake: Lake) -> PublishState | None:
+    """What is published of the registry, and what this lake has; None if it is not shared."""
+    if lake.publisher is not None:
+        return lake.publisher.state()
+    if lake.node is None:
+        return None
+    follower = lake.node.follower
+    manifest = follower.manifest
+    return PublishState(manifest.sequence, lake.registry.sequence(), manifest.published_at, follower.problem)
 
 
 def table_status(lake: Lake, table: Table) -> TableStatus:

@@ -32,7 +32,7 @@ def command(format: str) -> None:
       needle status
       needle status --format json
     """
-    with open_lake() as lake:
+    with open_lake(reads=True) as lake:
         status = lake.status()
     if format == "json":
         say(json.dumps(asdict(status), indent=2))
@@ -77,6 +77,10 @@ def _show(status: Status, console: Console) -> None:
         indexes.add_row(index.name, index.table, index.column, index.kind, *sizes)
     if indexes.row_count:
         console.print(fitted(indexes, console))
+    if (state := status.published) is not None:
+        behind = f", {count(state.lag, 'change')} behind" if state.lag else ""
+        problem = f": {one_line(state.problem)}" if state.problem else ""
+        console.print(f"published at change {state.published:,}{behind}{problem}")
     console.print(f"cards {size_text(status.card_bytes)} in {count(status.card_packs, 'pack')}")
     about = "about " if status.approximate_events else ""
     console.print(f"{about}{count(status.waiting_events, 'event')} waiting, {status.events_set_aside:,} set aside")

@@ -15,8 +15,6 @@ follower    the side that reads: a copy of the registry on this machine, kept up
 """
 
 from needlepoint.tables.published.follower import Follower
-from needlepoint.tables.published.manifest import RegistryManifest
-from needlepoint.tables.published.place import PublishedPlace
 from needlepoint.tables.published.publisher import Publisher, PublishState
 
-__all__ = ["Follower", "PublishState", "PublishedPlace", "Publisher", "RegistryManifest"]
+__all__ = ["Follower", "PublishState", "Publisher"]

@@ -188,9 +188,11 @@ class Publisher:
 
     def sweep(self, *, now: bool = False) -> int:
         """Remove what nothing in the lake refers to. Returns the bytes that are free. With `now` also what readers of
-        an earlier state may still need."""
+        an earlier state may still need, and a new checkpoint replaces all that has values of deleted rows."""
+        if self._last.declined and not self._takes_over:
+            return 0
         with self._lock:
-            self.publish()
+            self.publish(whole=now)
             before, known = self._manifest()
             if before is None or known is None:
                 return 0

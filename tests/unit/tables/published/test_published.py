@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.unit.tables.published.registries import RandomRegistry, contents
 
 from needlepoint.errors import StoreError
-from needlepoint.tables.published import Follower, Publisher, RegistryManifest, publisher
-from needlepoint.tables.published.manifest import ManifestDamaged
+from needlepoint.tables.published import Follower, Publisher, publisher
+from needlepoint.tables.published.manifest import ManifestDamaged, RegistryManifest
 from needlepoint.tables.published.place import PublishedPlace
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.registry import database as registry_database
