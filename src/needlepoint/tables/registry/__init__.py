@@ -5,6 +5,7 @@ database           transactions, and the sequence number that each one raises
 schema             how it is stored, and upgrades of older formats
 tables, views      names, locations, schemas and queries
 files              identities and bounds
+many_rows          loads very many rows without garbage collections
 cards, card_packs  cards and zone maps: where they are, and how they are written
 card_upgrade       cards of older formats move into packs
 indexes            what is declared, and which files and runs each index has
