@@ -5,6 +5,11 @@ store             NEEDLE_STORE                       directory of registry and i
 registry          NEEDLE_REGISTRY                    database of the registry: postgresql://…; else a file in the store
 keys              NEEDLE_KEYS                        server for new key indexes, or lake: for leaf files in the lake;
                                                      without one, RocksDB in the lake's store
+shared            NEEDLE_SHARED            auto      on: publish the registry in the lake, and read it from there; off;
+                                                     auto: publish it in a bucket, and read it without a store
+cache             NEEDLE_CACHE                       directory of what readers without a store fetch; without one, in
+                                                     $XDG_CACHE_HOME/needlepoint, which is ~/.cache/needlepoint
+pack_bytes        NEEDLE_PACK_BYTES        1 GiB     disk for pieces of packs, in that directory
 queue             NEEDLE_QUEUE                       queue of events: sqs://name, postgresql://…; else in the store
 refresh           NEEDLE_REFRESH           1.0       seconds a directory listing stays fresh
 object_refresh    NEEDLE_OBJECT_REFRESH    60.0      seconds a listing of an object store stays fresh
@@ -43,7 +48,12 @@ _HINT = "See docs/settings.md."
 
 _WORDS = {int: "a number", float: "a number", str: "a text", bool: "true or false"}
 _BOOLS = {"true": True, "on": True, "1": True, "yes": True, "false": False, "off": False, "0": False, "no": False}
-_CHOICES = {"access": ("auto", "pages", "scan"), "history": ("on", "off"), "unfinished": ("skip", "error")}
+_CHOICES = {
+    "access": ("auto", "pages", "scan"),
+    "history": ("on", "off"),
+    "shared": ("auto", "on", "off"),
+    "unfinished": ("skip", "error"),
+}
 
 
 class SettingOverrides(TypedDict, total=False):
@@ -52,6 +62,9 @@ class SettingOverrides(TypedDict, total=False):
     store: str | Path | None
     registry: str | None
     keys: str | None
+    shared: str | None
+    cache: str | Path | None
+    pack_bytes: int | None
     queue: str | None
     refresh: float | None
     object_refresh: float | None
@@ -83,6 +96,9 @@ class Settings:
     registry: str = field(default="", repr=False)
     keys: str = field(default="", repr=False)
     queue: str = field(default="", repr=False)
+    shared: str = "auto"
+    cache: str = ""
+    pack_bytes: int = 1 << 30
     refresh: float = 1.0
     object_refresh: float = 60.0
     index_memory: int = 512 << 20

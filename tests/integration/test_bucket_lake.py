@@ -40,8 +40,9 @@ def lake(bucket: Bucket, tmp_path: Path) -> Iterator[needlepoint.Lake]:
 
 
 def keys(bucket: Bucket, prefix: str = "") -> list[str]:
+    """Without the published registry, which appears a moment after a change."""
     found = bucket.client.list_objects_v2(Bucket=bucket.name, Prefix=prefix)
-    return [each["Key"] for each in found.get("Contents", [])]
+    return [each["Key"] for each in found.get("Contents", []) if "/.needlepoint/" not in each["Key"]]
 
 
 # The store

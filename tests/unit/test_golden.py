@@ -20,6 +20,8 @@ from needlepoint.objects import Identity
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.predicate import Bounds
 from needlepoint.tables.model import File, Place, Removal
+from needlepoint.tables.published import copies
+from needlepoint.tables.published.manifest import RegistryManifest
 from needlepoint.tables.registry.artifacts import FileArtifact
 from needlepoint.tables.registry.cards import StoredZones
 from needlepoint.tables.registry.registry import Registry
@@ -192,3 +194,22 @@ def test_registry_with_cards_in_packs(tmp_path: Path) -> None:
     assert dict(registry.files.bounds(table, "id")) == {1: Bounds(0, 9, 0, 10), 2: Bounds(10, 19, 0, 10)}
     assert (registry.cards.check(table), registry.cards.lost()) == ({}, {})
     registry.close()
+
+
+def test_published_registry(tmp_path: Path) -> None:
+    """The manifest, the checkpoint and the delta of format 1, of a registry of format 7."""
+    golden = GOLDEN / "published"
+    manifest = RegistryManifest.from_bytes("golden", (golden / "manifest.json").read_bytes())
+    (delta,) = manifest.deltas
+    assert manifest.schema == 7 and manifest.steps(manifest.checkpoint.sequence) == (delta,)
+    for name, object in (("checkpoint", manifest.checkpoint), ("delta", delta)):
+        assert copies.is_intact(golden / f"{name}.zst", object.size, object.checksum)
+        copies.unpack(golden / f"{name}.zst", tmp_path / f"{name}.db")
+    with copies.opened(tmp_path / "checkpoint.db") as connection:
+        assert copies.sequence_of(connection) == manifest.checkpoint.sequence
+        copies.apply_deltas(connection, [tmp_path / "delta.db"])
+        assert copies.sequence_of(connection) == manifest.sequence
+        for table, expected in json.loads((golden / "contents.json").read_text()).items():
+            rows = connection.execute(f"SELECT * FROM {table}").fetchall()
+            plain = [[value.hex() if isinstance(value, bytes) else value for value in row] for row in rows]
+            assert sorted(plain, key=repr) == sorted(expected, key=repr), table

@@ -5,7 +5,7 @@ tables/         create-table, drop-table, ingest, status, inspect
 indexes/        create-index, drop-index, index, store, sync, rebuild, indexer, verify, advise
 query/          sql, explain
 maintenance/    compact, delete, delete-files, drop-partition, expire, sweep, retrofit
-service/        serve, token, mcp
+service/        serve, token, mcp, share
 demo/           demo
 options         what every command takes, and the lake it opens
 each_table      runs a command for one table or all

@@ -41,6 +41,7 @@ LEAVES = {
     "expire": _STEPS,
     "ingest": "the batch is in the table entirely or not at all. With --batch, the same command adds it once.",
     "indexer": "events that were not finished come again.",
+    "share": "the earlier state is published, or the present one.",
     "serve": "running queries were finished.",
     "mcp": UNCHANGED,
     "token": "the token is there or not, as `needle token list` says.",

@@ -54,6 +54,7 @@ COMMANDS = {
     "expire": "maintenance",
     "ingest": "tables",
     "indexer": "indexes",
+    "share": "service",
     "serve": "service",
     "token": "service",
     "mcp": "service",

@@ -88,8 +88,9 @@ def global_options() -> GlobalOptions:
 
 
 @contextmanager
-def open_lake(*, create: bool = False, directory: str | None = None) -> Iterator[Lake]:
-    """The selected lake, with a progress bar for long work."""
+def open_lake(*, create: bool = False, directory: str | None = None, reads: bool = False) -> Iterator[Lake]:
+    """The selected lake, with a progress bar for long work. A command that only `reads` needs no store: it can read a
+    lake that another machine publishes."""
     from needlepoint.cli.limits import warn_of_limits
     from needlepoint.cli.pandas_free import load_pyarrow
 
@@ -99,10 +100,15 @@ def open_lake(*, create: bool = False, directory: str | None = None) -> Iterator
         show_everything()
     import needlepoint
     from needlepoint.cli.screen import ProgressBar
+    from needlepoint.lake import has_store
 
     chosen = global_options()
     place = directory or chosen.lake
-    with ProgressBar() as bars, needlepoint.open(place, create=create, store=chosen.store, progress=bars) as lake:
+    read_only = reads and not has_store(place, chosen.store)
+    with (
+        ProgressBar() as bars,
+        needlepoint.open(place, create=create, read_only=read_only, store=chosen.store, progress=bars) as lake,
+    ):
         yield lake
 
 

@@ -21,7 +21,7 @@ Each kind has kind.py (what it is), build.py, search.py and payload.py. key/ and
 
 from needlepoint.indexes.base import Answer, ClosableIndex, ColumnSource, FileIndex, IndexPayload, KeysAndRows, Options
 from needlepoint.indexes.index_stores import IndexStores, index_fields, kind_options, run_format, write_run
-from needlepoint.indexes.key_servers import is_same_store, store_of
+from needlepoint.indexes.key_servers import is_local, is_same_store, store_of
 from needlepoint.indexes.kinds import entry_kind, is_current, keeps_entries, kind, payload_kind
 from needlepoint.indexes.leaf_stores import LeafStores
 from needlepoint.indexes.parquet_bloom import filtered_columns, may_match
@@ -47,6 +47,7 @@ __all__ = [
     "filtered_columns",
     "index_fields",
     "is_current",
+    "is_local",
     "is_same_store",
     "keeps_entries",
     "kind",

@@ -76,16 +76,14 @@ class IndexStores:
         registry: Registry,
         block_bytes: int,
         keys: str = "",
-        identity: str | None = None,
         leaves: LeafStores | None = None,
     ) -> None:
-        """`keys` is the setting; `identity` names the lake in servers, by default as the lake's store has it; `leaves`
-        are those in the lake, by default beside the directory."""
-        self._leaves = leaves or LeafStores(directory.parent)
+        """`keys` is the setting; `leaves` are those in the lake, by default the one that the store is in."""
+        self._leaves = leaves or LeafStores(directory.parent.parent)
         self._directory = directory
         self._registry = registry
         self._block_bytes = block_bytes
-        self._servers = KeyServers(directory.parent, registry, keys, identity)
+        self._servers = KeyServers(directory.parent, registry, keys, self._leaves.place)
         self._open: dict[int, KeyStore] = {}
         self._lock = threading.Lock()
         forks.own(self)

@@ -27,6 +27,11 @@ def store_of(index: Index) -> str:
     return str(json.loads(index.options).get("store", IN_LAKE_STORE)) if "store" in index.options else IN_LAKE_STORE
 
 
+def is_local(index: Index) -> bool:
+    """Whether the entries of an index are in RocksDB, which only the machine with the lake's store can read."""
+    return store_of(index) == IN_LAKE_STORE
+
+
 def is_same_store(one: str, other: str) -> bool:
     """Whether two stores are the same; either can be IN_LAKE_STORE or LEAF_FILES."""
     if {one, other} & {IN_LAKE_STORE, LEAF_FILES}:
@@ -38,13 +43,15 @@ class KeyServers:
     """Each server is opened when it is first used. Its password comes from the setting `keys`, if that is the same
     server, or from the environment."""
 
-    def __init__(self, store: Path, registry: Registry, keys: str, identity: str | None = None) -> None:
+    def __init__(self, store: Path, registry: Registry, keys: str, place: str) -> None:
+        """`place` has the identity of the lake."""
         if keys and keys != LEAF_FILES:
             check_url(keys)
         self._store = store
         self._registry = registry
         self._keys = keys
-        self._identity = identity
+        self._place = place
+        self._identity = ""
         self._open: dict[tuple[object, ...], KeyServer] = {}
         self._lock = threading.Lock()
         forks.own(self)
@@ -61,8 +68,8 @@ class KeyServers:
 
     @property
     def _lake(self) -> str:
-        if self._identity is None:
-            self._identity = lake_identity(self._store)
+        if not self._identity:
+            self._identity = lake_identity(self._place)
         return self._identity
 
     def declared(self, keeps_entries: bool, given: object) -> str:

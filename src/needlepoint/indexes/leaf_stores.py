@@ -11,19 +11,22 @@ from pathlib import Path
 
 from needlepoint.errors import NeedlepointError
 from needlepoint.objects import is_url
+from needlepoint.stores import IN_LAKE
 from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore
 
 LEAF_FILES = "lake:"
 """The store of an index that is in leaf files in the lake."""
-_PLACE = ".needlepoint/keys"
+_KEYS = "keys"
 _ANY_WIDTH = 8  # of a store that is destroyed or swept, and never searched
 
 
 class LeafStores:
-    """`root` is that of the lake; `cache` keeps parts of objects on the local disk."""
+    """`root` is that of the lake; `cache` keeps parts of objects on the local disk. `place` is what the lake has for
+    all machines."""
 
     def __init__(self, root: Path | str, cache: LeafCache | None = None) -> None:
-        self._location = f"{str(root).rstrip('/')}/{_PLACE}"
+        self.place = f"{str(root).rstrip('/')}/{IN_LAKE}"
+        self._location = f"{self.place}/{_KEYS}"
         self._cache = cache
 
     @classmethod

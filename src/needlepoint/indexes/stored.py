@@ -17,7 +17,7 @@ from pathlib import Path
 import xxhash
 
 from needlepoint.errors import NotParquet, PayloadDamaged, StoreError
-from needlepoint.objects import Identity, open_object
+from needlepoint.objects import Identity, OpenObject, open_object
 from needlepoint.parquet.write import EmbeddedEntry, read_payload
 from needlepoint.stores import IndexDamaged
 
@@ -156,12 +156,14 @@ def _is_whole(place: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredPayload:
-    """A payload in a pack, or, with the file's `identity`, embedded in a Parquet file."""
+    """A payload in a pack, or, with the file's `identity`, embedded in a Parquet file. `opened` opens the pack, if that
+    takes more than its path."""
 
     path: str
     identity: Identity | None
     entry: EmbeddedEntry
     cache: UnpackedPayloads
+    opened: Callable[[], OpenObject] | None = None
 
     @property
     def checksum(self) -> str:
@@ -172,7 +174,7 @@ class StoredPayload:
         return self.entry.size
 
     def read(self) -> bytes:
-        with open_object(self.path, self.identity) as file:
+        with open_object(self.path, self.identity) if self.opened is None else self.opened() as file:
             if self.identity is not None:
                 file.check_unchanged(self.identity)
             try:

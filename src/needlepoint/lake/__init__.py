@@ -1,6 +1,7 @@
 """The composition root: the only place that chooses backends.
 
 lake                a lake with its registry, queue, stores, indexer and engine put together
+node                a reader without a store
 locations           where a lake and its tables are
 ddl                 tables and indexes, checked before they are declared
 batch_writer        batches of files, from staging to publishing
@@ -19,6 +20,7 @@ from needlepoint.lake.dbapi import Connection, connect
 from needlepoint.lake.ddl import all_of_directory, build_index
 from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
 from needlepoint.lake.names import names_in_sql
+from needlepoint.lake.node import has_store
 from needlepoint.lake.status import Status, TableStatus
 from needlepoint.query import Limits
 
@@ -34,6 +36,7 @@ __all__ = [
     "all_of_directory",
     "build_index",
     "connect",
+    "has_store",
     "lake_opener",
     "maintenance_context",
     "measure",

@@ -36,6 +36,8 @@ def sweep(lake: Lake, *, now: bool = False) -> SweepReport:
         _sweep_scratch(lake)
     lake.index_stores.sweep(0.0 if now else UNCLAIMED_AGE)
     lake.registry.settle(whole=now)
+    if lake.publisher is not None:
+        freed += lake.publisher.sweep(now=now)
     return SweepReport(freed, unpacked, staging + copies, entries)
 
 

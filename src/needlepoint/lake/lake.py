@@ -34,7 +34,8 @@ from needlepoint.lake.batch_writer import BatchWriter
 from needlepoint.lake.calibrating import Calibration, calibrate, calibrate_after
 from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
 from needlepoint.lake.locations import lake_root
-from needlepoint.lake.status import CacheStatus, Status, SweepReport, registry_status, table_status
+from needlepoint.lake.node import is_shared, open_node
+from needlepoint.lake.status import CacheStatus, Status, SweepReport, publish_state, registry_status, table_status
 from needlepoint.lake.store_copy import CopiedIndex, copy_store
 from needlepoint.maintenance import (
     SWAP_BYTES,
@@ -83,9 +84,8 @@ from needlepoint.queues import LocalQueue, Queue
 from needlepoint.settings import Settings
 from needlepoint.stores import check_owner, claim, read_only_error, store_directory
 from needlepoint.tables import Batch, File, Mover, StagedFile, finish_all, recover
+from needlepoint.tables.published import Publisher, PublishState
 from needlepoint.tables.registry import Registry
-
-LEAF_BYTES = 1 << 30  # of disk, for what is read of leaf files in a bucket
 
 _log = logging.getLogger("needlepoint")
 
@@ -148,6 +148,11 @@ class Lake:
         self.progress = progress
         self.read_only = read_only
         must_exist = read_only or not create
+        # A reader without a store has a copy of the registry that is published in the lake.
+        node = open_node(self.root, self.store, settings) if read_only else None
+        if node is not None:
+            self.store = node.follower.directory
+            self.settings = settings = replace(settings, store=str(self.store))
         if must_exist and not settings.registry and not (self.store / "registry.db").exists():
             inside = self.store.parent == self.root
             raise UsageError(
@@ -157,18 +162,23 @@ class Lake:
         # Where a lake that is open for reading only writes what it unpacks and holds.
         self._own = forks.OwnDirectory() if read_only else None
         work = self.store if self._own is None else Path(self._own.name)
-        if not read_only:
-            claim(self.store, self.root, make=bool(settings.registry))  # no database will be there
-        elif not settings.registry or self.store.exists():  # with the registry elsewhere, a node may have no store yet
-            check_owner(self.store, self.root)
-        own = work if read_only else None
-        self.registry = Registry(self.store, self.root, own=own, url=settings.registry, create=not must_exist)
+        if node is None:
+            if not read_only:
+                claim(self.store, self.root, make=bool(settings.registry))  # no database will be there
+            elif not settings.registry or self.store.exists():  # with the registry elsewhere, it may have no store yet
+                check_owner(self.store, self.root)
+            own = work if read_only else None
+            self.registry = Registry(self.store, self.root, own=own, url=settings.registry, create=not must_exist)
+            leaves = LeafStores.cached(self.root, work / "leaves", settings.pack_bytes)
+            self.index_stores = IndexStores(
+                self.store / "indexes", self.registry, settings.block_bytes, settings.keys, leaves=leaves
+            )
+        else:
+            self.registry, self.index_stores = node.registry, node.index_stores(settings)
+        self.node = node
         self.queue = _queue(settings.queue, self.store, read_only)
-        leaves = LeafStores.cached(self.root, work / "leaves", LEAF_BYTES)
-        self.index_stores = IndexStores(
-            self.store / "indexes", self.registry, settings.block_bytes, settings.keys, leaves=leaves
-        )
-        self.unpacked = UnpackedPayloads(work / "unpacked", settings.unpacked_bytes)
+        unpacked = work if node is None else node.cache
+        self.unpacked = UnpackedPayloads(unpacked / "unpacked", settings.unpacked_bytes)
         file_indexes = IndexCache(self.index_stores.packs, self.unpacked, settings.index_bytes, settings.payload_bytes)
         scratch = work / "scratch"
         self.indexer = Indexer(self.registry, self.index_stores, scratch, settings, progress)
@@ -177,10 +187,16 @@ class Lake:
         self.writer = BatchWriter(self.root, self.store, self.registry, self.queue, self.indexer)
         if read_only:
             self.indexer, self.writer = cast(Indexer, _ReadOnly()), cast(BatchWriter, _ReadOnly())
+        self.publisher: Publisher | None = None
+        if not read_only and is_shared(self.root, settings):
+            self.publisher = Publisher(self.root, self.store, self.registry, takes_over=settings.shared == "on")
+            self.registry.after_changes(self.publisher.changed)
+            self.registry.make_known = self.publisher.make_known
         forks.own(self)
 
     def abandon(self) -> None:
         """Called in a forked child: see forks.py."""
+        self.publisher, self.node = None, None
         parts = ("registry", "queue", "unpacked", "index_stores", "indexer", "history", "engine", "writer")
         for name in parts:
             forks.leak(getattr(self, name))
@@ -195,10 +211,14 @@ class Lake:
         self.close()
 
     def close(self) -> None:
+        if self.publisher is not None:
+            self.publisher.close()
         self.index_stores.close()
         self.history.close()
         self.queue.close()
         self.registry.close()
+        if self.node is not None:
+            self.node.close()
         if self._own is not None:
             self._own.remove()
 
@@ -422,6 +442,16 @@ class Lake:
             raise read_only_error()
         return follow(self.registry, self.queue, self.indexer, once=once)
 
+    def share(self, *, whole: bool = False) -> PublishState:
+        """Publish the registry in the lake now, for readers on other machines; with `whole` all of it once more, as
+        after an object of it was damaged. Otherwise that happens by itself, a moment after each change."""
+        if self.read_only:
+            raise read_only_error()
+        if self.publisher is None:
+            raise UsageError("this lake does not publish its registry.", hint="Set NEEDLE_SHARED=on.")
+        self.publisher.publish(whole=whole)
+        return self.publisher.state()
+
     # Questions
 
     def sql(
@@ -538,8 +568,8 @@ class Lake:
         tables = tuple(table_status(self, table) for table in self.registry.tables.all())
         queue = self.queue
         events = (queue.waiting(), queue.aside_count(), queue.approximate)
-        registry = registry_status(self.registry)
-        return Status(str(self.root), str(self.store), registry, tables, *events, *self.registry.cards.size())
+        registry, cards = registry_status(self.registry), self.registry.cards.size()
+        return Status(str(self.root), str(self.store), registry, tables, *events, *cards, publish_state(self))
 
     def caches(self) -> tuple[CacheStatus, ...]:
         """The caches of this process: cards, zone maps, decoded dictionaries, small pages and open indexes of files."""

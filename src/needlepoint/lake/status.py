@@ -11,6 +11,7 @@ from needlepoint.errors import NeedlepointError
 from needlepoint.indexer import count_entries
 from needlepoint.indexes import store_of
 from needlepoint.tables import Index, Table
+from needlepoint.tables.published import PublishState
 from needlepoint.tables.registry import Registry
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class RegistryStatus:
 @dataclass(frozen=True, slots=True)
 class Status:
     """`approximate_events`: the queue counts its events approximately, and with a delay. `card_bytes` are those of the
-    packs with cards and zone maps that the registry names."""
+    packs with cards and zone maps that the registry names. `published` says how far readers without the store are
+    behind, if the lake is shared; of such a reader, why it is behind."""
 
     root: str
     store: str
@@ -84,6 +86,7 @@ class Status:
     approximate_events: bool
     card_packs: int = 0
     card_bytes: int = 0
+    published: PublishState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,17 @@ def registry_status(registry: Registry) -> RegistryStatus:
     started = time.perf_counter()
     sequence = registry.sequence()
     return RegistryStatus(kind, place, size, sequence, time.perf_counter() - started)
+
+
+def publish_state(lake: Lake) -> PublishState | None:
+    """What is published of the registry, and what this lake has; None if it is not shared."""
+    if lake.publisher is not None:
+        return lake.publisher.state()
+    if lake.node is None:
+        return None
+    follower = lake.node.follower
+    manifest = follower.manifest
+    return PublishState(manifest.sequence, lake.registry.sequence(), manifest.published_at, follower.problem)
 
 
 def table_status(lake: Lake, table: Table) -> TableStatus:

@@ -5,6 +5,8 @@ rocksdb      key indexes in RocksDB
 leaf_files/  key indexes in the lake: Parquet files and a manifest
 keys/        key indexes in servers: PostgreSQL, MySQL, Redis
 packs        payloads, or cards, of many files in one
+lake_packs   packs in a bucket, written by another machine
+piece_cache  pieces of them on the local disk
 place        the directory of a lake's store
 database     SQLite for the registry, the queue and the history
 postgres/    PostgreSQL for the registry and the queue
@@ -16,25 +18,29 @@ from typing import TYPE_CHECKING, Any
 
 from needlepoint.stores.base import BLOCK_BYTES, Entries, IndexDamaged, KeyStore, Locations, name_in_range
 from needlepoint.stores.database import Database, Upgrade, is_damaged, read_only_error, statements_of
+from needlepoint.stores.lake_packs import LakePacks
 from needlepoint.stores.packs import UNCLAIMED_AGE, PackDamaged, PackPiece, PackStore, PackWriter
-from needlepoint.stores.place import IN_LAKE, check_owner, claim, lake_identity, store_directory
+from needlepoint.stores.piece_cache import PieceCache
+from needlepoint.stores.place import IN_LAKE, check_owner, claim, lake_identity, store_directory, store_name
 
 if TYPE_CHECKING:
     from needlepoint.stores.rocksdb import RocksKeyStore
 
 __all__ = [
     "BLOCK_BYTES",
+    "IN_LAKE",
     "UNCLAIMED_AGE",
     "Database",
-    "IN_LAKE",
     "Entries",
     "IndexDamaged",
     "KeyStore",
+    "LakePacks",
     "Locations",
     "PackDamaged",
     "PackStore",
     "PackWriter",
     "PackPiece",
+    "PieceCache",
     "RocksKeyStore",
     "Upgrade",
     "check_owner",
@@ -45,6 +51,7 @@ __all__ = [
     "read_only_error",
     "statements_of",
     "store_directory",
+    "store_name",
 ]
 
 

@@ -183,6 +183,11 @@ class Database:
             finally:
                 self._connection.execute("COMMIT")
 
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether a thread has a snapshot, or writes."""
+        return bool(self._connection.in_transaction)
+
     def checkpoint(self, *, whole: bool = False) -> None:
         """Move the write-ahead log into the database, as far as open readers allow. With `whole` the database is
         rewritten first, without content that was deleted before deletion overwrote it."""

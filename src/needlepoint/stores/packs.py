@@ -18,7 +18,7 @@ from pathlib import Path
 import xxhash
 
 from needlepoint.errors import FileError, ObjectStoreError, StoreError
-from needlepoint.objects import Identity, open_object
+from needlepoint.objects import Identity, OpenObject, open_object
 
 # A younger pack may be about to be committed.
 UNCLAIMED_AGE = 24 * 3600.0
@@ -99,10 +99,14 @@ class PackStore:
         """The path or URL of a pack."""
         return str(self.path(name))
 
+    def open(self, name: str) -> OpenObject:
+        """For reading a payload. FileNotFoundError if the pack is gone."""
+        return open_object(self.where(name))
+
     def read(self, name: str, pieces: Sequence[PackPiece], etag: str = "", size: int = 0) -> list[bytes | PackDamaged]:
         """The bytes of pieces, neighbours read together; an error in the place of those that are not as written. With
         an ETag, an object is not asked for its size first."""
-        where, known = str(self.path(name)), Identity(size, 0, etag) if etag else None
+        where, known = self.where(name), Identity(size, 0, etag) if etag else None
         try:
             with open_object(where, known) as pack:
                 fit = [each.start >= 0 and each.start + each.length <= pack.size for each in pieces]
@@ -113,10 +117,7 @@ class PackStore:
             return [PackDamaged(f"{where} is missing.", hint="`needle sync` builds it again.")] * len(pieces)
         except (FileError, ObjectStoreError, OSError) as error:
             return [PackDamaged(f"{where} cannot be read: {error}")] * len(pieces)
-        return [
-            data if PackPiece.of(each.start, data) == each else _damaged(where, each)
-            for each, data in zip(pieces, read, strict=True)
-        ]
+        return checked(where, pieces, read)
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each pack, by name."""
@@ -180,6 +181,14 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def checked(where: str, pieces: Sequence[PackPiece], read: Iterable[bytes]) -> list[bytes | PackDamaged]:
+    """The bytes of pieces, an error in the place of those that are not as written."""
+    return [
+        data if PackPiece.of(each.start, data) == each else _damaged(where, each)
+        for each, data in zip(pieces, read, strict=True)
+    ]
 
 
 def _damaged(where: str, piece: PackPiece) -> PackDamaged:

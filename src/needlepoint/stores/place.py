@@ -8,14 +8,15 @@ or the setting `store`. A store belongs to one lake; a store outside its lake ha
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
 from pathlib import Path
 from urllib.parse import quote
 
-from needlepoint.errors import StoreError, UsageError
-from needlepoint.objects import is_url
+from needlepoint.errors import FileError, StoreError, UsageError
+from needlepoint.objects import is_url, put_if_unchanged, read_if_changed
 
 IN_LAKE = ".needlepoint"
 IDENTITY = "identity"  # the file with the random id of the lake, by which servers know its indexes
@@ -84,20 +85,19 @@ def check_owner(store: Path, root: Path | str) -> None:
         )
 
 
-def lake_identity(store: Path) -> str:
-    """The random id of the lake of a store; made when it is first asked for. Two lakes that share a server differ in
-    it; a copy of a lake does not, until its file is removed."""
-    path = store / IDENTITY
+def lake_identity(place: str) -> str:
+    """The random id of the lake whose `.needlepoint`, a directory or a URL, is this place; made when it is first asked
+    for. It is in the lake, so all machines have the same. Two lakes that share a server differ in it; a copy of a lake
+    does not, until its file is removed."""
+    path = f"{place}/{IDENTITY}"
     try:
-        if not path.exists():
-            new = path.with_name(f"{IDENTITY}.{secrets.token_hex(8)}")
-            new.write_text(f"{secrets.token_hex(8)}\n")
-            try:
-                os.link(new, path)  # the first process wins
-            except FileExistsError:
-                pass
-            finally:
-                new.unlink()
-        return path.read_text().strip()
-    except OSError as error:
-        raise StoreError(f"the store {store} cannot be used: {error}.", hint="Is its directory writable?") from error
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                found = read_if_changed(path, None)
+                assert found is not None
+                return found.data.decode().strip()
+            if not is_url(place):
+                Path(place).mkdir(parents=True, exist_ok=True)
+            put_if_unchanged(path, f"{secrets.token_hex(8)}\n".encode(), None)  # the first process wins
+    except (OSError, FileError) as error:
+        raise StoreError(f"{path} cannot be used: {error}.", hint="Check its permissions.") from error

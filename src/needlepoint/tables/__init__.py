@@ -2,6 +2,7 @@
 
 model           tables, files, indexes and batches as frozen values
 registry/       what is known, in SQLite or PostgreSQL
+published/      the registry in the lake, for readers on other machines
 formats/        Delta and Iceberg
 listing         the files of a location now
 snapshots       what a query sees: the files of a table at one moment
@@ -16,7 +17,7 @@ postgres_locks  the same in PostgreSQL, for several machines
 file_stat       the present identities of files
 changed_files   files that look the same and may have changed
 
-registry/ and formats/ have their own names; all others are here.
+registry/, published/ and formats/ have their own names; all others are here.
 """
 
 from needlepoint.tables import changed_files, partitions

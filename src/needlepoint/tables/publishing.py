@@ -169,7 +169,11 @@ def _finish(
         batch = registry.batches.announced(batch)
         remove_directory(batch.staging)
     if batch.state == "removing" and not (keeping and batch.keep_until > time.time()):
-        _remove_all(registry, table, batch)
+        # Readers elsewhere must be able to see that they are not in the table any more.
+        if registry.make_known():
+            _remove_all(registry, table, batch)
+        else:
+            _log.warning("files that batch '%s' replaced stay until a sync or sweep can publish that", batch.batch)
 
 
 def _commit(registry: Registry, table: Table, batch: Batch, mover: Mover) -> None:

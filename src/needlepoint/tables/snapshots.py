@@ -2,7 +2,8 @@
 
 The registry says which files belong to the table and what is known of them; the directory, or the log of a Delta or
 Iceberg table, says which exist now. A file that differs from its entry, or has none, has no id in the snapshot and is
-scanned. Files of an unfinished batch are not in it yet.
+scanned. Files of an unfinished batch are not in it yet. For a copy of a published registry nothing is listed: its state
+is the snapshot.
 """
 
 from __future__ import annotations
@@ -166,14 +167,17 @@ class Snapshots:
         held.known = now
         return True
 
-    def _serves_for(self, location: str, took: float) -> float:
+    def _serves_for(self, location: str, took: float, *, has_log: bool = False) -> float:
         """For how many seconds after it began a listing stays fresh. At most a tenth of the time is spent on listing a
         table with very many files."""
+        if self._registry.is_followed and not has_log:
+            return float("inf")  # the registry says which files there are
         refresh = self._object_refresh if is_url(location) else self._refresh
         return max(refresh, TIMES_AS_LONG * took) if refresh and took > SLOW_LISTING else refresh
 
     def forget(self) -> None:
         """List again at the next query, however fresh the last listing is, or one that is under way."""
+        self._registry.renew()
         self._forgotten = time.monotonic()
 
     def look(self, name: str) -> CurrentFiles:
@@ -185,7 +189,7 @@ class Snapshots:
         began = time.monotonic()
         seen = self._look(name)
         known, files, log = seen.known, seen.files, seen.log
-        fresh_until = began + self._serves_for(known.table.location, time.monotonic() - began)
+        fresh_until = began + self._serves_for(known.table.location, time.monotonic() - began, has_log=log is not None)
         listable = seen.complete and _are_simple([file.path for file in files], known.table.partitions)
         held = self._snapshots.get(name)
         same = held is not None and held.known.sequence == known.sequence and held.log is log
@@ -243,6 +247,9 @@ class Snapshots:
         known = self._newest(name)
         while True:
             log = self._log(known.table)
+            if log is None and self._registry.is_followed:
+                files = tuple(known.files[path] for path in sorted(known.files))
+                return CurrentFiles(known, files, complete=False, log=None)
             listing = list_files(known.table.location) if log is None else Listing(log.files, complete=False)
             before, known = known, self._newest(name)
             if not listing.files and known.files and _is_gone(known.table.location):

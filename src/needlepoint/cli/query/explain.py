@@ -28,7 +28,7 @@ def command(query: str, analyze: bool, format: str) -> None:
       needle explain "SELECT title FROM product WHERE product_id = 384209819"
       needle explain --analyze --format json "SELECT count(*) FROM product"
     """
-    with open_lake() as lake:
+    with open_lake(reads=True) as lake:
         report = lake.sql(query).report if analyze else lake.explain(query)
         shown = json.dumps(report.to_dict(), indent=2) if format == "json" else str(report)
     say(shown)

@@ -71,7 +71,7 @@ def command(query: str | None, format: str | None, output: str | None, rows: int
     statements = split(query)
     if len(statements) > 1 and (chosen != "table" or output is not None):
         raise click.UsageError(f"{output or chosen} holds the rows of one statement, and these are {len(statements)}.")
-    with open_lake() as lake:
+    with open_lake(reads=True) as lake:
         for statement in statements:
             _run(lake, statement, chosen, output, rows, report)
 
@@ -99,7 +99,7 @@ def _run(lake: Lake, query: str, format: str, output: str | None, rows: int, rep
 def _open_shell(rows: int) -> None:
     from needlepoint.cli.query.shell import Shell
 
-    with open_lake() as lake:
+    with open_lake(reads=True) as lake:
         Shell(lake, rows=rows).run()
 
 

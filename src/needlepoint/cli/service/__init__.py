@@ -3,4 +3,5 @@
 serve   `needle serve`
 token   `needle token`
 mcp     `needle mcp`
+share   `needle share`
 """

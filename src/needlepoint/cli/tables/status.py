@@ -32,7 +32,7 @@ def command(format: str) -> None:
       needle status
       needle status --format json
     """
-    with open_lake() as lake:
+    with open_lake(reads=True) as lake:
         status = lake.status()
     if format == "json":
         say(json.dumps(asdict(status), indent=2))
@@ -84,6 +84,10 @@ def _show(status: Status, console: Console) -> None:
         indexes.add_row(index.name, index.table, index.column, index.kind, *sizes)
     if indexes.row_count:
         console.print(fitted(indexes, console))
+    if (state := status.published) is not None:
+        behind = f", {count(state.lag, 'change')} behind" if state.lag else ""
+        problem = f": {one_line(state.problem)}" if state.problem else ""
+        console.print(f"published at change {state.published:,}{behind}{problem}")
     console.print(f"cards {size_text(status.card_bytes)} in {count(status.card_packs, 'pack')}")
     for index in (each for table in status.tables for each in table.indexes):
         if index.store:

@@ -4,7 +4,7 @@ urls  URLs of objects, and the endpoint that answers for them
 s3    lists, reads, writes and removes objects, through obstore: the only importer of it
 """
 
-from needlepoint.objects.remote.s3 import delete_objects, list_objects, store_of, upload
+from needlepoint.objects.remote.s3 import delete_objects, get_parts, list_objects, store_of, upload
 from needlepoint.objects.remote.urls import SCHEME, checked_url, endpoint, split_url
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "checked_url",
     "delete_objects",
     "endpoint",
+    "get_parts",
     "list_objects",
     "split_url",
     "store_of",

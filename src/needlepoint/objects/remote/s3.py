@@ -319,6 +319,24 @@ def get_if_changed(url: str, known: Identity | None) -> tuple[bytes, Identity] |
         _refuse(url, error)
 
 
+def get_parts(url: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    """The bytes of each `(offset, length)` of an object that never changes, whose size is not known."""
+    bucket, key = split_url(url)
+    blocks = coalesce(ranges, REMOTE_GAP)
+    parts = [part for block in blocks for part in split(block.start, block.end)]
+    store = store_of(bucket)
+
+    def fetch(part: tuple[int, int]) -> bytes:
+        try:
+            return obstore.get(store, key, options={"range": part}).bytes().to_bytes()
+        except (BaseError, OSError, ValueError) as error:
+            _refuse(url, error)
+
+    found = [fetch(part) for part in parts] if len(parts) < 2 else [*_requests().map(fetch, parts)]
+    fetched = dict(zip(parts, found, strict=True))
+    return cut(ranges, blocks, lambda block: b"".join(fetched[part] for part in split(block.start, block.end)))
+
+
 def put_on_condition(url: str, data: bytes, known: Identity | None) -> Identity | None:
     """Put an object in the place of the known version, or where none is; None, with nothing written, if another is."""
     bucket, key = split_url(url)

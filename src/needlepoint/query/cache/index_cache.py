@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Set
 from typing import cast
@@ -42,8 +43,12 @@ class IndexCache:
             index.kind, index.columns, place.version, place.offset, place.length, place.codec, place.size,
             place.checksum, "",
         )  # fmt: skip
-        path = str(self._packs(index).path(place.pack)) if place.pack else f"{table.location}/{file.path}"
-        stored = StoredPayload(path, None if place.pack else file.identity, entry, self._unpacked)
+        if place.pack:
+            packs = self._packs(index)
+            opener = functools.partial(packs.open, place.pack)
+            stored = StoredPayload(packs.where(place.pack), None, entry, self._unpacked, opener)
+        else:
+            stored = StoredPayload(f"{table.location}/{file.path}", file.identity, entry, self._unpacked)
         fields = [pa.field(name, types[name]) for name in index.columns]
         opened = payload_kind(index.kind).open(stored, fields, json.loads(index.options))
         self.open.put(key, opened, opened.memory)

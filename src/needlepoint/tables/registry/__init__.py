@@ -9,6 +9,7 @@ transaction        what runs in a transaction
 dialects           where the SQL of the two differs
 tables, views      names, locations, schemas and queries
 files              identities and bounds
+many_rows          loads very many rows without garbage collections
 cards, card_packs  cards and zone maps: where they are, and how they are written
 card_upgrade       cards of older formats move into packs
 indexes            what is declared, and which files and runs each index has

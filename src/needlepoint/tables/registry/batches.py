@@ -130,7 +130,8 @@ class Batches:
 
 
 def insert_files(connection: RegistryTransaction, table_id: int, files: Sequence[File]) -> None:
-    # A path that sync found first, mid-publish, is the same file: the batch's entry replaces it.
+    # A path that sync found first, mid-publish, is the same file: the batch's entry replaces it. Not by OR REPLACE,
+    # which fires no trigger: copies of the registry would keep the old entry.
     connection.executemany("DELETE FROM files WHERE table_id = ? AND path = ?", [(table_id, f.path) for f in files])
     connection.executemany(
         f"INSERT INTO files (table_id, path, rows, {IDENTITY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",

@@ -222,6 +222,8 @@ class Cards:
                                 for column, piece in placed.zones.items()
                             ],
                         )
+                        # Copies of the registry read it again.
+                        connection.execute("UPDATE files SET rows = rows WHERE id = ?", (placed.file_id,))
 
     def drop_unused(self) -> list[str]:
         """Forget the packs without a card in use. Returns their names."""

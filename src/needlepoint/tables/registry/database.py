@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -64,6 +64,7 @@ class SqliteRegistryDatabase(Database):
 
     def __init__(self, path: Path, cards: PackStore, *, read_only: bool = False) -> None:
         super().__init__(path, STATEMENTS, FORMAT, upgrades(cards), read_only=read_only)
+        self.after_change: Callable[[], None] = _nothing
         if self.upgraded:
             with contextlib.suppress(StoreError):  # the disk is full, or another process reads: a later sweep does it
                 self.checkpoint(whole=True)
@@ -79,6 +80,7 @@ class SqliteRegistryDatabase(Database):
             connection.execute(
                 "DELETE FROM changes WHERE sequence <= (SELECT value - ? FROM sequence)", (CHANGES_KEPT,)
             )
+        self.after_change()
 
     def between_changes(self) -> AbstractContextManager[sqlite3.Connection]:
         return self.write()
@@ -86,3 +88,7 @@ class SqliteRegistryDatabase(Database):
     def describe(self) -> tuple[str, str, int]:
         with self._errors():
             return "sqlite", str(self.path), self.path.stat().st_size
+
+
+def _nothing() -> None:
+    """Nobody waits for changes."""

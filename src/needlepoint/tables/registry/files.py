@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from needlepoint.objects import Identity
 from needlepoint.predicate import Bounds, Ordinal
@@ -13,6 +14,7 @@ from needlepoint.tables.registry import database as registry_database
 from needlepoint.tables.registry.batches import IDENTITY, insert_files, taken_out
 from needlepoint.tables.registry.database import RegistryDatabase
 from needlepoint.tables.registry.dialects import ordinal_of_text
+from needlepoint.tables.registry.many_rows import without_collections
 from needlepoint.tables.schemas import PER_SECOND, scale
 
 
@@ -37,7 +39,11 @@ class Files:
                    EXISTS (SELECT 1 FROM cards WHERE file_id = files.id),
                    (SELECT {dialect.index_ids} FROM indexed WHERE file_id = files.id)
             FROM files WHERE table_id = ? {only} ORDER BY path"""
-        found = self._database.read(query, table.id, *(() if ids is None else (dialect.ids(ids),)))
+        with without_collections():
+            return self._files(self._database.read(query, table.id, *(() if ids is None else (dialect.ids(ids),))))
+
+    @staticmethod
+    def _files(found: list[tuple[Any, ...]]) -> list[File]:
         return [
             File(
                 path=path,
@@ -89,11 +95,12 @@ class Files:
         asked = (table.id, column) if ids is None else (table.id, column, dialect.ids(ids))
         type = table.schema.field(column).type
         factors = {unit: scale(unit, type) for unit in (None, *PER_SECOND)}
-        return [
-            (id, Bounds(_ordinal_of(low, factor), _ordinal_of(high, factor), nulls, rows, bool(nan)))
-            for id, low, high, nulls, rows, nan, unit in self._database.read(query, *asked)
-            if (factor := factors[unit]) is not None
-        ]
+        with without_collections():
+            return [
+                (id, Bounds(_ordinal_of(low, factor), _ordinal_of(high, factor), nulls, rows, bool(nan)))
+                for id, low, high, nulls, rows, nan, unit in self._database.read(query, *asked)
+                if (factor := factors[unit]) is not None
+            ]
 
     def replace(self, table: Table, added: Sequence[File], removed: Sequence[int]) -> None:
         """In one change, remove files by id and add others under new ids, except those that a batch has removed since

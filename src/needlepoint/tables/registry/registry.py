@@ -31,7 +31,8 @@ class Registry:
     """What it keeps is in its parts; they share one database, and a transaction can span several of them.
 
     One for reading only has its locks in the `own` directory of its process. `cards` are the packs, by default in a
-    directory beside the database."""
+    directory beside the database. A copy of a registry that is published in the lake has a function that brings it up
+    to date, `follow`: it is called before queries, and with True when a file is not as the copy has it."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Registry:
         url: str = "",
         create: bool = True,
         cards: PackStore | None = None,
+        follow: Callable[[bool], None] | None = None,
     ) -> None:
         """In PostgreSQL if there is a `url`, otherwise in SQLite in the directory."""
         local = TableLocks((own or directory) / "turns")
@@ -64,9 +66,33 @@ class Registry:
         self.indexes = Indexes(database)
         self.generations = IndexGenerations(database)
         self.payloads = Payloads(database)
+        self._follow = follow
+        # Make the present state known to readers elsewhere; False if that failed.
+        self.make_known: Callable[[], bool] = _nobody_else
         # Not wrapped in methods: every query calls them.
-        self.sequence: Callable[[], int] = database.sequence
+        self.sequence: Callable[[], int] = database.sequence if follow is None else self._followed_sequence
         self.snapshot: Callable[[], AbstractContextManager[None]] = database.snapshot
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether it is a copy of a published registry. Then it says which files a table has, and nothing is listed."""
+        return self._follow is not None
+
+    def renew(self) -> None:
+        """Bring a copy of a published registry up to date at once."""
+        if self._follow is not None:
+            self._follow(True)
+
+    def _followed_sequence(self) -> int:
+        copy = self.database
+        if self._follow is not None and isinstance(copy, SqliteRegistryDatabase) and not copy.is_in_transaction:
+            self._follow(False)
+        return copy.sequence()
+
+    def after_changes(self, call: Callable[[], None]) -> None:
+        """Call this after every change by this process. A registry in PostgreSQL is not published: readers ask it."""
+        if isinstance(self.database, SqliteRegistryDatabase):
+            self.database.after_change = call
 
     def close(self) -> None:
         self.locks.close()
@@ -102,3 +128,7 @@ def _in_postgres(
         raise UsageError(f"'{kind}' is not a kind of registry.", hint="Name a database as postgresql://host/database.")
     database = PostgresRegistryDatabase(parse_postgres(url), root, create=create, read_only=read_only)
     return database, local if read_only else PostgresLocks(database, local)
+
+
+def _nobody_else() -> bool:
+    return True

@@ -6,8 +6,9 @@ Cards and zone maps are pieces of packs (cards.py). A row of `cards` says where 
 column in `bounds` where its zone map is, in the same pack. A card may refer to no pack that is not in `card_packs`.
 
 `changes` names the files that each change of the registry touched, so that a reader with an earlier state does not read
-all files again. Triggers fill it. The delete of an INSERT OR REPLACE fires no trigger; there the new row has the path
-of the old one.
+all files again, and so that only these are published (tables/published). Triggers fill it. The delete of an INSERT OR
+REPLACE fires no trigger: files are deleted and inserted, and rows of other tables are replaced by rows of the same
+file. A change of rows of a file that has no trigger touches the row in `files` too.
 
 In PostgreSQL it is the same with other types: postgres_schema.py.
 """
