@@ -21,6 +21,8 @@
     │   ├── ObjectStoreError    an object store fails or does not answer; `where` names the bucket or object
     │   ├── QueueError          a queue fails or does not answer; `where` names it, `code` is its error code
     │   ├── IndexDamaged        an index lost entries (stores/base.py); queries scan, sync rebuilds it
+    │   ├── ManifestDamaged     what is published of the registry is damaged (tables/published); it is published again
+    │   ├── AnotherRegistry     another registry is published in the lake (tables/published)
     │   └── PackDamaged         a card or zone map is lost (stores/packs.py); queries scan
     └── SparkError              Java or Spark is missing or failed
 

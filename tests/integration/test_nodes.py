@@ -19,6 +19,7 @@ from tests.lakes import product_lake, products, staged
 
 import needlepoint
 from needlepoint.cli.needle import main
+from needlepoint.lake import lake_opener
 from needlepoint.tables.published import publisher, sweeping
 
 TITLES = ["whole milk", "oat milk", "rye bread", "butter", "dark chocolate", "green tea"]
@@ -367,3 +368,15 @@ def test_nothing_of_deleted_rows_is_left(shared: Shared) -> None:
     shared.writer.sweep(now=True)
     assert not left()
     assert shared.read().sql("SELECT count(*) FROM sale").rows() == [{"count(*)": 1600}]
+
+
+def test_other_processes_open_a_node_as_this_one_did(shared: Shared) -> None:
+    """Tasks that read with an open lake open it again where they run."""
+    fill(shared)
+    node = shared.read()
+    again = lake_opener(node)()
+    try:
+        assert again is not node and again.registry.is_followed and again.store != node.store
+        assert again.sql("SELECT count(*) FROM sale").rows() == [{"count(*)": 1600}]
+    finally:
+        again.close()

@@ -109,9 +109,11 @@ class Publisher:
         """Publish soon: the registry has changed."""
         with self._timing:
             if self._timer is None and not self._closed and (self._takes_over or not self._last.declined):
-                self._timer = threading.Timer(self._delay, self._on_time)
-                self._timer.daemon = True
-                self._timer.start()
+                timer = threading.Timer(self._delay, self._on_time)
+                timer.daemon = True
+                with contextlib.suppress(RuntimeError):  # the interpreter ends: the next process publishes
+                    timer.start()
+                    self._timer = timer
 
     def _on_time(self) -> None:
         with self._timing:

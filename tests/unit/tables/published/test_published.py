@@ -375,7 +375,8 @@ def test_a_sweep_removes_packs_some_time_after_nothing_refers_to_them(
     left = Path(place.path("registry/delta-1-2-0000.zst"))
     left.write_bytes(b"of a publisher that was killed")
     assert lake.publisher.sweep() == 0
-    assert lake.publisher.sweep(now=True) == 30 and not left.exists()
+    assert lake.publisher.sweep(now=True) >= 30 and not left.exists()
+    assert len(list(place.listed("registry"))) == 2  # the manifest and a checkpoint
 
 
 def test_packs_are_there_before_the_manifest_names_them(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
