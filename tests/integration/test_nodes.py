@@ -234,7 +234,9 @@ def test_the_cache_is_removed_while_a_node_is_open(shared: Shared) -> None:
 
 def test_a_writer_that_died_is_published_by_the_next(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(shared)
+    shared.writer.close()
     monkeypatch.setattr(publisher, "DELAY", 3600.0)
+    shared.writer = shared.write()
     shared.publish("sale", orders(1600, 10))
     assert shared.writer.publisher is not None
     shared.writer.publisher.abandon()  # it ends before it publishes
