@@ -6,7 +6,7 @@ ROWS ?= 2000000
 S3A_JARS := .cache/s3a-jars
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all fuzz test-s3a lint format bench-quick bench-peers bench-plot bench-counts bench-tpch bench-choices bench-service soak bench-text bench-spark bench-write \
+.PHONY: help install demo test test-all fuzz test-s3a lint format bench-quick bench-peers bench-plot bench-counts bench-nodes bench-tpch bench-choices bench-service soak bench-text bench-spark bench-write \
   bench-backfill bench-scale-simulation console screenshots s3a-jars lock clean
 
 help:  ## Show this list
@@ -100,6 +100,9 @@ bench-backfill: install  ## Indexes of 20M rows built in processes and in Spark'
 
 bench-scale-simulation: install  ## A query node over 100,000 files and KEYS=1e8 keys without their data (1e9: 10 GB, 15 minutes)
 	$(BIN)/python benchmarks/scale_simulation.py --keys $(or $(KEYS),1e8)
+
+bench-nodes: install  ## A node with an empty disk over 100,000 files in a bucket: ready time, requests, memory (3 minutes)
+	$(BIN)/python benchmarks/nodes.py
 
 console:  ## Bundle the console's editor (CodeMirror) again; needs Node, only after a change of console/package.json
 	cd console && npm install --no-package-lock --no-audit --no-fund && npm run build

@@ -22,6 +22,8 @@
     │   ├── LockLost            another process took over the work of this one; it changes nothing any more
     │   ├── QueueError          a queue fails or does not answer; `where` names it, `code` is its error code
     │   ├── IndexDamaged        an index lost entries (stores/base.py); queries scan, sync rebuilds it
+    │   ├── ManifestDamaged     what is published of the registry is damaged (tables/published); it is published again
+    │   ├── AnotherRegistry     another registry is published in the lake (tables/published)
     │   └── PackDamaged         a card or zone map is lost (stores/packs.py); queries scan
     └── SparkError              Java or Spark is missing or failed
 

@@ -19,6 +19,7 @@ from tests.lakes import product_lake, products, staged
 
 import needlepoint
 from needlepoint.cli.needle import main
+from needlepoint.lake import lake_opener
 from needlepoint.tables.published import publisher, sweeping
 
 TITLES = ["whole milk", "oat milk", "rye bread", "butter", "dark chocolate", "green tea"]
@@ -233,7 +234,9 @@ def test_the_cache_is_removed_while_a_node_is_open(shared: Shared) -> None:
 
 def test_a_writer_that_died_is_published_by_the_next(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(shared)
+    shared.writer.close()
     monkeypatch.setattr(publisher, "DELAY", 3600.0)
+    shared.writer = shared.write()
     shared.publish("sale", orders(1600, 10))
     assert shared.writer.publisher is not None
     shared.writer.publisher.abandon()  # it ends before it publishes
@@ -367,3 +370,38 @@ def test_nothing_of_deleted_rows_is_left(shared: Shared) -> None:
     shared.writer.sweep(now=True)
     assert not left()
     assert shared.read().sql("SELECT count(*) FROM sale").rows() == [{"count(*)": 1600}]
+
+
+def test_other_processes_open_a_node_as_this_one_did(shared: Shared) -> None:
+    """Tasks that read with an open lake open it again where they run."""
+    fill(shared)
+    node = shared.read()
+    again = lake_opener(node)()
+    try:
+        assert again is not node and again.registry.is_followed and again.store != node.store
+        assert again.sql("SELECT count(*) FROM sale").rows() == [{"count(*)": 1600}]
+    finally:
+        again.close()
+
+
+def test_a_node_uses_key_indexes_in_the_lake(shared: Shared) -> None:
+    writer = shared.writer
+    shared.publish("orders", orders(0, 3000))
+    writer.create_index("orders", "order_id")
+    writer.sql("CREATE INDEX ON orders USING key (product_id) WITH (store = 'lake:')")
+    writer.share()
+    node = shared.read(access="pages")
+    query = "SELECT order_id, city FROM orders WHERE product_id IN (7, 77, 777) ORDER BY order_id"
+    expected = writer.sql(query).rows()
+    assert expected
+    assert node.sql(query).rows() == expected
+    assert "orders_product_id_key (key): used" in str(node.explain(query))
+    by_order = "SELECT city FROM orders WHERE order_id = 5"
+    assert "machine that writes the lake" in str(node.explain(by_order))
+    writer.copy_store("rocksdb", "lake:")
+    writer.share()
+    assert "orders_order_id_key (key): used" in str(node.explain(by_order))
+    shared.publish("orders", orders(3000, 500))
+    writer.share()
+    assert node.sql(query).rows() == writer.sql(query).rows()
+    assert node.table("orders").get(order_id=3100).rows() == writer.table("orders").get(order_id=3100).rows() != []

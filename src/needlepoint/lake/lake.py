@@ -152,7 +152,6 @@ class Lake:
         node = open_node(self.root, self.store, settings) if read_only else None
         if node is not None:
             self.store = node.follower.directory
-            self.settings = settings = replace(settings, store=str(self.store))
         if must_exist and not settings.registry and not (self.store / "registry.db").exists():
             inside = self.store.parent == self.root
             raise UsageError(

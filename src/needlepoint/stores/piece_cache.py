@@ -62,7 +62,7 @@ class PieceCache:
             for start, length in places:
                 query = "SELECT data, checksum, used FROM pieces WHERE object = ? AND start = ? AND length = ?"
                 for data, checksum, used in database.read(query, object, start, length):
-                    if len(data) == length and xxhash.xxh3_64_hexdigest(data) == checksum:
+                    if isinstance(data, bytes) and len(data) == length and xxhash.xxh3_64_hexdigest(data) == checksum:
                         found[start, length] = data
                         if used < now - USED_EVERY or used > now:
                             old.append((now, object, start, length))

@@ -6,12 +6,13 @@
         registry/delta-<first>-<sequence>-….zst  what changed since an earlier one
         cards/….pack, indexes/<id>/….pack      what the registry refers to, uploaded before the manifest
 
-manifest    what the manifest says, and which objects bring a reader up to date
-copies      checkpoints and deltas: made from a registry, and applied to a copy of it
-place       files or objects of the lake under `.needlepoint`
-publisher   the side that writes the registry
-sweeping    removes objects that nothing refers to any more
-follower    the side that reads: a copy of the registry on this machine, kept up to date
+manifest     what the manifest says, and which objects bring a reader up to date
+copies       checkpoints and deltas: made from a registry, and applied to a copy of it
+place        files or objects of the lake under `.needlepoint`
+publisher    the side that writes the registry
+store_state  what a store remembers of what it published
+sweeping     removes objects that nothing refers to any more
+follower     the side that reads: a copy of the registry on this machine, kept up to date
 """
 
 from needlepoint.tables.published.follower import Follower

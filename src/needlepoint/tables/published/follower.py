@@ -63,6 +63,7 @@ class Follower:
     def abandon(self) -> None:
         """In a child of the process that opened it, see forks.py."""
         forks.leak(self._connection)
+        forks.leak(self._stack)
         self._lock = threading.Lock()
 
     def close(self) -> None:

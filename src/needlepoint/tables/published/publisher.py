@@ -12,16 +12,14 @@ the registry: readers see an older state until it succeeds.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import os
 import secrets
 import shutil
 import sqlite3
 import threading
 import time
 import uuid
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from needlepoint import forks
@@ -36,9 +34,9 @@ from needlepoint.tables.published.manifest import (
     Retired,
 )
 from needlepoint.tables.published.place import PublishedPlace
+from needlepoint.tables.published.store_state import STATE, StoreState
 from needlepoint.tables.registry.registry import Registry
 
-STATE = "published.json"
 # Changes within this many seconds are published together.
 DELAY = 1.0
 # After a failure the next attempt waits longer.
@@ -95,7 +93,7 @@ class Publisher:
         self._delay = DELAY
         self._problem, self._is_foreign = "", False
         self._warned = ""
-        self._last = _State.read(store)
+        self._last = StoreState.read(store)
         forks.own(self)
         if self._is_behind():
             self.changed()
@@ -109,9 +107,11 @@ class Publisher:
         """Publish soon: the registry has changed."""
         with self._timing:
             if self._timer is None and not self._closed and (self._takes_over or not self._last.declined):
-                self._timer = threading.Timer(self._delay, self._on_time)
-                self._timer.daemon = True
-                self._timer.start()
+                timer = threading.Timer(self._delay, self._on_time)
+                timer.daemon = True
+                with contextlib.suppress(RuntimeError):  # the interpreter ends: the next process publishes
+                    timer.start()
+                    self._timer = timer
 
     def _on_time(self) -> None:
         with self._timing:
@@ -251,7 +251,7 @@ class Publisher:
         return known.registry == self._last.registry and known.sequence == self._registry.sequence()
 
     def _note(self, manifest: RegistryManifest) -> None:
-        self._last = _State(manifest.registry, manifest.sequence, manifest.published_at)
+        self._last = StoreState(manifest.registry, manifest.sequence, manifest.published_at)
         self._last.write(self._store)
 
     def _next(self, known: RegistryManifest | None, *, whole: bool) -> RegistryManifest:
@@ -388,49 +388,3 @@ def _has_expired(retired: Retired, now: float) -> bool:
 def _pack_names(cards: set[str], payloads: set[tuple[int, str]]) -> set[str]:
     """Relative to the store, and to the place in the lake."""
     return {f"cards/{name}" for name in cards} | {f"indexes/{id}/{name}" for id, name in payloads}
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What the store remembers: the id of its registry, and which state was published last, when. It is `declined` when
-    the registry of another store is published in the lake."""
-
-    registry: str
-    sequence: int
-    published_at: float
-    declined: bool = False
-
-    @classmethod
-    def read(cls, store: Path) -> _State:
-        path = store / STATE
-        for _ in range(2):
-            try:
-                found = json.loads(path.read_text())
-                known = str(found["registry"]), int(found["sequence"]), float(found["published_at"])
-                return cls(*known, bool(found.get("declined", False)))
-            except FileNotFoundError:
-                cls(uuid.uuid4().hex, 0, 0.0)._create(store)
-            except (ValueError, KeyError, TypeError):
-                path.unlink(missing_ok=True)  # as after a power cut: it is another registry for readers
-        return cls(uuid.uuid4().hex, 0, 0.0)
-
-    def _create(self, store: Path) -> None:
-        """Unless another process has."""
-        beside = store / f".{STATE}.{uuid.uuid4().hex}"
-        try:
-            beside.write_text(self._text())
-            with contextlib.suppress(FileExistsError):
-                os.link(beside, store / STATE)
-        finally:
-            beside.unlink(missing_ok=True)
-
-    def write(self, store: Path) -> None:
-        beside = store / f".{STATE}.{uuid.uuid4().hex}"
-        try:
-            beside.write_text(self._text())
-            beside.replace(store / STATE)
-        finally:
-            beside.unlink(missing_ok=True)
-
-    def _text(self) -> str:
-        return json.dumps(asdict(self))

@@ -18,6 +18,7 @@ from needlepoint.errors import StoreError
 from needlepoint.tables.published import Follower, Publisher, publisher
 from needlepoint.tables.published.manifest import ManifestDamaged, RegistryManifest
 from needlepoint.tables.published.place import PublishedPlace
+from needlepoint.tables.published.store_state import STATE
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.registry import database as registry_database
 
@@ -299,7 +300,7 @@ def test_directories_of_killed_readers_are_removed(lake: Lake, tmp_path: Path) -
 def test_another_registry_is_refused_unless_it_takes_over(lake: Lake, tmp_path: Path) -> None:
     lake.publisher.publish()
     reader = lake.follower(tmp_path / "cache")
-    (lake.store / publisher.STATE).unlink()
+    (lake.store / STATE).unlink()
     with pytest.raises(StoreError, match="another registry"):
         lake.another().publish()
     other = lake.another()
@@ -376,6 +377,7 @@ def test_a_sweep_removes_packs_some_time_after_nothing_refers_to_them(
     left.write_bytes(b"of a publisher that was killed")
     assert lake.publisher.sweep() == 0
     assert lake.publisher.sweep(now=True) >= 30 and not left.exists()
+    assert len(list(place.listed("registry"))) == 2  # the manifest and a checkpoint
 
 
 def test_packs_are_there_before_the_manifest_names_them(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

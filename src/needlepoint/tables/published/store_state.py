@@ -1,0 +1,58 @@
+"""What a store remembers of what it published: `published.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+STATE = "published.json"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """What the store remembers: the id of its registry, and which state was published last, when. It is `declined` when
+    the registry of another store is published in the lake."""
+
+    registry: str
+    sequence: int
+    published_at: float
+    declined: bool = False
+
+    @classmethod
+    def read(cls, store: Path) -> StoreState:
+        path = store / STATE
+        for _ in range(2):
+            try:
+                found = json.loads(path.read_text())
+                known = str(found["registry"]), int(found["sequence"]), float(found["published_at"])
+                return cls(*known, bool(found.get("declined", False)))
+            except FileNotFoundError:
+                cls(uuid.uuid4().hex, 0, 0.0)._create(store)
+            except (ValueError, KeyError, TypeError):
+                path.unlink(missing_ok=True)  # as after a power cut: it is another registry for readers
+        return cls(uuid.uuid4().hex, 0, 0.0)
+
+    def _create(self, store: Path) -> None:
+        """Unless another process has."""
+        beside = store / f".{STATE}.{uuid.uuid4().hex}"
+        try:
+            beside.write_text(self._text())
+            with contextlib.suppress(FileExistsError):
+                os.link(beside, store / STATE)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def write(self, store: Path) -> None:
+        beside = store / f".{STATE}.{uuid.uuid4().hex}"
+        try:
+            beside.write_text(self._text())
+            beside.replace(store / STATE)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def _text(self) -> str:
+        return json.dumps(asdict(self))
