@@ -37,6 +37,7 @@ from needlepoint.parquet.format.footer import read_footer
 from needlepoint.parquet.inspect.anatomy import inspect, inspect_pages
 from needlepoint.parquet.write.embed import Payload, embed
 from needlepoint.parquet.write.embedded import embedded, read_payload
+from needlepoint.stores import PackPiece
 
 MORE_MEMORY = 5 << 30  # in addition to what a process has after it ran queries over intact files
 LARGEST_FILE = 1 << 30
@@ -259,7 +260,7 @@ class Cases:
             pack.write_bytes(data)
             what, forged = f"a bit of {pack.name}", False
         else:
-            what = self._change_card(store / "registry.db", chance, forged)
+            what = self._change_card(store, chance, forged)
         shutil.rmtree(store / "unpacked", ignore_errors=True)
         yield f"store of {base.name}: {what}"
         self._open()
@@ -267,16 +268,31 @@ class Cases:
         self._restore()
 
     @staticmethod
-    def _change_card(path: Path, chance: random.Random, forged: bool) -> str:
-        name, column = chance.choice((("cards", "card"), ("cards", "card"), ("zones", "zones")))
+    def _change_card(store: Path, chance: random.Random, forged: bool) -> str:
+        """Put another card, or zone map, of the newest file behind the end of its pack, where the registry finds it."""
+        table, prefix, key = chance.choice((("cards", "", "rowid"),) * 2 + (("bounds", "zone_", "column_name"),))
         what = "nothing to change"
-        with contextlib.closing(sqlite3.connect(path)) as registry, registry:
+        with contextlib.closing(sqlite3.connect(store / "registry.db")) as registry, registry:
             newest = "SELECT max(id) FROM files"
-            held = registry.execute(f"SELECT rowid, {column} FROM {name} WHERE file_id = ({newest})").fetchall()
-            for id, data in held:
-                changed, what = damaged_card(data, chance, forged)
-                registry.execute(f"UPDATE {name} SET {column} = ? WHERE rowid = ?", (changed, id))
-        return f"{name}: {what}"
+            pieces = f"SELECT {key}, {prefix}start, {prefix}length FROM {table} WHERE file_id = ({newest})"
+            held = registry.execute(f"{pieces} AND {prefix}start IS NOT NULL").fetchall()
+            query = f"SELECT id, name FROM card_packs JOIN cards ON pack_id = id WHERE file_id = ({newest})"
+            for pack_id, name in registry.execute(query).fetchall():
+                pack = store / "cards" / name
+                data = pack.read_bytes()
+                for row, start, length in held:
+                    changed, what = damaged_card(data[start : start + length], chance, forged)
+                    piece = PackPiece.of(len(data), changed)
+                    data += changed
+                    registry.execute(
+                        f"UPDATE {table} SET {prefix}start = ?, {prefix}length = ?, {prefix}checksum = ? "
+                        f"WHERE file_id = ({newest}) AND {key} = ?",
+                        (piece.start, piece.length, piece.checksum, row),
+                    )
+                pack.unlink()
+                pack.write_bytes(data)
+                registry.execute("UPDATE card_packs SET size = ? WHERE id = ?", (len(data), pack_id))
+        return f"{table}: {what}"
 
     # Work on files
 

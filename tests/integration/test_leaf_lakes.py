@@ -27,7 +27,7 @@ def lake(tmp_path: Path):
 
 def test_answers_through_changes(lake: needlepoint.Lake, tmp_path: Path) -> None:
     check(lake, tmp_path)
-    places = {int(place.name) for place in (tmp_path / ".needlepoint/keys").iterdir()}
+    places = {int(place.name) for place in (tmp_path / ".needlepoint/keys").glob("*/*")}
     assert places == {index.id for index in lake.registry.indexes.all()}
     assert not list((tmp_path / ".needlepoint").glob("indexes/*/*.sst"))
     write(tmp_path, 3)
@@ -90,3 +90,50 @@ def test_another_machine_reads_them_from_a_bucket(bucket: Bucket, tmp_path: Path
         lake.sync()
     listed = bucket.server.client.list_objects_v2(Bucket=bucket.name)["Contents"]
     assert any("/.needlepoint/keys/" in each["Key"] for each in listed)
+
+
+def test_a_new_registry_uses_nothing_of_a_lost_one(tmp_path: Path) -> None:
+    """The ids of files and indexes begin again, and mean others."""
+    root = tmp_path / "lake"
+    for number in range(3):
+        write(root, number)
+    for _ in range(2):
+        with needlepoint.open(root, store=tmp_path / "store", keys="lake:", access="pages") as lake:
+            lake.create_table("item")
+            lake.create_index("item", "id")
+            check(lake, root)
+        shutil.rmtree(tmp_path / "store")
+        (root / "item/0.parquet").unlink(missing_ok=True)
+    assert len(list((root / ".needlepoint/keys").iterdir())) == 2
+
+
+def test_a_registry_that_was_removed_alone_is_another_one(tmp_path: Path) -> None:
+    for number in range(3):
+        write(tmp_path, number)
+    for _ in range(2):
+        with needlepoint.open(tmp_path, keys="lake:", access="pages") as lake:
+            lake.create_table("item")
+            lake.create_index("item", "id")
+            check(lake, tmp_path)
+        for name in ("registry.db", "registry.db-wal", "registry.db-shm"):
+            (tmp_path / ".needlepoint" / name).unlink(missing_ok=True)
+        (tmp_path / "item/0.parquet").unlink(missing_ok=True)
+
+
+def test_two_stores_over_a_lake_leave_each_other_alone(tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    write(root, 0)
+    with (
+        needlepoint.open(root, store=tmp_path / "a", keys="lake:", access="pages") as one,
+        needlepoint.open(root, store=tmp_path / "b", keys="lake:", access="pages") as other,
+    ):
+        for lake in (one, other):
+            lake.create_table("item")
+            lake.create_index("item", "id")
+            write(root, 1)
+            lake.sync()
+        check(one, root)
+        check(other, root)
+        other.drop_index("item_id_key")
+        other.sweep(now=True)
+        check(one, root)

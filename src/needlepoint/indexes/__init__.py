@@ -23,13 +23,14 @@ from needlepoint.indexes.base import Answer, ClosableIndex, ColumnSource, FileIn
 from needlepoint.indexes.index_stores import IndexStores, index_fields, kind_options, run_format, write_run
 from needlepoint.indexes.key_servers import is_local, is_same_store, store_of
 from needlepoint.indexes.kinds import entry_kind, is_current, keeps_entries, kind, payload_kind
-from needlepoint.indexes.leaf_stores import LeafStores
+from needlepoint.indexes.leaf_stores import LEAF_FILES, LeafStores
 from needlepoint.indexes.parquet_bloom import filtered_columns, may_match
 from needlepoint.indexes.stored import JUST_USED, StoredPayload, UnpackedPayloads
 from needlepoint.indexes.zone_map import LONGEST_BOUND, ZoneMap, zone_maps
 
 __all__ = [
     "JUST_USED",
+    "LEAF_FILES",
     "LONGEST_BOUND",
     "Answer",
     "ColumnSource",

@@ -8,6 +8,7 @@ PayloadKind   packs, with the payloads of many files each, in a directory of the
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import threading
@@ -77,13 +78,16 @@ class IndexStores:
         block_bytes: int,
         keys: str = "",
         leaves: LeafStores | None = None,
+        identity: Callable[[], str] | None = None,
     ) -> None:
-        """`keys` is the setting; `leaves` are those in the lake, by default the one that the store is in."""
+        """`keys` is the setting; `leaves` are those in the lake, by default the one that the store is in; `identity` is
+        that of the registry, if it is a copy of another one."""
+        self._identity = functools.cache(identity or registry.identity)
         self._leaves = leaves or LeafStores(directory.parent.parent)
         self._directory = directory
         self._registry = registry
         self._block_bytes = block_bytes
-        self._servers = KeyServers(directory.parent, registry, keys, self._leaves.place)
+        self._servers = KeyServers(directory.parent, registry, keys, self._identity)
         self._open: dict[int, KeyStore] = {}
         self._lock = threading.Lock()
         forks.own(self)
@@ -120,7 +124,7 @@ class IndexStores:
         if url == IN_LAKE_STORE:
             return key_store(self._place(index.id), width, block_bytes)
         if url == LEAF_FILES:
-            return self._leaves.store(index.id, width)
+            return self._leaves.store(self._identity(), index.id, width)
         return BlockKeyStore(self._servers.space(url, index.id), width, block_bytes)
 
     def packs(self, index: Index) -> PackStore:
@@ -133,7 +137,10 @@ class IndexStores:
     def ids(self) -> list[int]:
         """Of all indexes that keep something in the lake, its store or a server that answers, known to the registry or
         not."""
-        return sorted({*self._local_ids(), *self._leaves.ids(), *self._servers.ids()})
+        return sorted({*self._local_ids(), *self._leaf_ids(), *self._servers.ids()})
+
+    def _leaf_ids(self) -> dict[int, float]:
+        return self._leaves.ids(self._identity()) if self._servers.uses_leaf_files else {}
 
     def _local_ids(self) -> list[int]:
         return [int(path.name) for path in self._directory.glob("*") if path.name.isdecimal()]
@@ -165,7 +172,8 @@ class IndexStores:
 
     def _destroy_elsewhere(self, index_id: int) -> None:
         """In the lake and in servers."""
-        self._leaves.destroy(index_id)
+        if self._servers.uses_leaf_files:
+            self._leaves.destroy(self._identity(), index_id)
         self._servers.destroy(index_id)
 
     def retire(self, index_id: int) -> None:
@@ -179,14 +187,14 @@ class IndexStores:
         """Destroy what replaced generations, and drops that were killed, left behind, and leaf files that were merged.
         In the lake and in a server, what is younger may be a generation that another process fills."""
         # In this order: an index is in the registry before it has a store, or gets one in the commit that adds it.
-        there, served = self._local_ids(), {**self._servers.ids(), **self._leaves.ids()}
+        there, served = self._local_ids(), {**self._servers.ids(), **self._leaf_ids()}
         if not {index.id for index in self._registry.indexes.all()}.issuperset([*there, *served]):
             known = self._registry.generations.current_ids()
             for id in {*there, *(id for id, age in served.items() if age >= older_than)} - known:
                 self.destroy(id)
         for index in self._registry.indexes.all():
             if store_of(index) == LEAF_FILES:
-                self._leaves.sweep(index.id, self._key_bytes(index), min(older_than, GRACE))
+                self._leaves.sweep(self._identity(), index.id, self._key_bytes(index), min(older_than, GRACE))
 
     def size(self, index: Index) -> int:
         """Bytes on disk, or in a server; of an embedded index, those inside the files."""

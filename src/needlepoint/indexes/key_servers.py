@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from needlepoint import forks
 from needlepoint.errors import NeedlepointError, StoreError, UsageError
 from needlepoint.indexes.leaf_stores import LEAF_FILES
-from needlepoint.stores import lake_identity
 from needlepoint.stores.keys import BlockSpace, KeyServer, check_url, has_secrets, key_server, place_of, without_secrets
 from needlepoint.tables import Index
 from needlepoint.tables.registry import Registry
@@ -43,15 +43,14 @@ class KeyServers:
     """Each server is opened when it is first used. Its password comes from the setting `keys`, if that is the same
     server, or from the environment."""
 
-    def __init__(self, store: Path, registry: Registry, keys: str, place: str) -> None:
-        """`place` has the identity of the lake."""
+    def __init__(self, store: Path, registry: Registry, keys: str, identity: Callable[[], str]) -> None:
+        """`identity` is that of the registry."""
         if keys and keys != LEAF_FILES:
             check_url(keys)
         self._store = store
         self._registry = registry
         self._keys = keys
-        self._place = place
-        self._identity = ""
+        self._identity = identity
         self._open: dict[tuple[object, ...], KeyServer] = {}
         self._lock = threading.Lock()
         forks.own(self)
@@ -68,9 +67,12 @@ class KeyServers:
 
     @property
     def _lake(self) -> str:
-        if not self._identity:
-            self._identity = lake_identity(self._place)
-        return self._identity
+        return self._identity()
+
+    @property
+    def uses_leaf_files(self) -> bool:
+        """Whether an index of the lake is in leaf files, or was since the store was made."""
+        return LEAF_FILES in self._known() or LEAF_FILES in map(store_of, self._registry.indexes.all())
 
     def declared(self, keeps_entries: bool, given: object) -> str:
         """The store of a new index, without a password, after a first request to it."""
@@ -79,6 +81,8 @@ class KeyServers:
                 raise UsageError("only a key index can have a store.", hint="Other indexes are in the lake's store.")
             return IN_LAKE_STORE
         url = self._keys if given is None else given
+        if url == LEAF_FILES:
+            self._remember(LEAF_FILES)
         if url in (IN_LAKE_STORE, LEAF_FILES):
             return str(url)
         url = check_url(url)
@@ -124,16 +128,19 @@ class KeyServers:
 
     def _urls(self) -> list[str]:
         """Of all servers that may hold something of this lake, each once."""
-        try:
-            known = (self._store / _KNOWN).read_text().split()
-        except FileNotFoundError:
-            known = []
+        known = self._known()
         used = [store_of(index) for index in self._registry.indexes.all()]
         return list({place_of(url): url for url in (*known, *used) if url not in (IN_LAKE_STORE, LEAF_FILES)}.values())
 
+    def _known(self) -> list[str]:
+        try:
+            return (self._store / _KNOWN).read_text().split()
+        except FileNotFoundError:
+            return []
+
     def _remember(self, url: str) -> None:
         """An index that is dropped while its server is away is still found there."""
-        if url in self._urls():
+        if url in self._known():
             return
         try:
             with (self._store / _KNOWN).open("a") as file:

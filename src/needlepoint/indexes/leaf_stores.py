@@ -5,8 +5,11 @@ Any machine that reads the lake reads them; `keys = "lake:"`, or `WITH (store = 
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from needlepoint.errors import NeedlepointError
@@ -17,16 +20,16 @@ from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore
 LEAF_FILES = "lake:"
 """The store of an index that is in leaf files in the lake."""
 _KEYS = "keys"
+_log = logging.getLogger("needlepoint")
 _ANY_WIDTH = 8  # of a store that is destroyed or swept, and never searched
 
 
 class LeafStores:
-    """`root` is that of the lake; `cache` keeps parts of objects on the local disk. `place` is what the lake has for
-    all machines."""
+    """`root` is that of the lake; `cache` keeps parts of objects on the local disk. A `registry` is named by its
+    identity: the ids of its indexes and files mean nothing to another one over the same lake."""
 
     def __init__(self, root: Path | str, cache: LeafCache | None = None) -> None:
-        self.place = f"{str(root).rstrip('/')}/{IN_LAKE}"
-        self._location = f"{self.place}/{_KEYS}"
+        self._location = f"{str(root).rstrip('/')}/{IN_LAKE}/{_KEYS}"
         self._cache = cache
 
     @classmethod
@@ -34,41 +37,45 @@ class LeafStores:
         """Those of a lake in a bucket keep up to `limit` bytes of what they read in the directory."""
         return cls(root, LeafCache(directory, limit) if is_url(str(root)) else None)
 
-    def store(self, index_id: int, key_bytes: int) -> LeafKeyStore:
-        return LeafKeyStore(f"{self._location}/{index_id}", key_bytes, self._cache)
+    def store(self, registry: str, index_id: int, key_bytes: int) -> LeafKeyStore:
+        return LeafKeyStore(f"{self._location}/{registry}/{index_id}", key_bytes, self._cache)
 
-    def ids(self) -> dict[int, float]:
+    def ids(self, registry: str) -> dict[int, float]:
         """The indexes that have something here, with the seconds since the last write to each."""
         now, newest = time.time(), dict[int, float]()
-        for index_id, written in self._written():
-            newest[index_id] = max(written, newest.get(index_id, written))
+        try:
+            for name, written in _written(f"{self._location}/{registry}"):
+                if name.isdecimal():
+                    newest[int(name)] = max(written, newest.get(int(name), written))
+        except (NeedlepointError, OSError) as error:
+            _log.info("%s", error)
         return {index_id: now - written for index_id, written in newest.items()}
 
-    def _written(self) -> list[tuple[int, float]]:
-        """An index and a time for each file that is there."""
-        if is_url(self._location):
-            from needlepoint.objects.remote import list_objects
+    def destroy(self, registry: str, index_id: int) -> None:
+        """Remove the store of an index; a sweep does it later if that fails now."""
+        try:
+            self.store(registry, index_id, _ANY_WIDTH).destroy()
+        except NeedlepointError as error:
+            _log.warning("index %d stays in the lake until a sweep: %s", index_id, error)
 
-            found = (
-                (name.partition("/")[0], identity.mtime_ns / 1e9) for name, identity in list_objects(self._location)
-            )
-            return [(int(name), written) for name, written in found if name.isdecimal()]
-        places = [place for place in Path(self._location).glob("*") if place.name.isdecimal()]
-        return [(int(place.name), _last_change(place)) for place in places]
-
-    def destroy(self, index_id: int) -> None:
-        self.store(index_id, _ANY_WIDTH).destroy()
-
-    def sweep(self, index_id: int, key_bytes: int, grace: float) -> int:
+    def sweep(self, registry: str, index_id: int, key_bytes: int, grace: float) -> int:
         """Delete leaf files that no reader needs; see LeafKeyStore.sweep."""
         try:
-            return self.store(index_id, key_bytes).sweep(grace)
+            return self.store(registry, index_id, key_bytes).sweep(grace)
         except NeedlepointError:
             return 0  # a damaged store: queries name it
 
 
-def _last_change(place: Path) -> float:
-    times = [place.stat().st_mtime]
-    for directory, _, names in os.walk(place):
-        times += [os.stat(Path(directory) / name).st_ctime for name in names]  # noqa: PTH116
-    return max(times)
+def _written(location: str) -> Iterator[tuple[str, float]]:
+    """The first name below a location, and the time, of each file that is there."""
+    if is_url(location):
+        from needlepoint.objects.remote import list_objects
+
+        for name, identity in list_objects(location):
+            yield name.partition("/")[0], identity.mtime_ns / 1e9
+        return
+    for directory, _, names in os.walk(location):
+        first = Path(directory).relative_to(location).parts[:1]
+        for name in names if first else ():
+            with contextlib.suppress(FileNotFoundError):  # a hidden file of a writer
+                yield first[0], os.stat(Path(directory) / name).st_ctime  # noqa: PTH116

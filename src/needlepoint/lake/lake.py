@@ -27,7 +27,7 @@ from needlepoint.indexer import (
     no_progress,
     strip_index,
 )
-from needlepoint.indexes import IndexStores, LeafStores, UnpackedPayloads
+from needlepoint.indexes import LEAF_FILES, IndexStores, LeafStores, UnpackedPayloads
 from needlepoint.lake import ddl
 from needlepoint.lake.advising import advise_table
 from needlepoint.lake.batch_writer import BatchWriter
@@ -169,8 +169,9 @@ class Lake:
             own = work if read_only else None
             self.registry = Registry(self.store, self.root, own=own, url=settings.registry, create=not must_exist)
             leaves = LeafStores.cached(self.root, work / "leaves", settings.pack_bytes)
+            keys = settings.keys or (LEAF_FILES if settings.registry else "")  # machines share more than RocksDB does
             self.index_stores = IndexStores(
-                self.store / "indexes", self.registry, settings.block_bytes, settings.keys, leaves=leaves
+                self.store / "indexes", self.registry, settings.block_bytes, keys, leaves=leaves
             )
         else:
             self.registry, self.index_stores = node.registry, node.index_stores(settings)

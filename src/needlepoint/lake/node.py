@@ -11,7 +11,7 @@ from needlepoint.indexes import IndexStores, LeafStores, is_local, keeps_entries
 from needlepoint.lake.locations import lake_root
 from needlepoint.objects import is_url
 from needlepoint.settings import Settings
-from needlepoint.stores import KeyStore, LakePacks, PackStore, PieceCache, store_directory, store_name
+from needlepoint.stores import IN_LAKE, KeyStore, LakePacks, PackStore, PieceCache, store_directory, store_name
 from needlepoint.tables import Index
 from needlepoint.tables.published import Follower
 from needlepoint.tables.registry import Registry
@@ -29,7 +29,8 @@ def cache_directory(root: Path | str, chosen: str) -> Path:
 def has_store(root: str | Path, store: str | Path | None) -> bool:
     """Whether a lake has a store on this machine; `store` is what a caller chose."""
     chosen = Settings.from_environment(store=store).store
-    return (store_directory(lake_root(root), chosen) / "registry.db").exists()
+    elsewhere = Settings.from_environment().registry
+    return bool(elsewhere) or (store_directory(lake_root(root), chosen) / "registry.db").exists()
 
 
 def open_node(root: Path | str, store: Path, settings: Settings) -> Node | None:
@@ -50,6 +51,9 @@ def is_shared(root: Path | str, settings: Settings) -> bool:
     """Whether a lake that is opened for writing publishes its registry. One in PostgreSQL is asked by readers."""
     if settings.registry:
         return False
+    inside = root / IN_LAKE if isinstance(root, Path) else None
+    if inside is not None and Path(settings.store) != inside and (inside / "registry.db").exists():
+        return False  # the packs of another store are where they would be published
     return settings.shared == "on" or (settings.shared == "auto" and isinstance(root, str))
 
 
@@ -98,7 +102,14 @@ class NodeIndexStores(IndexStores):
     def __init__(self, node: Node, root: Path | str, settings: Settings) -> None:
         leaves = LeafStores.cached(root, node.cache / "leaves", settings.pack_bytes)
         directory = node.follower.directory / "indexes"
-        super().__init__(directory, node.registry, settings.block_bytes, settings.keys, leaves=leaves)
+        super().__init__(
+            directory,
+            node.registry,
+            settings.block_bytes,
+            settings.keys,
+            leaves=leaves,
+            identity=lambda: node.follower.manifest.registry,
+        )
         self._node = node
 
     def entries(self, index: Index) -> KeyStore:

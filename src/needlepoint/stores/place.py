@@ -76,7 +76,7 @@ def check_owner(store: Path, root: Path | str) -> None:
     """UsageError when the store belongs to another lake."""
     if isinstance(root, Path) and store == root / IN_LAKE:
         return
-    owner = (store / OWNER).read_text().strip()
+    owner = (store / OWNER).read_text().strip() if (store / OWNER).exists() else ""
     # Empty: the process that made it is just about to write, or died.
     if owner not in ("", str(root)):
         raise UsageError(
@@ -85,19 +85,16 @@ def check_owner(store: Path, root: Path | str) -> None:
         )
 
 
-def lake_identity(place: str) -> str:
-    """The random id of the lake whose `.needlepoint`, a directory or a URL, is this place; made when it is first asked
-    for. It is in the lake, so all machines have the same. Two lakes that share a server differ in it; a copy of a lake
-    does not, until its file is removed."""
-    path = f"{place}/{IDENTITY}"
+def lake_identity(store: str) -> str:
+    """The random id of a store; made when it is first asked for. Two lakes that share a server differ in it; a copy of
+    a lake does not, until its file is removed."""
+    path = f"{store}/{IDENTITY}"
     try:
         while True:
             with contextlib.suppress(FileNotFoundError):
                 found = read_if_changed(path, None)
                 assert found is not None
                 return found.data.decode().strip()
-            if not is_url(place):
-                Path(place).mkdir(parents=True, exist_ok=True)
             put_if_unchanged(path, f"{secrets.token_hex(8)}\n".encode(), None)  # the first process wins
     except (OSError, FileError) as error:
         raise StoreError(f"{path} cannot be used: {error}.", hint="Check its permissions.") from error

@@ -19,8 +19,8 @@ def command(whole: bool) -> None:
 
     \b
     Examples:
-      needle --lake s3://bucket/lake share
-      needle --lake s3://bucket/lake share --whole
+      needle share
+      needle share --whole
     """
     with open_lake(create=False) as lake:
         state = lake.share(whole=whole)

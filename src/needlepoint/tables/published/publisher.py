@@ -93,7 +93,7 @@ class Publisher:
         self._delay = DELAY
         self._problem, self._is_foreign = "", False
         self._warned = ""
-        self._last = StoreState.read(store)
+        self._last = StoreState.read(store, registry.identity())
         forks.own(self)
         if self._is_behind():
             self.changed()

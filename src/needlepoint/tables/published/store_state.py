@@ -23,7 +23,8 @@ class StoreState:
     declined: bool = False
 
     @classmethod
-    def read(cls, store: Path) -> StoreState:
+    def read(cls, store: Path, identity: str) -> StoreState:
+        """`identity` is that of the registry."""
         path = store / STATE
         for _ in range(2):
             try:
@@ -31,7 +32,7 @@ class StoreState:
                 known = str(found["registry"]), int(found["sequence"]), float(found["published_at"])
                 return cls(*known, bool(found.get("declined", False)))
             except FileNotFoundError:
-                cls(uuid.uuid4().hex, 0, 0.0)._create(store)
+                cls(identity, 0, 0.0)._create(store)
             except (ValueError, KeyError, TypeError):
                 path.unlink(missing_ok=True)  # as after a power cut: it is another registry for readers
         return cls(uuid.uuid4().hex, 0, 0.0)

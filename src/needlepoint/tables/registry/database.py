@@ -7,6 +7,7 @@ people create tables) and RocksDB admits one.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from needlepoint.errors import StoreError
-from needlepoint.stores import Database, PackStore
+from needlepoint.stores import Database, PackStore, lake_identity
 from needlepoint.tables.registry.card_upgrade import upgrades
 from needlepoint.tables.registry.dialects import SQLITE, Dialect
 from needlepoint.tables.registry.schema import FORMAT, STATEMENTS
@@ -38,6 +39,11 @@ class RegistryDatabase(Protocol):
     def read(self, query: str, *parameters: object) -> list[tuple[Any, ...]]: ...
     def sequence(self) -> int:
         """Rises with every change by any process."""
+        ...
+
+    def identity(self) -> str:
+        """A random name that no other registry has, not even a later one of the same lake: ids of files and indexes
+        mean something only together with it."""
         ...
 
     def change(self) -> AbstractContextManager[RegistryTransaction]: ...
@@ -84,6 +90,16 @@ class SqliteRegistryDatabase(Database):
 
     def between_changes(self) -> AbstractContextManager[sqlite3.Connection]:
         return self.write()
+
+    def identity(self) -> str:
+        ((number,),) = self.read("PRAGMA application_id")
+        if not number:
+            with self.write() as connection:
+                ((number,),) = connection.execute("PRAGMA application_id").fetchall()
+                if not number:
+                    number = secrets.randbelow(2**31 - 1) + 1
+                    connection.execute(f"PRAGMA application_id = {number}")
+        return f"{lake_identity(str(self.path.parent))}-{number:08x}"
 
     def describe(self) -> tuple[str, str, int]:
         with self._errors():

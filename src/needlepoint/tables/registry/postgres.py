@@ -7,6 +7,7 @@ the lock since, as one does when the connection that held it is lost.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -54,7 +55,8 @@ class PostgresRegistryDatabase(PostgresDatabase):
         owners = self.read("SELECT root FROM lake")
         if not owners and not self._read_only:
             with self.write() as transaction:
-                transaction.execute("INSERT INTO lake SELECT ? WHERE NOT EXISTS (SELECT 1 FROM lake)", (root,))
+                made = (root, secrets.token_hex(16))
+                transaction.execute("INSERT INTO lake SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM lake)", made)
             owners = self.read("SELECT root FROM lake")
         for (owner,) in owners:
             if owner not in ("", root):  # empty: one lake in several places
@@ -63,6 +65,9 @@ class PostgresRegistryDatabase(PostgresDatabase):
                     hint="Name another schema: ?schema=…; or, if it is the same lake in another place, "
                     f"UPDATE {self.address.schema}.lake SET root = ''.",
                 )
+
+    def identity(self) -> str:
+        return str(self.read("SELECT identity FROM lake")[0][0])
 
     def sequence(self) -> int:
         return int(self.read("SELECT value FROM sequence")[0][0])

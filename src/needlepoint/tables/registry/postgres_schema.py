@@ -31,7 +31,7 @@ def _noting(name: str, row: str, on_files: bool) -> str:
 
 
 POSTGRES_STATEMENTS = (
-    "CREATE TABLE lake (root TEXT NOT NULL)",
+    "CREATE TABLE lake (root TEXT NOT NULL, identity TEXT NOT NULL)",
     "CREATE TABLE sequence (value BIGINT NOT NULL)",
     "INSERT INTO sequence VALUES (1)",
     f"""CREATE TABLE tables (

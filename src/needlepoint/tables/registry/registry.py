@@ -89,6 +89,10 @@ class Registry:
             self._follow(False)
         return copy.sequence()
 
+    def identity(self) -> str:
+        """A random name that no other registry has."""
+        return self.database.identity()
+
     def after_changes(self, call: Callable[[], None]) -> None:
         """Call this after every change by this process. A registry in PostgreSQL is not published: readers ask it."""
         if isinstance(self.database, SqliteRegistryDatabase):

@@ -300,7 +300,8 @@ def test_directories_of_killed_readers_are_removed(lake: Lake, tmp_path: Path) -
 def test_another_registry_is_refused_unless_it_takes_over(lake: Lake, tmp_path: Path) -> None:
     lake.publisher.publish()
     reader = lake.follower(tmp_path / "cache")
-    (lake.store / STATE).unlink()
+    for name in (STATE, "identity"):
+        (lake.store / name).unlink()
     with pytest.raises(StoreError, match="another registry"):
         lake.another().publish()
     other = lake.another()
