@@ -31,7 +31,7 @@ class CopiedIndex:
 def copy_store(lake: Lake, source: str, target: str, name: str | None = None) -> list[CopiedIndex]:
     """Copy the key indexes that are in `source`, or the one of that name, to `target`, check them, and remove them
     from the source. Each is used in its new place from the commit that ends its copy."""
-    origin = "" if source == ROCKSDB else source
+    origin = lake.index_stores.declared_store("key", "" if source == ROCKSDB else source)
     place = lake.index_stores.declared_store("key", "" if target == ROCKSDB else target)
     if is_same_store(origin, place):
         raise UsageError("both stores are the same.", hint="Name another one to copy to.")

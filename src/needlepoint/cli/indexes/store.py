@@ -15,7 +15,7 @@ def command() -> None:
 
     \b
     Examples:
-      needle store copy rocksdb postgresql://me@host/keys
+      needle store copy rocksdb lake:
       needle store copy redis://host:6379/0 rocksdb --index product_upc
     """
 
@@ -28,7 +28,7 @@ def command() -> None:
 def copy(source: str, target: str, name: str | None) -> None:
     """Copy the key indexes in one store to another, compare them with a scan, and use them there.
 
-    FROM and TO are URLs, or `rocksdb` for the lake's own store. Queries go on: each index changes its store in one
+    FROM and TO are URLs, `rocksdb` for the lake's own store, or `lake:` for leaf files in the lake. Queries go on: each index changes its store in one
     commit, and what it had in FROM is removed. Write ${NAME} for a password, which is then taken from the environment.
 
     \b

@@ -40,7 +40,7 @@ COMMIT_PATIENCE = 120.0
 DIRECTORY_BYTES = 128 << 20
 READER_BYTES = 1 << 20  # at least, of the bytes above: each open leaf takes a descriptor
 
-_HINT = "Queries scan without it; sync builds it again."
+_HINT = "Queries scan without it; sync or `needle rebuild` builds it again."
 
 Answer = TypeVar("Answer")
 
