@@ -28,8 +28,9 @@ def command() -> None:
 def copy(source: str, target: str, name: str | None) -> None:
     """Copy the key indexes in one store to another, compare them with a scan, and use them there.
 
-    FROM and TO are URLs, `rocksdb` for the lake's own store, or `lake:` for leaf files in the lake. Queries go on: each index changes its store in one
-    commit, and what it had in FROM is removed. Write ${NAME} for a password, which is then taken from the environment.
+    FROM and TO are URLs, `rocksdb` for the lake's own store, or `lake:` for leaf files in the lake. Queries go on: each
+    index changes its store in one commit, and what it had in FROM is removed. Write ${NAME} for a password, which is
+    then taken from the environment.
 
     \b
     Examples:
