@@ -137,3 +137,21 @@ def test_two_stores_over_a_lake_leave_each_other_alone(tmp_path: Path) -> None:
         other.drop_index("item_id_key")
         other.sweep(now=True)
         check(one, root)
+
+
+def test_a_bucket_that_cannot_be_written_or_listed_there(bucket: Bucket, tmp_path: Path) -> None:
+    """A lake with its indexes in RocksDB asks nothing of `.needlepoint` in the bucket."""
+    write(tmp_path, 0)
+    bucket.put("lake/item/0.parquet", (tmp_path / "item/0.parquet").read_bytes())
+    bucket.server.before = lambda asked: 403 if ".needlepoint" in asked.path + asked.query else None
+    try:
+        with needlepoint.open(bucket.url("lake"), store=tmp_path / "store", shared="off") as lake:
+            lake.create_table("item")
+            lake.create_index("item", "id")
+            lake.sync()
+            lake.rebuild("item")
+            assert lake.sql("SELECT count(*) AS n FROM item WHERE id = 5").rows()[0]["n"] > 0
+            lake.drop_index("item_id_key")
+            lake.sweep(now=True)
+    finally:
+        bucket.server.before = None
