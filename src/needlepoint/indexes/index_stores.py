@@ -24,8 +24,6 @@ from needlepoint.indexes.key_servers import IN_LAKE_STORE, KeyServers, store_of
 from needlepoint.indexes.kinds import entry_kind, keeps_entries
 from needlepoint.indexes.leaf_stores import LEAF_FILES, LeafStores
 from needlepoint.stores import BLOCK_BYTES, UNCLAIMED_AGE, Entries, KeyStore, PackStore
-from needlepoint.stores.keys import BlockKeyStore, write_run_file
-from needlepoint.stores.leaf_files import GRACE, LeafKeyStore
 from needlepoint.tables import Index, Table
 from needlepoint.tables.registry import Registry
 
@@ -53,8 +51,12 @@ def write_run(path: Path, entries: Entries, name: str, key_bytes: int, format: s
     if format == "sst":
         key_store(path.parent, key_bytes).write_run(path, entries, name)
     elif format == "leaf":
+        from needlepoint.stores.leaf_files import LeafKeyStore
+
         LeafKeyStore(str(path.parent), key_bytes).write_run(path, entries, name)
     else:
+        from needlepoint.stores.keys import write_run_file
+
         write_run_file(path, entries, name)
 
 
@@ -125,6 +127,8 @@ class IndexStores:
             return key_store(self._place(index.id), width, block_bytes)
         if url == LEAF_FILES:
             return self._leaves.store(self._identity(), index.id, width)
+        from needlepoint.stores.keys import BlockKeyStore
+
         return BlockKeyStore(self._servers.space(url, index.id), width, block_bytes)
 
     def packs(self, index: Index) -> PackStore:
@@ -163,10 +167,9 @@ class IndexStores:
         """Remove all that an index keeps, whatever its kind. A server that does not answer keeps it until a sweep."""
         with self._lock:
             store = self._open.pop(index_id, None)
-        if isinstance(store, BlockKeyStore | LeafKeyStore):
+        if store is not None:
             store.close()
-            store = None
-        (store or key_store(self._place(index_id), _ANY_WIDTH)).destroy()
+        key_store(self._place(index_id), _ANY_WIDTH).destroy()
         self.packs_of(index_id).destroy()
         self._destroy_elsewhere(index_id)
 
@@ -194,7 +197,7 @@ class IndexStores:
                 self.destroy(id)
         for index in self._registry.indexes.all():
             if store_of(index) == LEAF_FILES:
-                self._leaves.sweep(self._identity(), index.id, self._key_bytes(index), min(older_than, GRACE))
+                self._leaves.sweep(self._identity(), index.id, self._key_bytes(index), older_than)
 
     def size(self, index: Index) -> int:
         """Bytes on disk, or in a server; of an embedded index, those inside the files."""

@@ -7,13 +7,17 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from needlepoint import forks
 from needlepoint.errors import NeedlepointError, StoreError, UsageError
 from needlepoint.indexes.leaf_stores import LEAF_FILES
-from needlepoint.stores.keys import BlockSpace, KeyServer, check_url, has_secrets, key_server, place_of, without_secrets
+from needlepoint.stores.keys import check_url, has_secrets, place_of, without_secrets
 from needlepoint.tables import Index
 from needlepoint.tables.registry import Registry
+
+if TYPE_CHECKING:
+    from needlepoint.stores.keys import BlockSpace, KeyServer
 
 IN_LAKE_STORE = ""
 """The store of an index that is in RocksDB, in the store of the lake."""
@@ -120,6 +124,8 @@ class KeyServers:
         return self._keys not in (IN_LAKE_STORE, LEAF_FILES) and place_of(url) == place_of(self._keys)
 
     def _server(self, url: str) -> KeyServer:
+        from needlepoint.stores.keys import key_server
+
         place = place_of(url)
         with self._lock:
             if place not in self._open:

@@ -11,11 +11,14 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from needlepoint.errors import NeedlepointError
 from needlepoint.objects import is_url
 from needlepoint.stores import IN_LAKE
-from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore
+
+if TYPE_CHECKING:
+    from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore
 
 LEAF_FILES = "lake:"
 """The store of an index that is in leaf files in the lake."""
@@ -35,9 +38,15 @@ class LeafStores:
     @classmethod
     def cached(cls, root: Path | str, directory: Path, limit: int) -> LeafStores:
         """Those of a lake in a bucket keep up to `limit` bytes of what they read in the directory."""
-        return cls(root, LeafCache(directory, limit) if is_url(str(root)) else None)
+        if not is_url(str(root)):
+            return cls(root)
+        from needlepoint.stores.leaf_files import LeafCache
+
+        return cls(root, LeafCache(directory, limit))
 
     def store(self, registry: str, index_id: int, key_bytes: int) -> LeafKeyStore:
+        from needlepoint.stores.leaf_files import LeafKeyStore  # most lakes have none
+
         return LeafKeyStore(f"{self._location}/{registry}/{index_id}", key_bytes, self._cache)
 
     def ids(self, registry: str) -> dict[int, float]:

@@ -37,11 +37,25 @@ LONGEST_WAIT, PAUSE = 10.0, 0.05  # seconds
 
 
 class Locks(Protocol):
-    """The locks that all processes of a lake share: files here, sessions of PostgreSQL in postgres_locks.py."""
+    """The locks that all processes of a lake share: files here, sessions of PostgreSQL in postgres_locks.py.
+
+    A lock ends with its process. One that is lost before, as a session of PostgreSQL can be, may be taken by another
+    process; a change of the registry under the lost one then raises LockLost, and changes nothing.
+    """
 
     def claim(self, name: str) -> bool: ...
     def release(self, name: str) -> None: ...
-    def claimed(self, name: str) -> AbstractContextManager[bool]: ...
+
+    @contextmanager
+    def claimed(self, name: str) -> Iterator[bool]:
+        """`claim` and `release` around a block, which learns whether the directory is its own."""
+        mine = self.claim(name)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self.release(name)
+
     def is_claimed(self, name: str) -> bool | None: ...
     def shared(self, table: Table) -> AbstractContextManager[tuple[int, ...]]: ...
     def exclusive(self, table: Table) -> AbstractContextManager[None]: ...
@@ -49,7 +63,7 @@ class Locks(Protocol):
     def close(self) -> None: ...
 
 
-class TableLocks:
+class TableLocks(Locks):
     """The locks of one store, which all its processes share."""
 
     def __init__(self, directory: Path) -> None:
@@ -71,15 +85,6 @@ class TableLocks:
         descriptor = self._claims.pop(name, None)
         if descriptor is not None:
             self._give_back(self._path(name), descriptor)
-
-    @contextmanager
-    def claimed(self, name: str) -> Iterator[bool]:
-        mine = self.claim(name)
-        try:
-            yield mine
-        finally:
-            if mine:
-                self.release(name)
 
     def is_claimed(self, name: str) -> bool | None:
         """Whether a directory of this name is in use. None on a file system without locks."""

@@ -21,7 +21,7 @@ import psycopg
 
 from needlepoint import forks
 from needlepoint.stores.postgres import PostgresConnection, PostgresLink, advisory_key
-from needlepoint.tables.locks import LONGEST_WAIT, PAUSE, TableLocks, still_embedding
+from needlepoint.tables.locks import LONGEST_WAIT, PAUSE, Locks, TableLocks, still_embedding
 from needlepoint.tables.model import Table
 from needlepoint.tables.registry.postgres import PostgresRegistryDatabase
 
@@ -39,7 +39,7 @@ class _Hold:
     count: int = 0
 
 
-class PostgresLocks:
+class PostgresLocks(Locks):
     def __init__(self, database: PostgresRegistryDatabase, local: TableLocks) -> None:
         self._database = database
         self._local = local
@@ -84,15 +84,6 @@ class PostgresLocks:
         hold = self._claims.pop(name, None)
         if hold is not None:
             self._give_back(_claim(name), hold)
-
-    @contextmanager
-    def claimed(self, name: str) -> Iterator[bool]:
-        mine = self.claim(name)
-        try:
-            yield mine
-        finally:
-            if mine:
-                self.release(name)
 
     def is_claimed(self, name: str) -> bool | None:
         """Whether a directory of this name is in use, on any machine."""

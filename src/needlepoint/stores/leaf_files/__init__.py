@@ -14,6 +14,6 @@ cache        parts of objects on the local disk
 """
 
 from needlepoint.stores.leaf_files.cache import LeafCache
-from needlepoint.stores.leaf_files.store import GRACE, LeafKeyStore
+from needlepoint.stores.leaf_files.store import LeafKeyStore
 
-__all__ = ["GRACE", "LeafCache", "LeafKeyStore"]
+__all__ = ["LeafCache", "LeafKeyStore"]
