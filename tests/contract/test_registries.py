@@ -22,7 +22,7 @@ from needlepoint.objects import Identity
 from needlepoint.predicate import Bounds
 from needlepoint.tables.model import ALL, Batch, File, Move, Place, Removal, Table
 from needlepoint.tables.registry import FileArtifact, KnownFiles, PackEntry, Registry, copying
-from needlepoint.tables.registry import database as registry_database
+from needlepoint.tables.registry.databases import database as registry_database
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ms")), ("name", pa.string()), ("year", pa.int32())])
 

@@ -28,7 +28,8 @@ from needlepoint.objects import Identity
 from needlepoint.stores.postgres import database as postgres_database
 from needlepoint.stores.postgres import parse_postgres
 from needlepoint.tables.model import File, Table
-from needlepoint.tables.registry import Registry, postgres, postgres_schema
+from needlepoint.tables.registry import Registry
+from needlepoint.tables.registry.databases import postgres, postgres_schema
 
 SCHEMA = pa.schema([("id", pa.int64()), ("title", pa.string())])
 

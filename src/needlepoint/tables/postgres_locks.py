@@ -2,7 +2,7 @@
 
 A lock is an advisory lock of one session of the process. The server releases it when the process ends, its machine
 goes away or the connection is lost. In the last case the process still works and another one may take the lock: then
-the changes of the first are refused (`fenced` in registry/postgres.py).
+the changes of the first are refused (`fenced` in registry/databases/postgres.py).
 
 Each lock is also held as a file, as in locks.py: for workers that outlive their parent on this machine, and for
 directories that this process fills while the server is away.
@@ -23,7 +23,7 @@ from needlepoint import forks
 from needlepoint.stores.postgres import PostgresConnection, PostgresLink, advisory_key
 from needlepoint.tables.locks import LONGEST_WAIT, PAUSE, Locks, TableLocks, still_embedding
 from needlepoint.tables.model import Table
-from needlepoint.tables.registry.postgres import PostgresRegistryDatabase
+from needlepoint.tables.registry.databases.postgres import PostgresRegistryDatabase
 
 # An advisory lock of 64 bits, as pg_locks shows it.
 _IS_HELD = """SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1

@@ -19,7 +19,7 @@ import pyarrow as pa
 import xxhash
 
 from needlepoint.errors import StoreError
-from needlepoint.tables.registry import database as registry_database
+from needlepoint.tables.registry.databases import database as registry_database
 
 # Tables with rows of files, and the column with the id of the file.
 BY_FILE = {

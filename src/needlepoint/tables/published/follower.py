@@ -27,7 +27,7 @@ from needlepoint.tables.locks import TableLocks
 from needlepoint.tables.published import copies
 from needlepoint.tables.published.manifest import RegistryCheckpoint, RegistryDelta, RegistryManifest
 from needlepoint.tables.published.place import PublishedPlace
-from needlepoint.tables.registry.schema import FORMAT
+from needlepoint.tables.registry.databases.schema import FORMAT
 
 # What other processes may be about to use stays in the cache.
 JUST_USED = 3600.0

@@ -1,17 +1,11 @@
 """The registry: tables, files, indexes and batches, in one database, SQLite or PostgreSQL, and cards in packs.
 
 registry           the parts together
-database           what the registry needs of a database, and SQLite: transactions that raise a sequence number
-schema             how it is stored in SQLite, and upgrades of older formats
-postgres           the database in PostgreSQL, and fences around the holders of locks
-postgres_schema    how it is stored there
-transaction        what runs in a transaction
-dialects           where the SQL of the two differs
+databases/         SQLite and PostgreSQL: transactions that raise a sequence number
 tables, views      names, locations, schemas and queries
 files              identities and bounds
 many_rows          loads very many rows without garbage collections
 cards, card_packs  cards and zone maps: where they are, and how they are written
-card_upgrade       cards of older formats move into packs
 indexes            what is declared, and which files and runs each index has
 index_generations  an index replaced by a new generation
 payloads           where indexes keep what they know of a file

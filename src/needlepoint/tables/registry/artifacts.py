@@ -12,8 +12,8 @@ from needlepoint.stores import PackPiece
 from needlepoint.tables.model import Place
 from needlepoint.tables.registry.batches import IDENTITY
 from needlepoint.tables.registry.card_packs import CardContent, CardPack, PlacedCard, insert_cards, insert_pack
-from needlepoint.tables.registry.dialects import Dialect
-from needlepoint.tables.registry.transaction import RegistryTransaction
+from needlepoint.tables.registry.databases.dialects import Dialect
+from needlepoint.tables.registry.databases.transaction import RegistryTransaction
 
 
 @dataclass(frozen=True, slots=True)

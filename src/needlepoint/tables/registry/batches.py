@@ -13,8 +13,8 @@ from dataclasses import astuple, replace
 from needlepoint.errors import StoreError, TableChanged
 from needlepoint.objects import Identity
 from needlepoint.tables.model import ALL, Batch, File, Move, Removal, Table
-from needlepoint.tables.registry.database import RegistryDatabase
-from needlepoint.tables.registry.transaction import RegistryTransaction
+from needlepoint.tables.registry.databases.database import RegistryDatabase
+from needlepoint.tables.registry.databases.transaction import RegistryTransaction
 
 IDENTITY = "size, mtime_ns, etag, ctime_ns, inode"  # the columns of an Identity, in its order
 _COLUMNS = "table_id, batch, state, staging, moves, removals, keep_until"

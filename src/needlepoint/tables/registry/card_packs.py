@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from needlepoint.stores import PackPiece, PackStore
-from needlepoint.tables.registry.transaction import RegistryTransaction
+from needlepoint.tables.registry.databases.transaction import RegistryTransaction
 
 # A pack has no more, unless the card and zone maps of a single file do.
 PACK_BYTES = 64 << 20

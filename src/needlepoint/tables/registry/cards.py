@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from needlepoint.stores import PackDamaged, PackPiece, PackStore
 from needlepoint.tables.model import Table
 from needlepoint.tables.registry.card_packs import CardContent, CardPack, PlacedCard, insert_pack, write_packs
-from needlepoint.tables.registry.database import RegistryDatabase
+from needlepoint.tables.registry.databases.database import RegistryDatabase
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from typing import Any
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.objects import sync_file
 from needlepoint.predicate import Ordinal
-from needlepoint.tables.registry.database import RegistryDatabase
-from needlepoint.tables.registry.dialects import Dialect, ordinal_of_text
+from needlepoint.tables.registry.databases.database import RegistryDatabase
+from needlepoint.tables.registry.databases.dialects import Dialect, ordinal_of_text
+from needlepoint.tables.registry.databases.transaction import RegistryTransaction
 from needlepoint.tables.registry.registry import Registry
-from needlepoint.tables.registry.transaction import RegistryTransaction
 
 # In this order: a row refers to rows of earlier tables.
 COPIED = {

@@ -10,10 +10,10 @@ from typing import Any
 from needlepoint.objects import Identity
 from needlepoint.predicate import Bounds, Ordinal
 from needlepoint.tables.model import File, Table
-from needlepoint.tables.registry import database as registry_database
 from needlepoint.tables.registry.batches import IDENTITY, insert_files, taken_out
-from needlepoint.tables.registry.database import RegistryDatabase
-from needlepoint.tables.registry.dialects import ordinal_of_text
+from needlepoint.tables.registry.databases import database as registry_database
+from needlepoint.tables.registry.databases.database import RegistryDatabase
+from needlepoint.tables.registry.databases.dialects import ordinal_of_text
 from needlepoint.tables.registry.many_rows import without_collections
 from needlepoint.tables.schemas import PER_SECOND, scale
 

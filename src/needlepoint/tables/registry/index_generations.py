@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from needlepoint.tables.model import Index
-from needlepoint.tables.registry.database import RegistryDatabase
-from needlepoint.tables.registry.dialects import Dialect
-from needlepoint.tables.registry.transaction import RegistryTransaction
+from needlepoint.tables.registry.databases.database import RegistryDatabase
+from needlepoint.tables.registry.databases.dialects import Dialect
+from needlepoint.tables.registry.databases.transaction import RegistryTransaction
 
 _DECLARED = "table_id, name, column_name, columns, kind, embed, options"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from needlepoint.errors import NameTaken, UnknownName
 from needlepoint.tables.model import Index, Table, check_name
-from needlepoint.tables.registry.database import RegistryDatabase
+from needlepoint.tables.registry.databases.database import RegistryDatabase
 
 _INDEX = "SELECT id, table_id, name, column_name, columns, kind, embed, options FROM indexes"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from needlepoint.tables.model import Index, Place
-from needlepoint.tables.registry.database import RegistryDatabase
+from needlepoint.tables.registry.databases.database import RegistryDatabase
 
 
 @dataclass(frozen=True, slots=True)

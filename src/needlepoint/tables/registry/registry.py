@@ -18,7 +18,7 @@ from needlepoint.tables.locks import Locks, TableLocks
 from needlepoint.tables.registry.artifacts import FileArtifact, commit_artifacts
 from needlepoint.tables.registry.batches import Batches
 from needlepoint.tables.registry.cards import Cards
-from needlepoint.tables.registry.database import RegistryDatabase, SqliteRegistryDatabase
+from needlepoint.tables.registry.databases.database import RegistryDatabase, SqliteRegistryDatabase
 from needlepoint.tables.registry.files import Files
 from needlepoint.tables.registry.index_generations import IndexGenerations
 from needlepoint.tables.registry.indexes import Indexes
@@ -125,7 +125,7 @@ def _in_postgres(
     """A process that only reads has no locks there."""
     from needlepoint.stores.postgres import parse_postgres
     from needlepoint.tables.postgres_locks import PostgresLocks
-    from needlepoint.tables.registry.postgres import PostgresRegistryDatabase
+    from needlepoint.tables.registry.databases.postgres import PostgresRegistryDatabase
 
     if not url.startswith(("postgresql://", "postgres://")):
         kind = url.partition("://")[0] if "://" in url else url

@@ -13,10 +13,10 @@ from needlepoint.objects import is_url
 from needlepoint.tables.listing import share_files
 from needlepoint.tables.model import Index, Table, check_name
 from needlepoint.tables.registry.batches import Batches
-from needlepoint.tables.registry.database import RegistryDatabase
-from needlepoint.tables.registry.dialects import Dialect
+from needlepoint.tables.registry.databases.database import RegistryDatabase
+from needlepoint.tables.registry.databases.dialects import Dialect
+from needlepoint.tables.registry.databases.transaction import RegistryTransaction
 from needlepoint.tables.registry.index_generations import begin_generation
-from needlepoint.tables.registry.transaction import RegistryTransaction
 from needlepoint.tables.schemas import PER_SECOND, differing, refined, respelled, scale, too_far, unify
 
 _TABLE = "id, name, location, schema, partitions, mixed, format"

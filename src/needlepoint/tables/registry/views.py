@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from needlepoint.errors import UnknownName
 from needlepoint.tables.model import check_name
-from needlepoint.tables.registry.database import RegistryDatabase
+from needlepoint.tables.registry.databases.database import RegistryDatabase
 from needlepoint.tables.registry.tables import refuse_taken
 
 

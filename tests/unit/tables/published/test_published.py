@@ -20,7 +20,7 @@ from needlepoint.tables.published.manifest import ManifestDamaged, RegistryManif
 from needlepoint.tables.published.place import PublishedPlace
 from needlepoint.tables.published.store_state import STATE
 from needlepoint.tables.registry import Registry
-from needlepoint.tables.registry import database as registry_database
+from needlepoint.tables.registry.databases import database as registry_database
 
 
 class Killed(BaseException):

@@ -23,9 +23,10 @@ from needlepoint.objects import Identity
 from needlepoint.predicate import Bounds
 from needlepoint.stores import PackDamaged
 from needlepoint.tables.model import File, Table
-from needlepoint.tables.registry import card_packs, card_upgrade
+from needlepoint.tables.registry import card_packs
 from needlepoint.tables.registry import registry as registry_module
 from needlepoint.tables.registry.artifacts import FileArtifact
+from needlepoint.tables.registry.databases import card_upgrade
 from needlepoint.tables.registry.registry import Registry
 
 COLUMNS = ("a", "b", "at")
@@ -309,7 +310,8 @@ def test_an_upgrade_that_fails_is_undone(tmp_path: Path, monkeypatch) -> None:
 KILLED_UPGRADE = """
 import os, signal, sys
 from pathlib import Path
-from needlepoint.tables.registry import card_packs, card_upgrade
+from needlepoint.tables.registry import card_packs
+from needlepoint.tables.registry.databases import card_upgrade
 from needlepoint.tables.registry.registry import Registry
 card_packs.PACK_BYTES = 100
 point, left = sys.argv[2], int(sys.argv[3])

@@ -15,8 +15,9 @@ import needlepoint
 from needlepoint.objects import Identity
 from needlepoint.tables import snapshots
 from needlepoint.tables.model import File, Table
-from needlepoint.tables.registry import database, known_files
+from needlepoint.tables.registry import known_files
 from needlepoint.tables.registry.artifacts import FileArtifact
+from needlepoint.tables.registry.databases import database
 from needlepoint.tables.registry.known_files import KnownFiles
 from needlepoint.tables.registry.registry import Registry
 

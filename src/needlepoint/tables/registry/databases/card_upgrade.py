@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from needlepoint.stores import PackStore, Upgrade, statements_of
 from needlepoint.tables.registry import card_packs
 from needlepoint.tables.registry.card_packs import CardContent, insert_card, insert_pack, write_packs
-from needlepoint.tables.registry.schema import CARD_ADDED, CARDS, UPGRADES
+from needlepoint.tables.registry.databases.schema import CARD_ADDED, CARDS, UPGRADES
 
 _ZONE_COLUMNS = ("zone_start", "zone_length", "zone_checksum")
 

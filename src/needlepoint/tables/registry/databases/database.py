@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from needlepoint.errors import StoreError
 from needlepoint.stores import Database, PackStore, lake_identity
-from needlepoint.tables.registry.card_upgrade import upgrades
-from needlepoint.tables.registry.dialects import SQLITE, Dialect
-from needlepoint.tables.registry.schema import FORMAT, STATEMENTS
-from needlepoint.tables.registry.transaction import RegistryTransaction
+from needlepoint.tables.registry.databases.card_upgrade import upgrades
+from needlepoint.tables.registry.databases.dialects import SQLITE, Dialect
+from needlepoint.tables.registry.databases.schema import FORMAT, STATEMENTS
+from needlepoint.tables.registry.databases.transaction import RegistryTransaction
 
 # The registry remembers which files each of the last changes touched.
 CHANGES_KEPT = 1000

@@ -15,9 +15,13 @@ from pathlib import Path
 
 from needlepoint.errors import LockLost, StoreError, UsageError
 from needlepoint.stores.postgres import PostgresAddress, PostgresDatabase, PostgresTransaction
-from needlepoint.tables.registry import database as registry_database
-from needlepoint.tables.registry.dialects import POSTGRES
-from needlepoint.tables.registry.postgres_schema import POSTGRES_FORMAT, POSTGRES_STATEMENTS, POSTGRES_UPGRADES
+from needlepoint.tables.registry.databases import database as registry_database
+from needlepoint.tables.registry.databases.dialects import POSTGRES
+from needlepoint.tables.registry.databases.postgres_schema import (
+    POSTGRES_FORMAT,
+    POSTGRES_STATEMENTS,
+    POSTGRES_UPGRADES,
+)
 
 _RAISED = "UPDATE sequence SET value = value + 1 RETURNING txid_current(), value"
 _ALONE = "SELECT txid_current() FROM sequence FOR UPDATE"

@@ -1,0 +1,10 @@
+"""The databases that a registry can be in: SQLite, or PostgreSQL for many machines.
+
+database         what the registry needs of one, and SQLite
+postgres         PostgreSQL
+transaction      what a change can do in either
+dialects         where their SQL differs
+schema           how it is stored in SQLite, and upgrades of older formats
+postgres_schema  the same in PostgreSQL
+card_upgrade     cards of older formats move into packs
+"""
