@@ -45,7 +45,7 @@ def test_the_faster_is_chosen(lake: Lake, by_pages: bool) -> None:
     expected = lake.engine.sql(query, use_indexes=False).rows()
     undecided = _scan(lake, query).undecided
     assert undecided is not None
-    for chosen in (undecided.by_pages, not undecided.by_pages, undecided.by_pages):
+    for chosen in (undecided.by_pages, not undecided.by_pages) * 2:
         lake.engine.accesses.note(undecided.key, chosen, 0.1 if chosen == by_pages else 0.2)
     assert bool(_scan(lake, query).scanned) == (not by_pages)
     assert lake.sql(query).rows() == expected

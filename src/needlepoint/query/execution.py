@@ -68,9 +68,14 @@ class QueryPlan:
 
     def fits(self, room: int) -> bool:
         """Whether the result is small, however many of the rows match. A small file can have very many rows."""
-        scanned = [file for scan in self.scans.values() for file in scan.scanned]
-        rows = sum(MOST_ROWS if file.rows is None else file.rows for file in scanned)
-        return not self.grows and rows < MOST_ROWS and sum(file.identity.size for file in scanned) <= room
+        if self.grows:
+            return False
+        rows = size = 0.0
+        for scan in self.scans.values():
+            for file, share in scan.bounded_shares(self.options.pushdown):
+                rows += (MOST_ROWS if file.rows is None else file.rows) * share
+                size += file.identity.size * share
+        return rows < MOST_ROWS and size <= room
 
 
 @dataclass(frozen=True, slots=True)

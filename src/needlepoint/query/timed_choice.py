@@ -3,7 +3,7 @@
 Where no estimate tells two ways apart well, a query that runs again tries both, and then keeps the faster:
 
 >>> choice = TimedChoice(worth_seconds=0.02)
->>> for seconds in (0.9, 0.3, 0.5):  # the first run is often slower, because caches are empty
+>>> for seconds in (0.9, 0.4, 0.5, 0.3):  # the first run of each is often slower, because caches are empty
 ...     chosen = choice.choose("SELECT …", first=False)
 ...     choice.note("SELECT …", chosen, seconds)
 >>> choice.choose("SELECT …", first=False)
@@ -17,21 +17,32 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 MOST_KEYS = 1000
+TRIES = 2
+# A run that makes a session of DataFusion and reads footers takes this much more, once.
+START_SECONDS, MUCH_SLOWER = 0.2, 3.0
 
 
 @dataclass(slots=True)
 class _Tried:
-    """How often a query ran, and the least seconds with either choice."""
+    """How often a query ran with either choice, and the least seconds."""
 
     first: bool
-    runs: int = 0
+    runs: dict[bool, int] = field(default_factory=dict)
     best: dict[bool, float] = field(default_factory=dict)
 
     def next(self, worth_seconds: float) -> bool:
-        if len(self.best) == 2:
-            return self.first if self.runs < 3 else self.best[True] <= self.best[False]
-        is_slow = min(self.best.values(), default=0.0) >= worth_seconds
-        return not self.first if is_slow and self.first in self.best else self.first
+        """The first choice, the other, both again, then the faster. A try that is much slower is not repeated."""
+        other = not self.first
+        if self.first not in self.best:
+            return self.first
+        if other not in self.best:
+            return other if self.best[self.first] >= worth_seconds else self.first
+        if self.runs[self.first] < TRIES:
+            return self.first
+        near = self.best[other] <= MUCH_SLOWER * self.best[self.first] + START_SECONDS
+        if self.runs[other] < TRIES and near:
+            return other
+        return self.best[True] <= self.best[False]
 
 
 class TimedChoice:
@@ -53,7 +64,7 @@ class TimedChoice:
         with self._lock:
             tried = self._tried.pop(hash(key), None) or _Tried(chosen)
             tried.best[chosen] = min(seconds, tried.best.get(chosen, seconds))
-            tried.runs += 1
+            tried.runs[chosen] = tried.runs.get(chosen, 0) + 1
             while len(self._tried) >= MOST_KEYS:
                 self._tried.pop(next(iter(self._tried)))
             self._tried[hash(key)] = tried

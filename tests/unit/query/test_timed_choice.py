@@ -14,8 +14,9 @@ def test_first_runs_in_threads() -> None:
     choice = TimedChoice(0.02)
     for _ in range(5):
         choice.note("q", False, 1.0)
-    assert choice.choose("q", first=False) is True
-    choice.note("q", True, 2.0)
+    for _ in range(2):
+        assert choice.choose("q", first=False) is True
+        choice.note("q", True, 2.0)
     assert choice.choose("q", first=False) is False
 
 
@@ -25,7 +26,7 @@ def test_the_faster_is_kept(first: bool) -> None:
     for _ in range(6):
         used.append(choice.choose("q", first))
         choice.note("q", used[-1], 0.3 if used[-1] else 0.4)
-    assert used == [first, not first, first, True, True, True]
+    assert used == [first, not first, first, not first, True, True]
 
 
 def test_a_quick_query_does_not_try_both() -> None:
@@ -53,3 +54,21 @@ def test_a_quick_second_try_is_kept() -> None:
         used.append(choice.choose("q", first=False))
         choice.note("q", used[-1], 0.001 if used[-1] else 0.5)
     assert used == [False, True, False, True, True]
+
+
+def test_a_session_that_starts_does_not_decide() -> None:
+    """The second try of the other choice has what the first one made."""
+    choice, used = TimedChoice(0.004), []
+    seconds = {False: iter([0.1, 0.01, 0.01]), True: iter([0.1, 0.005, 0.005, 0.005])}
+    for _ in range(6):
+        used.append(choice.choose("q", first=False))
+        choice.note("q", used[-1], next(seconds[used[-1]]))
+    assert used == [False, True, False, True, True, True]
+
+
+def test_a_much_slower_try_is_not_repeated() -> None:
+    choice, used = TimedChoice(0.02), []
+    for _ in range(5):
+        used.append(choice.choose("q", first=False))
+        choice.note("q", used[-1], 9.0 if used[-1] else 0.5)
+    assert used == [False, True, False, False, False]

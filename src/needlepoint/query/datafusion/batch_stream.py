@@ -44,6 +44,7 @@ class BatchStream:
         self._loop = _loop()
         self._has_room = asyncio.Event()
         self._is_pulling = True
+        self._is_first = True
         running.on_cancel(self._wake)
         self._task = asyncio.run_coroutine_threadsafe(self._pull(frame.execute_stream()), self._loop)
 
@@ -51,6 +52,7 @@ class BatchStream:
         """All batches, or those of a larger result that arrived first."""
         self._wait(lambda: not self._is_pulling or self._bytes >= self._room)
         with self._changed:
+            self._is_first = False
             self.has_ended = not self._is_pulling
             found = [*self._waiting]
             self._taken(len(found))
@@ -111,7 +113,9 @@ class BatchStream:
             self.limits.check_rows(self._rows)
             self._waiting.append(batch)
             self._bytes += batch.nbytes
-            self._changed.notify_all()
+            # `first` waits for all batches: to wake its thread for each takes longer than a small batch.
+            if not self._is_first or self._bytes >= self._room:
+                self._changed.notify_all()
         while self._bytes >= self._room:
             self._has_room.clear()
             await self._has_room.wait()

@@ -15,7 +15,7 @@ from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.timed_choice import TimedChoice
 
 # Queries that take less are not worth a second try.
-WORTH_SECONDS = 0.02
+WORTH_SECONDS = 0.004
 
 
 class FilterChoice(TimedChoice):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -132,6 +132,14 @@ class ScanPlan:
     def stored_columns(self) -> list[str]:
         """The wanted columns that are stored in the files, not in their paths, in the table's order."""
         return [name for name in self.snapshot.table.data_columns if name in self.columns]
+
+    def bounded_shares(self, pushdown: bool) -> Iterator[tuple[File, float]]:
+        """The files to scan, and the share of each that bounds leave, to DataFusion too if it filters while it
+        reads."""
+        files, before = self.snapshot.files, _left_by_bounds(self)
+        for position in self.access.scanned():
+            file, rows = files[position], before.rows.get(position) if pushdown else None
+            yield file, 1.0 if rows is None or not file.rows else min(1.0, rows.count / file.rows)
 
     def with_access(self, access: AccessPlan) -> ScanPlan:
         files = self.snapshot.files
