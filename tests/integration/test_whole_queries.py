@@ -742,6 +742,14 @@ def test_casts_of_integers_beside_decimals(pair: World) -> None:
     pair.check("SELECT a.id FROM a JOIN m ON CAST(a.id AS INT) = CAST(m.d AS INT) WHERE CAST(a.id AS INT) = 2")
 
 
+def test_a_correlated_subquery_that_computes_its_key_is_refused(pair: World) -> None:
+    query = "SELECT a.id FROM a WHERE a.id <> (SELECT max(b.id) FROM b WHERE b.id + 2 = a.id)"
+    with pytest.raises(SqlError, match="does not support this correlated subquery") as caught:
+        pair.lake.sql(query)
+    assert "inside.x = outside.y - 2" in caught.value.hint
+    pair.check(query.replace("b.id + 2 = a.id", "b.id = a.id - 2"))
+
+
 def test_columns_keep_their_names(pair: World) -> None:
     for query, names in {
         "SELECT (1 < n), id FROM a": ["Int64(1) < a.n", "id"],

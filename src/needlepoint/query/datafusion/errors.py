@@ -46,6 +46,7 @@ _FAULTS = (
     "Invalid comparison operation",
     "declared as non-nullable",
 )
+_CORRELATED = ("logical expression ScalarSubquery", "rule 'scalar_subquery_to_join' failed")
 _LONGEST = 500
 _LONGEST_NAME = 200  # to search for in a query
 
@@ -156,6 +157,12 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
         return SqlError(
             f"{found[1]} is not a query.",
             hint="Write tables with Spark or `needle ingest`; SQL has CREATE and DROP for indexes and views only.",
+        )
+    if any(sign in text for sign in _CORRELATED):
+        return SqlError(
+            "DataFusion does not support this correlated subquery.",
+            hint="Compare a column of its table, not a computed value, by = with the outer query: "
+            "WHERE inside.x = outside.y - 2.",
         )
     if "RecursionLimitExceeded" in text:
         return SqlError(
