@@ -1,4 +1,4 @@
-"""Draw figures of `make bench-peers` as an SVG: `make bench-plot`.
+"""Draw figures of `make bench-peers` as an SVG, and print them as tables: `make bench-plot`.
 
     python benchmarks/plot.py figures.json docs/images/peers.svg
 
@@ -23,6 +23,8 @@ COLORS = {
 }
 NAMES = {"needlepoint": "Needlepoint, SQL", "get": "Needlepoint, get", "lance": "Lance", "datafusion": "DataFusion",
          "duckdb": "DuckDB", "polars": "Polars"}  # fmt: skip
+COLUMNS = ("needlepoint", "get", "datafusion", "duckdb", "polars", "lance")
+RATIOS = ("datafusion", "lance")
 LAYOUTS = {
     "spark": "our layout",
     "snappy": "neutral layout: Snappy pages of 16 KiB",
@@ -71,6 +73,27 @@ def drawing(figures: dict[str, dict[str, float]]) -> str:
     )
 
 
+def tables(figures: dict[str, dict[str, float]]) -> str:
+    """Tables in Markdown, one for each layout: milliseconds, and what Needlepoint takes of DataFusion and Lance."""
+    lines = []
+    for layout, title in LAYOUTS.items():
+        rows = {key.split(": ", 1)[1]: each for key, each in figures.items() if key.startswith(f"{layout}: ")}
+        peers = [name for name in COLUMNS if any(name in times for times in rows.values())]
+        if rows:
+            lines += [_line([title, *map(NAMES.__getitem__, peers), *(f"of {NAMES[name]}" for name in RATIOS)])]
+            lines += [_line(["---"] * (1 + len(peers) + len(RATIOS)))]
+        for query, times in rows.items():
+            shown = [f"{times[name] * 1000:.3g}" if name in times else "" for name in peers]
+            ratios = [f"{times['needlepoint'] / times[name]:.2g}" if name in times else "" for name in RATIOS]
+            lines += [_line([query, *shown, *ratios])]
+        lines += [""] if rows else []
+    return "\n".join(lines)
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 def _legend() -> list[str]:
     parts, x = [], MARGIN
     for name, color in COLORS.items():
@@ -87,8 +110,9 @@ def _text(x: float, y: float, text: str, weight: str = "normal", anchor: str = "
 
 def main() -> None:
     source, target = map(Path, sys.argv[1:])
-    figures = json.loads(source.read_text())
-    target.write_text(drawing({key: each for key, each in figures.items() if ": " in key}))
+    figures = {key: each for key, each in json.loads(source.read_text()).items() if ": " in key}
+    target.write_text(drawing(figures))
+    print(tables(figures))
 
 
 if __name__ == "__main__":
