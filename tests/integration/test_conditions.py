@@ -285,7 +285,8 @@ def times(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lake, Path
         yield lake, root
 
 
-@pytest.mark.parametrize("column", ["t", "d", *long("s", "u", "k")])
+@pytest.mark.covering
+@pytest.mark.parametrize("column", ["t", "d", "s", "u", "k"])
 @pytest.mark.parametrize("part", PARTS)
 def test_parts_of_times(times: tuple[Lake, Path], column: str, part: str) -> None:
     lake, root = times
