@@ -437,7 +437,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(small_pages, tmp_path: Path, 
     assert _answers(location, names, expected)
     path = leaf_paths(location)[0] if file == "leaf" else location / "manifest.ndjson"
     intact = path.read_bytes()
-    step = max(1, len(intact) // cases(500, 40))
+    step = max(1, len(intact) // cases(500))
     noticed = 0
     for place in range(0, len(intact), step):
         mask = 1 << place % 8
