@@ -157,6 +157,8 @@ def aws_server() -> Iterator[Server]:
 def s3_server() -> Iterator[Server]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     moto = DomainDispatcherApplication(create_backend_app)
+    # For each request it lists the directory of all its services, which takes as long as the rest of an answer.
+    moto.get_backend_for_host = functools.cache(moto.get_backend_for_host)  # type: ignore[method-assign]
     server = Server()
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:

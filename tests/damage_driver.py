@@ -1,8 +1,8 @@
-"""Damages files of a lake's store and queries the lake: `damage_driver.py ROOT PRISTINE SEED TIMES [ONLY]`.
+"""Damages files of a lake's store and queries the lake: `damage_driver.py ROOT PRISTINE SEED [ONLY=TIMES ...]`.
 
 It runs in its own process, since reading damaged files may crash it. Each round begins with a copy of the store in
 PRISTINE, changes bytes of one file, and compares the answers by every index with a scan, before and after a sync. The
-driver prints a line before each round, and one for each difference. It damages only paths that contain ONLY.
+driver prints a line before each round, and one for each difference. TIMES rounds damage paths that contain ONLY.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def attempt(root: Path, sync: bool) -> Iterator[str]:
         yield f"error {type(error).__name__}: {error}"
 
 
-def main(root: Path, pristine: Path, seed: int, times: int, only: str = "") -> None:
+def main(root: Path, pristine: Path, seed: int, only: str, times: int) -> None:
     store = root / ".needlepoint"
     found = [path for path in sorted(pristine.rglob("*")) if path.is_file() and path.stat().st_size]
     files = [path.relative_to(pristine) for path in found]
@@ -81,8 +81,10 @@ def main(root: Path, pristine: Path, seed: int, times: int, only: str = "") -> N
         for sync in (False, True):
             for difference in attempt(root, sync):
                 print(f"WRONG {'after sync' if sync else 'at once'}: {difference}", flush=True)
-    print("done", flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:])
+    for rounds in sys.argv[4:]:
+        only, _, times = rounds.rpartition("=")
+        main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), only, int(times))
+    print("done", flush=True)

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +59,20 @@ def staged(staging: Path, tables: dict[str, pa.Table]) -> list[StagedFile]:
         relative = str(Path(name).parent)
         found.append(StagedFile(str(path), "" if relative == "." else relative, path.stat().st_size, table.num_rows))
     return found
+
+
+def write_titles(path: Path, first: int, rows: int = 100) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ids = np.arange(first, first + rows)
+    pq.write_table(pa.table({"id": ids, "title": [f"title {n}" for n in ids]}), path)
+
+
+def publish_titles(lake: Lake, batch: str, first: int, **more: Any) -> None:
+    """One file with ids from `first`, into the table `t`."""
+    staging = lake.writer.staging("t")
+    path = Path(staging) / f"part-{first}.parquet"
+    write_titles(path, first)
+    lake.publish("t", [StagedFile(str(path), "", path.stat().st_size, 100)], staging, batch, **more)
 
 
 def removals(lake: Lake, table: str) -> list[Callable[[], object]]:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cases import cases, long
-from tests.key_stores import entries, fill, key, open_store
+from tests.key_stores import entries, fill, ingest_one, key, open_store
 
 from needlepoint.stores.base import IndexDamaged, name_in_range
 
@@ -112,7 +112,7 @@ def test_a_batch_of_runs_is_consumed(make, tmp_path: Path) -> None:
 def test_many_runs_are_one_index(make, tmp_path: Path) -> None:
     store, random = make(), np.random.default_rng(5)
     names, expected = [], set()
-    for _ in range(30):
+    for _ in range(cases(30, 12)):
         pairs = list(zip(random.integers(0, 3000, 400).tolist(), random.integers(0, 2**40, 400).tolist(), strict=True))
         expected |= set(pairs)
         names += fill(store, tmp_path, pairs)
@@ -198,13 +198,6 @@ def test_no_more_than_the_limit_is_held(make, tmp_path: Path) -> None:
             tracemalloc.stop()
 
 
-def _ingest(place: str, directory: str, number: int) -> None:
-    store = open_store(place)
-    run = Path(directory) / f"process-{number}"
-    store.write_run(run, entries([(number, number)]), f"run of {number}")
-    store.ingest([run])
-
-
 @pytest.mark.parametrize(
     "name", ["rocksdb", "leaf files", "postgres", *long("leaf files in a bucket", "mysql", "redis", "redis cluster")]
 )
@@ -213,7 +206,7 @@ def test_several_processes_ingest_while_one_reads(name: str, tmp_path: Path, req
     store = open_store(place)
     fill(store, tmp_path, [(1000, 1)])
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_ingest, args=(place, str(tmp_path), number)) for number in range(3)]
+    processes = [context.Process(target=ingest_one, args=(place, str(tmp_path), number)) for number in range(3)]
     for process in processes:
         process.start()
     for process in processes:

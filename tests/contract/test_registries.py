@@ -225,7 +225,7 @@ ORDINALS = (
 )
 
 
-@settings(max_examples=cases(15, 300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(300, 15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lows=st.lists(st.tuples(ORDINALS, ORDINALS, st.none() | st.integers(0, 2**40), st.booleans()), min_size=1))
 def test_bounds_come_as_they_were_put(registry: Registry, lows: list[tuple[Any, Any, int | None, bool]]) -> None:
     if "b" not in registry.tables.names():
@@ -609,7 +609,7 @@ from needlepoint.tables.registry import Registry
 directory, options, name = Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
 registry = Registry(directory, directory, **options)
 table = registry.tables.get("t")
-for number in range(25):
+for number in range(15):
     with registry.database.change() as transaction:
         seen = transaction.execute("SELECT count(*) FROM files WHERE table_id = ?", (table.id,)).fetchall()[0][0]
         transaction.execute(
@@ -632,11 +632,11 @@ def test_processes_change_one_after_the_other(registry: Registry, options: dict[
     assert [process.wait() for process in processes] == [0, 0]
     assert sequences == sorted(sequences)
     assert all(sequence - before == count for sequence, count in sequences)
-    assert sorted(file.rows or 0 for file in registry.files.of(table)) == [*range(50)]
-    assert registry.sequence() == before + 50
+    assert sorted(file.rows or 0 for file in registry.files.of(table)) == [*range(30)]
+    assert registry.sequence() == before + 30
     by_change = registry.database.read("SELECT file_id FROM changes WHERE sequence > ? ORDER BY sequence", before)
     rows = {file.id: file.rows for file in registry.files.of(table)}
-    assert [rows[id] for (id,) in by_change] == [*range(50)]
+    assert [rows[id] for (id,) in by_change] == [*range(30)]
 
 
 # Opening and closing

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import cases
 from tests.key_stores import LAKE, entries, fill, key, open_store
 from tests.proxies import cutting_proxy
 from tests.servers import PASSWORD, PostgresServer, RedisServer
@@ -215,7 +216,7 @@ def test_a_connection_that_is_cut_at_any_moment(
     names: list[str] = []
     expected: list[tuple[int, int]] = []
     with cutting_proxy(parsed(direct).port or 0) as proxy:
-        for at in range(1, 200):
+        for at in range(1, 200, cases(1, 2)):
             store = open_store(direct.replace(str(parsed(direct).port), str(proxy.port)))
             proxy.arm(at, after=after)
             pairs = [(number, at) for number in range(at, at + 300)]
@@ -239,7 +240,7 @@ def test_a_server_that_comes_back_during_an_ingest(name: str, tmp_path: Path, re
     server.stop()
     writer = threading.Thread(target=lambda: names.extend(fill(store, tmp_path, [(1, 10**6)])))
     writer.start()
-    time.sleep(1.0)
+    time.sleep(0.3)
     server.start()
     writer.join()
     assert len(names) == 2
@@ -254,6 +255,7 @@ def test_a_server_that_does_not_answer(
     for module in ("postgres", "mysql", "redis"):
         monkeypatch.setattr(f"needlepoint.stores.keys.{module}.ANSWER_SECONDS", 0.5)
         monkeypatch.setattr(f"needlepoint.stores.keys.{module}.CONNECT_SECONDS", 2)
+    monkeypatch.setattr(space, "READ_PAUSE", 0.3)
     store = open_store(url)
     names = fill(store, tmp_path, PAIRS)
     forget_blocks()

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from tests.cases import cases
 from tests.lakes import products, write
 
 import needlepoint
@@ -64,7 +65,7 @@ def check(root: Path, expected: list[pa.Table], read_only: bool = False) -> None
 
 
 def regions(size: int) -> Iterator[int]:
-    yield from np.linspace(0, size - 1, 40).astype(int).tolist()
+    yield from np.linspace(0, size - 1, cases(40, 12)).astype(int).tolist()
 
 
 @pytest.mark.parametrize("how", ["flip", "cut"])

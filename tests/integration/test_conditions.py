@@ -285,14 +285,15 @@ def times(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lake, Path
         yield lake, root
 
 
-@pytest.mark.parametrize("column", ["t", "d", *long("s", "u", "k")])
+@pytest.mark.covering
+@pytest.mark.parametrize("column", ["t", "d", "s", "u", "k"])
 @pytest.mark.parametrize("part", PARTS)
 def test_parts_of_times(times: tuple[Lake, Path], column: str, part: str) -> None:
     lake, root = times
     duck = duckdb.connect()
     duck.execute("SET TimeZone = 'UTC'")
     ruled_out = 0
-    for value in (0, 1, PARTS[part] // 2, PARTS[part] - 1, PARTS[part], -1):
+    for value in (0, 1, PARTS[part] // 2, PARTS[part] - 1, PARTS[part], -1)[:: cases(1, 2)]:
         for where in (f"= {value}", f"<> {value}", f"> {value}", f"IN ({value}, 2, 3, 5)", f"<= {value}"):
             where = f"extract({part} FROM {column}) {where}"
             found, report = ask(lake, where)
@@ -301,7 +302,7 @@ def test_parts_of_times(times: tuple[Lake, Path], column: str, part: str) -> Non
                 f"SELECT id FROM read_parquet('{root}/t/*.parquet') WHERE {where} ORDER BY id"
             ).fetchall()
             assert found == [id for (id,) in expected], where
-    assert ruled_out > 20 or part in ("minute", "second") or (column == "d" and part == "hour")
+    assert ruled_out > cases(20, 10) or part in ("minute", "second") or (column == "d" and part == "hour")
 
 
 def test_months_of_a_range_are_found_by_keys(times: tuple[Lake, Path]) -> None:

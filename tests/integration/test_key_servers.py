@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from tests.cases import long
 from tests.servers import PASSWORD, PostgresServer, RedisServer
 
 import needlepoint
@@ -30,6 +31,12 @@ QUERIES = (
     "SELECT max(id), min(id) FROM item",
     "SELECT id, number FROM item ORDER BY id DESC, number LIMIT 5",
 )
+
+
+def default(name: str) -> pytest.MarkDecorator:
+    """Only on this server by default, on each in `make test-all`. The first test below runs on each."""
+    others = [each for each in SERVERS if each != name]
+    return pytest.mark.parametrize("keys", [name, *long(*others)], indirect=True)
 
 
 @pytest.fixture(params=SERVERS)
@@ -96,6 +103,7 @@ def test_a_lake_with_its_keys_in_a_server(tmp_path: Path, keys: str) -> None:
         assert lake.index_stores.ids() == []
 
 
+@default("cluster")
 def test_a_large_build(tmp_path: Path, keys: str) -> None:
     """Its runs are sorted by tasks, merged by ranges, and ingested as one batch."""
     for number in range(4):
@@ -109,6 +117,7 @@ def test_a_large_build(tmp_path: Path, keys: str) -> None:
         assert not lake.verify("item").differences
 
 
+@default("redis")
 def test_the_password_is_kept_nowhere(tmp_path: Path, keys: str) -> None:
     write(tmp_path, 0)
     with needlepoint.open(tmp_path, keys=keys) as lake:
@@ -119,6 +128,7 @@ def test_the_password_is_kept_nowhere(tmp_path: Path, keys: str) -> None:
         assert not path.is_file() or PASSWORD.encode() not in path.read_bytes()
 
 
+@default("postgres")
 def test_each_index_can_have_a_store(tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, 0)
     monkeypatch.setenv("OF_THE_TEST", PASSWORD)
@@ -142,6 +152,7 @@ def test_each_index_can_have_a_store(tmp_path: Path, keys: str, monkeypatch: pyt
         assert ["OF_THE_TEST is not set" in each for each in problems] == [True, False, True]
 
 
+@default("postgres")
 def test_indexes_move_between_stores(tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, 0)
     write(tmp_path, 1)
@@ -170,6 +181,7 @@ def test_indexes_move_between_stores(tmp_path: Path, keys: str, monkeypatch: pyt
         assert [index.store != "" for index in lake.status().tables[0].indexes] == [False, True]
 
 
+@default("cluster")
 def test_two_lakes_share_a_server(tmp_path: Path, keys: str) -> None:
     for name in ("one", "other"):
         write(tmp_path / name, len(name))
@@ -183,6 +195,7 @@ def test_two_lakes_share_a_server(tmp_path: Path, keys: str) -> None:
         check(other, tmp_path / "other")
 
 
+@default("redis")
 def test_what_a_killed_process_left_is_swept(tmp_path: Path, keys: str) -> None:
     write(tmp_path, 0)
     with needlepoint.open(tmp_path, keys=keys, access="pages") as lake:

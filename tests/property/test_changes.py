@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -24,6 +25,7 @@ from tests.property.test_answers import index_kinds
 from tests.property.worlds import TAKEN, World, world
 
 from needlepoint.errors import StoreError
+from needlepoint.stores import rocksdb
 
 
 class Changes(RuleBasedStateMachine):
@@ -34,6 +36,9 @@ class Changes(RuleBasedStateMachine):
 
     @initialize(spec=tables(most_files=2))
     def begin(self, spec: TableSpec) -> None:
+        # No other process writes here, so waiting for one to finish does not repair a damaged index.
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(rocksdb, "READ_ATTEMPTS", 2)
         self.open = world(spec)
         self.made = self.open.__enter__()
         self.indexes: dict[str, tuple[str, str]] = {}
@@ -45,6 +50,7 @@ class Changes(RuleBasedStateMachine):
     def teardown(self) -> None:
         if self.made is not None:
             self.open.__exit__(None, None, None)
+            self.patch.undo()
 
     @property
     def it(self) -> World:

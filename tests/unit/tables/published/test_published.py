@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.unit.tables.published.registries import RandomRegistry, contents
 
 from needlepoint.errors import StoreError
@@ -76,6 +77,7 @@ def shorten_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("remembers", [True, False])
+@settings(max_examples=cases(1000, 8))
 @given(seed=st.integers(0, 2**32))
 def test_readers_have_what_the_registry_has(
     tmp_path_factory: pytest.TempPathFactory, remembers: bool, seed: int
@@ -210,7 +212,7 @@ def test_damaged_objects_are_noticed(lake: Lake, tmp_path: Path) -> None:
     for name in names:
         path = Path(lake.publisher.place.path(name))
         sound = path.read_bytes()
-        for at in range(0, len(sound), max(1, len(sound) // 12)):
+        for at in range(0, len(sound), max(1, len(sound) // cases(12, 5))):
             for damaged in (sound[:at] + bytes([sound[at] ^ 64]) + sound[at + 1 :], sound[:at]):
                 path.write_bytes(damaged)
                 try:
