@@ -132,6 +132,12 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
         return SqlError(str(ast.literal_eval(found[1])))
     if is_fault(text):
         return _fault(text)
+    if any(sign in text for sign in _CORRELATED):
+        return SqlError(
+            "DataFusion does not support this correlated subquery.",
+            hint="Compare a column of its table, not a computed value, by = with the outer query: "
+            "WHERE inside.x = outside.y - 2.",
+        )
     if (name := missing_table(text)) is not None:
         return _no_table(name, query, tables)
     if found := _MISSING_FUNCTION.search(text):
@@ -157,12 +163,6 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
         return SqlError(
             f"{found[1]} is not a query.",
             hint="Write tables with Spark or `needle ingest`; SQL has CREATE and DROP for indexes and views only.",
-        )
-    if any(sign in text for sign in _CORRELATED):
-        return SqlError(
-            "DataFusion does not support this correlated subquery.",
-            hint="Compare a column of its table, not a computed value, by = with the outer query: "
-            "WHERE inside.x = outside.y - 2.",
         )
     if "RecursionLimitExceeded" in text:
         return SqlError(

@@ -40,3 +40,10 @@ def test_a_panic_is_a_fault_of_the_engine() -> None:
 def test_a_text_that_cannot_be_cast_has_a_hint() -> None:
     error = translate("DataFusion error: Arrow error: Cannot cast string 'x' to value of Int64 type", "", [])
     assert str(error).startswith("Cannot cast string 'x' to value of Int64 type. ") and "TRY_CAST" in error.hint
+
+
+def test_a_subquery_that_is_not_supported_is_no_unknown_column() -> None:
+    said = (
+        "DataFusion error: Optimizer rule 'scalar_subquery_to_join' failed\ncaused by\nSchema error: No field named n. "
+    )
+    assert str(translate(said, "SELECT n", [])).startswith("DataFusion does not support this correlated subquery.")
