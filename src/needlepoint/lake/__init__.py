@@ -6,6 +6,7 @@ locations           where a lake and its tables are
 ddl                 tables and indexes, checked before they are declared
 batch_writer        batches of files, from staging to publishing
 store_copy          move key indexes between stores
+repair              verify a table, and repair what is damaged
 garbage_collection  remove what nothing refers to any more
 advising            which index or order would pay
 calibrating         what reads cost on this machine
@@ -21,6 +22,7 @@ from needlepoint.lake.ddl import all_of_directory, build_index
 from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
 from needlepoint.lake.names import names_in_sql
 from needlepoint.lake.node import has_store
+from needlepoint.lake.repair import Repair
 from needlepoint.lake.status import Status, TableStatus
 from needlepoint.query import Limits
 
@@ -31,6 +33,7 @@ __all__ = [
     "Lake",
     "LakeTable",
     "Limits",
+    "Repair",
     "Status",
     "TableStatus",
     "all_of_directory",

@@ -11,6 +11,7 @@ copies       checkpoints and deltas: made from a registry, and applied to a copy
 place        files or objects of the lake under `.needlepoint`
 publisher    the side that writes the registry
 store_state  what a store remembers of what it published
+checking     finds objects that are gone or damaged
 sweeping     removes objects that nothing refers to any more
 follower     the side that reads: a copy of the registry on this machine, kept up to date
 """

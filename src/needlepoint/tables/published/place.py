@@ -29,6 +29,12 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 
+def is_refusal(error: Exception) -> bool:
+    """Whether rights are missing, which is not tried again in vain with a warning each time."""
+    causes = (error, error.__cause__)
+    return any(isinstance(each, PermissionError) or getattr(each, "is_refused", False) for each in causes)
+
+
 class PublishedPlace:
     """Names are relative to it, `/`-separated."""
 
