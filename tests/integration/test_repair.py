@@ -259,9 +259,7 @@ def test_a_batch_whose_publisher_died(tmp_path: Path, monkeypatch: pytest.Monkey
         check(lake, [rows_of(0)])
 
 
-def test_cards_on_the_disk_of_another_machine_are_not_lost(
-    bucket: Bucket, tmp_path: Path, postgres_url: str
-) -> None:
+def test_cards_on_the_disk_of_another_machine_are_not_lost(bucket: Bucket, tmp_path: Path, postgres_url: str) -> None:
     """With the registry in PostgreSQL and the lake in a bucket, each machine has packs of its own."""
     bucket.put_table("lake/item/0.parquet", rows_of(0))
     place = {"registry": postgres_url, "access": "pages"}

@@ -32,7 +32,7 @@ class IndexDamage:
     embedded: bool = False
 
 
-def index_damage(registry: Registry, stores: IndexStores, table: Table, index: Index) -> IndexDamage | None:
+def find_damage(registry: Registry, stores: IndexStores, table: Table, index: Index) -> IndexDamage | None:
     """None if all of it is as the registry has it, or if it was dropped or replaced meanwhile."""
     found = _entries_damage(registry, stores, index) if keeps_entries(index.kind) else None
     if not keeps_entries(index.kind):
@@ -88,8 +88,9 @@ def _payload_damage(registry: Registry, stores: IndexStores, table: Table, index
 
 def _place_problem(stores: IndexStores, table: Table, index: Index, file: File, place: Place) -> str:
     entry = EmbeddedEntry(
-        index.kind, index.columns, place.version, place.offset, place.length, place.codec, place.size, place.checksum, ""
-    )
+        index.kind, index.columns, place.version, place.offset, place.length, place.codec, place.size,
+        place.checksum, "",
+    )  # fmt: skip
     packs, where = stores.packs(index), f"{table.location}/{file.path}"
     try:
         with packs.open(place.pack) if place.pack else open_object(where, file.identity) as opened:

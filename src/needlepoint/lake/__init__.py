@@ -6,6 +6,7 @@ locations           where a lake and its tables are
 ddl                 tables and indexes, checked before they are declared
 batch_writer        batches of files, from staging to publishing
 store_copy          move key indexes between stores
+registry_move       move the registry between SQLite and PostgreSQL
 repair              verify a table, and repair what is damaged
 garbage_collection  remove what nothing refers to any more
 advising            which index or order would pay
@@ -22,6 +23,7 @@ from needlepoint.lake.ddl import all_of_directory, build_index
 from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
 from needlepoint.lake.names import names_in_sql
 from needlepoint.lake.node import has_store
+from needlepoint.lake.registry_move import MovedRegistry, is_registry, move_registry
 from needlepoint.lake.repair import Repair
 from needlepoint.lake.status import Status, TableStatus
 from needlepoint.query import Limits
@@ -33,6 +35,7 @@ __all__ = [
     "Lake",
     "LakeTable",
     "Limits",
+    "MovedRegistry",
     "Repair",
     "Status",
     "TableStatus",
@@ -40,8 +43,10 @@ __all__ = [
     "build_index",
     "connect",
     "has_store",
+    "is_registry",
     "lake_opener",
     "maintenance_context",
     "measure",
+    "move_registry",
     "names_in_sql",
 ]

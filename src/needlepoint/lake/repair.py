@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from needlepoint.errors import NeedlepointError
-from needlepoint.indexes import index_damage
+from needlepoint.indexes import find_damage
 from needlepoint.printable import count
 from needlepoint.query import VerifyReport, verify
 from needlepoint.tables import Table, recover
@@ -35,7 +35,7 @@ class Repair:
 
 
 def verify_table(lake: Lake, table: Table, samples: int, seed: int | None) -> VerifyReport:
-    found = [index_damage(lake.registry, lake.index_stores, table, each) for each in lake.registry.indexes.of(table)]
+    found = [find_damage(lake.registry, lake.index_stores, table, each) for each in lake.registry.indexes.of(table)]
     # A reader without the store knows that some indexes are on the machine that writes.
     damaged = tuple(each for each in found if each is not None and not (each.is_away and lake.node is not None))
     unfinished = () if lake.read_only else tuple(_unfinished(lake, table))
@@ -77,10 +77,11 @@ def _repair_table(lake: Lake, name: str, *, dry_run: bool, samples: int) -> list
     _forget(lake, report, {each.part for each in possible})
     lake.sync(name)
     parts = {each.part for each in _planned(lake, table, lake.verify(name, samples))}
-    return [
-        replace(each, action="it is still so; try again", is_done=False) if each.is_done and each.part in parts else each
-        for each in planned
-    ]
+    return [_still_so(each) if each.is_done and each.part in parts else each for each in planned]
+
+
+def _still_so(planned: Repair) -> Repair:
+    return replace(planned, action="not repaired: it is found again", is_done=False)
 
 
 def _planned(lake: Lake, table: Table, report: VerifyReport) -> list[Repair]:
@@ -140,7 +141,7 @@ def _repair_published(lake: Lake, *, dry_run: bool) -> list[Repair]:
     except (NeedlepointError, OSError) as error:
         return [replace(planned, action=f"not repaired: {error}", is_done=False)]
     left = lake.publisher.check()
-    return [replace(planned, action="it is still so; try again", is_done=False) if left else planned]
+    return [_still_so(planned) if left else planned]
 
 
 def _first(reasons: Sequence[str]) -> str:

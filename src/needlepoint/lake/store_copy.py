@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from needlepoint.errors import StoreError, TableChanged, UsageError
 from needlepoint.indexer import copy_entries
-from needlepoint.indexes import index_damage, is_same_store, keeps_entries, store_of
+from needlepoint.indexes import find_damage, is_same_store, keeps_entries, store_of
 from needlepoint.query import verify
 from needlepoint.tables import Index
 
@@ -54,7 +54,7 @@ def _copy(lake: Lake, index: Index, place: str) -> CopiedIndex:
         raise TableChanged(f"index '{index.name}' was rebuilt or dropped while it was copied.", hint="Copy it again.")
     moved = lake.registry.indexes.get(index.name)
     table = lake.registry.tables.of(moved)
-    if damage := index_damage(lake.registry, lake.index_stores, table, moved):
+    if damage := find_damage(lake.registry, lake.index_stores, table, moved):
         raise StoreError(f"index '{index.name}' is damaged: {damage.reason}", hint="`needle repair` builds it again.")
     report = verify(lake.engine, table, SAMPLES, None)
     checks = [check for check in report.checks if check.index == index.name]

@@ -17,6 +17,8 @@ follower     the side that reads: a copy of the registry on this machine, kept u
 """
 
 from needlepoint.tables.published.follower import Follower
+from needlepoint.tables.published.place import PublishedPlace
 from needlepoint.tables.published.publisher import Publisher, PublishState
+from needlepoint.tables.published.store_state import StoreState
 
-__all__ = ["Follower", "PublishState", "Publisher"]
+__all__ = ["Follower", "PublishState", "PublishedPlace", "Publisher", "StoreState"]

@@ -28,13 +28,12 @@ def damaged_objects(
         return {MANIFEST: error.message}
     if manifest.registry != registry:
         return {}
+    checkpoint, deltas = manifest.checkpoint, manifest.deltas
+    expected = {checkpoint.name: (checkpoint.size, checkpoint.checksum)}
+    expected |= {each.name: (each.size, each.checksum) for each in deltas}
     with tempfile.TemporaryDirectory() as scratch:
         fetched = Path(scratch) / "fetched"
-        damaged = {
-            each.name: problem
-            for each in (manifest.checkpoint, *manifest.deltas)
-            if (problem := _problem(place, each.name, each.size, each.checksum, fetched))
-        }
+        damaged = {name: problem for name in expected if (problem := _problem(place, name, *expected[name], fetched))}
         there = {name for below in ("cards", "indexes") for name, _ in place.listed(below)} if packs else set()
         for name in sorted(packs):
             # What is not published yet is not there.

@@ -49,7 +49,7 @@ FEW_FILES = 16
 MOST_DELTAS = 16
 # A replaced checkpoint or delta is removed after this many seconds.
 GRACE = 600.0
-# Files that readers of an earlier state may need are deleted when the lake has refused to be written for so many seconds.
+# When the lake has refused to be written for so many seconds, files are deleted that readers may still need.
 REFUSED_GRACE = 3600.0
 TRIES = 20
 
@@ -175,7 +175,8 @@ class Publisher:
             return {}
         with self._lock, copies.opened(self._store / "registry.db") as connection:
             packs = set[str]() if self._packs_there else _pack_names(*copies.packs_of(connection))
-            return checking.damaged_objects(self.place, self._last.registry, self._registry.sequence(), packs, self._store)
+            now = self._registry.sequence()
+            return checking.damaged_objects(self.place, self._last.registry, now, packs, self._store)
 
     def publish_again(self, names: Iterable[str]) -> None:
         """Publish these packs again, and the registry as a new checkpoint."""

@@ -39,6 +39,12 @@ class StoreState:
                 path.unlink(missing_ok=True)  # as after a power cut: it is another registry for readers
         return cls(uuid.uuid4().hex, 0, 0.0)
 
+    @staticmethod
+    def forget_others(store: Path, identity: str) -> None:
+        """Of a store whose registry was replaced by one of this identity: what it published was another one."""
+        if (store / STATE).exists() and StoreState.read(store, identity).registry != identity:
+            (store / STATE).unlink(missing_ok=True)
+
     def _create(self, store: Path) -> None:
         """Unless another process has."""
         beside = store / f".{STATE}.{uuid.uuid4().hex}"
