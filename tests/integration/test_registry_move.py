@@ -70,7 +70,7 @@ def test_there_and_back(tmp_path: Path, postgres_url: str, redis_url: str) -> No
         check(lake, [rows_of(number) for number in range(3)])
         assert lake.verify("item", 1).is_sound and not lake.sweep().entries
         check(lake, [rows_of(number) for number in range(3)])
-    with pytest.raises(StoreError, match="was moved to .*registry.db"):
+    with pytest.raises(StoreError, match=r"was moved to .*registry\.db"):
         needlepoint.open(tmp_path, registry=postgres_url)
 
 
