@@ -218,7 +218,8 @@ class IndexStores:
     def problem(self, index: Index) -> str:
         """Why the store of an index cannot be used now; empty if it can."""
         if not keeps_entries(index.kind):
-            return ""
+            lost = self.packs(index).missing(self._registry.payloads.packs_of(index))
+            return f"{self.packs(index).where(min(lost))} is missing." if lost else ""
         try:
             self.check(index)
         except UnknownName:
@@ -226,6 +227,18 @@ class IndexStores:
         except NeedlepointError as error:  # the package of a driver may be missing, or a variable with a password
             return str(error)
         return ""
+
+    def format_of(self, store: str) -> int | None:
+        """The version of how keys are kept in a store; None if it has none of ours."""
+        if store == IN_LAKE_STORE:
+            return None
+        if store == LEAF_FILES:
+            from needlepoint.stores.leaf_files import FORMAT
+
+            return FORMAT
+        from needlepoint.stores.keys import FORMAT as BLOCKS
+
+        return BLOCKS
 
     def reader(self, index: Index, *, cached: bool = True) -> KeyStore:
         """Another store of the same entries, for a long scan: those of queries may be closed and opened meanwhile. One

@@ -13,6 +13,7 @@ advising            which index or order would pay
 calibrating         what reads cost on this machine
 names               what a query can name, for completion
 status              what there is
+store_status        the stores of a lake: size, health and lag
 dbapi               DB-API 2.0
 """
 
@@ -26,6 +27,7 @@ from needlepoint.lake.node import has_store
 from needlepoint.lake.registry_move import MovedRegistry, is_registry, move_registry
 from needlepoint.lake.repair import Repair
 from needlepoint.lake.status import Status, TableStatus
+from needlepoint.lake.store_status import StoreStatus
 from needlepoint.query import Limits
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "MovedRegistry",
     "Repair",
     "Status",
+    "StoreStatus",
     "TableStatus",
     "all_of_directory",
     "build_index",

@@ -36,7 +36,7 @@ from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
 from needlepoint.lake.locations import lake_root
 from needlepoint.lake.node import is_shared, open_node
 from needlepoint.lake.repair import Repair, repair, verify_table
-from needlepoint.lake.status import CacheStatus, Status, SweepReport, publish_state, registry_status, table_status
+from needlepoint.lake.status import CacheStatus, Status, SweepReport, lake_status, table_status
 from needlepoint.lake.store_copy import CopiedIndex, copy_store
 from needlepoint.maintenance import (
     SWAP_BYTES,
@@ -576,11 +576,9 @@ class Lake:
         return Result(pa.table(columns, pa.schema(list(zip(names, types, strict=True)))), _nothing_read)
 
     def status(self) -> Status:
-        tables = tuple(table_status(self, table) for table in self.registry.tables.all())
-        queue = self.queue
-        events = (queue.waiting(), queue.aside_count(), queue.approximate)
-        registry, cards = registry_status(self.registry), self.registry.cards.size()
-        return Status(str(self.root), str(self.store), registry, tables, *events, *cards, publish_state(self))
+        """Tables, indexes, events and stores. A server that does not answer within seconds is named, and not waited
+        for."""
+        return lake_status(self)
 
     def caches(self) -> tuple[CacheStatus, ...]:
         """The caches of this process: cards, zone maps, decoded dictionaries, small pages and open indexes of files."""

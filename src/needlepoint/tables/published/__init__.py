@@ -17,8 +17,9 @@ follower     the side that reads: a copy of the registry on this machine, kept u
 """
 
 from needlepoint.tables.published.follower import Follower
+from needlepoint.tables.published.manifest import FORMAT
 from needlepoint.tables.published.place import PublishedPlace
 from needlepoint.tables.published.publisher import Publisher, PublishState
 from needlepoint.tables.published.store_state import StoreState
 
-__all__ = ["Follower", "PublishState", "PublishedPlace", "Publisher", "StoreState"]
+__all__ = ["FORMAT", "Follower", "PublishState", "PublishedPlace", "Publisher", "StoreState"]

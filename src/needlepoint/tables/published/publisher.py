@@ -34,7 +34,7 @@ from needlepoint.tables.published.manifest import (
     RegistryManifest,
     Retired,
 )
-from needlepoint.tables.published.place import PublishedPlace, is_refusal
+from needlepoint.tables.published.place import MANIFEST, PublishedPlace, is_refusal
 from needlepoint.tables.published.store_state import STATE, StoreState
 from needlepoint.tables.registry.registry import Registry
 
@@ -168,6 +168,17 @@ class Publisher:
         last = self._last
         refused = f"{self.place.base} could not be written for lack of rights." if last.refused_at else ""
         return PublishState(last.sequence, self._registry.sequence(), last.published_at, self._problem or refused)
+
+    def published_bytes(self) -> int:
+        """The bytes of the published checkpoint and deltas. Asks the lake; StoreError if they cannot be read."""
+        try:
+            found = self.place.manifest()
+        except FileNotFoundError:
+            if not self._last.sequence:
+                return 0
+            raise StoreError(f"{self.place.path(MANIFEST)} is gone.", hint="`needle repair` publishes it.") from None
+        assert found is not None
+        return RegistryManifest.from_bytes(self.place.path("registry"), found.data).size
 
     def check(self) -> dict[str, str]:
         """What is wrong with published objects, by name: `publish_again` replaces them. Reads them all."""

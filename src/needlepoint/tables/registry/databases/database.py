@@ -38,6 +38,11 @@ class RegistryDatabase(Protocol):
 
     @property
     def dialect(self) -> Dialect: ...
+    @property
+    def format(self) -> int:
+        """The version of how it is stored."""
+        ...
+
     def read(self, query: str, *parameters: object) -> list[tuple[Any, ...]]: ...
     def sequence(self) -> int:
         """Rises with every change by any process."""
@@ -74,6 +79,7 @@ class SqliteRegistryDatabase(Database):
     """An upgrade may write to the packs of cards. One that was moved elsewhere is refused, unless `even_moved`."""
 
     dialect = SQLITE
+    format = FORMAT
 
     def __init__(self, path: Path, cards: PackStore, *, read_only: bool = False, even_moved: bool = False) -> None:
         super().__init__(path, STATEMENTS, FORMAT, upgrades(cards), read_only=read_only)

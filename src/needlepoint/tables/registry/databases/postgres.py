@@ -39,6 +39,7 @@ class _Fences(threading.local):
 
 class PostgresRegistryDatabase(PostgresDatabase):
     dialect = POSTGRES
+    format = POSTGRES_FORMAT
     _first = _ALONE
 
     def __init__(
