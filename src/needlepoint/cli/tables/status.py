@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from needlepoint.lake import Status, TableStatus
 
 
-@click.command("status")
+@click.command("status", short_help="Show tables, indexes, waiting events and stores.")
 @click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @common_options
 def command(format: str) -> None:
@@ -104,7 +104,8 @@ def _show_stores(status: Status, console: Console) -> None:
         age = f", {oldest}{_age(each.seconds)}" if each.behind and each.seconds is not None else ""
         behind = f"{count(each.behind, each.unit)}{age}" if each.behind else "-"
         health = "problem" if each.problem else "well"
-        stores.add_row(each.part, each.place, size, "-" if each.format is None else str(each.format), behind, health)
+        place = each.place.removeprefix(f"{status.store}/").removeprefix(f"{status.root}/")
+        stores.add_row(each.part, place, size, "-" if each.format is None else str(each.format), behind, health)
     console.print(fitted(stores, console))
     for each in status.stores:
         if each.problem and each.part not in ("keys", "packs"):  # their indexes follow
