@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Unpack
 
-    from needlepoint.lake import Connection, Lake, Limits
+    from needlepoint.lake import Connection, Lake, Limits, MovedRegistry
     from needlepoint.settings import SettingOverrides, Settings
 
 __version__ = "0.1.0"
@@ -52,6 +52,7 @@ apilevel, threadsafety, paramstyle = "2.0", 2, "qmark"
 __all__ = [
     "open",
     "connect",
+    "move_registry",
     "apilevel",
     "threadsafety",
     "paramstyle",
@@ -108,6 +109,15 @@ def connect(root: str | Path, *, create: bool = False, **settings: Unpack[Settin
     from needlepoint import lake
 
     return lake.connect(root, create=create, **settings)
+
+
+def move_registry(root: str | Path, source: str, target: str, **settings: Unpack[SettingOverrides]) -> MovedRegistry:
+    """Move the registry of a lake between `sqlite`, in the lake's store, and `postgresql://…`. It keeps all ids and its
+    identity, so no index is built again. Afterwards the old one refuses to be opened."""
+    from needlepoint import lake
+    from needlepoint.settings import Settings
+
+    return lake.move_registry(root, source, target, Settings.from_environment(**settings))
 
 
 def __getattr__(name: str) -> Any:

@@ -143,10 +143,11 @@ class StoreError(NeedlepointError):
 
 
 class ObjectStoreError(StoreError):
-    """An object store fails or does not answer. Of the message of its driver only the error code is kept."""
+    """An object store fails or does not answer; `is_refused`: it refuses this for lack of rights. Of the message of its
+    driver only the error code is kept."""
 
-    def __init__(self, where: str, problem: str, *, hint: str = "") -> None:
-        self.where = where
+    def __init__(self, where: str, problem: str, *, hint: str = "", is_refused: bool = False) -> None:
+        self.where, self.is_refused = where, is_refused
         super().__init__(f"{where}: {problem}.", hint=hint)
 
 

@@ -778,37 +778,97 @@ def filled(registry: Registry) -> Table:
     return table
 
 
-@pytest.mark.parametrize("other", registries)
-def test_a_copy_is_the_same_registry(
-    registry: Registry, request: pytest.FixtureRequest, tmp_path: Path, other: str, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(params=registries)
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Registry]]:
+    """Opens another registry of the lake, in either database."""
+    options = registries[request.param](request)
+    if options:
+        options = {"url": f"{options['url']}?schema=copy"}
+    opened = []
+
+    def open_one(**more: Any) -> Registry:
+        opened.append(Registry(tmp_path / "copy", tmp_path, **options, **more))
+        return opened[-1]
+
+    yield open_one
+    for each in opened:
+        each.close()
+
+
+def test_a_moved_registry_is_the_same(
+    registry: Registry, open_registry: Opener, other: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copying, "_PORTION", 2)
     table = filled(registry)
-    options = registries[other](request)
-    if options:
-        options = {"url": f"{options['url']}?schema=copy"}
-    copy = Registry(tmp_path / "copy", tmp_path, **options)
-    counts = copying.copy_registry(registry, copy)
-    assert counts["files"] == 5
-    assert set(counts.values()).isdisjoint({0})
-    for question in (
+    questions = (
         lambda r: (r.tables.all(), r.views.all(), r.indexes.all(), r.batches.unfinished(table)),
         lambda r: r.files.of(table),
         lambda r: repr([r.files.bounds(table, column) for column in ("id", "at")]),
         lambda r: [(r.cards.read(id), r.cards.zones([id], "at")) for id in ids_of(r, table).values()],
         lambda r: [(r.indexes.entries(i), r.indexes.runs(i), r.payloads.places(i)) for i in r.indexes.all()],
         lambda r: r.payloads.embedded([*ids_of(r, table).values()]),
-    ):
-        assert question(copy) == question(registry)
-    # No id is used twice.
-    assert copy.generations.reserve() == registry.generations.reserve()
-    for each in (registry, copy):
-        each.files.replace(each.tables.create("later", "/later", SCHEMA, ()), [File("x", Identity(1, 1))], [])
-    assert copy.tables.get("later") == registry.tables.get("later")
-    assert copy.files.of(copy.tables.get("later")) == registry.files.of(registry.tables.get("later"))
+        lambda r: r.identity(),
+    )
+    known, before, reserved = [ask(registry) for ask in questions], registry.sequence(), registry.generations.reserve()
+    copy = other()
+    counts = copying.move_registry(registry, copy)
+    assert counts["files"] == 5
+    assert set(counts.values()).isdisjoint({0})
+    assert [ask(copy) for ask in questions] == known
+    # No id is used twice, and nobody takes an earlier state for one since which it knows all changes.
+    assert copy.generations.reserve() == reserved + 1
+    assert copy.sequence() > before + registry_database.CHANGES_KEPT
+    a_table(copy, "later")
+    # Neither a process that has the old one open nor another one uses it.
+    for use in (registry.sequence, lambda: a_table(registry, "lost"), open_registry, lambda: open_registry(own=None)):
+        with pytest.raises(needlepoint.StoreError, match="was moved to") as error:
+            use()
+        assert "not-to-be-shown" not in str(error.value)
+    # It can come back.
+    old = open_registry(even_moved=True)
+    copying.move_registry(copy, old)
+    assert old.identity() == known[-1] and sorted(old.tables.names()) == ["later", "t"]
+    assert open_registry().files.of(table) == known[1]
+    with pytest.raises(needlepoint.StoreError, match="was moved to"):
+        other()
+
+
+def test_a_registry_is_not_moved_into_another_one(registry: Registry, other: Opener) -> None:
+    filled(registry)
+    copy = other()
+    a_table(copy, "own")
     with pytest.raises(needlepoint.UsageError, match="not empty"):
-        copying.copy_registry(registry, copy)
-    copy.close()
+        copying.move_registry(registry, copy)
+    assert registry.sequence() and copy.tables.names() == ["own"]
+
+
+@pytest.mark.parametrize("killed", ["open_registry", "close_registry"])
+def test_a_move_that_was_killed_is_done_again(
+    registry: Registry, open_registry: Opener, other: Opener, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    """There is always one registry that can be opened, or a move that finishes."""
+    table = filled(registry)
+    real, calls = getattr(copying, killed), []
+
+    def dies(*given: Any) -> None:
+        calls.append(given)
+        if killed == "open_registry" or len(calls) == 2:  # the first closes the copy
+            raise KeyboardInterrupt
+        real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, killed, dies)
+        with pytest.raises(KeyboardInterrupt):
+            copying.move_registry(registry, other())
+    with pytest.raises(needlepoint.StoreError, match="not finished"):
+        other()
+    if killed == "close_registry":
+        a_table(open_registry(), "later")
+    copying.move_registry(open_registry(even_moved=True), other(even_moved=True))
+    assert len(other().files.of(table)) == 5
+    assert ("later" in other().tables.names()) == (killed == "close_registry")
+    with pytest.raises(needlepoint.StoreError, match="was moved to"):
+        open_registry()
 
 
 def test_a_copy_has_all_columns(registry: Registry) -> None:

@@ -44,6 +44,7 @@ COMMANDS = {
     "advise": "indexes",
     "calibrate": "query",
     "verify": "indexes",
+    "repair": "indexes",
     "rebuild": "indexes",
     "store": "indexes",
     "sweep": "maintenance",

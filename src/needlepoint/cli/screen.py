@@ -87,7 +87,8 @@ def fitted(table: Table, console: Console) -> Table:
         if number:
             lines.add_row()
         for column, value in zip(table.columns, row, strict=True):
-            lines.add_row(Text(str(column.header), style="bold"), value)
+            shown = Text(printable_lines(value), overflow="fold") if isinstance(value, str) else value
+            lines.add_row(Text(str(column.header), style="bold"), shown)
     return lines
 
 

@@ -47,7 +47,7 @@ def repair(registry: Registry, stores: IndexStores, index: Index) -> None:
         _forget_lost_payloads(registry, stores, index)
         return
     try:
-        stores.entries(index).refresh(registry.indexes.runs(index))
+        stores.check(index)
     except UnknownName:
         return  # dropped meanwhile
     except IndexDamaged:

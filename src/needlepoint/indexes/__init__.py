@@ -3,6 +3,7 @@
 base           the interface of a kind
 kinds          kinds by name: built in, or from other packages
 index_stores   what indexes keep in the store; chooses the backend
+index_damage   what is wrong with what an index keeps
 key_servers    the servers in which a lake keeps keys
 leaf_stores    key indexes in the lake itself
 key/           value to rows, in one store for all files of a table
@@ -20,6 +21,7 @@ Each kind has kind.py (what it is), build.py, search.py and payload.py. key/ and
 """
 
 from needlepoint.indexes.base import Answer, ClosableIndex, ColumnSource, FileIndex, IndexPayload, KeysAndRows, Options
+from needlepoint.indexes.index_damage import IndexDamage, find_damage
 from needlepoint.indexes.index_stores import IndexStores, index_fields, kind_options, run_format, write_run
 from needlepoint.indexes.key_servers import is_local, is_same_store, store_of
 from needlepoint.indexes.kinds import entry_kind, is_current, keeps_entries, kind, payload_kind
@@ -36,6 +38,7 @@ __all__ = [
     "ColumnSource",
     "ClosableIndex",
     "FileIndex",
+    "IndexDamage",
     "IndexPayload",
     "IndexStores",
     "LeafStores",
@@ -46,6 +49,7 @@ __all__ = [
     "ZoneMap",
     "entry_kind",
     "filtered_columns",
+    "find_damage",
     "index_fields",
     "is_current",
     "is_local",

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -26,6 +27,9 @@ from needlepoint.indexes.leaf_stores import LEAF_FILES, LeafStores
 from needlepoint.stores import BLOCK_BYTES, UNCLAIMED_AGE, Entries, KeyStore, PackStore
 from needlepoint.tables import Index, Table
 from needlepoint.tables.registry import Registry
+
+if TYPE_CHECKING:
+    from needlepoint.stores.leaf_files import LeafKeyStore
 
 # Of an index whose column is no longer in the table: it is destroyed or counted, and never searched.
 _ANY_WIDTH = 8
@@ -203,21 +207,43 @@ class IndexStores:
         """Bytes on disk, or in a server; of an embedded index, those inside the files."""
         return self.entries(index).size() if keeps_entries(index.kind) else self._registry.payloads.size(index)
 
+    def check(self, index: Index) -> None:
+        """IndexDamaged if the store of an EntryKind has lost runs or files; no entry is read. Lookups in a bucket do
+        not list its leaf files, so they find a lost one when they need it."""
+        store = self.entries(index)
+        store.refresh(self._registry.indexes.runs(index))
+        if store_of(index) == LEAF_FILES:
+            cast("LeafKeyStore", store).check_leaves()
+
     def problem(self, index: Index) -> str:
         """Why the store of an index cannot be used now; empty if it can."""
         if not keeps_entries(index.kind):
-            return ""
+            lost = self.packs(index).missing(self._registry.payloads.packs_of(index))
+            return f"{self.packs(index).where(min(lost))} is missing." if lost else ""
         try:
-            self.entries(index).refresh(self._registry.indexes.runs(index))
+            self.check(index)
         except UnknownName:
             return ""  # dropped meanwhile
         except NeedlepointError as error:  # the package of a driver may be missing, or a variable with a password
             return str(error)
         return ""
 
-    def reader(self, index: Index) -> KeyStore:
-        """Another store of the same entries, for a long scan: those of queries may be closed and opened meanwhile."""
-        return self._store(index, self._block_bytes)
+    def format_of(self, store: str) -> int | None:
+        """The version of how keys are kept in a store; None if it has none of ours."""
+        if store == IN_LAKE_STORE:
+            return None
+        if store == LEAF_FILES:
+            from needlepoint.stores.leaf_files import FORMAT
+
+            return FORMAT
+        from needlepoint.stores.keys import FORMAT as BLOCKS
+
+        return BLOCKS
+
+    def reader(self, index: Index, *, cached: bool = True) -> KeyStore:
+        """Another store of the same entries, for a long scan: those of queries may be closed and opened meanwhile. One
+        that is not `cached` reads all that it returns."""
+        return self._store(index, self._block_bytes if cached else 0)
 
     def new_generation(self, index: Index, beside: Path) -> NewGeneration:
         """An empty store for an index whose id is reserved: in a directory `beside` the others, on the same file

@@ -6,11 +6,14 @@ locations           where a lake and its tables are
 ddl                 tables and indexes, checked before they are declared
 batch_writer        batches of files, from staging to publishing
 store_copy          move key indexes between stores
+registry_move       move the registry between SQLite and PostgreSQL
+repair              verify a table, and repair what is damaged
 garbage_collection  remove what nothing refers to any more
 advising            which index or order would pay
 calibrating         what reads cost on this machine
 names               what a query can name, for completion
 status              what there is
+store_status        the stores of a lake: size, health and lag
 dbapi               DB-API 2.0
 """
 
@@ -21,7 +24,10 @@ from needlepoint.lake.ddl import all_of_directory, build_index
 from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
 from needlepoint.lake.names import names_in_sql
 from needlepoint.lake.node import has_store
+from needlepoint.lake.registry_move import MovedRegistry, is_registry, move_registry
+from needlepoint.lake.repair import Repair
 from needlepoint.lake.status import Status, TableStatus
+from needlepoint.lake.store_status import StoreStatus
 from needlepoint.query import Limits
 
 __all__ = [
@@ -31,14 +37,19 @@ __all__ = [
     "Lake",
     "LakeTable",
     "Limits",
+    "MovedRegistry",
+    "Repair",
     "Status",
+    "StoreStatus",
     "TableStatus",
     "all_of_directory",
     "build_index",
     "connect",
     "has_store",
+    "is_registry",
     "lake_opener",
     "maintenance_context",
     "measure",
+    "move_registry",
     "names_in_sql",
 ]

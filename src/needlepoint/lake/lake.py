@@ -35,7 +35,8 @@ from needlepoint.lake.calibrating import Calibration, calibrate, calibrate_after
 from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
 from needlepoint.lake.locations import lake_root
 from needlepoint.lake.node import is_shared, open_node
-from needlepoint.lake.status import CacheStatus, Status, SweepReport, publish_state, registry_status, table_status
+from needlepoint.lake.repair import Repair, repair, verify_table
+from needlepoint.lake.status import CacheStatus, Status, SweepReport, lake_status, table_status
 from needlepoint.lake.store_copy import CopiedIndex, copy_store
 from needlepoint.maintenance import (
     SWAP_BYTES,
@@ -77,7 +78,6 @@ from needlepoint.query import (
     check_view,
     parse,
     plan_read,
-    verify,
 )
 from needlepoint.query import get as get_rows
 from needlepoint.queues import LocalQueue, Queue
@@ -329,8 +329,19 @@ class Lake:
 
     def verify(self, table: str, samples: int = 20, seed: int | None = None) -> VerifyReport:
         """Compare the answers of a table's indexes with those of a scan, for sampled values of each, and check the
-        bytes of its cards and zone maps."""
-        return verify(self.engine, self.registry.tables.get(table), samples, seed)
+        bytes of the indexes, of cards and of zone maps."""
+        return verify_table(self, self.registry.tables.get(table), samples, seed)
+
+    def verify_published(self) -> tuple[str, ...]:
+        """What is wrong with the registry that this lake publishes for readers elsewhere; empty if it is not shared."""
+        return () if self.publisher is None else tuple(self.publisher.check().values())
+
+    def repair(self, table: str | None = None, *, dry_run: bool = False, samples: int = 20) -> list[Repair]:
+        """Repair what `verify` finds in a table, or in all tables and the published registry: build indexes and cards
+        again, finish batches, publish again. Data files are not written. With `dry_run` nothing is."""
+        if self.read_only:
+            raise read_only_error()
+        return repair(self, table, dry_run=dry_run, samples=samples)
 
     def copy_store(self, source: str, target: str, index: str | None = None) -> list[CopiedIndex]:
         """Move the key indexes of one store, or one of them, to another, and compare them with scans. Stores are URLs,
@@ -565,11 +576,9 @@ class Lake:
         return Result(pa.table(columns, pa.schema(list(zip(names, types, strict=True)))), _nothing_read)
 
     def status(self) -> Status:
-        tables = tuple(table_status(self, table) for table in self.registry.tables.all())
-        queue = self.queue
-        events = (queue.waiting(), queue.aside_count(), queue.approximate)
-        registry, cards = registry_status(self.registry), self.registry.cards.size()
-        return Status(str(self.root), str(self.store), registry, tables, *events, *cards, publish_state(self))
+        """Tables, indexes, events and stores. A server that does not answer within seconds is named, and not waited
+        for."""
+        return lake_status(self)
 
     def caches(self) -> tuple[CacheStatus, ...]:
         """The caches of this process: cards, zone maps, decoded dictionaries, small pages and open indexes of files."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexer import count_entries
 from needlepoint.indexes import store_of
+from needlepoint.lake.store_status import StoreStatus, answers, no_answer, silent_stores, store_statuses
+from needlepoint.queues import Queue
 from needlepoint.tables import Index, Table
 from needlepoint.tables.published import PublishState
 from needlepoint.tables.registry import Registry
@@ -42,7 +45,8 @@ class TableStatus:
     """`indexed` files have everything that is declared; `unknown` ones are in the directory and not in the registry, or
     not as they are now; `rows` does not count theirs. `format` says what decides which files belong, and `version` is
     that of the log, if there is one. `passed_over` are files that no query reads: they have no footer yet, or some
-    readers cannot name them. `problem` says why the files of the table are unknown."""
+    readers cannot name them. Files `without_card` are scanned. `problem` says why the files of the table are
+    unknown."""
 
     name: str
     location: str
@@ -57,25 +61,41 @@ class TableStatus:
     version: str = ""
     passed_over: int = 0
     problem: str = ""
+    without_card: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryStatus:
     """Where the registry is, without secrets: `kind` is `sqlite` or `postgresql`. `sequence` counts its changes, and
-    asking for it took `seconds`."""
+    asking for it took `seconds`. `format` is the version of how it is stored."""
 
     kind: str
     place: str
     bytes: int
     sequence: int
     seconds: float
+    format: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """Where the queue is, without secrets. `bytes` and `oldest_seconds`, the age of the oldest event that waits, are
+    None where they are not known; `problem` says why the queue cannot be asked."""
+
+    place: str
+    waiting: int = 0
+    aside: int = 0
+    bytes: int | None = None
+    oldest_seconds: float | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`approximate_events`: the queue counts its events approximately, and with a delay. `card_bytes` are those of the
-    packs with cards and zone maps that the registry names. `published` says how far readers without the store are
-    behind, if the lake is shared; of such a reader, why it is behind."""
+    """`stores` are all places in which the lake keeps something. `approximate_events`: the queue counts its events
+    approximately, and with a delay. `card_bytes` are those of the packs with cards and zone maps that the registry
+    names. `published` says how far readers without the store are behind, if the lake is shared; of such a reader, why
+    it is behind."""
 
     root: str
     store: str
@@ -87,6 +107,7 @@ class Status:
     card_packs: int = 0
     card_bytes: int = 0
     published: PublishState | None = None
+    stores: tuple[StoreStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +138,29 @@ def registry_status(registry: Registry) -> RegistryStatus:
     kind, place, size = registry.database.describe()
     started = time.perf_counter()
     sequence = registry.sequence()
-    return RegistryStatus(kind, place, size, sequence, time.perf_counter() - started)
+    return RegistryStatus(kind, place, size, sequence, time.perf_counter() - started, registry.database.format)
+
+
+def lake_status(lake: Lake) -> Status:
+    silent = silent_stores(lake)
+    tables = tuple(table_status(lake, table, silent) for table in lake.registry.tables.all())
+    queue, registry, published = queue_status(lake.queue), registry_status(lake.registry), publish_state(lake)
+    events = (queue.waiting, queue.aside, lake.queue.approximate)
+    cards = lake.registry.cards.size()
+    stores = store_statuses(lake, registry, tables, queue, published)
+    return Status(str(lake.root), str(lake.store), registry, tables, *events, *cards, published, stores)
+
+
+def queue_status(queue: Queue) -> QueueStatus:
+    def ask() -> QueueStatus:
+        since = queue.oldest()
+        age = None if since is None else max(0.0, time.time() - since)
+        return QueueStatus(queue.shown, queue.waiting(), queue.aside_count(), queue.size(), age)
+
+    found = answers({queue.shown: ask})[queue.shown]
+    if isinstance(found, QueueStatus):
+        return found
+    return QueueStatus(queue.shown, problem=no_answer("the queue") if found is None else str(found))
 
 
 def publish_state(lake: Lake) -> PublishState | None:
@@ -131,13 +174,14 @@ def publish_state(lake: Lake) -> PublishState | None:
     return PublishState(manifest.sequence, lake.registry.sequence(), manifest.published_at, follower.problem)
 
 
-def table_status(lake: Lake, table: Table) -> TableStatus:
+def table_status(lake: Lake, table: Table, silent: Mapping[str, str] = MappingProxyType({})) -> TableStatus:
+    """`silent` are servers with keys that are not asked, and why."""
     format = table.format.partition("=")[0]
     try:
         snapshot = lake.engine.snapshots.current(table.name)
     except NeedlepointError as error:
         declared = [index for index in lake.registry.indexes.all() if index.table_id == table.id]
-        indexes, problem = _index_status(lake, table, declared), str(error)
+        indexes, problem = _index_status(lake, table, declared, silent), str(error)
         return TableStatus(
             table.name, table.location, table.partitions, 0, 0, 0, 0, 0, indexes, format, problem=problem
         )
@@ -152,19 +196,23 @@ def table_status(lake: Lake, table: Table) -> TableStatus:
         sum(file.identity.size for file in snapshot.files),
         complete,
         snapshot.unknown,
-        _index_status(lake, table, snapshot.indexes),
+        _index_status(lake, table, snapshot.indexes, silent),
         format,
         snapshot.version,
         len(snapshot.unfinished) + len(snapshot.unnamed),
+        without_card=sum(not file.has_card for file in snapshot.files),
     )
 
 
-def _index_status(lake: Lake, table: Table, indexes: Sequence[Index]) -> tuple[IndexStatus, ...]:
-    return tuple(_one_index(lake, table, index) for index in indexes)
+def _index_status(
+    lake: Lake, table: Table, indexes: Sequence[Index], silent: Mapping[str, str]
+) -> tuple[IndexStatus, ...]:
+    return tuple(_one_index(lake, table, index, silent.get(store_of(index), "")) for index in indexes)
 
 
-def _one_index(lake: Lake, table: Table, index: Index) -> IndexStatus:
-    stores, problem = lake.index_stores, lake.index_stores.problem(index)
+def _one_index(lake: Lake, table: Table, index: Index, silence: str) -> IndexStatus:
+    stores = lake.index_stores
+    problem = silence or stores.problem(index)
     return IndexStatus(
         index.name,
         table.name,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from needlepoint.errors import StoreError, TableChanged, UsageError
 from needlepoint.indexer import copy_entries
-from needlepoint.indexes import is_same_store, keeps_entries, store_of
+from needlepoint.indexes import find_damage, is_same_store, keeps_entries, store_of
+from needlepoint.query import VerifyReport, verify
 from needlepoint.tables import Index
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 ROCKSDB = "rocksdb"
 """The name of the lake's own store, beside URLs."""
+SAMPLES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,10 @@ def _copy(lake: Lake, index: Index, place: str) -> CopiedIndex:
     if not copy_entries(lake.registry, lake.index_stores, index, scratch, memory, text):
         raise TableChanged(f"index '{index.name}' was rebuilt or dropped while it was copied.", hint="Copy it again.")
     moved = lake.registry.indexes.get(index.name)
-    report = lake.verify(lake.registry.tables.of(moved).name)
+    table = lake.registry.tables.of(moved)
+    if damage := find_damage(lake.registry, lake.index_stores, table, moved):
+        raise StoreError(f"index '{index.name}' is damaged: {damage.reason}", hint="`needle repair` builds it again.")
+    report: VerifyReport = verify(lake.engine, table, SAMPLES, None)
     checks = [check for check in report.checks if check.index == index.name]
     if wrong := [check for check in report.differences if check.index == index.name]:
         raise StoreError(

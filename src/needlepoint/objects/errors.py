@@ -19,6 +19,7 @@ _LOCAL = re.compile(r"LocalFileSystem error: [^/]*(/.*?): ([^:]+?) \(os error (\
 _INVALID_PATH = re.compile(r'Path "(.*?)"(?:: Encountered illegal| contained empty)', re.DOTALL)
 
 _BY_OBJECT_STORE = re.compile(r"Object Store error|ObjectStore\(|Generic S3 error|Error performing [A-Z]+ ")
+_REFUSED = "access is refused"
 # Pattern, meaning, what to do: the first match counts.
 _MEANINGS = (
     (r"NoSuchBucket", "there is no such bucket", "Check its name, AWS_REGION and AWS_ENDPOINT_URL."),
@@ -34,7 +35,7 @@ _MEANINGS = (
     ),
     (
         r"AccessDenied|status(?: code)?: 403",
-        "access is refused",
+        _REFUSED,
         "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the rights they have on the bucket.",
     ),
     (r"redirect|PermanentRedirect|status(?: code)?: 301", "the bucket is in another region", "Set AWS_REGION."),
@@ -85,5 +86,6 @@ def object_store_error(where: str, text: str) -> ObjectStoreError:
     detail = code[1] if code else f"status {status[1] or status[2]}" if status else ""
     for pattern, problem, hint in _MEANINGS:
         if re.search(pattern, text):
-            return ObjectStoreError(where, f"{problem} ({detail})" if detail else problem, hint=hint)
+            shown, is_refused = f"{problem} ({detail})" if detail else problem, problem == _REFUSED
+            return ObjectStoreError(where, shown, hint=hint, is_refused=is_refused)
     return ObjectStoreError(where, f"the object store fails ({detail or 'no reason given'})", hint="Try again later.")

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from needlepoint.errors import FileChanged, NotParquet
+from needlepoint.indexes import IndexDamage
 from needlepoint.objects import as_source
 from needlepoint.parquet import check_file_texts
 from needlepoint.parquet.format import int96
@@ -43,11 +44,19 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """`damaged` says which cards and zone maps cannot be read: queries scan their files."""
+    """`damaged` says which cards and zone maps cannot be read, and `indexes` which indexes: queries scan their files.
+    `unfinished` are batches whose publishers died: sync or repair finishes them."""
 
     table: str
     checks: tuple[Check, ...]
     damaged: tuple[str, ...] = ()
+    indexes: tuple[IndexDamage, ...] = ()
+    unfinished: tuple[str, ...] = ()
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is damaged, and no answer differs."""
+        return not (self.differences or self.damaged or self.indexes)
 
     @property
     def differences(self) -> tuple[Check, ...]:

@@ -1,6 +1,7 @@
 """The event of a committed batch: files added to a table and files removed from it.
 
-{"table": "product", "batch": "2024-05-01T06:00", "added": ["year=2024/part-0.parquet"], "removed": []}
+{"table": "product", "batch": "2024-05-01T06:00", "added": ["year=2024/part-0.parquet"], "removed": [],
+ "at": 1714543200.5}
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ class BadEvent(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Event:
+    """`at` is when it was announced, in seconds since 1970; 0 if that is not known."""
+
     table: str
     batch: str
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    at: float = 0.0
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -34,7 +38,8 @@ class Event:
     def from_fields(cls, fields: dict[str, Any]) -> Event:
         if not all(isinstance(fields.get(key), str) for key in ("table", "batch")):
             raise BadEvent("the event names no table and batch.")
-        return cls(fields["table"], fields["batch"], _paths(fields, "added"), _paths(fields, "removed"))
+        paths = (_paths(fields, "added"), _paths(fields, "removed"))
+        return cls(fields["table"], fields["batch"], *paths, announced_at(fields) or 0.0)
 
     def __str__(self) -> str:
         return f"{self.table}, batch {self.batch}"
@@ -75,6 +80,24 @@ def json_object(body: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise BadEvent("the event names no table and batch.")
     return fields
+
+
+def announced_at(fields: object) -> float | None:
+    """When an event was announced; None if it does not say so.
+
+    >>> announced_at({"table": "t", "at": 1714543200}), announced_at({"at": "noon"}), announced_at("no event")
+    (1714543200.0, None, None)
+    """
+    at = fields.get("at") if isinstance(fields, dict) else None
+    return float(at) if isinstance(at, int | float) and not isinstance(at, bool) and 0 < at < 1e12 else None
+
+
+def time_of(body: str) -> float | None:
+    """The same of a message, whatever it is."""
+    try:
+        return announced_at(json_object(body))
+    except BadEvent:
+        return None
 
 
 def _paths(fields: dict[str, Any], key: str) -> tuple[str, ...]:

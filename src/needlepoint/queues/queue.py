@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from needlepoint.queues.events import time_of
 from needlepoint.stores import Database
 
 FORMAT = 1
@@ -41,9 +42,16 @@ class Queue(Protocol):
 
     `receive` may wait a moment for messages; when it returns none, there are none that are visible. `waiting` counts
     leased messages too; counts of an `approximate` queue lag behind. `aside` shows a thousand messages at most.
+    `shown` is its place, without secrets. `size`, in bytes, and `oldest`, the time at which the oldest event that
+    waits was announced, in seconds since 1970, are None where they are not known.
     """
 
     approximate: bool
+
+    @property
+    def shown(self) -> str: ...
+    def size(self) -> int | None: ...
+    def oldest(self) -> float | None: ...
 
     def put(self, body: str) -> None: ...
     def receive(self, limit: int, lease: float) -> list[Message]: ...
@@ -86,6 +94,19 @@ class LocalQueue:
             if self._opened is None:
                 self._opened = Database(self._path, _STATEMENTS, FORMAT, read_only=self._read_only, hint=_HINT)
             return self._opened
+
+    @property
+    def shown(self) -> str:
+        return str(self._path)
+
+    def size(self) -> int | None:
+        return self._path.stat().st_size if self._path.exists() else 0
+
+    def oldest(self) -> float | None:
+        if self._read_only and not self._path.exists():
+            return None
+        found = self._database.read("SELECT body FROM messages WHERE reason IS NULL ORDER BY id LIMIT 1")
+        return time_of(found[0][0]) if found else None
 
     def put(self, body: str) -> None:
         with self._database.write() as connection:

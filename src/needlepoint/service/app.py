@@ -243,13 +243,15 @@ class Service:
         return {"indexes": [index for table in found for index in table["indexes"]]}
 
     async def status(self, request: Request) -> dict[str, Any]:
-        """Tables with their sizes and indexes, and the events that no indexer has handled."""
+        """Tables with their sizes and indexes, the events that no indexer has handled, and, for users who may read all
+        tables, size, health and lag of the stores."""
         user = self._user(request)
         status = await self._in_place(self._lake.status)
         tables = [_shown(table) for table in status.tables if user.tables is None or table.name in user.tables]
         return {
             "version": needlepoint.__version__,
             "tables": tables,
+            "stores": [_shown_store(store) for store in status.stores] if user.tables is None else [],
             "waiting_events": status.waiting_events,
             "events_set_aside": status.events_set_aside,
         }
@@ -438,6 +440,13 @@ def _shown(table: Any) -> dict[str, Any]:
     """A status without places of the machine."""
     found = asdict(table)
     del found["location"]
+    indexes = [{**index, "problem": without_paths(index["problem"])} for index in found["indexes"]]
+    return {**found, "indexes": indexes, "problem": without_paths(found["problem"])}
+
+
+def _shown_store(store: Any) -> dict[str, Any]:
+    found = asdict(store)
+    del found["place"]
     return {**found, "problem": without_paths(found["problem"])}
 
 

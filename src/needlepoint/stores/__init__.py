@@ -21,7 +21,15 @@ from needlepoint.stores.database import Database, Upgrade, is_damaged, read_only
 from needlepoint.stores.lake_packs import LakePacks
 from needlepoint.stores.packs import UNCLAIMED_AGE, PackDamaged, PackPiece, PackStore, PackWriter
 from needlepoint.stores.piece_cache import PieceCache
-from needlepoint.stores.place import IN_LAKE, check_owner, claim, lake_identity, store_directory, store_name
+from needlepoint.stores.place import (
+    IN_LAKE,
+    check_owner,
+    claim,
+    lake_identity,
+    set_lake_identity,
+    store_directory,
+    store_name,
+)
 
 if TYPE_CHECKING:
     from needlepoint.stores.rocksdb import RocksKeyStore
@@ -50,6 +58,7 @@ __all__ = [
     "name_in_range",
     "read_only_error",
     "statements_of",
+    "set_lake_identity",
     "store_directory",
     "store_name",
 ]

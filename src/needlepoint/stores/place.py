@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from needlepoint.errors import FileError, StoreError, UsageError
-from needlepoint.objects import is_url, put_if_unchanged, read_if_changed
+from needlepoint.objects import is_url, put_if_unchanged, read_if_changed, sync_file
 
 IN_LAKE = ".needlepoint"
 IDENTITY = "identity"  # the file with the random id of the lake, by which servers know its indexes
@@ -83,6 +83,18 @@ def check_owner(store: Path, root: Path | str) -> None:
             f"{store} is the store of the lake {owner}, not of {root}.",
             hint=f"Name another directory; or, if the lake was moved, change its file '{OWNER}'.",
         )
+
+
+def set_lake_identity(store: Path, identity: str) -> None:
+    """Give a store the id of another registry, of which it gets a copy."""
+    beside = store / f".{IDENTITY}.{secrets.token_hex(8)}"
+    try:
+        beside.write_text(f"{identity}\n")
+        sync_file(beside)
+        beside.replace(store / IDENTITY)
+        sync_file(store)
+    except OSError as error:
+        raise StoreError(f"{store / IDENTITY} cannot be written: {error}.", hint="Check its permissions.") from error
 
 
 def lake_identity(store: str) -> str:

@@ -164,7 +164,7 @@ def _finish(
         _commit(registry, table, batch, mover)
     if batch.state in ("publishing", "published"):
         added, gone = (tuple(move.target for move in batch.moves), tuple(each.path for each in batch.removals))
-        for part in Event(table.name, batch.batch, added, gone).parts():
+        for part in Event(table.name, batch.batch, added, gone, time.time()).parts():
             queue.put(part.to_json())
         batch = registry.batches.announced(batch)
         remove_directory(batch.staging)

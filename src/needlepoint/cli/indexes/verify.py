@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.each_table import for_each_table
-from needlepoint.cli.messages import say
+from needlepoint.cli.messages import one_line, say
 from needlepoint.cli.options import common_options, open_lake
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 @click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @common_options
 def command(table: str | None, samples: int, format: str) -> None:
-    """Compare the answers of indexes with those of a scan, for sampled values of each index, and check the bytes of
-    cards and zone maps.
+    """Compare the answers of indexes with those of a scan, for sampled values of each index, and check all bytes of
+    indexes, cards and zone maps.
 
-    Indexes with differences are named, each with one of them, and the exit code is 1. Without TABLE all tables of the
-    lake.
+    Indexes with differences are named, each with one of them, and what is damaged; then the exit code is 1, and `needle
+    repair` repairs it. Without TABLE all tables of the lake, and the registry that it publishes.
 
     \b
     Examples:
@@ -37,19 +37,33 @@ def command(table: str | None, samples: int, format: str) -> None:
 
     with open_lake() as lake:
         reports, failed = for_each_table(lake, table, lambda name: lake.verify(name, samples))
+        published = () if table is not None else lake.verify_published()
     if format == "json":
-        say(json.dumps([asdict(report) for report in reports], indent=2))
+        more = [{"published": published}] if published else []
+        say(json.dumps([*(asdict(report) for report in reports), *more], indent=2))
     for report in reports if format == "table" else ():
         indexes = len({check.index for check in report.checks})
         found = "" if report.differences else ", no difference to a scan"
         say(f"{report.table}: {count(len(report.checks), 'question')} to {count(indexes, 'index')}{found}")
         _show_differences(report)
-        for damage in report.damaged:
-            say(f"error: {report.table}: a card or zone map is lost: {damage}", err=True)
-        if report.damaged:
-            say(f"queries scan its files; `needle rebuild {report.table}` builds it again", err=True)
-    if failed or any(report.differences or report.damaged for report in reports):
+        _show_damage(report)
+    for problem in published if format == "table" else ():
+        say(f"error: the published registry: {problem}", err=True)
+        say("`needle repair` publishes it again", err=True)
+    if failed or published or not all(report.is_sound for report in reports):
         click.get_current_context().exit(1)
+
+
+def _show_damage(report: VerifyReport) -> None:
+    for damage in report.damaged:
+        say(f"error: {report.table}: a card or zone map is lost: {one_line(damage)}", err=True)
+    for index in report.indexes:
+        what = "cannot be checked" if index.is_away else "is damaged"
+        say(f"error: index {index.index} ({index.kind}) {what}: {one_line(index.reason)}", err=True)
+    if report.damaged or report.indexes:
+        say(f"queries scan its files; `needle repair {report.table}` builds it again", err=True)
+    for batch in report.unfinished:
+        say(f"{report.table}: batch {batch} is unfinished; `needle repair {report.table}` finishes it")
 
 
 def _show_differences(report: VerifyReport) -> None:
@@ -66,4 +80,4 @@ def _show_differences(report: VerifyReport) -> None:
             err=True,
         )
     if report.differences:
-        say(f"`needle rebuild {report.table} --from-data` builds them again; --format json lists all answers", err=True)
+        say(f"`needle repair {report.table}` builds them again; --format json lists all answers", err=True)

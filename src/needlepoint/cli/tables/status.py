@@ -17,29 +17,33 @@ if TYPE_CHECKING:
     from needlepoint.lake import Status, TableStatus
 
 
-@click.command("status")
+@click.command("status", short_help="Show tables, indexes, waiting events and stores.")
 @click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @common_options
 def command(format: str) -> None:
-    """Show tables, indexes and waiting events.
+    """Show tables, indexes, waiting events, and the size, health and lag of each store.
 
     A file counts as indexed when it has everything that is declared. Unknown files are in a table's directory and not
     yet in the registry: they are scanned, and `needle sync` adds them. Dead entries of an index belong to removed
     files; `needle sweep` removes them.
+
+    A store is behind by files that an index does not cover yet, by events that wait, or by changes that are not
+    published. A server that does not answer within three seconds is named, and not waited for.
 
     \b
     Examples:
       needle status
       needle status --format json
     """
-    with open_lake(reads=True) as lake:
-        status = lake.status()
-    if format == "json":
-        say(json.dumps(asdict(status), indent=2))
-        return
     from needlepoint.cli.screen import output
 
-    _show(status, output())
+    with open_lake(reads=True) as lake:
+        status = lake.status()
+        # Now: a server that does not answer may delay the end.
+        if format == "json":
+            say(json.dumps(asdict(status), indent=2))
+        else:
+            _show(status, output())
 
 
 def _rows(table: TableStatus) -> str:
@@ -49,18 +53,11 @@ def _rows(table: TableStatus) -> str:
 
 
 def _show(status: Status, console: Console) -> None:
-    from needlepoint.cli.screen import duration, fitted, grid
+    from needlepoint.cli.screen import fitted, grid
     from needlepoint.printable import count, size_text
 
     console.print(f"lake {status.root}")
     console.print(f"store {status.store}")
-    known = status.registry
-    packs = f"cards {size_text(status.card_bytes)} in {count(status.card_packs, 'pack')}"
-    if known.kind == "sqlite":  # a file of the store
-        console.print(f"registry {size_text(known.bytes)}, {packs}")
-    else:
-        answers = f"answers in {duration(known.seconds)}"
-        console.print(f"registry {known.place}, {size_text(known.bytes)}, {answers}, {packs}")
     headers = ("table", "files", "rows", "size", "indexed", "unknown", "partitions")
     tables = grid(console, *headers, right=headers[1:6])
     for table in status.tables:
@@ -84,11 +81,7 @@ def _show(status: Status, console: Console) -> None:
         indexes.add_row(index.name, index.table, index.column, index.kind, *sizes)
     if indexes.row_count:
         console.print(fitted(indexes, console))
-    if (state := status.published) is not None:
-        behind = f", {count(state.lag, 'change')} behind" if state.lag else ""
-        problem = f": {one_line(state.problem)}" if state.problem else ""
-        console.print(f"published at change {state.published:,}{behind}{problem}")
-    console.print(f"cards {size_text(status.card_bytes)} in {count(status.card_packs, 'pack')}")
+    _show_stores(status, console)
     for index in (each for table in status.tables for each in table.indexes):
         if index.store:
             console.print(f"{index.name} is in {index.store}")
@@ -96,3 +89,38 @@ def _show(status: Status, console: Console) -> None:
             console.print(f"{index.name}: {one_line(index.problem)}")
     about = "about " if status.approximate_events else ""
     console.print(f"{about}{count(status.waiting_events, 'event')} waiting, {status.events_set_aside:,} set aside")
+
+
+def _show_stores(status: Status, console: Console) -> None:
+    """Where everything is: its size, its format, what it lacks, and whether it can be used."""
+    from needlepoint.cli.screen import fitted, grid
+    from needlepoint.printable import count, size_text
+
+    names = ("store", "place", "size", "format", "behind", "health")
+    stores = grid(console, *names, right=("size", "format"))
+    for each in status.stores:
+        size = "?" if each.bytes is None else size_text(each.bytes)
+        oldest = "the oldest " if each.unit == "event" else ""
+        age = f", {oldest}{_age(each.seconds)}" if each.behind and each.seconds is not None else ""
+        behind = f"{count(each.behind, each.unit)}{age}" if each.behind else "-"
+        health = "problem" if each.problem else "well"
+        place = each.place.removeprefix(f"{status.store}/").removeprefix(f"{status.root}/")
+        stores.add_row(each.part, place, size, "-" if each.format is None else str(each.format), behind, health)
+    console.print(fitted(stores, console))
+    for each in status.stores:
+        if each.problem and each.part not in ("keys", "packs"):  # their indexes follow
+            console.print(f"{each.part}: {one_line(each.problem)}")
+    if (state := status.published) is not None:
+        behind = f", {count(state.lag, 'change')} behind" if state.lag else ""
+        console.print(f"published at change {state.published:,}{behind}")
+
+
+def _age(seconds: float) -> str:
+    """
+    >>> _age(3.2), _age(300), _age(90_000)
+    ('3 s', '5 min', '25 h')
+    """
+    for length, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

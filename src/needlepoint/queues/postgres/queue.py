@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from needlepoint.errors import UsageError
+from needlepoint.queues.events import time_of
 from needlepoint.queues.queue import LONGEST_LEASE, MOST_SHOWN, DeadLetter, Message
 from needlepoint.stores.postgres import PostgresDatabase, parse_postgres
 
@@ -48,6 +49,21 @@ class PostgresQueue:
             if self._opened is None:
                 self._opened = PostgresDatabase(self._address, "queue", _STATEMENTS, FORMAT, read_only=self._read_only)
             return self._opened
+
+    @property
+    def shown(self) -> str:
+        return self._address.shown
+
+    def size(self) -> int | None:
+        if self._is_missing():
+            return 0
+        return int(self._database.read("SELECT pg_total_relation_size('messages')")[0][0])
+
+    def oldest(self) -> float | None:
+        if self._is_missing():
+            return None
+        found = self._database.read("SELECT body FROM messages WHERE reason IS NULL ORDER BY id LIMIT 1")
+        return time_of(found[0][0]) if found else None
 
     def put(self, body: str) -> None:
         self._change("INSERT INTO messages (body) VALUES (?)", body)

@@ -49,6 +49,17 @@ class SqsQueue:
                 hint="Install it: pip install 'needlepoint[sqs]'.",
             )
 
+    @property
+    def shown(self) -> str:
+        return self._address.shown
+
+    def size(self) -> int | None:
+        return None
+
+    def oldest(self) -> float | None:
+        """SQS does not say: its metric of this is in CloudWatch."""
+        return None
+
     def put(self, body: str) -> None:
         self._send(self._url, self._address.name, body)
 

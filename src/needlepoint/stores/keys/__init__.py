@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from needlepoint.stores.keys.block_store import BlockKeyStore
     from needlepoint.stores.keys.run_file import write_run_file
     from needlepoint.stores.keys.servers import key_server
-    from needlepoint.stores.keys.space import BlockSpace, KeyServer
+    from needlepoint.stores.keys.space import FORMAT, BlockSpace, KeyServer
 
 # Most lakes have no such store, and need not wait for these when they start.
 _LATER = {
+    "FORMAT": "space",
     "BlockKeyStore": "block_store",
     "BlockSpace": "space",
     "KeyServer": "space",
@@ -38,6 +39,7 @@ _LATER = {
 }
 
 __all__ = [
+    "FORMAT",
     "BlockKeyStore",
     "BlockSpace",
     "KeyServer",

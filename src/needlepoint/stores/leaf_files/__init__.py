@@ -14,6 +14,7 @@ cache        parts of objects on the local disk
 """
 
 from needlepoint.stores.leaf_files.cache import LeafCache
+from needlepoint.stores.leaf_files.leaf_writer import FORMAT
 from needlepoint.stores.leaf_files.store import LeafKeyStore
 
-__all__ = ["LeafCache", "LeafKeyStore"]
+__all__ = ["FORMAT", "LeafCache", "LeafKeyStore"]

@@ -86,9 +86,7 @@ class LeafPlace:
         """The leaf files that are there, named by a manifest or not, and when each was written, in seconds."""
         directory = f"{self.location}/{LEAVES}"
         if self.is_remote:
-            from needlepoint.objects.remote import list_objects
-
-            for name, identity in list_objects(directory):
+            for name, identity in self._objects():
                 yield name, identity.mtime_ns / 1e9
             return
         with contextlib.suppress(FileNotFoundError), os.scandir(directory) as found:
@@ -99,9 +97,17 @@ class LeafPlace:
                     yield entry.name, max(status.st_mtime, status.st_ctime)
 
     def missing(self, sizes: dict[str, int]) -> list[str]:
-        """Which of these local leaf files, by name, are not there with this size. Objects are found missing when they
-        are read: asking for each would be a request."""
-        return [] if self.is_remote else [name for name, size in sizes.items() if not self._has(name, size)]
+        """Which of these leaf files, by name, are not there with this size. Objects are listed: a request for each
+        thousand."""
+        if self.is_remote:
+            there = {name: identity.size for name, identity in self._objects()} if sizes else {}
+            return [name for name, size in sizes.items() if there.get(name) != size]
+        return [name for name, size in sizes.items() if not self._has(name, size)]
+
+    def _objects(self) -> Iterator[tuple[str, Identity]]:
+        from needlepoint.objects.remote import list_objects
+
+        return list_objects(f"{self.location}/{LEAVES}")
 
     def _has(self, name: str, size: int) -> bool:
         try:

@@ -210,10 +210,24 @@ class LeafKeyStore:
             manifest = self._decode(version.data)
             seen = {leaf.name for leaf in known.manifest.leaves} if known else set()
             new = {leaf.name: leaf.size for leaf in manifest.leaves if leaf.name not in seen}
-            if missing := self._place.missing(new):
-                raise IndexDamaged(f"the leaf file {self._place.path(missing[0])} is gone or cut.", hint=_HINT)
+            if not self._place.is_remote:  # a query lists no objects
+                self._refuse_missing(new)
             self._state = LeafState(manifest, version.identity, len(version.data))
             return self._state
+
+    def check_leaves(self) -> None:
+        """IndexDamaged if a leaf file that the newest manifest names is gone or cut. None is read."""
+        with self._errors():
+            state = self._poll()
+            try:
+                self._refuse_missing({leaf.name: leaf.size for leaf in state.manifest.leaves})
+            except IndexDamaged:
+                if self._poll() is state:  # else they were merged and swept meanwhile
+                    raise
+
+    def _refuse_missing(self, sizes: dict[str, int]) -> None:
+        if missing := self._place.missing(sizes):
+            raise IndexDamaged(f"the leaf file {self._place.path(missing[0])} is gone or cut.", hint=_HINT)
 
     def _decode(self, data: bytes) -> LeafManifest:
         manifest = manifests.decode(data, self._place.manifest)

@@ -206,7 +206,10 @@ class PostgresDatabase:
         with self._write_lock:
             with self.errors():
                 begun = functools.partial(_begin_change, first=first or self._first)
-                connection, id = self._writing.ask(begun)
+                begun_change = self._writing.ask(begun)
+            if begun_change is None:
+                raise self._absent()
+            connection, id = begun_change
             self._current.connection = connection
             try:
                 with self.errors():
@@ -217,6 +220,10 @@ class PostgresDatabase:
             finally:
                 self._current.connection = None
             self._commit(connection, id)
+
+    def _absent(self) -> StoreError:
+        """Why the first statement of a change found no row."""
+        return StoreError(f"the {self._part} in {self.address.shown} cannot be changed.", hint="Restore it.")
 
     def _undo(self, link: PostgresLink, connection: PostgresConnection) -> None:
         try:
@@ -280,15 +287,19 @@ def _begin_snapshot(connection: PostgresConnection) -> PostgresConnection:
     return connection
 
 
-def _begin_change(connection: PostgresConnection, first: str) -> tuple[PostgresConnection, int]:
+def _begin_change(connection: PostgresConnection, first: str) -> tuple[PostgresConnection, int] | None:
+    """None if the first statement finds no row."""
     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED", prepare=False)
     try:
-        ((id, *_),) = connection.execute(first.encode()).fetchall()
+        found = connection.execute(first.encode()).fetchall()
+        if not found:
+            connection.execute("ROLLBACK", prepare=False)
+            return None
     except BaseException:  # also an interrupt: the next change must not be part of this one
         with suppress(psycopg.Error):
             connection.execute("ROLLBACK", prepare=False)
         raise
-    return connection, int(id)
+    return connection, int(found[0][0])
 
 
 @functools.cache

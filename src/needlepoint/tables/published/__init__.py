@@ -11,11 +11,15 @@ copies       checkpoints and deltas: made from a registry, and applied to a copy
 place        files or objects of the lake under `.needlepoint`
 publisher    the side that writes the registry
 store_state  what a store remembers of what it published
+checking     finds objects that are gone or damaged
 sweeping     removes objects that nothing refers to any more
 follower     the side that reads: a copy of the registry on this machine, kept up to date
 """
 
 from needlepoint.tables.published.follower import Follower
+from needlepoint.tables.published.manifest import FORMAT
+from needlepoint.tables.published.place import PublishedPlace
 from needlepoint.tables.published.publisher import Publisher, PublishState
+from needlepoint.tables.published.store_state import StoreState
 
-__all__ = ["Follower", "PublishState", "Publisher"]
+__all__ = ["FORMAT", "Follower", "PublishState", "PublishedPlace", "Publisher", "StoreState"]

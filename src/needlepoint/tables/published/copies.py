@@ -178,7 +178,6 @@ def sequence_of(connection: sqlite3.Connection) -> int:
 
 def pack(source: Path, target: Path) -> tuple[int, str]:
     """Compress a file. Returns the size and checksum of what was written."""
-    checksum, size = xxhash.xxh3_128(), 0
     try:
         with (
             source.open("rb") as file,
@@ -187,27 +186,27 @@ def pack(source: Path, target: Path) -> tuple[int, str]:
         ):
             while piece := file.read(_PIECE):
                 out.write(piece)
-        with target.open("rb") as file:
-            while piece := file.read(_PIECE):
-                checksum.update(piece)
-                size += len(piece)
+        return checksum_of(target)
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"{target} cannot be written: {error}.", hint="Check permissions and room.") from error
-    return size, checksum.hexdigest()
+
+
+def checksum_of(path: Path) -> tuple[int, str]:
+    """The size and checksum of a file."""
+    found, size = xxhash.xxh3_128(), 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            found.update(piece)
+            size += len(piece)
+    return size, found.hexdigest()
 
 
 def is_intact(path: Path, size: int, checksum: str) -> bool:
     """Whether a file has exactly these bytes."""
-    found = xxhash.xxh3_128()
     try:
-        if path.stat().st_size != size:
-            return False
-        with path.open("rb") as file:
-            while piece := file.read(_PIECE):
-                found.update(piece)
+        return path.stat().st_size == size and checksum_of(path) == (size, checksum)
     except OSError:
         return False
-    return found.hexdigest() == checksum
 
 
 def unpack(source: Path, target: Path) -> None:

@@ -67,6 +67,11 @@ class RegistryManifest:
     deltas: tuple[RegistryDelta, ...] = ()
     retired: tuple[Retired, ...] = ()
 
+    @property
+    def size(self) -> int:
+        """The bytes of the checkpoint and the deltas."""
+        return self.checkpoint.size + sum(each.size for each in self.deltas)
+
     def names(self) -> frozenset[str]:
         """Of the objects that a reader of this manifest may fetch."""
         return frozenset([self.checkpoint.name, *(each.name for each in self.deltas)])

@@ -21,12 +21,19 @@ from needlepoint.objects import (
     sync_file,
 )
 from needlepoint.stores import IN_LAKE
+from needlepoint.tables.published.manifest import ManifestDamaged, RegistryManifest
 
 MANIFEST = "registry/manifest.json"
 _READ_AT_ONCE = 32 << 20
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether rights are missing, which is not tried again in vain with a warning each time."""
+    causes = (error, error.__cause__)
+    return any(isinstance(each, PermissionError) or getattr(each, "is_refused", False) for each in causes)
 
 
 class PublishedPlace:
@@ -77,6 +84,22 @@ class PublishedPlace:
             if not self.is_remote:
                 Path(target).parent.mkdir(parents=True, exist_ok=True)
             return put_if_unchanged(target, data, known)
+
+    def withdraw(self, registry: str) -> bool:
+        """Remove the manifest, if it is that of this registry; whether it was. Readers that are open go on with the
+        state that they have, and no reader can be opened."""
+        try:
+            found = self.manifest()
+        except FileNotFoundError:
+            return False
+        assert found is not None
+        try:
+            published = RegistryManifest.from_bytes(self.path("registry"), found.data).registry
+        except ManifestDamaged:
+            published = registry
+        if published == registry:
+            self.remove([MANIFEST])
+        return published == registry
 
     def listed(self, below: str) -> Iterator[tuple[str, Identity]]:
         """Names that begin with `below/`."""

@@ -19,13 +19,14 @@ import sqlite3
 import threading
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from needlepoint import forks
 from needlepoint.errors import NeedlepointError, StoreError
 from needlepoint.objects import Version
-from needlepoint.tables.published import copies, sweeping
+from needlepoint.tables.published import checking, copies, sweeping
 from needlepoint.tables.published.manifest import (
     ManifestDamaged,
     RegistryCheckpoint,
@@ -33,7 +34,7 @@ from needlepoint.tables.published.manifest import (
     RegistryManifest,
     Retired,
 )
-from needlepoint.tables.published.place import PublishedPlace
+from needlepoint.tables.published.place import MANIFEST, PublishedPlace, is_refusal
 from needlepoint.tables.published.store_state import STATE, StoreState
 from needlepoint.tables.registry.registry import Registry
 
@@ -48,6 +49,8 @@ FEW_FILES = 16
 MOST_DELTAS = 16
 # A replaced checkpoint or delta is removed after this many seconds.
 GRACE = 600.0
+# When the lake has refused to be written for so many seconds, files are deleted that readers may still need.
+REFUSED_GRACE = 3600.0
 TRIES = 20
 
 _log = logging.getLogger("needlepoint")
@@ -140,7 +143,11 @@ class Publisher:
             if self._is_foreign and not self._last.declined:
                 self._last = replace(self._last, declined=True)
                 self._last.write(self._store)
-            if self._warned != self._problem:
+            known = self._last.refused_at > 0  # an earlier process has warned
+            if is_refusal(error) and not known:
+                self._last = replace(self._last, refused_at=time.time())
+                self._last.write(self._store)
+            if self._warned != self._problem and not (known and is_refusal(error)):
                 self._warned = self._problem
                 _log.warning("the registry is not published, and readers on other machines see an older one: %s", error)
             self._delay = min(LONGEST_DELAY, self._delay * 2)
@@ -151,14 +158,45 @@ class Publisher:
         return True
 
     def make_known(self) -> bool:
-        """Publish now. False if readers may see an earlier state of this registry afterwards."""
+        """Publish now. False if readers may see an earlier state of this registry afterwards. Where rights to write
+        are lacking, readers are waited for an hour after the first refusal, and not for ever."""
         if self._last.declined and not self._takes_over:
             return True
-        return self.try_publish() or self._is_foreign
+        return self.try_publish() or self._is_foreign or 0 < self._last.refused_at <= time.time() - REFUSED_GRACE
 
     def state(self) -> PublishState:
         last = self._last
-        return PublishState(last.sequence, self._registry.sequence(), last.published_at, self._problem)
+        refused = f"{self.place.base} could not be written for lack of rights." if last.refused_at else ""
+        return PublishState(last.sequence, self._registry.sequence(), last.published_at, self._problem or refused)
+
+    def published_bytes(self) -> int:
+        """The bytes of the published checkpoint and deltas. Asks the lake; StoreError if they cannot be read."""
+        try:
+            found = self.place.manifest()
+        except FileNotFoundError:
+            if not self._last.sequence:
+                return 0
+            raise StoreError(f"{self.place.path(MANIFEST)} is gone.", hint="`needle repair` publishes it.") from None
+        assert found is not None
+        return RegistryManifest.from_bytes(self.place.path("registry"), found.data).size
+
+    def check(self) -> dict[str, str]:
+        """What is wrong with published objects, by name: `publish_again` replaces them. Reads them all."""
+        if not self._last.sequence or (self._last.declined and not self._takes_over):
+            return {}
+        with self._lock, copies.opened(self._store / "registry.db") as connection:
+            packs = set[str]() if self._packs_there else _pack_names(*copies.packs_of(connection))
+            now = self._registry.sequence()
+            return checking.damaged_objects(self.place, self._last.registry, now, packs, self._store)
+
+    def publish_again(self, names: Iterable[str]) -> None:
+        """Publish these packs again, and the registry as a new checkpoint."""
+        with self._lock:
+            self._known = None
+            for name in names:
+                if name.endswith(".pack"):
+                    self._upload(name)
+            self.publish(whole=True)
 
     def publish(self, *, whole: bool = False) -> RegistryManifest:
         """Publish the present state of the registry, with `whole` as a new checkpoint, and return the manifest. Does

@@ -15,12 +15,14 @@ STATE = "published.json"
 @dataclass(frozen=True, slots=True)
 class StoreState:
     """What the store remembers: the id of its registry, and which state was published last, when. It is `declined` when
-    the registry of another store is published in the lake."""
+    the registry of another store is published in the lake. `refused_at` is when the lake first refused to be written,
+    0 if it can be."""
 
     registry: str
     sequence: int
     published_at: float
     declined: bool = False
+    refused_at: float = 0.0
 
     @classmethod
     def read(cls, store: Path, identity: str) -> StoreState:
@@ -30,12 +32,18 @@ class StoreState:
             try:
                 found = json.loads(path.read_text())
                 known = str(found["registry"]), int(found["sequence"]), float(found["published_at"])
-                return cls(*known, bool(found.get("declined", False)))
+                return cls(*known, bool(found.get("declined", False)), float(found.get("refused_at", 0.0)))
             except FileNotFoundError:
                 cls(identity, 0, 0.0)._create(store)
             except (ValueError, KeyError, TypeError):
                 path.unlink(missing_ok=True)  # as after a power cut: it is another registry for readers
         return cls(uuid.uuid4().hex, 0, 0.0)
+
+    @staticmethod
+    def forget_others(store: Path, identity: str) -> None:
+        """Of a store whose registry was replaced by one of this identity: what it published was another one."""
+        if (store / STATE).exists() and StoreState.read(store, identity).registry != identity:
+            (store / STATE).unlink(missing_ok=True)
 
     def _create(self, store: Path) -> None:
         """Unless another process has."""

@@ -12,12 +12,13 @@ payloads           where indexes keep what they know of a file
 artifacts          what indexing learns of a file, committed as a whole
 batches            files on their way into a table or out of it
 known_files        files of tables, kept between queries
-copying            a registry copied into another database
+copying            a registry moved into another database
 """
 
 from needlepoint.tables.registry.artifacts import FileArtifact
 from needlepoint.tables.registry.card_packs import PACK_BYTES
 from needlepoint.tables.registry.cards import PackUse, StoredZones
+from needlepoint.tables.registry.copying import move_registry
 from needlepoint.tables.registry.known_files import KnownFiles
 from needlepoint.tables.registry.payloads import PackEntry
 from needlepoint.tables.registry.registry import Registry
@@ -30,4 +31,5 @@ __all__ = [
     "PackUse",
     "Registry",
     "StoredZones",
+    "move_registry",
 ]

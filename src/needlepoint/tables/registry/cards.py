@@ -160,8 +160,10 @@ class Cards:
 
     def check(self, table: Table) -> dict[int, str]:
         """Read all cards and zone maps of a table. Returns why some cannot be used, by file id."""
-        query = "SELECT file_id FROM cards JOIN files ON id = file_id WHERE table_id = ? ORDER BY pack_id, start"
-        ids = [id for (id,) in self._database.read(query, table.id)]
+        query = """SELECT file_id, name FROM cards JOIN files ON files.id = file_id
+                   JOIN card_packs ON card_packs.id = pack_id WHERE table_id = ? ORDER BY pack_id, start"""
+        elsewhere = self.packs.missing(self.names()) if self._own_disk else set[str]()
+        ids = [id for id, name in self._database.read(query, table.id) if name not in elsewhere]
         damaged: dict[int, str] = {}
         for start in range(0, len(ids), _CHECKED_AT_ONCE):
             damaged |= self.contents(ids[start : start + _CHECKED_AT_ONCE])[1]

@@ -1,7 +1,14 @@
-"""Copy a registry into another database: from SQLite to PostgreSQL, or back.
+"""Move a registry into another database: from SQLite to PostgreSQL, or back.
 
-Ids stay, since indexes and packs know files by them; so does which ids were ever used, since none is used twice. What
-is copied is compared with the original before it counts. Packs of cards are copied too if they are in another place.
+Ids stay, since indexes and packs know files by them; so does which ids were ever used, since none is used twice; and so
+does the identity of the registry, which is in the names of indexes in the lake and in servers. What is copied is
+compared with the original before it counts. Packs of cards are copied too if they are in another place.
+
+    copy     all rows, in one change of the new registry, which stays closed (databases/moved.py)
+    close    the old registry says where the new one is; until here it is the one that counts
+    open     the new one counts
+
+No process can change the old one from the beginning of the copy on. A move that is killed is finished by another one.
 """
 
 from __future__ import annotations
@@ -13,8 +20,9 @@ from typing import Any
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.objects import sync_file
 from needlepoint.predicate import Ordinal
-from needlepoint.tables.registry.databases.database import RegistryDatabase
+from needlepoint.tables.registry.databases.database import CHANGES_KEPT, RegistryDatabase
 from needlepoint.tables.registry.databases.dialects import Dialect, ordinal_of_text
+from needlepoint.tables.registry.databases.moved import close_registry, moved_error, moved_mark, open_registry
 from needlepoint.tables.registry.databases.transaction import RegistryTransaction
 from needlepoint.tables.registry.registry import Registry
 
@@ -41,27 +49,52 @@ _PORTION = 20_000  # files whose rows are in memory at a time
 Row = tuple[Any, ...]
 
 
-def copy_registry(source: Registry, target: Registry) -> dict[str, int]:
-    """Copy all of a registry into an empty one, in one change. Returns the number of rows of each table. No process can
-    change the source meanwhile; what is changed there afterwards is not in the copy."""
-    counts: dict[str, int] = {}
-    with source.database.between_changes(), target.database.change() as transaction:
-        if any(target.database.read(f"SELECT 1 FROM {table} LIMIT 1") for table in _BY_ID):
-            raise UsageError(
-                f"the registry in {target.database.describe()[1]} is not empty.", hint="Name an empty one to copy to."
-            )
+def move_registry(source: Registry, target: Registry) -> dict[str, int]:
+    """Move all of a registry into an empty one. Returns the number of rows of each table. Both are opened with
+    `even_moved`: one that was moved away from the target can come back."""
+    here, there = source.database, target.database
+    here.identity()  # one that has none yet gets it in a transaction of its own
+    if (mark := moved_mark(here)) is None:
+        with here.between_changes() as transaction:
+            _copy(source, target)
+            close_registry(transaction, here.dialect, there.describe()[1], here.sequence())
+    elif mark.place != there.describe()[1] or _is_open(target):
+        raise moved_error(here.describe()[1], mark)
+    with there.between_changes(even_moved=True) as transaction:
+        open_registry(transaction, there.dialect)
+    return {table: int(there.read(f"SELECT count(*) FROM {table}")[0][0]) for table in COPIED}
+
+
+def _is_open(registry: Registry) -> bool:
+    """Whether it is not the closed copy of a move that was killed."""
+    mark = moved_mark(registry.database)
+    return mark is None or bool(mark.place)
+
+
+def _copy(source: Registry, target: Registry) -> None:
+    """Make the target a closed copy of the source, which nobody changes meanwhile."""
+    here, there = source.database, target.database
+    with there.between_changes(even_moved=True) as transaction:
+        mark = moved_mark(there)
+        if mark is not None and (not mark.place or there.identity() == here.identity()):
+            open_registry(transaction, there.dialect)
+            for table in reversed(COPIED):
+                transaction.execute(f"DELETE FROM {table}")
+        elif mark is not None or any(there.read(f"SELECT 1 FROM {table} LIMIT 1") for table in _BY_ID):
+            place = there.describe()[1]
+            raise UsageError(f"the registry in {place} is not empty.", hint="Name an empty one to move to.")
         _copy_packs(source, target)
         for table, columns in COPIED.items():
-            counts[table] = 0
-            for rows in _portions(source.database, table, columns):
-                _insert(transaction, target.database.dialect, table, columns, rows)
-                counts[table] += len(rows)
-        _check(source.database, target.database)
+            for rows in _portions(here, table, columns):
+                _insert(transaction, there.dialect, table, columns, rows)
+        _check(here, there)
         for table in _BY_ID:
-            (used,) = source.database.read(source.database.dialect.used_id(table))[:1] or [(0,)]
-            for statement in target.database.dialect.use_id(table, int(used[0] or 0)):
+            (used,) = here.read(here.dialect.used_id(table))[:1] or [(0,)]
+            for statement in there.dialect.use_id(table, int(used[0] or 0)):
                 transaction.execute(statement)
-    return counts
+        there.adopt(transaction, here.identity())
+        # Which files changed last is not copied: nobody may take what there is for all that changed since a state.
+        close_registry(transaction, there.dialect, "", here.sequence() + CHANGES_KEPT + 1)
 
 
 def _portions(database: RegistryDatabase, table: str, columns: str) -> Iterator[list[Row]]:

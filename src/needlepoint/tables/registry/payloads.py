@@ -46,6 +46,11 @@ class Payloads:
         """Indexes and names of all packs that hold a payload."""
         return set(self._database.read("SELECT DISTINCT index_id, pack FROM payloads WHERE pack <> ''"))
 
+    def packs_of(self, index: Index) -> set[str]:
+        """The names of the packs of an index."""
+        query = "SELECT DISTINCT pack FROM payloads WHERE index_id = ? AND pack <> ''"
+        return {name for (name,) in self._database.read(query, index.id)}
+
     def pack_entries(self) -> dict[tuple[int, str], list[PackEntry]]:
         """The live payloads of each pack, by index and name of the pack."""
         found: dict[tuple[int, str], list[PackEntry]] = {}

@@ -44,8 +44,10 @@ class Registry:
         create: bool = True,
         cards: PackStore | None = None,
         follow: Callable[[bool], None] | None = None,
+        even_moved: bool = False,
     ) -> None:
-        """In PostgreSQL if there is a `url`, otherwise in SQLite in the directory."""
+        """In PostgreSQL if there is a `url`, otherwise in SQLite in the directory. One that was moved elsewhere is
+        refused, unless `even_moved`."""
         local = TableLocks((own or directory) / "turns")
         # Machines that share a registry share the directory of a lake, and not their stores.
         place = root / IN_LAKE if url and isinstance(root, Path) else directory
@@ -53,9 +55,13 @@ class Registry:
         self.database: RegistryDatabase
         self.locks: Locks
         if url:
-            self.database, self.locks = _in_postgres(url, root, local, create=create, read_only=own is not None)
+            self.database, self.locks = _in_postgres(
+                url, root, local, create=create, read_only=own is not None, even_moved=even_moved
+            )
         else:
-            self.database = SqliteRegistryDatabase(directory / "registry.db", packs, read_only=own is not None)
+            self.database = SqliteRegistryDatabase(
+                directory / "registry.db", packs, read_only=own is not None, even_moved=even_moved
+            )
             self.locks = local
         database = self.database
         self.batches = Batches(database, lambda table_id: self.tables.refuse_shared(table_id))
@@ -120,7 +126,7 @@ class Registry:
 
 
 def _in_postgres(
-    url: str, root: Path | str, local: TableLocks, *, create: bool, read_only: bool
+    url: str, root: Path | str, local: TableLocks, *, create: bool, read_only: bool, even_moved: bool
 ) -> tuple[RegistryDatabase, Locks]:
     """A process that only reads has no locks there."""
     from needlepoint.stores.postgres import parse_postgres
@@ -130,7 +136,8 @@ def _in_postgres(
     if not url.startswith(("postgresql://", "postgres://")):
         kind = url.partition("://")[0] if "://" in url else url
         raise UsageError(f"'{kind}' is not a kind of registry.", hint="Name a database as postgresql://host/database.")
-    database = PostgresRegistryDatabase(parse_postgres(url), root, create=create, read_only=read_only)
+    address = parse_postgres(url)
+    database = PostgresRegistryDatabase(address, root, create=create, read_only=read_only, even_moved=even_moved)
     return database, local if read_only else PostgresLocks(database, local)
 
 

@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from needlepoint.errors import StoreError
-from needlepoint.stores import Database, PackStore, lake_identity
+from needlepoint.stores import Database, PackStore, lake_identity, set_lake_identity
 from needlepoint.tables.registry.databases.card_upgrade import upgrades
 from needlepoint.tables.registry.databases.dialects import SQLITE, Dialect
+from needlepoint.tables.registry.databases.moved import moved_error, moved_mark
 from needlepoint.tables.registry.databases.schema import FORMAT, STATEMENTS
 from needlepoint.tables.registry.databases.transaction import RegistryTransaction
 
 # The registry remembers which files each of the last changes touched.
 CHANGES_KEPT = 1000
+_ADOPTED = -1  # as the number of a registry: its identity came from another one, and is all in the file
 
 
 class RegistryDatabase(Protocol):
@@ -36,6 +38,11 @@ class RegistryDatabase(Protocol):
 
     @property
     def dialect(self) -> Dialect: ...
+    @property
+    def format(self) -> int:
+        """The version of how it is stored."""
+        ...
+
     def read(self, query: str, *parameters: object) -> list[tuple[Any, ...]]: ...
     def sequence(self) -> int:
         """Rises with every change by any process."""
@@ -46,9 +53,14 @@ class RegistryDatabase(Protocol):
         mean something only together with it."""
         ...
 
+    def adopt(self, transaction: RegistryTransaction, identity: str) -> None:
+        """Take the identity of the registry that this one is a copy of."""
+        ...
+
     def change(self) -> AbstractContextManager[RegistryTransaction]: ...
-    def between_changes(self) -> AbstractContextManager[RegistryTransaction]:
-        """For reading while no process is in the middle of a change."""
+    def between_changes(self, *, even_moved: bool = False) -> AbstractContextManager[RegistryTransaction]:
+        """For reading while no process is in the middle of a change; `even_moved`, also in a registry that was moved
+        elsewhere."""
         ...
 
     def snapshot(self) -> AbstractContextManager[None]: ...
@@ -64,32 +76,53 @@ class RegistryDatabase(Protocol):
 
 
 class SqliteRegistryDatabase(Database):
-    """An upgrade may write to the packs of cards."""
+    """An upgrade may write to the packs of cards. One that was moved elsewhere is refused, unless `even_moved`."""
 
     dialect = SQLITE
+    format = FORMAT
 
-    def __init__(self, path: Path, cards: PackStore, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path, cards: PackStore, *, read_only: bool = False, even_moved: bool = False) -> None:
         super().__init__(path, STATEMENTS, FORMAT, upgrades(cards), read_only=read_only)
+        if not even_moved and (mark := moved_mark(self)):
+            self.close()
+            raise moved_error(str(path), mark)
         self.after_change: Callable[[], None] = _nothing
         if self.upgraded:
             with contextlib.suppress(StoreError):  # the disk is full, or another process reads: a later sweep does it
                 self.checkpoint(whole=True)
 
     def sequence(self) -> int:
-        return int(self.read("SELECT value FROM sequence")[0][0])
+        try:
+            return int(self.read("SELECT value FROM sequence")[0][0])
+        except StoreError as error:
+            self._refuse_moved(error)
+            raise
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
-        with self.write() as connection:
-            yield connection
-            connection.execute("UPDATE sequence SET value = value + 1")
-            connection.execute(
-                "DELETE FROM changes WHERE sequence <= (SELECT value - ? FROM sequence)", (CHANGES_KEPT,)
-            )
+        try:
+            with self.write() as connection:
+                yield connection
+                connection.execute("UPDATE sequence SET value = value + 1")
+                connection.execute(
+                    "DELETE FROM changes WHERE sequence <= (SELECT value - ? FROM sequence)", (CHANGES_KEPT,)
+                )
+        except StoreError as error:
+            self._refuse_moved(error)
+            raise
         self.after_change()
 
-    def between_changes(self) -> AbstractContextManager[sqlite3.Connection]:
+    def _refuse_moved(self, error: StoreError) -> None:
+        """A better error if it is that the registry was moved while it was open."""
+        if "no such table" in str(error.__cause__) and (mark := moved_mark(self)):
+            raise moved_error(str(self.path), mark) from None
+
+    def between_changes(self, *, even_moved: bool = False) -> AbstractContextManager[sqlite3.Connection]:
         return self.write()
+
+    def adopt(self, transaction: RegistryTransaction, identity: str) -> None:
+        set_lake_identity(self.path.parent, identity)
+        transaction.execute(f"PRAGMA application_id = {_ADOPTED}")
 
     def identity(self) -> str:
         ((number,),) = self.read("PRAGMA application_id")
@@ -99,6 +132,8 @@ class SqliteRegistryDatabase(Database):
                 if not number:
                     number = secrets.randbelow(2**31 - 1) + 1
                     connection.execute(f"PRAGMA application_id = {number}")
+        if number == _ADOPTED:
+            return lake_identity(str(self.path.parent))
         return f"{lake_identity(str(self.path.parent))}-{number:08x}"
 
     def describe(self) -> tuple[str, str, int]:

@@ -18,7 +18,8 @@ class Dialect:
     """`among` is a condition on an id, whose parameter `ids` makes of a list. `index_ids` are those of a group,
     separated by commas. `next_index_id` are statements whose last one returns an id that no index has or gets.
     `stored_ordinal` is how a bound is stored, and `as_number` makes a number of one that has a unit. `used_id` returns
-    the greatest id that a table ever had, and `use_id` makes it have had one."""
+    the greatest id that a table ever had, and `use_id` makes it have had one. `has_moved`, `end_sequence` and
+    `begin_sequence` are those of moved.py."""
 
     among: str
     ids: Callable[[Collection[int]], object]
@@ -28,6 +29,9 @@ class Dialect:
     as_number: Callable[[str], str]
     used_id: Callable[[str], str]
     use_id: Callable[[str, int], tuple[str, ...]]
+    has_moved: str
+    end_sequence: str
+    begin_sequence: tuple[str, ...]
 
 
 def _ordinal_in_sqlite(value: Ordinal | None) -> Ordinal | str | None:
@@ -87,6 +91,9 @@ SQLITE = Dialect(
         f"DELETE FROM sqlite_sequence WHERE name = '{table}'",
         f"INSERT INTO sqlite_sequence VALUES ('{table}', {used})",
     ),
+    has_moved="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'moved'",
+    end_sequence="DROP TABLE sequence",
+    begin_sequence=("CREATE TABLE sequence (value INTEGER NOT NULL)",),
 )
 
 POSTGRES = Dialect(
@@ -99,4 +106,8 @@ POSTGRES = Dialect(
     as_number=lambda column: f"CASE WHEN unit IS NOT NULL THEN CAST({column} AS NUMERIC) END",
     used_id=lambda table: f"SELECT last_value FROM {table}_id_seq WHERE is_called",
     use_id=lambda table, used: (f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), {used})",) if used else (),
+    has_moved="SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'moved'",
+    # Not dropped: that would wait for a process that waits for this transaction.
+    end_sequence="DELETE FROM sequence",
+    begin_sequence=(),
 )

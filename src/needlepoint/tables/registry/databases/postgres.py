@@ -17,11 +17,13 @@ from needlepoint.errors import LockLost, StoreError, UsageError
 from needlepoint.stores.postgres import PostgresAddress, PostgresDatabase, PostgresTransaction
 from needlepoint.tables.registry.databases import database as registry_database
 from needlepoint.tables.registry.databases.dialects import POSTGRES
+from needlepoint.tables.registry.databases.moved import moved_error, moved_mark
 from needlepoint.tables.registry.databases.postgres_schema import (
     POSTGRES_FORMAT,
     POSTGRES_STATEMENTS,
     POSTGRES_UPGRADES,
 )
+from needlepoint.tables.registry.databases.transaction import RegistryTransaction
 
 _RAISED = "UPDATE sequence SET value = value + 1 RETURNING txid_current(), value"
 _ALONE = "SELECT txid_current() FROM sequence FOR UPDATE"
@@ -37,11 +39,19 @@ class _Fences(threading.local):
 
 class PostgresRegistryDatabase(PostgresDatabase):
     dialect = POSTGRES
+    format = POSTGRES_FORMAT
     _first = _ALONE
 
     def __init__(
-        self, address: PostgresAddress, root: Path | str, *, create: bool = True, read_only: bool = False
+        self,
+        address: PostgresAddress,
+        root: Path | str,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        even_moved: bool = False,
     ) -> None:
+        """One that was moved elsewhere is refused, unless `even_moved`."""
         self._fences = _Fences()
         super().__init__(
             address,
@@ -53,6 +63,13 @@ class PostgresRegistryDatabase(PostgresDatabase):
             read_only=read_only,
         )
         self._claim(str(root))
+        if not even_moved and not self.read("SELECT value FROM sequence"):
+            error = self._absent()
+            self.close()
+            raise error
+
+    def _absent(self) -> StoreError:
+        return moved_error(self.address.shown, moved_mark(self))
 
     def _claim(self, root: str) -> None:
         """UsageError when the schema belongs to another lake: its tables would be taken for those of this one."""
@@ -73,8 +90,14 @@ class PostgresRegistryDatabase(PostgresDatabase):
     def identity(self) -> str:
         return str(self.read("SELECT identity FROM lake")[0][0])
 
+    def adopt(self, transaction: RegistryTransaction, identity: str) -> None:
+        transaction.execute("UPDATE lake SET identity = ?", (identity,))
+
     def sequence(self) -> int:
-        return int(self.read("SELECT value FROM sequence")[0][0])
+        found = self.read("SELECT value FROM sequence")
+        if not found:
+            raise self._absent()
+        return int(found[0][0])
 
     @contextmanager
     def change(self) -> Iterator[PostgresTransaction]:
@@ -86,8 +109,8 @@ class PostgresRegistryDatabase(PostgresDatabase):
                 oldest = now - registry_database.CHANGES_KEPT
                 transaction.execute("DELETE FROM changes WHERE sequence <= ?", (oldest,))
 
-    def between_changes(self) -> AbstractContextManager[PostgresTransaction]:
-        return self.write(_ALONE)
+    def between_changes(self, *, even_moved: bool = False) -> AbstractContextManager[PostgresTransaction]:
+        return self.write("SELECT txid_current()" if even_moved else _ALONE)
 
     @contextmanager
     def fenced(self, name: str, *, shared: bool = False, forget: bool = False) -> Iterator[None]:

@@ -1,0 +1,102 @@
+"""Move the registry of a lake between SQLite, in its store, and PostgreSQL."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from needlepoint.errors import UsageError
+from needlepoint.indexes import keeps_entries, store_of
+from needlepoint.lake.lake import Lake
+from needlepoint.lake.locations import lake_root
+from needlepoint.settings import Settings
+from needlepoint.stores import claim, store_directory
+from needlepoint.tables.published import PublishedPlace, StoreState
+from needlepoint.tables.registry import Registry
+from needlepoint.tables.registry import move_registry as move_rows
+
+SQLITE = "sqlite"
+"""The name of the registry in the lake's store, beside URLs."""
+SAMPLES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class MovedRegistry:
+    """Where a registry is now, and where it was, without passwords; how many rows were compared, and answers of indexes
+    with those of scans; and what differs. `setting` is for the setting `registry`. `local` indexes are in the store of
+    this machine only. It was `withdrawn` if readers without a store could read it before."""
+
+    place: str
+    before: str
+    setting: str
+    rows: int
+    checks: int
+    problems: tuple[str, ...] = ()
+    local: tuple[str, ...] = ()
+    withdrawn: bool = False
+
+
+def is_registry(name: str) -> bool:
+    """Whether a store that a user names can only be a registry."""
+    return name == SQLITE
+
+
+def move_registry(root: str | Path, source: str, target: str, settings: Settings) -> MovedRegistry:
+    """`source` and `target` are `sqlite` or URLs of PostgreSQL; a password can be that of the setting `registry`."""
+    place = lake_root(root)
+    store = store_directory(place, settings.store)
+    old, new = _url(source, settings.registry), _url(target, settings.registry)
+    if _shown(old) == _shown(new):
+        raise UsageError("both registries are the same.", hint="Name another one to move to.")
+    if not old and not (store / "registry.db").exists():
+        raise UsageError(f"there is no registry in {store}.", hint="--lake or NEEDLE_LAKE says where the lake is.")
+    claim(store, place, make=True)
+    with (
+        closing(Registry(store, place, url=old, create=False, even_moved=True)) as here,
+        closing(Registry(store, place, url=new, even_moved=True)) as there,
+    ):
+        rows = sum(move_rows(here, there).values())
+        identity = there.identity()
+        moved = MovedRegistry(there.database.describe()[1], here.database.describe()[1], _shown(new), rows, 0)
+    if new:
+        withdrawn = PublishedPlace(place).withdraw(identity)
+    else:
+        withdrawn = False
+        StoreState.forget_others(store, identity)
+    return _verified(replace(moved, withdrawn=withdrawn), root, replace(settings, registry=new))
+
+
+def _verified(moved: MovedRegistry, root: str | Path, settings: Settings) -> MovedRegistry:
+    """Open the lake with its new registry, and verify all tables."""
+    with Lake(root, create=False, settings=settings) as lake:
+        reports = [lake.verify(name, SAMPLES) for name in lake.tables()]
+        indexes = lake.registry.indexes.all()
+    differences = [check for report in reports for check in report.differences]
+    wrong = [f"index {check.index} differs from a scan for {check.condition}" for check in differences]
+    damaged = [f"index {each.index}: {each.reason}" for report in reports for each in report.indexes]
+    cards = [f"table {report.table}: {reason}" for report in reports for reason in report.damaged]
+    local = [each.name for each in indexes if not each.embed and not (keeps_entries(each.kind) and store_of(each))]
+    return replace(
+        moved,
+        checks=sum(len(report.checks) for report in reports),
+        problems=(*wrong, *damaged, *cards),
+        local=tuple(local) if settings.registry else (),
+    )
+
+
+def _url(name: str, setting: str) -> str:
+    """Empty for SQLite. With the password of the setting if that is the same database."""
+    if name == SQLITE:
+        return ""
+    if not name.startswith(("postgresql://", "postgres://")):
+        raise UsageError(
+            f"'{name.partition(':')[0]}' has no registry.", hint="Name `sqlite`, or postgresql://user@host/database."
+        )
+    return setting if setting and _shown(setting) == _shown(name) else name
+
+
+def _shown(url: str) -> str:
+    from needlepoint.stores.postgres import parse_postgres
+
+    return parse_postgres(url).shown if url else ""
