@@ -115,7 +115,7 @@ def test_a_flipped_byte_is_found_by_verify_and_repaired_by_rebuild(root: Path) -
     done = CliRunner().invoke(main, ["--lake", str(root), "verify", "product"])
     assert done.exit_code == 1
     assert "a card or zone map is lost: bytes 0 to" in done.output
-    assert "`needle rebuild product` builds it again" in done.output
+    assert "`needle repair product` builds it again" in done.output
     with opened(root) as lake:
         lake.rebuild("product", "upcs")
         assert lake.verify("product").damaged == ()

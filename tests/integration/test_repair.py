@@ -112,7 +112,7 @@ def is_clean(lake: needlepoint.Lake) -> bool:
     return lake.verify("item", 1).is_sound and not lake.verify_published()
 
 
-@pytest.mark.parametrize("damages", [*TOGETHER, *long(*((name,) for name in DAMAGES))], ids=" and ".join)
+@pytest.mark.parametrize("damages", [*TOGETHER, *long(*(((name,),) for name in DAMAGES))], ids=" and ".join)
 def test_damage_is_named_and_repaired(pristine: Path, tmp_path: Path, damages: tuple[str, ...]) -> None:
     root = shutil.copytree(pristine, tmp_path / "lake")
     with needlepoint.open(root, shared="on") as lake:

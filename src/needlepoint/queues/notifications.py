@@ -42,7 +42,7 @@ def parse_message(body: str) -> Event | ObjectNotification:
     """An event or a notification; BadEvent when it is neither.
 
     >>> parse_message('{"table": "product", "batch": "b1"}')
-    Event(table='product', batch='b1', added=(), removed=())
+    Event(table='product', batch='b1', added=(), removed=(), at=0.0)
     >>> parse_message('{"source": "aws.s3", "detail-type": "Object Deleted",'
     ...       ' "detail": {"bucket": {"name": "lake"}, "object": {"key": "a.parquet"}}}')
     ObjectNotification(objects=('s3://lake/a.parquet',))
