@@ -74,7 +74,8 @@ def _run(
         # A process numbers its lakes from its seed; the seeds are a million apart.
         for worker, todo in enumerate(jobs):
             running.append(Worker(context, worker, todo, seed + worker * 1_000_000, scripts, Path(directory)))
-        while any(worker.step(tallies, died) for worker in running):
+        while running:
+            running = [worker for worker in running if worker.step(tallies, died)]
             time.sleep(0.2)
     return tallies, died
 
