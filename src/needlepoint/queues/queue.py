@@ -35,8 +35,8 @@ class DeadLetter:
 
 
 class Queue(Protocol):
-    """`put` returns once the message is durable. A received message is invisible to others for the lease and
-    is delivered again if it is neither acknowledged nor set aside by then; `release` ends the lease at once, and `renew`
+    """`put` returns once the message is durable. A received message is invisible to others for the lease and is
+    delivered again if it is neither acknowledged nor set aside by then; `release` ends the lease at once, and `renew`
     begins it again, unless it has ended and another has the message. Order is not strict.
 
     `receive` may wait a moment for messages; when it returns none, there are none that are visible. `waiting` counts
