@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,9 +35,13 @@ def few(given: Sequence[tuple[str, ...]], first: int) -> list[Any]:
     return [pytest.param(*each, marks=[] if each in chosen else [pytest.mark.long]) for each in given]
 
 
-def points(total: int, *seed: object) -> list[int]:
-    """Some of the points, by a seed; with NEEDLE_TEST_POINTS=all every one."""
-    wanted = os.environ.get("NEEDLE_TEST_POINTS", str(cases(12, 1)))
+def points(count: Callable[[], int], likely: int, *seed: object) -> list[int]:
+    """Some of the points, by a seed; with NEEDLE_TEST_POINTS=all every one. `count` says how many there are. By default
+    one of the first, which are `likely` there."""
+    wanted = os.environ.get("NEEDLE_TEST_POINTS", str(cases(12, 0)))
+    if wanted == "0":
+        return [Random(str(seed)).randrange(1, likely)]
+    total = count()
     return Random(str(seed)).sample(range(1, total + 1), total if wanted == "all" else min(total, int(wanted)))
 
 
@@ -46,9 +50,13 @@ def test_a_process_killed_between_any_two_writes(
     tmp_path: Path, request: pytest.FixtureRequest, name: str, change: str
 ) -> None:
     place = Place(name, request, tmp_path)
-    whole = place.start(change)
-    assert whole.end() == "done"
-    for killed_at in points(whole.points, name, change):
+
+    def count() -> int:
+        whole = place.start(change)
+        assert whole.end() == "done"
+        return whole.points
+
+    for killed_at in points(count, 40, name, change):
         work = place.start(change, killed_at)
         check(work, work.end())
 
@@ -74,6 +82,13 @@ def cut_after(work: Work) -> Passage:
 FAULTS = {each.__name__: each for each in (killed_before, killed_after, cut_before, cut_after)}
 
 
+def pieces(place: Place, change: str) -> int:
+    """How many the process sends when nothing happens to it."""
+    fault = Fault(0, cut_before)
+    assert place.meet(change, fault).end() == "done"
+    return fault.seen
+
+
 WIRED = [(name, change, fault) for name, change in ON_A_WIRE for fault in FAULTS]
 
 
@@ -83,9 +98,7 @@ def test_a_fault_at_any_piece_of_what_is_sent(
 ) -> None:
     """The process is killed, or its connection is cut, before the server gets a piece or after."""
     place = Place(name, request, tmp_path)
-    whole = Fault(0, killed_before)
-    assert place.meet(change, whole).end() == "done"
-    for at in points(whole.seen, name, change, fault):
+    for at in points(lambda: pieces(place, change), 15, name, change, fault):
         work = place.meet(change, Fault(at, FAULTS[fault]))
         check(work, work.end())
 
@@ -96,9 +109,7 @@ def test_servers_that_go_away_in_the_middle_and_come_back(
 ) -> None:
     """Registry, keys and bucket at once. What is refused meanwhile works in the same open lake when they are back."""
     place = Place(name, request, tmp_path)
-    whole = Fault(0, killed_before)
-    assert place.meet(change, whole).end() == "done"
-    for at in points(whole.seen, name, change)[:5]:
+    for at in points(lambda: pieces(place, change), 15, name, change)[:5]:
         back = threading.Timer(AWAY, place.wire.come_back)
 
         def leave(work: Work, back: threading.Timer = back) -> Passage:
