@@ -46,11 +46,13 @@ class Asked:
 @dataclass
 class Server:
     """`asked` holds every request except those of the tests themselves. `before` is called with each request before it
-    is answered; if it returns a status, the server answers with that."""
+    is answered; if it returns a status, the server answers with that. `after` is the same when the request was handled
+    and before its answer: a status takes the place of that."""
 
     url: str = ""
     asked: list[Asked] = field(default_factory=list)
     before: Callable[[Asked], int | None] | None = None
+    after: Callable[[Asked], int | None] | None = None
 
     @functools.cached_property
     def client(self) -> Any:
@@ -172,9 +174,20 @@ def s3_server() -> Iterator[Server]:
             server.asked.append(asked)
             status = server.before(asked) if server.before is not None else None
             if status is not None:
-                start_response(f"{status} of the test", [("Content-Length", "0")])
-                return [b""]
+                return refuse(status, start_response)
+            if server.after is not None:
+                answer: list[Any] = []
+                body = b"".join(moto(environ, lambda *given: answer.extend(given)))
+                status = server.after(asked)
+                if status is not None:
+                    return refuse(status, start_response)
+                start_response(*answer)
+                return [body]
         return moto(environ, start_response)
+
+    def refuse(status: int, start_response: Callable[..., Any]) -> list[bytes]:
+        start_response(f"{status} of the test", [("Content-Length", "0")])
+        return [b""]
 
     class Handler(WSGIRequestHandler):
         protocol_version = "HTTP/1.1"  # keeps connections open, as S3 does

@@ -73,6 +73,32 @@ def test_a_lease_ends_after_its_time(make) -> None:
     assert [message.attempts for message in again] == [2]
 
 
+def test_a_lease_is_renewed_by_the_one_that_has_it(make) -> None:
+    queue: Queue = make()
+    queue.put("long")
+    (first,) = queue.receive(1, lease=60)
+    queue.renew(first, lease=0)
+    (second,) = queue.receive(1, lease=60)
+    assert (second.id, second.attempts) == (first.id, 2)
+    queue.renew(second, lease=60)
+    assert queue.receive(1, lease=60) == []
+    queue.acknowledge(second)
+    queue.renew(second, lease=60)  # it is gone
+    assert queue.waiting() == 0
+
+
+@pytest.mark.parametrize("make", ["local", "postgres"], indirect=True)
+def test_a_lease_that_another_has_is_left_alone(make) -> None:
+    queue: Queue = make()
+    queue.put("taken over")
+    (late,) = queue.receive(1, lease=0)
+    (now,) = queue.receive(1, lease=60)
+    queue.renew(late, lease=0)
+    assert queue.receive(1, lease=60) == []
+    queue.release(now)
+    assert len(queue.receive(1, lease=60)) == 1
+
+
 def test_a_released_message_comes_again_at_once(make) -> None:
     queue: Queue = make()
     queue.put("soon")

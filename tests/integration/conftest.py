@@ -21,9 +21,9 @@ def running() -> Iterator[Server]:
 
 @pytest.fixture
 def server(running: Server) -> Iterator[Server]:
-    running.before = None
+    running.before = running.after = None
     yield running
-    running.before = None
+    running.before = running.after = None
 
 
 @pytest.fixture

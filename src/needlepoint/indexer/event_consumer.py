@@ -7,11 +7,12 @@ looked at one by one, without listing. In a directory, sync finds files that are
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from needlepoint.errors import StoreError, UsageError
+from needlepoint.errors import NeedlepointError, StoreError, UsageError
 from needlepoint.indexer.indexer import Indexer, SyncReport
 from needlepoint.indexer.plan import BuildRequest
 from needlepoint.objects import identify, is_url
@@ -21,6 +22,7 @@ from needlepoint.tables.formats import is_external, tells_of_change
 from needlepoint.tables.registry import Registry
 
 LEASE = 600.0
+RENEWAL = LEASE / 3
 EVENTS_AT_ONCE = 64
 MOST_ATTEMPTS = 5
 PAUSE = 0.5
@@ -101,11 +103,33 @@ def _handle_all(registry: Registry, queue: Queue, indexer: Indexer, messages: li
             yield _settle(queue, work)
     for name in dict.fromkeys(name for work in works for name in work.left):
         group = [work for work in works if name in work.left]
-        _handle_table(registry, indexer, name, group)
+        with _renewed(queue, [work.message for work in works if work.left]):
+            _handle_table(registry, indexer, name, group)
         for work in group:
             del work.left[name]
             if not work.left:
                 yield _settle(queue, work)
+
+
+@contextlib.contextmanager
+def _renewed(queue: Queue, messages: Sequence[Message]) -> Iterator[None]:
+    """Renew leases while something is built, however long that takes: no other process begins the same meanwhile. When
+    this one dies, its leases end."""
+    done = threading.Event()
+
+    def renew() -> None:
+        while not done.wait(RENEWAL):
+            for message in messages:
+                with contextlib.suppress(NeedlepointError):  # tried again before the lease ends
+                    queue.renew(message, LEASE)
+
+    thread = threading.Thread(target=renew, name="leases", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _understand(registry: Registry, message: Message) -> _MessageState:

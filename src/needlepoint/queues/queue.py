@@ -36,9 +36,9 @@ class DeadLetter:
 
 
 class Queue(Protocol):
-    """`put` returns once the message is durable. A received message is invisible to others for the lease and
-    is delivered again if it is neither acknowledged nor set aside by then; `release` ends the lease at once. Order is
-    not strict.
+    """`put` returns once the message is durable. A received message is invisible to others for the lease and is
+    delivered again if it is neither acknowledged nor set aside by then; `release` ends the lease at once, and `renew`
+    begins it again, unless it has ended and another has the message. Order is not strict.
 
     `receive` may wait a moment for messages; when it returns none, there are none that are visible. `waiting` counts
     leased messages too; counts of an `approximate` queue lag behind. `aside` shows a thousand messages at most.
@@ -58,6 +58,7 @@ class Queue(Protocol):
     def acknowledge(self, message: Message) -> None: ...
     def set_aside(self, message: Message, reason: str) -> None: ...
     def release(self, message: Message) -> None: ...
+    def renew(self, message: Message, lease: float) -> None: ...
     def waiting(self) -> int: ...
     def aside(self) -> list[DeadLetter]: ...
     def aside_count(self) -> int: ...
@@ -78,7 +79,7 @@ _HINT = "Check permissions and free space. If it is damaged, remove it and run `
 class LocalQueue:
     """The default queue: one SQLite database in the lake. Opened at first use: queries do not need it, and
     must not fail when it is damaged. A lease lasts an hour at most: one that ends later was taken while the clock was
-    ahead, and counts as ended."""
+    ahead, and counts as ended. Releasing a message or setting it aside is left to the one that has it now."""
 
     approximate = False
 
@@ -130,11 +131,19 @@ class LocalQueue:
 
     def set_aside(self, message: Message, reason: str) -> None:
         with self._database.write() as connection:
-            connection.execute("UPDATE messages SET reason = ? WHERE id = ?", (reason, message.id))
+            query = "UPDATE messages SET reason = ? WHERE id = ? AND attempts = ?"
+            connection.execute(query, (reason, message.id, message.attempts))
 
     def release(self, message: Message) -> None:
         with self._database.write() as connection:
-            connection.execute("UPDATE messages SET visible_at = 0 WHERE id = ?", (message.id,))
+            query = "UPDATE messages SET visible_at = 0 WHERE id = ? AND attempts = ?"
+            connection.execute(query, (message.id, message.attempts))
+
+    def renew(self, message: Message, lease: float) -> None:
+        until = time.time() + min(lease, LONGEST_LEASE)
+        query = "UPDATE messages SET visible_at = ? WHERE id = ? AND attempts = ?"
+        with self._database.write() as connection:
+            connection.execute(query, (until, message.id, message.attempts))
 
     def waiting(self) -> int:
         return self._count("reason IS NULL")

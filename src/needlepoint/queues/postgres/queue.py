@@ -84,6 +84,11 @@ class PostgresQueue:
         query = "UPDATE messages SET visible_at = '-infinity' WHERE id = ? AND attempts = ?"
         self._change(query, int(message.id), message.attempts)
 
+    def renew(self, message: Message, lease: float) -> None:
+        until = "clock_timestamp() + make_interval(secs => ?)"
+        query = f"UPDATE messages SET visible_at = {until} WHERE id = ? AND attempts = ?"
+        self._change(query, min(lease, LONGEST_LEASE), int(message.id), message.attempts)
+
     def waiting(self) -> int:
         return self._count("reason IS NULL")
 

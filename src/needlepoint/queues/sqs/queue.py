@@ -83,10 +83,14 @@ class SqsQueue:
         return list(found.values())
 
     def acknowledge(self, message: Message) -> None:
-        self._end_lease("delete_message", message)
+        self._change_lease("delete_message", message)
 
     def release(self, message: Message) -> None:
-        self._end_lease("change_message_visibility", message, VisibilityTimeout=0)
+        self._change_lease("change_message_visibility", message, VisibilityTimeout=0)
+
+    def renew(self, message: Message, lease: float) -> None:
+        """SQS ends a lease after twelve hours, however often it is renewed."""
+        self._change_lease("change_message_visibility", message, VisibilityTimeout=_seconds(lease))
 
     def set_aside(self, message: Message, reason: str) -> None:
         """A crash between the two requests leaves the message in both queues, and it is set aside again."""
@@ -172,7 +176,7 @@ class SqsQueue:
         )
         return list(answer.get("Messages", ()))
 
-    def _end_lease(self, operation: str, message: Message, **arguments: Any) -> None:
+    def _change_lease(self, operation: str, message: Message, **arguments: Any) -> None:
         try:
             self._ask(operation, QueueUrl=self._url, ReceiptHandle=message.receipt, **arguments)
         except QueueError as error:

@@ -4,7 +4,7 @@
     needlepoint:{<lake>:<index>}:runs          set: the runs that were published
     needlepoint:{<lake>:<index>}:parts         hash: id -> blocks, fences, entries, bytes
     needlepoint:{<lake>:<index>}:<part>:<n>    hash: 4,096 blocks of a part, by number; fences in <part>:f<n>
-    needlepoint:lake:<lake>                    hash: id of an index -> time when its store was made
+    needlepoint:lake:<lake>                    hash: id of an index -> time when its last part was begun
 
 The braces put all of one index on one node of a cluster, so that a script can publish. Blocks of a part expire until it
 is published, and again when it is merged or destroyed: what a killed process left goes away by itself.
@@ -101,7 +101,7 @@ end
 redis.call('HSET', KEYS[1], 'version', ARGV[1])
 return 'done'"""
 
-_NOTE = "redis.call('HSETNX', KEYS[1], ARGV[1], redis.call('TIME')[1])"
+_NOTE = "redis.call('HSET', KEYS[1], ARGV[1], redis.call('TIME')[1])"
 _IDS = "return {redis.call('HGETALL', KEYS[1]), redis.call('TIME')[1]}"
 
 
@@ -189,7 +189,7 @@ class RedisSpace:
             return
         self._server.refuse_eviction()
         version = secrets.token_hex(8)
-        self._server.ask(lambda client: client.eval(_NOTE, 1, self._lake, self._id), writes=True)
+        self._note()
         create = (_CREATE, 3, *self._keys, FORMAT, key_bytes, version)
         self._server.ask(lambda client: client.eval(*create), writes=True)
 
@@ -212,6 +212,11 @@ class RedisSpace:
 
     def stage(self, part: int) -> None:
         """Its blocks expire by themselves."""
+        self._note()
+
+    def _note(self) -> None:
+        """That the store is in use now."""
+        self._server.ask(lambda client: client.eval(_NOTE, 1, self._lake, self._id), writes=True)
 
     def put(self, part: int, numbers: Sequence[int], blocks: Sequence[bytes]) -> None:
         segments: dict[str, dict[int, bytes]] = {}

@@ -136,7 +136,8 @@ class KeyServer(Protocol):
     def space(self, lake: str, index_id: int) -> BlockSpace: ...
 
     def ids(self, lake: str) -> dict[int, float]:
-        """The indexes of a lake that have a store here, with the age of each in seconds."""
+        """The indexes of a lake that have a store here, with the seconds, by the server's clock, since the store was
+        made or its last part begun. A store that is being filled stays young, however long that takes."""
         ...
 
     def close(self) -> None: ...

@@ -71,7 +71,10 @@ class SqlServer:
         return SqlSpace(self, lake, index_id)
 
     def ids(self, lake: str) -> dict[int, float]:
-        query = f"SELECT index_id, {self.dialect.now} - made FROM needlepoint_key_stores WHERE lake = %s"
+        query = f"""SELECT s.index_id, {self.dialect.now} - GREATEST(s.made, COALESCE(max(p.made), 0))
+               FROM needlepoint_key_stores s
+               LEFT JOIN needlepoint_key_parts p ON p.lake = s.lake AND p.index_id = s.index_id
+               WHERE s.lake = %s GROUP BY s.index_id, s.made"""
         return {int(id): float(age) for id, age in self.read(query, lake)}
 
     def close(self) -> None:

@@ -1,0 +1,147 @@
+"""Faults in the middle of every change, over combinations of all stores; tests/faults.py says what holds after each."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from tests.cases import PROFILE, cases, long
+from tests.fault_driver import CHANGES
+from tests.faults import PLACES, Fault, Place, Work, check
+from tests.proxies import Passage
+
+AWAY = 10.0 if PROFILE == "thorough" else 0.5  # seconds
+
+CASES = [
+    (name, change)
+    for name in PLACES
+    for change in CHANGES
+    if change != "checkpoint" or "postgres, " not in name  # it publishes no checkpoints
+]
+ON_A_WIRE = [(name, change) for name, change in CASES if name not in PLACES[:2]]
+
+
+def few(given: Sequence[tuple[str, ...]], first: int) -> list[Any]:
+    """By default each place once, with different changes and faults; all of them in `make test-all`."""
+    chosen = set()
+    for number, name in enumerate(dict.fromkeys(each[0] for each in given), first):
+        of = [each for each in given if each[0] == name]
+        chosen.add(of[number * 5 % len(of)])
+    return [pytest.param(*each, marks=[] if each in chosen else [pytest.mark.long]) for each in given]
+
+
+def points(count: Callable[[], int], likely: int, *seed: object) -> list[int]:
+    """Some of the points, by a seed; with NEEDLE_TEST_POINTS=all every one. `count` says how many there are. By default
+    one of the first, which are `likely` there."""
+    wanted = os.environ.get("NEEDLE_TEST_POINTS", str(cases(12, 0)))
+    if wanted == "0":
+        return [Random(str(seed)).randrange(1, likely)]
+    total = count()
+    return Random(str(seed)).sample(range(1, total + 1), total if wanted == "all" else min(total, int(wanted)))
+
+
+@pytest.mark.parametrize(("name", "change"), few(CASES, 0))
+def test_a_process_killed_between_any_two_writes(
+    tmp_path: Path, request: pytest.FixtureRequest, name: str, change: str
+) -> None:
+    place = Place(name, request, tmp_path)
+
+    def count() -> int:
+        whole = place.start(change)
+        assert whole.end() == "done"
+        return whole.points
+
+    for killed_at in points(count, 40, name, change):
+        work = place.start(change, killed_at)
+        check(work, work.end())
+
+
+def killed_before(work: Work) -> Passage:
+    work.kill()
+    return Passage.CUT
+
+
+def killed_after(work: Work) -> Passage:
+    work.kill()
+    return Passage.FORWARD
+
+
+def cut_before(work: Work) -> Passage:
+    return Passage.CUT
+
+
+def cut_after(work: Work) -> Passage:
+    return Passage.UNANSWERED
+
+
+FAULTS = {each.__name__: each for each in (killed_before, killed_after, cut_before, cut_after)}
+
+
+def pieces(place: Place, change: str) -> int:
+    """How many the process sends when nothing happens to it."""
+    fault = Fault(0, cut_before)
+    assert place.meet(change, fault).end() == "done"
+    return fault.seen
+
+
+WIRED = [(name, change, fault) for name, change in ON_A_WIRE for fault in FAULTS]
+
+
+@pytest.mark.parametrize(("name", "change", "fault"), few(WIRED, 3))
+def test_a_fault_at_any_piece_of_what_is_sent(
+    tmp_path: Path, request: pytest.FixtureRequest, name: str, change: str, fault: str
+) -> None:
+    """The process is killed, or its connection is cut, before the server gets a piece or after."""
+    place = Place(name, request, tmp_path)
+    for at in points(lambda: pieces(place, change), 15, name, change, fault):
+        work = place.meet(change, Fault(at, FAULTS[fault]))
+        check(work, work.end())
+
+
+@pytest.mark.parametrize(("name", "change"), few(ON_A_WIRE, 5))
+def test_servers_that_go_away_in_the_middle_and_come_back(
+    tmp_path: Path, request: pytest.FixtureRequest, name: str, change: str
+) -> None:
+    """Registry, keys and bucket at once. What is refused meanwhile works in the same open lake when they are back."""
+    place = Place(name, request, tmp_path)
+    for at in points(lambda: pieces(place, change), 15, name, change)[:5]:
+        back = threading.Timer(AWAY, place.wire.come_back)
+
+        def leave(work: Work, back: threading.Timer = back) -> Passage:
+            place.wire.go_away()
+            back.start()
+            return Passage.CUT
+
+        work = place.meet(change, Fault(at, leave))
+        if back.ident is not None:
+            back.join()
+        check(work, work.end())
+
+
+FULL = [(name, change) for name, change in CASES if name in (*PLACES[:2], "sqlite, lake:, bucket")]
+
+
+@pytest.mark.parametrize(("name", "change"), few(FULL, 1))
+def test_a_disk_that_is_full_during_a_change(
+    tmp_path: Path, request: pytest.FixtureRequest, name: str, change: str
+) -> None:
+    """No file can get larger than some bytes. What is refused works in the same open lake when there is room again."""
+    place = Place(name, request, tmp_path)
+    sizes = [0, 100, 700, 1500, 3000, 5000, 9000, 20_000, 40_000, 80_000]
+    for largest in Random(f"{name} {change}").sample(sizes, cases(len(sizes), 1)):
+        work = place.start(change, largest=largest)
+        check(work, work.end())
+
+
+@pytest.mark.parametrize("largest", [2000, *long(0, 300, 10_000, 40_000)])
+def test_a_reader_whose_disk_is_full(tmp_path: Path, request: pytest.FixtureRequest, largest: int) -> None:
+    """Its cache has no room: it answers all the same, or says why it cannot, and works when there is room again."""
+    place = Place("sqlite, lake:, bucket", request, tmp_path)
+    whole = place.start("checkpoint")
+    assert whole.end() == "done"
+    assert place.read(whole.stores, largest) in ("done", "refused")
