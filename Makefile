@@ -6,7 +6,7 @@ ROWS ?= 2000000
 S3A_JARS := .cache/s3a-jars
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all fuzz test-s3a lint format bench-quick bench-peers bench-plot bench-counts bench-nodes bench-tpch bench-choices bench-service soak bench-text bench-spark bench-write \
+.PHONY: help install demo test test-all test-faults fuzz test-s3a lint format bench-quick bench-peers bench-plot bench-counts bench-nodes bench-tpch bench-choices bench-service soak bench-text bench-spark bench-write \
   bench-backfill bench-scale-simulation console screenshots s3a-jars lock clean
 
 help:  ## Show this list
@@ -30,6 +30,9 @@ test: install lint  ## Run all checks and tests (what CI runs), in two processes
 
 test-all: install lint  ## The same with the long tests: all combinations, thousands of property cases
 	NEEDLE_TEST_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "" --timeout 3600
+
+test-faults: install  ## A fault at every point of every change over every store, one by one (two hours)
+	NEEDLE_TEST_PROFILE=thorough NEEDLE_TEST_POINTS=all $(BIN)/python -m pytest -n 2 -m "" --timeout 7200 tests/integration/test_faults.py
 
 fuzz: install  ## Random whole queries, mutated files and killed writers with new seeds (MINUTES=10; SEED= repeats)
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
