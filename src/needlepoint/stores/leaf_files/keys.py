@@ -108,6 +108,10 @@ def hashes(keys: Keys, width: int) -> npt.NDArray[np.uint64]:
     return state
 
 
+def dtype(width: int) -> str:
+    return "<i8" if width == 8 else f"S{width}"
+
+
 def arrow_type(width: int) -> pa.DataType:
     return pa.int64() if width == 8 else pa.binary(width)
 

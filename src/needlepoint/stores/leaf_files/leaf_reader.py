@@ -17,9 +17,10 @@ from needlepoint.stores.base import IndexDamaged
 from needlepoint.stores.leaf_files import directory as directories
 from needlepoint.stores.leaf_files.cache import CachedBlocks, LeafCache
 from needlepoint.stores.leaf_files.directory import COLUMNS, LeafDirectory, Numbers
-from needlepoint.stores.leaf_files.keys import to_keys
+from needlepoint.stores.leaf_files.keys import Columns, to_keys
 from needlepoint.stores.leaf_files.leaf_writer import page_checksum
 from needlepoint.stores.leaf_files.manifest import LeafFile
+from needlepoint.stores.leaf_files.page_memory import KeptPages, PageMemory
 from needlepoint.stores.leaf_files.pages import Bytes, PagesOfColumns
 from needlepoint.stores.leaf_files.place import LeafPlace
 
@@ -104,13 +105,17 @@ class RemoteLeaf:
 class LeafReader:
     """One leaf file, open. `first` and `last` are its keys at both ends, each an array of one."""
 
-    def __init__(self, place: LeafPlace, leaf: LeafFile, cache: LeafCache | None) -> None:
+    def __init__(
+        self, place: LeafPlace, leaf: LeafFile, cache: LeafCache | None, memory: PageMemory | None = None
+    ) -> None:
         self.leaf = leaf
         self.is_remote = place.is_remote
         self.first, self.last = (to_keys([end], len(end)) for end in (leaf.first, leaf.last))
         self._path = place.path(leaf.name)
         with _errors(self._path):
             self.directory, self._bytes = self._open(place, cache)
+        self._memory = memory
+        self._slots = memory.slots(self.directory) if memory is not None else None
 
     def _open(self, place: LeafPlace, cache: LeafCache | None) -> tuple[LeafDirectory, LeafBytes]:
         leaf = self.leaf
@@ -145,6 +150,17 @@ class LeafReader:
             count = len(pages)
             return [found[column * count : (column + 1) * count] for column in range(COLUMNS)]
 
+    def kept(self, pages: Numbers) -> KeptPages | None:
+        """What memory has of the entries of these pages."""
+        if self._memory is None or self._slots is None:
+            return None
+        return self._memory.find(self._slots, self.directory, pages)
+
+    def keep(self, pages: Numbers, columns: Columns) -> None:
+        """Keep the entries of pages that were read."""
+        if self._memory is not None and self._slots is not None and len(pages):
+            self._memory.keep(self._slots, self.directory, pages, columns)
+
 
 def _read_file(descriptor: int, ranges: Ranges) -> list[Bytes]:
     """Ranges that are near each other are read together."""
@@ -157,6 +173,8 @@ def _read_file(descriptor: int, ranges: Ranges) -> list[Bytes]:
     ends = starts + table[order, 1]
     begins = np.append(True, starts[1:] - ends[:-1] > LOCAL_GAP)
     first = np.flatnonzero(begins)
+    if len(first) > len(ranges) // 2:
+        return [pread(descriptor, length, offset) for offset, length in ranges]
     places = starts[first]
     lengths = np.append(ends[first[1:] - 1], ends[-1]) - places
     reads = zip(lengths.tolist(), places.tolist(), strict=True)

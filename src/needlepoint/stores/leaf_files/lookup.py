@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from needlepoint.stores.base import Locations
 from needlepoint.stores.leaf_files.directory import COLUMNS, Numbers
 from needlepoint.stores.leaf_files.keys import Columns, Keys, different, merged
 from needlepoint.stores.leaf_files.leaf_reader import LeafReader
+from needlepoint.stores.leaf_files.page_memory import KeptPages
 from needlepoint.stores.leaf_files.pages import PagesOfColumns, decode
 
 
@@ -97,30 +98,71 @@ def _expanded(start: Numbers, end: Numbers) -> Numbers:
 
 
 def _locations(portions: list[LeafPortion], limit: int) -> Locations | None:
-    if not portions:
-        return np.empty(0, np.uint64)
-    read = concurrently(_pages, portions) if _wait(portions) else [_pages(portion) for portion in portions]
-    rows = [int(portion.reader.directory.rows(portion.pages).sum()) for portion in portions]
-    together = (
-        read[0] if len(read) == 1 else [[*chain(*(pages[column] for pages in read))] for column in range(COLUMNS)]
-    )
-    decoded = decode(together, sum(rows), portions[0].reader.directory.width)
     found: list[Columns] = []
-    position = 0
-    for portion, count in zip(portions, rows, strict=True):
-        keys = decoded.keys[position : position + count]
+    for portion, (keys, locations) in zip(portions, _entries(portions), strict=True):
         start = np.searchsorted(keys, portion.low, side="left")
         lengths = np.searchsorted(keys, portion.high, side="right") - start
         total = int(lengths.sum())
         if total > limit:
             return None
         before = np.cumsum(lengths) - lengths
-        places = np.repeat(start - before, lengths) + np.arange(total) + position
-        found.append(Columns(decoded.keys[places], decoded.locations[places]))
-        position += count
+        places = np.repeat(start - before, lengths) + np.arange(total)
+        found.append(Columns(keys[places], locations[places]))
+    if not found:
+        return np.empty(0, np.uint64)
     # An entry that was ingested twice is one; a location under two keys is two entries.
     locations = merged(found).locations
     return None if len(locations) > limit else locations
+
+
+def _entries(portions: list[LeafPortion]) -> list[Columns]:
+    """The entries of the pages of each portion: from memory, and what is not there read and decoded together."""
+    kept = [portion.reader.kept(portion.pages) for portion in portions]
+    missing = [
+        portion if known is None else portion._replace(pages=portion.pages[~known.found])
+        for portion, known in zip(portions, kept, strict=True)
+    ]
+    read = _decoded([portion for portion in missing if len(portion.pages)])
+    entries: list[Columns] = []
+    for portion, rest, known in zip(portions, missing, kept, strict=True):
+        new = next(read) if len(rest.pages) else None
+        if new is not None:
+            rest.reader.keep(rest.pages, new)
+        entries.append(_joined(portion, known, new))
+    return entries
+
+
+def _decoded(portions: list[LeafPortion]) -> Iterator[Columns]:
+    if not portions:
+        return
+    read = concurrently(_pages, portions) if _wait(portions) else [_pages(portion) for portion in portions]
+    rows = [int(portion.reader.directory.rows(portion.pages).sum()) for portion in portions]
+    together = (
+        read[0] if len(read) == 1 else [[*chain(*(pages[column] for pages in read))] for column in range(COLUMNS)]
+    )
+    decoded = decode(together, sum(rows), portions[0].reader.directory.width)
+    position = 0
+    for count in rows:
+        yield Columns(decoded.keys[position : position + count], decoded.locations[position : position + count])
+        position += count
+
+
+def _joined(portion: LeafPortion, known: KeptPages | None, new: Columns | None) -> Columns:
+    """The entries of all pages of a portion, in order: those that are known, and the new ones between them."""
+    if known is None:
+        assert new is not None
+        return new
+    directory = portion.reader.directory
+    count = int(directory.rows(portion.pages).sum())
+    if new is None:
+        # Only the last page of a leaf has fewer rows than others, and it is the last one here.
+        return Columns(known.keys.ravel()[:count], known.locations.ravel()[:count])
+    room = (len(portion.pages), directory.page_rows)
+    keys, locations = np.empty(room, known.keys.dtype), np.empty(room, np.uint64)
+    keys[known.found], locations[known.found] = known.keys, known.locations
+    places = np.flatnonzero(np.repeat(~known.found, directory.page_rows))[: len(new.keys)]
+    keys.reshape(-1)[places], locations.reshape(-1)[places] = new.keys, new.locations
+    return Columns(keys.ravel()[:count], locations.ravel()[:count])
 
 
 def _wait(portions: list[LeafPortion]) -> bool:

@@ -22,7 +22,7 @@ from needlepoint import forks
 from needlepoint.errors import FileError, StoreError
 from needlepoint.objects import Identity, concurrently
 from needlepoint.parquet import ByteCache
-from needlepoint.stores.base import Entries, IndexDamaged, Locations
+from needlepoint.stores.base import BLOCK_BYTES, Entries, IndexDamaged, Locations
 from needlepoint.stores.leaf_files import manifest as manifests
 from needlepoint.stores.leaf_files.cache import LeafCache
 from needlepoint.stores.leaf_files.keys import different, is_ascending, to_columns, to_entries, to_keys
@@ -31,6 +31,7 @@ from needlepoint.stores.leaf_files.leaf_writer import FORMAT, META_KEY, LeafWrit
 from needlepoint.stores.leaf_files.lookup import find_between, find_keys, first_entries
 from needlepoint.stores.leaf_files.manifest import LeafFile, LeafManifest
 from needlepoint.stores.leaf_files.merge import due, level_of, merged_entries, write_merged
+from needlepoint.stores.leaf_files.page_memory import page_memory
 from needlepoint.stores.leaf_files.pages import PagesCorrupt
 from needlepoint.stores.leaf_files.place import LeafPlace
 
@@ -54,15 +55,19 @@ class LeafState(NamedTuple):
 
 
 class LeafKeyStore:
-    """`location` is a directory or an `s3://` URL. `cache` keeps parts of objects on the local disk.
+    """`location` is a directory or an `s3://` URL. `cache` keeps parts of objects on the local disk. Stores with the same
+    `block_bytes` share that much memory for pages they read.
 
     Any number of processes on any number of machines may read and write at the same time.
     """
 
-    def __init__(self, location: str, key_bytes: int, cache: LeafCache | None = None) -> None:
+    def __init__(
+        self, location: str, key_bytes: int, cache: LeafCache | None = None, block_bytes: int = BLOCK_BYTES
+    ) -> None:
         self._place = LeafPlace(location)
         self._key_bytes = key_bytes
         self._cache = cache
+        self._block_bytes = block_bytes
         self._lock = threading.Lock()
         self._state: LeafState | None = None
         self._readers: ByteCache[LeafReader] = ByteCache(DIRECTORY_BYTES)
@@ -278,7 +283,7 @@ class LeafKeyStore:
     def _reader(self, leaf: LeafFile, keep: bool = True) -> LeafReader:
         found = self._readers.get(leaf.name)
         if found is None:
-            found = LeafReader(self._place, leaf, self._cache)
+            found = LeafReader(self._place, leaf, self._cache, page_memory(self._block_bytes) if keep else None)
             if keep:
                 self._readers.put(leaf.name, found, max(READER_BYTES, found.directory.memory))
         return found
