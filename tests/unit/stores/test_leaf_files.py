@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import datafusion
@@ -22,7 +23,7 @@ from tests.cases import cases
 
 from needlepoint.errors import StoreError
 from needlepoint.stores.base import Entries, IndexDamaged, KeyStore
-from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore, leaf_writer, manifest, merge
+from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore, leaf_writer, manifest, merge, page_memory
 from needlepoint.stores.leaf_files.place import LeafPlace
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -80,10 +81,11 @@ def leaf_paths(directory: Path) -> list[Path]:
     ),
     st.sampled_from((8, 12, 16)),
     st.integers(0, 80),
+    st.sampled_from((0, 3, 40, 1000)),
 )
-def test_answers_are_those_of_a_set(small_pages, tmp_path: Path, runs, width: int, limit: int) -> None:
+def test_answers_are_those_of_a_set(small_pages, tmp_path: Path, runs, width: int, limit: int, kept: int) -> None:
     location = tmp_path / uuid.uuid4().hex
-    store = LeafKeyStore(str(location), width)
+    store = LeafKeyStore(str(location), width, block_bytes=kept * page_memory.SLOT)
     names = [add(store, tmp_path, entries(run, width)) for run in runs]
     store.refresh(names)
     pairs = {pair for run in runs for pair in run}
@@ -146,6 +148,47 @@ def test_a_key_of_many_pages_and_leaves_is_found_whole(small_pages, tmp_path: Pa
     assert store.find([key(5)], 599) is None
     assert store.find([key(5)], 3) is None
     assert sorted(store.find([key(4), key(6)], 2).tolist()) == [1, 2]
+
+
+@pytest.mark.parametrize("width", [8, 16, 40])
+def test_pages_in_memory_answer_as_those_that_are_read(tmp_path: Path, width: int) -> None:
+    """Two stores share 64 slots for 200 pages and more, and four threads ask both. Pages of 40 bytes are too large."""
+    chance = np.random.default_rng(7)
+    expected: list[dict[int, list[int]]] = []
+    stores = []
+    for number in range(2):
+        pairs = list(zip(chance.integers(0, 9000, 30_000).tolist(), range(30_000), strict=True))
+        store = LeafKeyStore(str(tmp_path / str(number)), width, block_bytes=64 * page_memory.SLOT)
+        names = [add(store, tmp_path, entries(pairs[half::2], width)) for half in range(2)]
+        store.refresh(names)
+        stores.append(store)
+        expected.append({})
+        for asked, at in pairs:
+            expected[-1].setdefault(asked, []).append(at)
+
+    def ask(seed: int) -> int:
+        own = np.random.default_rng(seed)
+        for _ in range(25):
+            which = int(own.integers(2))
+            asked = own.integers(0, 9500, int(own.choice([1, 5, 40]))).tolist()
+            found = stores[which].find([key(number, width) for number in asked], 100_000)
+            assert found is not None
+            assert sorted(found.tolist()) == sorted(at for number in {*asked} for at in expected[which].get(number, []))
+        return 25
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(ask, range(4))) == [25] * 4
+
+
+def test_pages_of_closed_stores_leave_their_room_to_others(tmp_path: Path) -> None:
+    limit = 17 * page_memory.SLOT
+    for number in range(3):
+        store = LeafKeyStore(str(tmp_path / str(number)), 8, block_bytes=limit)
+        store.refresh([add(store, tmp_path, entries([(each, each) for each in range(20_000)]))])
+        for _ in range(2):
+            for asked in range(0, 20_000, 600):
+                assert store.find([key(asked)], 2).tolist() == [asked]
+        store.close()
 
 
 def test_entries_must_ascend(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ leaf_writer  entries to a leaf file
 leaf_reader  pages of a leaf file, checked
 directory    where the pages of a leaf are, their first keys and checksums
 pages        pages to entries
-page_memory  decoded pages in memory
+page_table   decoded pages as a table, and searches in it
+page_memory  decoded pages that are kept
 keys         entries as columns, ordered as numbers or bytes
 cache        parts of objects on the local disk
 """

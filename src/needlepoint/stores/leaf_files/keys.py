@@ -74,12 +74,21 @@ def is_ascending(columns: Columns) -> bool:
     return bool(np.all((keys[1:] > keys[:-1]) | (same & (locations[1:] > locations[:-1]))))
 
 
-def merged(parts: Sequence[Columns]) -> Columns:
-    """Ascending entries of ascending parts; an entry of several parts once."""
+def joined(parts: Sequence[Columns]) -> Columns:
+    """The entries of one part after the other."""
     if len(parts) == 1:
         return parts[0]
-    keys = np.concatenate([part.keys for part in parts])
-    locations = np.concatenate([part.locations for part in parts])
+    return Columns(np.concatenate([part.keys for part in parts]), np.concatenate([part.locations for part in parts]))
+
+
+def merged(parts: Sequence[Columns]) -> Columns:
+    """Ascending entries of ascending parts; an entry of several parts once."""
+    return parts[0] if len(parts) == 1 else in_order(joined(parts))
+
+
+def in_order(columns: Columns) -> Columns:
+    """Ascending entries, each once."""
+    keys, locations = columns
     order = np.argsort(keys, kind="stable")  # merges what is sorted in parts
     keys, locations = keys[order], locations[order]
     same = keys[1:] == keys[:-1]

@@ -55,8 +55,8 @@ class LeafState(NamedTuple):
 
 
 class LeafKeyStore:
-    """`location` is a directory or an `s3://` URL. `cache` keeps parts of objects on the local disk. Stores with the same
-    `block_bytes` share that much memory for pages they read.
+    """`location` is a directory or an `s3://` URL. `cache` keeps parts of objects on the local disk. Stores with
+    the same `block_bytes` share that much memory for pages they read.
 
     Any number of processes on any number of machines may read and write at the same time.
     """
@@ -283,7 +283,7 @@ class LeafKeyStore:
     def _reader(self, leaf: LeafFile, keep: bool = True) -> LeafReader:
         found = self._readers.get(leaf.name)
         if found is None:
-            found = LeafReader(self._place, leaf, self._cache, page_memory(self._block_bytes) if keep else None)
+            found = LeafReader(self._place, leaf, self._cache, page_memory(self._block_bytes))
             if keep:
                 self._readers.put(leaf.name, found, max(READER_BYTES, found.directory.memory))
         return found
