@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import threading
@@ -22,8 +23,17 @@ from tests.buckets import Bucket, Server, aws_server
 from tests.cases import cases
 
 from needlepoint.errors import StoreError
+from needlepoint.indexer import pools
 from needlepoint.stores.base import Entries, IndexDamaged, KeyStore
-from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore, leaf_writer, manifest, merge, page_memory
+from needlepoint.stores.leaf_files import (
+    LeafCache,
+    LeafKeyStore,
+    leaf_writer,
+    manifest,
+    merge,
+    merge_tasks,
+    page_memory,
+)
 from needlepoint.stores.leaf_files.place import LeafPlace
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -328,11 +338,71 @@ def test_a_merge_keeps_runs_that_came_meanwhile(location: str, small_pages, tmp_
     names = [add(store, tmp_path, entries([(number, run) for number in range(20)])) for run in range(7)]
     with monkeypatch.context() as patched:
         patched.setattr(merge, "FAN_OUT", 7)
-        patched.setattr(other, "merge", lambda: 0)
+        patched.setattr(other, "merge", lambda tasks: 0)
         _before_the_first_swap(patched, lambda: add(other, tmp_path, entries([(3, 99)]), "new"))
         assert store.merge() >= 1
     store.refresh([*names, "new"])
     assert sorted(store.find([key(3)], 100).tolist()) == [*range(7), 99]
+
+
+def unmerged(location: Path, scratch: Path, monkeypatch, width: int, runs: int = 8) -> tuple[LeafKeyStore, list[str]]:
+    """A store with runs that overlap, of which one key has many pages."""
+    chance = np.random.default_rng(5)
+    store = LeafKeyStore(str(location), width)
+    with monkeypatch.context() as patched:
+        patched.setattr(merge, "FAN_OUT", 100)
+        names = []
+        for run in range(runs):
+            pairs = [(int(number), 1000 * run + at) for at, number in enumerate(chance.integers(0, 800, 300))]
+            names.append(
+                add(store, scratch, entries(pairs + [(400, 10_000 + 9 * at + run) for at in range(50)], width))
+            )
+    return store, names
+
+
+@pytest.mark.parametrize(("most", "width"), [(200, 8), (700, 16), (100_000, 8)])
+def test_a_merge_is_tasks_of_bounded_ranges(small_pages, tmp_path: Path, monkeypatch, most: int, width: int) -> None:
+    store, names = unmerged(tmp_path / "index", tmp_path, monkeypatch, width)
+    store.refresh(names)
+    before = everything(store)
+    leaves = store._open_state().manifest.leaves
+    monkeypatch.setattr(merge, "LEAF_ENTRIES", most)
+    readers = [store._reader(leaf) for leaf in leaves]
+    tasks = merge_tasks.plan_tasks(str(tmp_path / "index"), readers, width)
+    assert (tasks[0].low, tasks[-1].high) == (b"", b"")
+    assert [task.high for task in tasks[:-1]] == [task.low for task in tasks[1:]] == sorted({t.low for t in tasks[1:]})
+    keys = [line[:width].tobytes() for line in before]
+    for task in tasks:
+        inside = [each for each in keys if task.low <= each and (not task.high or each < task.high)]
+        assert inside and len(inside) <= most + keys.count(key(400, width)) * (most < 1000)
+    assert store.merge() == 1
+    store.refresh(names)
+    assert everything(store).tolist() == before.tolist()
+    made = store._open_state().manifest.leaves
+    assert all(leaf.entries <= most for leaf in made) and len({leaf.group for leaf in made}) == 1
+    assert all(one.last <= other.first for one, other in itertools.pairwise(made))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_processes_merge_what_a_store_gives_them(tmp_path: Path, monkeypatch, fails: bool) -> None:
+    """If they fail, the process that commits does it."""
+    store, names = unmerged(tmp_path / "index", tmp_path, monkeypatch, 8)
+    store.refresh(names)
+    before = everything(store)
+    monkeypatch.setattr(merge_tasks, "WORTH_TASKS", 0)
+    monkeypatch.setattr(merge, "LEAF_ENTRIES", 2000)
+    if fails:
+        monkeypatch.setattr(pools.LocalPool, "run", _refuse)
+    (tmp_path / "scratch").mkdir()
+    assert store.merge(pools.PoolTasks(pools.LocalPool(2), tmp_path / "scratch")) == 1
+    store.refresh(names)
+    assert len(store._open_state().manifest.leaves) >= 2
+    assert everything(store).tolist() == before.tolist()
+    assert [*(tmp_path / "scratch").iterdir()] == [] and not [*(tmp_path / "index").glob("tasks-*")]
+
+
+def _refuse(*_: object) -> object:
+    raise StoreError("no process starts.")
 
 
 def test_many_threads_commit_at_once(tmp_path: Path) -> None:

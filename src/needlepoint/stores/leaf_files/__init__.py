@@ -3,6 +3,7 @@
 store        LeafKeyStore: writes runs, commits, merges, sweeps, answers
 lookup       finds keys and ranges in leaves
 merge        which leaves are merged, and how
+merge_tasks  a merge as tasks for any processes
 manifest     the list of leaves and runs
 place        the directory or bucket, and every write to it
 leaf_writer  entries to a leaf file

@@ -1,5 +1,5 @@
-"""Find entries in leaf files: which pages can have them, those that memory lacks decoded at once, and binary searches in
-all of them together."""
+"""Find entries in leaf files: which pages can have them, those that memory lacks decoded at once, and binary searches
+in all of them together."""
 
 from __future__ import annotations
 
