@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.servers import PASSWORD, PostgresServer, wait_until
+from tests.database_servers import PASSWORD, PostgresServer, wait_until
 
 import needlepoint
 from needlepoint.objects import Identity

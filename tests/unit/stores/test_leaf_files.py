@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -655,3 +657,16 @@ def test_clocks_of_writer_and_sweeper_differ_by_an_hour(small_pages, tmp_path: P
     monkeypatch.setattr(time, "time", lambda: clock() + 3600)
     assert LeafKeyStore(str(location), 8).sweep() == 0
     assert len(reader.find([key(3)], 100)) == merge.FAN_OUT - 1
+
+
+def test_a_lookup_imports_nothing(tmp_path: Path) -> None:
+    """Pandas, which pyarrow would import, takes longer than a thousand lookups."""
+    store = LeafKeyStore(str(tmp_path / "index"), 8)
+    name = add(store, tmp_path, entries([(number, number) for number in range(2000)]))
+    code = (
+        "import sys; from needlepoint.stores.leaf_files import LeafKeyStore\n"
+        f"store = LeafKeyStore({str(tmp_path / 'index')!r}, 8); store.refresh([{name!r}]); before = set(sys.modules)\n"
+        f"assert store.find([{key(77)!r}, {key(1500)!r}], 10).tolist() == [77, 1500]\n"
+        "assert set(sys.modules) == before, set(sys.modules) - before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -18,7 +18,7 @@ from needlepoint.stores.base import IndexDamaged
 from needlepoint.stores.leaf_files import directory as directories
 from needlepoint.stores.leaf_files.cache import CachedBlocks, LeafCache
 from needlepoint.stores.leaf_files.directory import COLUMNS, LeafDirectory, Numbers
-from needlepoint.stores.leaf_files.keys import to_keys
+from needlepoint.stores.leaf_files.keys import different, to_keys
 from needlepoint.stores.leaf_files.leaf_writer import page_checksums
 from needlepoint.stores.leaf_files.manifest import LeafFile
 from needlepoint.stores.leaf_files.page_memory import PageMemory
@@ -107,7 +107,7 @@ class RemoteLeaf:
 
     def _blocks(self, ranges: Ranges) -> Numbers:
         """The row groups that these ranges, each inside one, are in."""
-        return np.unique(np.searchsorted(self._starts, ranges.offsets, side="right") - 1)
+        return different(np.sort(np.searchsorted(self._starts, ranges.offsets, side="right") - 1))
 
 
 class LeafReader:

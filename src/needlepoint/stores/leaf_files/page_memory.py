@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from needlepoint import forks
 from needlepoint.stores.leaf_files.directory import LeafDirectory, Numbers
-from needlepoint.stores.leaf_files.keys import dtype
+from needlepoint.stores.leaf_files.keys import different, dtype
 from needlepoint.stores.leaf_files.page_table import PageTable
 
 SLOT = 8192  # bytes: 512 entries with keys of 8 bytes. Pages that need more are not kept
@@ -117,7 +117,7 @@ class PageMemory:
     def _forget(self, slots: Numbers) -> None:
         """Tell the leaves that these slots are theirs no more."""
         owners = self._leaf[slots]
-        for number in np.unique(owners).tolist():
+        for number in different(np.sort(owners)).tolist():
             if (leaf := self._leaves.get(number)) is not None:
                 leaf.slots[self._page[slots[owners == number]]] = NOWHERE
 

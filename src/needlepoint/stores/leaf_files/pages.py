@@ -16,7 +16,7 @@ from needlepoint.parquet.format import thrift
 from needlepoint.parquet.read import AssembledChunk, Frame, assemble, chunk_head, make_frame, open_reader
 from needlepoint.stores.base import Locations
 from needlepoint.stores.leaf_files.directory import COLUMNS
-from needlepoint.stores.leaf_files.keys import Columns, from_arrow
+from needlepoint.stores.leaf_files.keys import Columns, dtype, from_arrow
 
 # parquet.thrift, Type and Encoding
 _INT32, _INT64, _FIXED_LEN_BYTE_ARRAY = 1, 2, 7
@@ -52,7 +52,7 @@ def decode(pages: PagesOfColumns, entries: int, width: int) -> Columns:
         raise PagesCorrupt(str(error)) from error
     if not len(keys) == len(files) == len(rows) == entries:
         raise PagesCorrupt(f"{len(keys)} entries where {entries} are announced")
-    return Columns(from_arrow(keys, width), _locations(files.to_numpy(), rows.to_numpy()))
+    return Columns(from_arrow(keys, dtype(width)), _locations(from_arrow(files, "<u4"), from_arrow(rows, "<u4")))
 
 
 def _column(data: pa.Buffer, column: int) -> pa.Array:
@@ -73,10 +73,10 @@ def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _locations(files: npt.NDArray[np.int32], rows: npt.NDArray[np.int32]) -> Locations:
-    found: npt.NDArray[np.uint64] = files.view(np.uint32).astype(np.uint64)
+def _locations(files: npt.NDArray[np.uint32], rows: npt.NDArray[np.uint32]) -> Locations:
+    found: npt.NDArray[np.uint64] = files.astype(np.uint64)
     found <<= np.uint64(32)
-    found |= rows.view(np.uint32)
+    found |= rows
     return found
 
 

@@ -42,8 +42,8 @@ from needlepoint.stores.leaf_files.place import LeafPlace
 # A reader of a manifest that was replaced so long ago may find leaf files gone. Clocks may differ by some hours.
 GRACE = 24 * 3600.0
 COMMIT_PATIENCE = 120.0
-DIRECTORY_BYTES = 128 << 20
-READER_BYTES = 1 << 20  # at least, of the bytes above: each open leaf takes a descriptor
+DIRECTORY_BYTES = 256 << 20  # those of a billion keys take 150 MB
+READER_BYTES = 1 << 19  # at least, of the bytes above: each open leaf takes a descriptor
 
 HERE = TasksHere()
 _log = logging.getLogger("needlepoint")
@@ -310,7 +310,9 @@ class LeafKeyStore:
         if found is None:
             found = LeafReader(self._place, leaf, self._cache, page_memory(self._block_bytes))
             if keep:
-                self._readers.put(leaf.name, found, max(READER_BYTES, found.directory.memory))
+                self._readers.put(
+                    leaf.name, found, max(READER_BYTES, found.directory.memory + found.slots.slots.nbytes)
+                )
         return found
 
     def _open_state(self) -> LeafState:
