@@ -334,6 +334,7 @@ def main() -> None:
                 except ServerMissing as missing:
                     print(f"{name} is left out: {missing}", file=sys.stderr, flush=True)
                 if chosen.json:
+                    chosen.json.parent.mkdir(parents=True, exist_ok=True)
                     told: dict[str, Any] = {
                         "cores": os.cpu_count(),
                         "load": os.getloadavg(),

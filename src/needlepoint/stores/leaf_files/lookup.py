@@ -118,16 +118,16 @@ def _find(portions: list[LeafPortion]) -> list[Columns]:
     high = low if is_point else np.concatenate([portion.high for portion in portions])
     found: list[Columns] = []
     with memory.kept(leaves, pages, layout) as (table, lines):
-        known = np.flatnonzero(lines >= 0)
+        known = (lines >= 0).nonzero()[0]
         if len(known):
             found.append(search(table, _chosen(Searches(lines, rows, low, high), known)))
     if len(known) == len(lines):
         return found
-    missing = np.flatnonzero(lines < 0)
-    needed, lines = _needed(portions, lines)
+    needed, places = _needed(portions, lines)
     table = _read_table([portion for portion in needed if len(portion.pages)])
     memory.keep(leaves, [portion.pages for portion in needed], layout, table)
-    found.append(search(table, _chosen(Searches(lines, rows, low, high), missing)))
+    left = Searches(places, rows, low, high)
+    found.append(search(table, _chosen(left, (lines < 0).nonzero()[0]) if len(known) else left))
     return found
 
 
@@ -139,12 +139,14 @@ def _chosen(searches: Searches, numbers: Numbers) -> Searches:
 
 def _needed(portions: list[LeafPortion], lines: Numbers) -> tuple[list[LeafPortion], Numbers]:
     """The portions with only the pages that are NOWHERE, each once, and for these the lines that they will be."""
+    if len(lines) == 1:
+        return portions, np.zeros(1, np.int64)
     needed: list[LeafPortion] = []
     made = lines.copy()
     position = count = 0
     for portion in portions:
         end = position + len(portion.pages)
-        missing = np.flatnonzero(lines[position:end] < 0)
+        missing = (lines[position:end] < 0).nonzero()[0]
         pages = portion.pages[missing]
         begins = np.append(True, pages[1:] != pages[:-1])[: len(pages)]
         made[position + missing] = count + np.cumsum(begins) - 1

@@ -38,7 +38,7 @@ def to_table(entries: Columns, rows: Numbers, width: int) -> PageTable:
     >>> to_table(columns, np.array([2, 1, 2]), 2).keys[[0, 2]].tolist()
     [[0, 1], [3, 4]]
     """
-    short = np.flatnonzero(rows != width).tolist()
+    short = (rows != width).nonzero()[0].tolist()
     return PageTable(_to_lines(entries.keys, rows, width, short), _to_lines(entries.locations, rows, width, short))
 
 
@@ -63,6 +63,9 @@ def search(table: PageTable, wanted: Searches) -> Columns:
     start, end = _bounds(table.keys, wanted)
     lengths = end - start
     total = int(lengths.sum())
+    if len(lengths) == 1:
+        line = slice(int(start[0]), int(end[0]))
+        return Columns(table.keys[wanted.lines[0], line].copy(), table.locations[wanted.lines[0], line].copy())
     lines = np.repeat(wanted.lines, lengths)
     places = np.repeat(start - (np.cumsum(lengths) - lengths), lengths) + np.arange(total)
     return Columns(table.keys[lines, places], table.locations[lines, places])
