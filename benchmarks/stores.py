@@ -6,7 +6,7 @@ Every store gets the same entries, in runs of up to four million with one range 
 and answers the same keys; each answer is compared with what was written. Entries are made run by run, so a billion keys
 take disk and time, and no more memory than twenty million.
 
-cold    the first lookup of a new process with an empty cache; requests are those to a bucket or to nothing else
+cold    the first lookup of a new process with an empty cache; requests are counted in the bucket
 warm    other keys each time, after `--warm` thousands of them; medians of rounds, of which the median is taken
 
 The page cache of the system is warm in both. Servers run on this machine, with the settings of the tests. MariaDB is
