@@ -6,7 +6,7 @@ ROWS ?= 2000000
 S3A_JARS := .cache/s3a-jars
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-faults fuzz test-s3a lint format bench-quick bench-peers bench-plot bench-counts bench-nodes bench-tpch bench-choices bench-service soak bench-text bench-spark bench-write \
+.PHONY: help install demo test test-all test-faults fuzz test-s3a lint format bench-quick bench-peers bench-plot bench-counts bench-nodes bench-stores bench-tpch bench-choices bench-service soak bench-text bench-spark bench-write \
   bench-backfill bench-scale-simulation console screenshots s3a-jars lock clean
 
 help:  ## Show this list
@@ -106,6 +106,9 @@ bench-scale-simulation: install  ## A query node over 100,000 files and KEYS=1e8
 
 bench-nodes: install  ## A node with an empty disk over 100,000 files in a bucket: ready time, requests, memory (3 minutes)
 	$(BIN)/python benchmarks/nodes.py
+
+bench-stores: install  ## Key stores compared: size, build rate, one key and 1,000, cold and warm (KEYS="1e6 2e7"; 1e9: 6 GB of leaf files)
+	$(BIN)/python benchmarks/stores.py --keys $(or $(KEYS),1e6) --json bench-lake/stores.json
 
 console:  ## Bundle the console's editor (CodeMirror) again; needs Node, only after a change of console/package.json
 	cd console && npm install --no-package-lock --no-audit --no-fund && npm run build

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases import cases
+from tests.database_servers import PASSWORD, PostgresServer, RedisServer
 from tests.key_stores import LAKE, entries, fill, key, open_store
 from tests.proxies import cutting_proxy
-from tests.servers import PASSWORD, PostgresServer, RedisServer
 
 from needlepoint.errors import StoreError
 from needlepoint.stores.base import IndexDamaged

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
@@ -23,10 +26,12 @@ from needlepoint import spark as needle_spark
 from needlepoint.cli import main
 from needlepoint.indexer import plan, sorted_runs
 from needlepoint.indexer.build import FileTask
-from needlepoint.indexer.pools import InlinePool
+from needlepoint.indexer.pools import InlinePool, PoolTasks
 from needlepoint.lake import Lake
 from needlepoint.objects import Identity
 from needlepoint.spark.pool import SparkPool
+from needlepoint.stores.leaf_files import LeafKeyStore, merge_tasks
+from needlepoint.stores.leaf_files import merge as leaf_merge
 
 pytestmark = pytest.mark.spark
 
@@ -117,6 +122,64 @@ def test_all_kinds_as_a_local_build_makes_them(tmp_path: Path, spark, local: Lak
         assert needle_spark.build(spark, lake, "product").indexed == 0
         for name in ("id", "upc"):
             assert levels(lake, name) == (0, True)
+
+
+def test_tasks_merge_leaf_files_as_a_local_merge_does(tmp_path: Path, spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(3)
+    store = LeafKeyStore(str(tmp_path / "here"), 8)
+    names = [f"run-{number}" for number in range(9)]
+    with monkeypatch.context() as patched:
+        patched.setattr(leaf_merge, "FAN_OUT", 100)
+        for number, name in enumerate(names):
+            entries = np.zeros((3000, 16), np.uint8)
+            entries[:, :8] = np.sort(chance.integers(0, 20_000, 3000)).astype(">u8").view(np.uint8).reshape(-1, 8)
+            entries[:, 8:] = (np.arange(3000) + number * 4000).astype(">u8").view(np.uint8).reshape(-1, 8)
+            store.write_run(tmp_path / name, entries, name)
+            store.ingest([tmp_path / name])
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    there = LeafKeyStore(str(tmp_path / "there"), 8)
+    monkeypatch.setattr(merge_tasks, "WORTH_TASKS", 0)
+    monkeypatch.setattr(leaf_merge, "LEAF_ENTRIES", 9000)
+    (tmp_path / "scratch").mkdir()
+    assert store.merge() == there.merge(PoolTasks(SparkPool(spark), tmp_path / "scratch")) == 1
+    found = []
+    for each in (store, there):
+        each.refresh(names)
+        leaves = each._open_state().manifest.leaves
+        assert len(leaves) >= 3 and all(leaf.entries <= 9000 for leaf in leaves)
+        found.append(np.concatenate(list(each.scan())))
+    assert len(found[0]) == 27_000 and np.array_equal(*found)
+    paths = [f"{tmp_path}/there/leaves/{leaf.name}" for leaf in leaves]
+    rows = duckdb.sql(f"SELECT key, file, row FROM read_parquet({paths})").fetchnumpy()
+    keys = (found[0][:, :8].copy().view(">u8").ravel().astype(np.uint64) ^ np.uint64(1 << 63)).view(np.int64)
+    assert np.array_equal(rows["key"], keys)
+    assert np.array_equal(rows["row"], found[0][:, 12:].copy().view(">u4").ravel())
+
+
+@pytest.mark.long
+def test_a_build_in_spark_merges_leaf_files_in_its_tasks(tmp_path: Path, spark, monkeypatch) -> None:
+    monkeypatch.setattr(merge_tasks, "WORTH_TASKS", 0)
+    monkeypatch.setattr(leaf_merge, "LEAF_ENTRIES", 700)
+    called: list[str] = []
+
+    class Told(SparkPool):
+        def run(self, function: Any, items: Any, scratch: Path) -> Any:
+            called.extend(function.__name__ for _ in items)
+            return super().run(function, items, scratch)
+
+    root = tmp_path / "lake"
+    write(products(0, 200), root / "product/p.parquet")
+    with needlepoint.open(root, refresh=0, access="pages", keys="lake:") as lake:
+        lake.create_table("product")
+        lake.create_index("product", "upc", name="upc")
+        for number in range(1, 8):  # keys in between, so that the runs overlap
+            write(products(10 * number, 200), root / f"product/p{number}.parquet")
+            if number < 7:
+                lake.sync("product")
+        lake.build("product", pool=Told(spark))
+        assert called.count("merge_range") > 1
+        assert lake.verify("product", samples=4).differences == ()
+        assert leftovers(lake) == []
 
 
 def leftovers(lake: Lake) -> list[Path]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from tests.cases import long
-from tests.servers import PASSWORD, PostgresServer, RedisServer
+from tests.database_servers import PASSWORD, PostgresServer, RedisServer
 
 import needlepoint
 from needlepoint.cli import main

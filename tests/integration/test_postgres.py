@@ -19,8 +19,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from tests.database_servers import PASSWORD, PostgresServer, wait_until
 from tests.lakes import publish_titles, write_titles
-from tests.servers import PASSWORD, PostgresServer, wait_until
 
 import needlepoint
 from needlepoint.objects import Identity

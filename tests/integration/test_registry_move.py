@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.buckets import Bucket
+from tests.database_servers import PASSWORD
 from tests.integration.test_repair import check, rows_of, write
-from tests.servers import PASSWORD
 
 import needlepoint
 from needlepoint.cli import main

@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner
 from tests.buckets import Bucket
 from tests.cases import long
+from tests.database_servers import PostgresServer, RedisServer
 from tests.lakes import staged
-from tests.servers import PostgresServer, RedisServer
 
 import needlepoint
 from needlepoint.cli import main

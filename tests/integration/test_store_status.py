@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.buckets import Bucket
+from tests.database_servers import PASSWORD, PostgresServer, RedisServer
 from tests.integration.test_repair import rows_of, write
 from tests.lakes import staged
-from tests.servers import PASSWORD, PostgresServer, RedisServer
 
 import needlepoint
 from needlepoint.cli import main

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 import redis
-from tests.servers import MysqlServer, PostgresServer, RedisServer
+from tests.database_servers import MysqlServer, PostgresServer, RedisServer
 
 
 def test_postgres_runs_and_comes_back(postgres_server: PostgresServer, postgres_url: str) -> None:

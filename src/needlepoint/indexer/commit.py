@@ -12,12 +12,15 @@ from pathlib import Path
 from needlepoint.errors import UnknownName
 from needlepoint.indexer.build import Artifact
 from needlepoint.indexes import IndexStores, is_current, keeps_entries
-from needlepoint.stores import IndexDamaged
+from needlepoint.stores import IndexDamaged, KeyStore, MergesInTasks, StoreTasks
 from needlepoint.tables import Index
 from needlepoint.tables.registry import Registry
 
 
-def commit(registry: Registry, stores: IndexStores, indexes: Sequence[Index], artifact: Artifact) -> None:
+def commit(
+    registry: Registry, stores: IndexStores, indexes: Sequence[Index], tasks: StoreTasks, artifact: Artifact
+) -> None:
+    """`tasks` merge what a store has too many runs of, if it lets others do that."""
     current = {index.id for index in registry.indexes.all()}
     for index in indexes:
         if index.id not in current:
@@ -28,12 +31,19 @@ def commit(registry: Registry, stores: IndexStores, indexes: Sequence[Index], ar
         runs = [Path(run.path) for run in artifact.runs if run.index_id == index.id]
         try:
             if runs:
-                stores.entries(index).ingest(runs)
+                _ingest(stores.entries(index), runs, tasks)
         except IndexDamaged:
             stores.replace_index(index)
     made = [(run.index_id, run.name) for run in artifact.runs]
     registry.commit_artifacts(artifact.files, made, artifact.entries)
     registry.files.note_problems({each.file_id: each.reason for each in artifact.failures if each.file_id is not None})
+
+
+def _ingest(store: KeyStore, runs: Sequence[Path], tasks: StoreTasks) -> None:
+    if isinstance(store, MergesInTasks):
+        store.ingest_and_merge(runs, tasks)
+    else:
+        store.ingest(runs)
 
 
 def repair_cards(registry: Registry) -> None:

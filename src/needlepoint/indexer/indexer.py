@@ -29,7 +29,7 @@ from needlepoint.indexer.plan import (
     plan_build,
     usable_indexes,
 )
-from needlepoint.indexer.pools import InlinePool, LocalPool, Pool
+from needlepoint.indexer.pools import InlinePool, LocalPool, Pool, PoolTasks
 from needlepoint.indexer.progress import Progress, no_progress
 from needlepoint.indexer.run import BuildResult, run_build
 from needlepoint.indexer.sorted_runs import RunMerger, alone
@@ -278,13 +278,13 @@ class Indexer:
                 tasks = plan.tasks(plan.files, plan.local_limits(self._settings), self._settings.index_memory)
                 inline = plan.is_small(tasks) or self._settings.processes <= 1
                 local = InlinePool() if inline else LocalPool(self._settings.processes, descriptors)
-                return run_build(tasks, local, directory, self._committer(plan), self._progress)
+                return run_build(tasks, local, directory, self._committer(plan, local, directory), self._progress)
 
     def _run_in_pool(self, plan: BuildPlan, pool: Pool) -> BuildResult:
         """What is sorted is kept until all of it is merged: a build that is killed resumes."""
         plan = replace(plan, files=tuple(replace(file, identity=file.identity.elsewhere()) for file in plan.files))
         directory, memory = self._scratch / f"backfill-{plan.table.id}", self._settings.index_memory
-        local, committer = LocalPool(self._settings.processes), self._committer(plan)
+        local, committer = LocalPool(self._settings.processes), self._committer(plan, pool, directory)
         with alone(self._registry.locks, directory):
             merger = RunMerger(directory, plan.entry_tasks(), pool, local, memory, committer, self._progress)
             left = merger.resume(plan.files)
@@ -292,8 +292,9 @@ class Indexer:
             tasks = plan.tasks(left, limits, memory, to_merge=True)
             return run_build(tasks, pool, directory, committer, self._progress, merger)
 
-    def _committer(self, plan: BuildPlan) -> Callable[[Artifact], None]:
-        return functools.partial(commit, self._registry, self._stores, plan.indexes)
+    def _committer(self, plan: BuildPlan, pool: Pool, directory: Path) -> Callable[[Artifact], None]:
+        """Stores merge in the pool that builds."""
+        return functools.partial(commit, self._registry, self._stores, plan.indexes, PoolTasks(pool, directory))
 
     def _is_replaced(self, plan: BuildPlan) -> bool:
         """Whether an index has another generation than was planned for."""

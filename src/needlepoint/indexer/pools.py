@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -87,6 +88,21 @@ class LocalPool:
             )
 
         return in_threads([call(item) for item in items], self._processes)
+
+
+class PoolTasks:
+    """The tasks of a store (stores/base.py, StoreTasks) in a pool. Files of calls are below `scratch`."""
+
+    def __init__(self, pool: Pool, scratch: Path) -> None:
+        self._pool, self._scratch = pool, scratch
+
+    def reaches(self, directory: Path) -> bool:
+        return self._pool.reaches(directory)
+
+    def run(self, function: Callable[[Item, Path], Made], items: Sequence[Item]) -> Iterator[Made]:
+        for made, directory in self._pool.run(function, items, self._scratch):
+            shutil.rmtree(directory, ignore_errors=True)
+            yield made
 
 
 def _new_directory(scratch: Path) -> Path:

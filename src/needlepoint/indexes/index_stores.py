@@ -130,7 +130,7 @@ class IndexStores:
         if url == IN_LAKE_STORE:
             return key_store(self._place(index.id), width, block_bytes)
         if url == LEAF_FILES:
-            return self._leaves.store(self._identity(), index.id, width)
+            return self._leaves.store(self._identity(), index.id, width, block_bytes)
         from needlepoint.stores.keys import BlockKeyStore
 
         return BlockKeyStore(self._servers.space(url, index.id), width, block_bytes)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from needlepoint.errors import NeedlepointError
 from needlepoint.objects import is_url
-from needlepoint.stores import IN_LAKE
+from needlepoint.stores import BLOCK_BYTES, IN_LAKE
 
 if TYPE_CHECKING:
     from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore
@@ -44,10 +44,10 @@ class LeafStores:
 
         return cls(root, LeafCache(directory, limit))
 
-    def store(self, registry: str, index_id: int, key_bytes: int) -> LeafKeyStore:
+    def store(self, registry: str, index_id: int, key_bytes: int, block_bytes: int = BLOCK_BYTES) -> LeafKeyStore:
         from needlepoint.stores.leaf_files import LeafKeyStore  # most lakes have none
 
-        return LeafKeyStore(f"{self._location}/{registry}/{index_id}", key_bytes, self._cache)
+        return LeafKeyStore(f"{self._location}/{registry}/{index_id}", key_bytes, self._cache, block_bytes)
 
     def ids(self, registry: str) -> dict[int, float]:
         """The indexes that have something here, with the seconds since the last write to each."""

@@ -16,7 +16,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from needlepoint.stores.base import BLOCK_BYTES, Entries, IndexDamaged, KeyStore, Locations, name_in_range
+from needlepoint.stores.base import (
+    BLOCK_BYTES,
+    Entries,
+    IndexDamaged,
+    KeyStore,
+    Locations,
+    MergesInTasks,
+    StoreTasks,
+    name_in_range,
+)
 from needlepoint.stores.database import Database, Upgrade, is_damaged, read_only_error, statements_of
 from needlepoint.stores.lake_packs import LakePacks
 from needlepoint.stores.packs import UNCLAIMED_AGE, PackDamaged, PackPiece, PackStore, PackWriter
@@ -44,12 +53,14 @@ __all__ = [
     "KeyStore",
     "LakePacks",
     "Locations",
+    "MergesInTasks",
     "PackDamaged",
     "PackStore",
     "PackWriter",
     "PackPiece",
     "PieceCache",
     "RocksKeyStore",
+    "StoreTasks",
     "Upgrade",
     "check_owner",
     "claim",

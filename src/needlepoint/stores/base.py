@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from needlepoint.errors import StoreError
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 Locations = npt.NDArray[np.uint64]
 """Where a row is: the file's id in the upper 32 bits, the row's number in the file in the lower."""
@@ -81,3 +84,25 @@ class KeyStore(Protocol):
     def destroy(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class StoreTasks(Protocol):
+    """Where a store runs tasks: in this process, or in a pool of others (indexer/pools.py)."""
+
+    def reaches(self, directory: Path) -> bool:
+        """Whether tasks can read and write this directory."""
+        ...
+
+    def run(self, function: Callable[[Item, Path], Made], items: Sequence[Item]) -> Iterator[Made]:
+        """The results of calls with each item, in no order. Function, items and results must be picklable. A call gets
+        a directory for its files; it can be made more than once."""
+        ...
+
+
+@runtime_checkable
+class MergesInTasks(Protocol):
+    """A key store whose merges other processes can do."""
+
+    def ingest_and_merge(self, runs: Sequence[Path], tasks: StoreTasks) -> None:
+        """As `ingest`; what is then to be merged is merged by tasks."""
+        ...

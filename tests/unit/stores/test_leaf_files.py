@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
+import subprocess
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import datafusion
@@ -21,8 +25,17 @@ from tests.buckets import Bucket, Server, aws_server
 from tests.cases import cases
 
 from needlepoint.errors import StoreError
+from needlepoint.indexer import pools
 from needlepoint.stores.base import Entries, IndexDamaged, KeyStore
-from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore, leaf_writer, manifest, merge
+from needlepoint.stores.leaf_files import (
+    LeafCache,
+    LeafKeyStore,
+    leaf_writer,
+    manifest,
+    merge,
+    merge_tasks,
+    page_memory,
+)
 from needlepoint.stores.leaf_files.place import LeafPlace
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -80,10 +93,11 @@ def leaf_paths(directory: Path) -> list[Path]:
     ),
     st.sampled_from((8, 12, 16)),
     st.integers(0, 80),
+    st.sampled_from((0, 3, 40, 1000)),
 )
-def test_answers_are_those_of_a_set(small_pages, tmp_path: Path, runs, width: int, limit: int) -> None:
+def test_answers_are_those_of_a_set(small_pages, tmp_path: Path, runs, width: int, limit: int, kept: int) -> None:
     location = tmp_path / uuid.uuid4().hex
-    store = LeafKeyStore(str(location), width)
+    store = LeafKeyStore(str(location), width, block_bytes=kept * page_memory.SLOT)
     names = [add(store, tmp_path, entries(run, width)) for run in runs]
     store.refresh(names)
     pairs = {pair for run in runs for pair in run}
@@ -146,6 +160,47 @@ def test_a_key_of_many_pages_and_leaves_is_found_whole(small_pages, tmp_path: Pa
     assert store.find([key(5)], 599) is None
     assert store.find([key(5)], 3) is None
     assert sorted(store.find([key(4), key(6)], 2).tolist()) == [1, 2]
+
+
+@pytest.mark.parametrize("width", [8, 16, 40])
+def test_pages_in_memory_answer_as_those_that_are_read(tmp_path: Path, width: int) -> None:
+    """Two stores share 64 slots for 200 pages and more, and four threads ask both. Pages of 40 bytes are too large."""
+    chance = np.random.default_rng(7)
+    expected: list[dict[int, list[int]]] = []
+    stores = []
+    for number in range(2):
+        pairs = list(zip(chance.integers(0, 9000, 30_000).tolist(), range(30_000), strict=True))
+        store = LeafKeyStore(str(tmp_path / str(number)), width, block_bytes=64 * page_memory.SLOT)
+        names = [add(store, tmp_path, entries(pairs[half::2], width)) for half in range(2)]
+        store.refresh(names)
+        stores.append(store)
+        expected.append({})
+        for asked, at in pairs:
+            expected[-1].setdefault(asked, []).append(at)
+
+    def ask(seed: int) -> int:
+        own = np.random.default_rng(seed)
+        for _ in range(25):
+            which = int(own.integers(2))
+            asked = own.integers(0, 9500, int(own.choice([1, 5, 40]))).tolist()
+            found = stores[which].find([key(number, width) for number in asked], 100_000)
+            assert found is not None
+            assert sorted(found.tolist()) == sorted(at for number in {*asked} for at in expected[which].get(number, []))
+        return 25
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(ask, range(4))) == [25] * 4
+
+
+def test_pages_of_closed_stores_leave_their_room_to_others(tmp_path: Path) -> None:
+    limit = 17 * page_memory.SLOT
+    for number in range(3):
+        store = LeafKeyStore(str(tmp_path / str(number)), 8, block_bytes=limit)
+        store.refresh([add(store, tmp_path, entries([(each, each) for each in range(20_000)]))])
+        for _ in range(2):
+            for asked in range(0, 20_000, 600):
+                assert store.find([key(asked)], 2).tolist() == [asked]
+        store.close()
 
 
 def test_entries_must_ascend(tmp_path: Path) -> None:
@@ -285,11 +340,71 @@ def test_a_merge_keeps_runs_that_came_meanwhile(location: str, small_pages, tmp_
     names = [add(store, tmp_path, entries([(number, run) for number in range(20)])) for run in range(7)]
     with monkeypatch.context() as patched:
         patched.setattr(merge, "FAN_OUT", 7)
-        patched.setattr(other, "merge", lambda: 0)
+        patched.setattr(other, "merge", lambda tasks: 0)
         _before_the_first_swap(patched, lambda: add(other, tmp_path, entries([(3, 99)]), "new"))
         assert store.merge() >= 1
     store.refresh([*names, "new"])
     assert sorted(store.find([key(3)], 100).tolist()) == [*range(7), 99]
+
+
+def unmerged(location: Path, scratch: Path, monkeypatch, width: int, runs: int = 8) -> tuple[LeafKeyStore, list[str]]:
+    """A store with runs that overlap, of which one key has many pages."""
+    chance = np.random.default_rng(5)
+    store = LeafKeyStore(str(location), width)
+    with monkeypatch.context() as patched:
+        patched.setattr(merge, "FAN_OUT", 100)
+        names = []
+        for run in range(runs):
+            pairs = [(int(number), 1000 * run + at) for at, number in enumerate(chance.integers(0, 800, 300))]
+            names.append(
+                add(store, scratch, entries(pairs + [(400, 10_000 + 9 * at + run) for at in range(50)], width))
+            )
+    return store, names
+
+
+@pytest.mark.parametrize(("most", "width"), [(200, 8), (700, 16), (100_000, 8)])
+def test_a_merge_is_tasks_of_bounded_ranges(small_pages, tmp_path: Path, monkeypatch, most: int, width: int) -> None:
+    store, names = unmerged(tmp_path / "index", tmp_path, monkeypatch, width)
+    store.refresh(names)
+    before = everything(store)
+    leaves = store._open_state().manifest.leaves
+    monkeypatch.setattr(merge, "LEAF_ENTRIES", most)
+    readers = [store._reader(leaf) for leaf in leaves]
+    tasks = merge_tasks.plan_tasks(str(tmp_path / "index"), readers, width)
+    assert (tasks[0].low, tasks[-1].high) == (b"", b"")
+    assert [task.high for task in tasks[:-1]] == [task.low for task in tasks[1:]] == sorted({t.low for t in tasks[1:]})
+    keys = [line[:width].tobytes() for line in before]
+    for task in tasks:
+        inside = [each for each in keys if task.low <= each and (not task.high or each < task.high)]
+        assert inside and len(inside) <= most + keys.count(key(400, width)) * (most < 1000)
+    assert store.merge() == 1
+    store.refresh(names)
+    assert everything(store).tolist() == before.tolist()
+    made = store._open_state().manifest.leaves
+    assert all(leaf.entries <= most for leaf in made) and len({leaf.group for leaf in made}) == 1
+    assert all(one.last <= other.first for one, other in itertools.pairwise(made))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_processes_merge_what_a_store_gives_them(tmp_path: Path, monkeypatch, fails: bool) -> None:
+    """If they fail, the process that commits does it."""
+    store, names = unmerged(tmp_path / "index", tmp_path, monkeypatch, 8)
+    store.refresh(names)
+    before = everything(store)
+    monkeypatch.setattr(merge_tasks, "WORTH_TASKS", 0)
+    monkeypatch.setattr(merge, "LEAF_ENTRIES", 2000)
+    if fails:
+        monkeypatch.setattr(pools.LocalPool, "run", _refuse)
+    (tmp_path / "scratch").mkdir()
+    assert store.merge(pools.PoolTasks(pools.LocalPool(2), tmp_path / "scratch")) == 1
+    store.refresh(names)
+    assert len(store._open_state().manifest.leaves) >= 2
+    assert everything(store).tolist() == before.tolist()
+    assert [*(tmp_path / "scratch").iterdir()] == [] and not [*(tmp_path / "index").glob("tasks-*")]
+
+
+def _refuse(*_: object) -> object:
+    raise StoreError("no process starts.")
 
 
 def test_many_threads_commit_at_once(tmp_path: Path) -> None:
@@ -542,3 +657,16 @@ def test_clocks_of_writer_and_sweeper_differ_by_an_hour(small_pages, tmp_path: P
     monkeypatch.setattr(time, "time", lambda: clock() + 3600)
     assert LeafKeyStore(str(location), 8).sweep() == 0
     assert len(reader.find([key(3)], 100)) == merge.FAN_OUT - 1
+
+
+def test_a_lookup_imports_nothing(tmp_path: Path) -> None:
+    """Pandas, which pyarrow would import, takes longer than a thousand lookups."""
+    store = LeafKeyStore(str(tmp_path / "index"), 8)
+    name = add(store, tmp_path, entries([(number, number) for number in range(2000)]))
+    code = (
+        "import sys; from needlepoint.stores.leaf_files import LeafKeyStore\n"
+        f"store = LeafKeyStore({str(tmp_path / 'index')!r}, 8); store.refresh([{name!r}]); before = set(sys.modules)\n"
+        f"assert store.find([{key(77)!r}, {key(1500)!r}], 10).tolist() == [77, 1500]\n"
+        "assert set(sys.modules) == before, set(sys.modules) - before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -3,12 +3,15 @@
 store        LeafKeyStore: writes runs, commits, merges, sweeps, answers
 lookup       finds keys and ranges in leaves
 merge        which leaves are merged, and how
+merge_tasks  a merge as tasks for any processes
 manifest     the list of leaves and runs
 place        the directory or bucket, and every write to it
 leaf_writer  entries to a leaf file
 leaf_reader  pages of a leaf file, checked
 directory    where the pages of a leaf are, their first keys and checksums
 pages        pages to entries
+page_table   decoded pages as a table, and searches in it
+page_memory  decoded pages that are kept
 keys         entries as columns, ordered as numbers or bytes
 cache        parts of objects on the local disk
 """

@@ -60,7 +60,7 @@ def key_table(keys: Keys, width: int) -> npt.NDArray[np.uint8]:
 
 
 def different(keys: Keys) -> Keys:
-    """Ascending keys, each once. Faster than `np.unique`, which hashes or sorts them first."""
+    """Ascending keys, each once. Faster than `np.unique`, which hashes or sorts them first, and imports `numpy.ma`."""
     if len(keys) < 2:
         return keys
     found: Keys = keys[np.append(True, keys[1:] != keys[:-1])]
@@ -74,12 +74,21 @@ def is_ascending(columns: Columns) -> bool:
     return bool(np.all((keys[1:] > keys[:-1]) | (same & (locations[1:] > locations[:-1]))))
 
 
-def merged(parts: Sequence[Columns]) -> Columns:
-    """Ascending entries of ascending parts; an entry of several parts once."""
+def joined(parts: Sequence[Columns]) -> Columns:
+    """The entries of one part after the other."""
     if len(parts) == 1:
         return parts[0]
-    keys = np.concatenate([part.keys for part in parts])
-    locations = np.concatenate([part.locations for part in parts])
+    return Columns(np.concatenate([part.keys for part in parts]), np.concatenate([part.locations for part in parts]))
+
+
+def merged(parts: Sequence[Columns]) -> Columns:
+    """Ascending entries of ascending parts; an entry of several parts once."""
+    return parts[0] if len(parts) == 1 else in_order(joined(parts))
+
+
+def in_order(columns: Columns) -> Columns:
+    """Ascending entries, each once."""
+    keys, locations = columns
     order = np.argsort(keys, kind="stable")  # merges what is sorted in parts
     keys, locations = keys[order], locations[order]
     same = keys[1:] == keys[:-1]
@@ -108,6 +117,10 @@ def hashes(keys: Keys, width: int) -> npt.NDArray[np.uint64]:
     return state
 
 
+def dtype(width: int) -> str:
+    return "<i8" if width == 8 else f"S{width}"
+
+
 def arrow_type(width: int) -> pa.DataType:
     return pa.int64() if width == 8 else pa.binary(width)
 
@@ -124,10 +137,9 @@ def to_arrow(columns: Columns, schema: pa.Schema, width: int) -> pa.Table:
     return pa.table([array, pa.array(files), pa.array(rows)], schema=schema)
 
 
-def from_arrow(array: pa.Array, width: int) -> Keys:
-    """The keys of a decoded column."""
-    if width == 8:
-        found: Keys = array.to_numpy()
-        return found
-    data = np.frombuffer(array.buffers()[1], np.uint8, len(array) * width, array.offset * width)
-    return data.view(f"S{width}")
+def from_arrow(array: pa.Array, type: str) -> npt.NDArray[Any]:
+    """The values of a decoded column without NULLs. `to_numpy` would import pandas, if it is installed: 0.2 s of the
+    first lookup."""
+    kind = np.dtype(type)
+    start = array.offset * kind.itemsize
+    return np.frombuffer(array.buffers()[1], np.uint8, len(array) * kind.itemsize, start).view(kind)

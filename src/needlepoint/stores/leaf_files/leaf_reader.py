@@ -6,7 +6,8 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from itertools import repeat
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,9 +18,10 @@ from needlepoint.stores.base import IndexDamaged
 from needlepoint.stores.leaf_files import directory as directories
 from needlepoint.stores.leaf_files.cache import CachedBlocks, LeafCache
 from needlepoint.stores.leaf_files.directory import COLUMNS, LeafDirectory, Numbers
-from needlepoint.stores.leaf_files.keys import to_keys
-from needlepoint.stores.leaf_files.leaf_writer import page_checksum
+from needlepoint.stores.leaf_files.keys import different, to_keys
+from needlepoint.stores.leaf_files.leaf_writer import page_checksums
 from needlepoint.stores.leaf_files.manifest import LeafFile
+from needlepoint.stores.leaf_files.page_memory import PageMemory
 from needlepoint.stores.leaf_files.pages import Bytes, PagesOfColumns
 from needlepoint.stores.leaf_files.place import LeafPlace
 
@@ -27,14 +29,22 @@ _HINT = "Queries scan without it; `needle rebuild` builds it again."
 
 FEW = 16  # ranges of a file that are read one by one
 
-Ranges = Sequence[tuple[int, int]]
+
+class Ranges(NamedTuple):
+    """Parts of a file."""
+
+    offsets: Numbers
+    lengths: Numbers
+
+    def pairs(self) -> list[tuple[int, int]]:
+        return list(zip(self.offsets.tolist(), self.lengths.tolist(), strict=True))
 
 
 class LeafBytes(Protocol):
     """The bytes of one leaf file."""
 
     def read(self, ranges: Ranges, *, keep: bool) -> Sequence[Bytes]:
-        """Of each `(offset, length)`; with `keep` they may be read again soon."""
+        """Of each range; with `keep` they may be read again soon."""
 
     def forget(self, ranges: Ranges) -> bool:
         """Whether these bytes were kept from an earlier read, and will now be read anew."""
@@ -68,17 +78,17 @@ class RemoteLeaf:
     def read(self, ranges: Ranges, *, keep: bool) -> Sequence[Bytes]:
         cached = self._cached() if keep else None
         if cached is None:
-            return self._object.read_ranges(ranges)
+            return self._object.read_ranges(ranges.pairs())
         blocks = self._blocks(ranges)
         missing = blocks[cached.present[blocks] == 0]
         if len(missing):
             assert self._cache is not None
             starts, ends = self._starts[missing], self._starts[missing + 1]
-            fetched = self._object.read_ranges(list(zip(starts.tolist(), (ends - starts).tolist(), strict=True)))
+            fetched = self._object.read_ranges(Ranges(starts, ends - starts).pairs())
             for block, start, data in zip(missing.tolist(), starts.tolist(), fetched, strict=True):
                 self._cache.keep(cached, block, start, data)
             if not cached.present[missing].all():  # the disk is full
-                return self._object.read_ranges(ranges)
+                return self._object.read_ranges(ranges.pairs())
         return _read_file(cached.descriptor, ranges)
 
     def forget(self, ranges: Ranges) -> bool:
@@ -97,26 +107,29 @@ class RemoteLeaf:
 
     def _blocks(self, ranges: Ranges) -> Numbers:
         """The row groups that these ranges, each inside one, are in."""
-        offsets = np.array([offset for offset, _ in ranges], np.int64)
-        return np.unique(np.searchsorted(self._starts, offsets, side="right") - 1)
+        return different(np.sort(np.searchsorted(self._starts, ranges.offsets, side="right") - 1))
 
 
 class LeafReader:
-    """One leaf file, open. `first` and `last` are its keys at both ends, each an array of one."""
+    """One leaf file, open. `first` and `last` are its keys at both ends, each an array of one. `memory` keeps pages of
+    it in its `slots`."""
 
-    def __init__(self, place: LeafPlace, leaf: LeafFile, cache: LeafCache | None) -> None:
+    def __init__(self, place: LeafPlace, leaf: LeafFile, cache: LeafCache | None, memory: PageMemory) -> None:
         self.leaf = leaf
         self.is_remote = place.is_remote
         self.first, self.last = (to_keys([end], len(end)) for end in (leaf.first, leaf.last))
         self._path = place.path(leaf.name)
         with _errors(self._path):
             self.directory, self._bytes = self._open(place, cache)
+        self.memory, self.slots = memory, memory.slots(self.directory)
 
     def _open(self, place: LeafPlace, cache: LeafCache | None) -> tuple[LeafDirectory, LeafBytes]:
         leaf = self.leaf
         if not place.is_remote:
             local = LocalLeaf(self._path)
-            return self._checked(bytes(local.read([leaf.directory], keep=False)[0])), local
+            offset, length = leaf.directory
+            place_of_it = Ranges(np.array([offset]), np.array([length]))
+            return self._checked(bytes(local.read(place_of_it, keep=False)[0])), local
         data = cache.directory_of(leaf.name) if cache is not None else None
         if data is None or directories.checksum(data) != leaf.checksum:
             data = open_object(self._path, Identity(leaf.size, 0)).read(*leaf.directory)
@@ -133,13 +146,13 @@ class LeafReader:
     def read(self, pages: Numbers, *, keep: bool = True) -> PagesOfColumns:
         """The bytes of these pages, ascending, of each column; IndexDamaged unless they are as they were written."""
         with _errors(self._path):
-            offsets, sizes = self.directory.offsets[:, pages], self.directory.sizes[:, pages]
-            sums = self.directory.checksums[:, pages].ravel().tolist()
-            ranges = list(zip(offsets.ravel().tolist(), sizes.ravel().tolist(), strict=True))
+            directory = self.directory
+            ranges = Ranges(directory.offsets[:, pages].ravel(), directory.sizes[:, pages].ravel())
+            sums = directory.checksums[:, pages].ravel()
             found = self._bytes.read(ranges, keep=keep)
-            if list(map(page_checksum, found)) != sums:
+            if not np.array_equal(page_checksums(found), sums):
                 again = self._bytes.read(ranges, keep=keep) if self._bytes.forget(ranges) else []
-                if list(map(page_checksum, again)) != sums:
+                if not np.array_equal(page_checksums(again), sums):
                     raise CardCorrupt("the checksum of a page does not match")
                 found = again
             count = len(pages)
@@ -147,25 +160,30 @@ class LeafReader:
 
 
 def _read_file(descriptor: int, ranges: Ranges) -> list[Bytes]:
-    """Ranges that are near each other are read together."""
-    pread = os.pread
-    if len(ranges) < FEW:
-        return [pread(descriptor, length, offset) for offset, length in ranges]
-    table = np.array(ranges, np.int64)
-    order = np.argsort(table[:, 0])
-    starts = table[order, 0]
-    ends = starts + table[order, 1]
+    """Ranges that are near each other are read together, if many are."""
+    offsets, lengths = ranges
+    if len(offsets) < FEW:
+        return _read_each(descriptor, ranges)
+    order = np.argsort(offsets, kind="stable")
+    starts = offsets[order]
+    ends = starts + lengths[order]
     begins = np.append(True, starts[1:] - ends[:-1] > LOCAL_GAP)
     first = np.flatnonzero(begins)
+    if len(first) > len(offsets) // 2:
+        return _read_each(descriptor, ranges)
     places = starts[first]
-    lengths = np.append(ends[first[1:] - 1], ends[-1]) - places
-    reads = zip(lengths.tolist(), places.tolist(), strict=True)
-    blocks = [memoryview(pread(descriptor, length, place)) for length, place in reads]
+    blocks = _read_each(descriptor, Ranges(places, np.append(ends[first[1:] - 1], ends[-1]) - places))
+    views = [memoryview(block) for block in blocks]
     block = np.empty(len(order), np.int64)
     block[order] = np.cumsum(begins) - 1
-    inside = table[:, 0] - places[block]
-    cuts = zip(block.tolist(), inside.tolist(), (inside + table[:, 1]).tolist(), strict=True)
-    return [blocks[number][low:high] for number, low, high in cuts]
+    inside = offsets - places[block]
+    cuts = zip(block.tolist(), inside.tolist(), (inside + lengths).tolist(), strict=True)
+    return [views[number][low:high] for number, low, high in cuts]
+
+
+def _read_each(descriptor: int, ranges: Ranges) -> list[Bytes]:
+    # Not mapped into memory: a file that is cut while it is open, or a disk that fails, would end the process.
+    return list(map(os.pread, repeat(descriptor), ranges.lengths.tolist(), ranges.offsets.tolist()))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ three times as long as all else that a lookup does with it, and finds little in 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,7 +29,7 @@ from needlepoint.objects import open_object
 from needlepoint.parquet.format import FileMetadata, decode_offset_index, filled, footer_edit, read_footer
 from needlepoint.stores.leaf_files import directory as directories
 from needlepoint.stores.leaf_files.directory import COLUMNS, LeafDirectory, Numbers, make_offsets
-from needlepoint.stores.leaf_files.keys import Columns, Keys, arrow_type, different, hashes, key_table, to_arrow
+from needlepoint.stores.leaf_files.keys import Columns, Keys, arrow_type, different, dtype, hashes, key_table, to_arrow
 from needlepoint.stores.leaf_files.manifest import LeafFile
 
 FORMAT = 1
@@ -147,7 +147,7 @@ class LeafWriter:
         group_pages = GROUP_ROWS // self._page_rows
         found, sizes = _page_places(footer, file)
         offsets, blocks = make_offsets(sizes, group_pages)
-        first = np.concatenate(self._first_keys) if self._first_keys else np.empty(0, _dtype(self._width))
+        first = np.concatenate(self._first_keys) if self._first_keys else np.empty(0, dtype(self._width))
         if sizes.shape[1] != len(first) or not np.array_equal(found, offsets):
             raise StoreError(f"{self.path} has other pages than a leaf file.", hint="Use another version of pyarrow.")
         words = None
@@ -160,10 +160,6 @@ class LeafWriter:
             self._width, self.entries, self._page_rows, group_pages, first, last, continued, offsets, sizes,
             _page_checksums(file, offsets, sizes, blocks, group_pages), blocks, words,
         )  # fmt: skip
-
-
-def _dtype(width: int) -> str:
-    return "<i8" if width == 8 else f"S{width}"
 
 
 def _page_places(footer: FileMetadata, file: BinaryIO) -> tuple[Numbers, Numbers]:
@@ -193,11 +189,11 @@ def _page_checksums(
         data = memoryview(file.read(int(blocks[group + 1]) - start))
         pages = slice(group * group_pages, (group + 1) * group_pages)
         places = np.stack((offsets[:, pages] - start, sizes[:, pages]), axis=-1)
-        sums = [page_checksum(data[at : at + size]) for at, size in places.reshape(-1, 2).tolist()]
-        found[:, pages] = np.array(sums, np.uint32).reshape(COLUMNS, -1)
+        sums = page_checksums(data[at : at + size] for at, size in places.reshape(-1, 2).tolist())
+        found[:, pages] = sums.reshape(COLUMNS, -1)
     return found
 
 
-def page_checksum(page: bytes | memoryview) -> int:
-    """Of a page with its header: the lower 32 bits of XXH3."""
-    return xxhash.xxh3_64_intdigest(page) & 0xFFFFFFFF
+def page_checksums(pages: Iterable[bytes | memoryview]) -> npt.NDArray[np.uint32]:
+    """Of pages with their headers: the lower 32 bits of XXH3."""
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, pages), np.uint64).astype(np.uint32)

@@ -1,9 +1,10 @@
-"""Find entries in leaf files: which pages can have them, all of these decoded at once, and binary searches in them."""
+"""Find entries in leaf files: which pages can have them, those that memory lacks decoded at once, and binary searches
+in all of them together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -11,13 +12,15 @@ import numpy as np
 from needlepoint.objects import concurrently
 from needlepoint.stores.base import Locations
 from needlepoint.stores.leaf_files.directory import COLUMNS, Numbers
-from needlepoint.stores.leaf_files.keys import Columns, Keys, different, merged
+from needlepoint.stores.leaf_files.keys import Columns, Keys, in_order, joined, merged
 from needlepoint.stores.leaf_files.leaf_reader import LeafReader
+from needlepoint.stores.leaf_files.page_table import PageTable, Searches, search, to_table
 from needlepoint.stores.leaf_files.pages import PagesOfColumns, decode
 
 
 class LeafPortion(NamedTuple):
-    """Pages of a leaf, ascending, and the ranges `low` to `high` of keys, both inclusive, to look for in them."""
+    """Pages of a leaf, ascending, and for each the keys `low` to `high`, both inclusive, to look for in it. For single
+    keys, both are the same array. A page is there once for each range that it can have keys of."""
 
     reader: LeafReader
     pages: Numbers
@@ -65,62 +68,103 @@ def _head(columns: Columns, count: int) -> Columns:
 
 
 def _add_portion(portions: list[LeafPortion], reader: LeafReader, low: Keys, high: Keys, limit: int) -> bool:
-    """Add the pages that can have entries of these ranges. False if the directory shows more entries than `limit`: the
-    entries of one leaf are all different."""
+    """Add the pages that can have entries of these ranges, which ascend. False if the directory shows more entries than
+    `limit`: the entries of one leaf are all different."""
     directory = reader.directory
     start, end = directory.spans(low, high)
-    inside = end > start
-    if not inside.all():
-        low, high, start, end = low[inside], high[inside], start[inside], end[inside]
-    if not len(low):
+    lengths = end - start
+    if len(low) and (lengths == 1).all():
+        portions.append(LeafPortion(reader, start, low, high))
+        return True
+    inside = lengths > 0
+    if not inside.any():
         return True
     # All pages of a range but the last are full, and have nothing else, except the first if it begins before `low`.
-    full = np.maximum(end - start - 1 - (directory.first_keys[start] < low), 0)
+    full = np.maximum(lengths - 1 - (directory.first_keys[np.minimum(start, directory.pages - 1)] < low), 0)
     if int(full.sum()) * directory.page_rows > limit:
         return False
-    portions.append(LeafPortion(reader, _expanded(start, end), low, high))
+    lengths = np.maximum(lengths, 0)
+    pages = np.repeat(start - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
+    each = np.repeat(np.arange(len(low)), lengths)
+    lows = low[each]
+    portions.append(LeafPortion(reader, pages, lows, lows if low is high else high[each]))
     return True
 
 
-def _expanded(start: Numbers, end: Numbers) -> Numbers:
-    """All numbers of ascending ranges, each once.
-
-    >>> _expanded(np.array([1, 3, 3, 9]), np.array([2, 6, 6, 11])).tolist()
-    [1, 3, 4, 5, 9, 10]
-    """
-    lengths = end - start
-    if (lengths == 1).all():
-        return different(start)
-    before = np.cumsum(lengths) - lengths
-    numbers: Numbers = np.repeat(start - before, lengths) + np.arange(int(lengths.sum()))
-    return np.unique(numbers)
-
-
 def _locations(portions: list[LeafPortion], limit: int) -> Locations | None:
-    if not portions:
+    found: list[Columns] = []
+    for _, alike in groupby(sorted(portions, key=_page_rows), key=_page_rows):
+        found += _find(list(alike))
+    if not found:
         return np.empty(0, np.uint64)
+    # An entry that was ingested twice is one; a location under two keys is two entries.
+    together = joined(found)
+    locations = (in_order(together) if len(portions) > 1 else together).locations
+    return None if len(locations) > limit else locations
+
+
+def _page_rows(portion: LeafPortion) -> int:
+    return portion.reader.directory.page_rows
+
+
+def _find(portions: list[LeafPortion]) -> list[Columns]:
+    """What is found in the pages that memory has, and in the others, which are read and decoded together. Pages of all
+    portions have the same layout."""
+    layout, memory = portions[0].reader.directory, portions[0].reader.memory
+    leaves, pages = [portion.reader.slots for portion in portions], [portion.pages for portion in portions]
+    rows = np.concatenate([portion.reader.directory.rows(portion.pages) for portion in portions])
+    low = np.concatenate([portion.low for portion in portions])
+    is_point = all(portion.low is portion.high for portion in portions)
+    high = low if is_point else np.concatenate([portion.high for portion in portions])
+    found: list[Columns] = []
+    with memory.kept(leaves, pages, layout) as (table, lines):
+        known = (lines >= 0).nonzero()[0]
+        if len(known):
+            found.append(search(table, _chosen(Searches(lines, rows, low, high), known)))
+    if len(known) == len(lines):
+        return found
+    needed, places = _needed(portions, lines)
+    table = _read_table([portion for portion in needed if len(portion.pages)])
+    memory.keep(leaves, [portion.pages for portion in needed], layout, table)
+    left = Searches(places, rows, low, high)
+    found.append(search(table, _chosen(left, (lines < 0).nonzero()[0]) if len(known) else left))
+    return found
+
+
+def _chosen(searches: Searches, numbers: Numbers) -> Searches:
+    lines, rows, low, high = searches
+    some = low[numbers]
+    return Searches(lines[numbers], rows[numbers], some, some if low is high else high[numbers])
+
+
+def _needed(portions: list[LeafPortion], lines: Numbers) -> tuple[list[LeafPortion], Numbers]:
+    """The portions with only the pages that are NOWHERE, each once, and for these the lines that they will be."""
+    if len(lines) == 1:
+        return portions, np.zeros(1, np.int64)
+    needed: list[LeafPortion] = []
+    made = lines.copy()
+    position = count = 0
+    for portion in portions:
+        end = position + len(portion.pages)
+        missing = (lines[position:end] < 0).nonzero()[0]
+        pages = portion.pages[missing]
+        begins = np.append(True, pages[1:] != pages[:-1])[: len(pages)]
+        made[position + missing] = count + np.cumsum(begins) - 1
+        needed.append(portion._replace(pages=pages[begins]))
+        count += len(needed[-1].pages)
+        position = end
+    return needed, made
+
+
+def _read_table(portions: list[LeafPortion]) -> PageTable:
+    """All pages of the portions, a line each."""
     read = concurrently(_pages, portions) if _wait(portions) else [_pages(portion) for portion in portions]
-    rows = [int(portion.reader.directory.rows(portion.pages).sum()) for portion in portions]
+    rows = np.concatenate([portion.reader.directory.rows(portion.pages) for portion in portions])
     together = (
         read[0] if len(read) == 1 else [[*chain(*(pages[column] for pages in read))] for column in range(COLUMNS)]
     )
-    decoded = decode(together, sum(rows), portions[0].reader.directory.width)
-    found: list[Columns] = []
-    position = 0
-    for portion, count in zip(portions, rows, strict=True):
-        keys = decoded.keys[position : position + count]
-        start = np.searchsorted(keys, portion.low, side="left")
-        lengths = np.searchsorted(keys, portion.high, side="right") - start
-        total = int(lengths.sum())
-        if total > limit:
-            return None
-        before = np.cumsum(lengths) - lengths
-        places = np.repeat(start - before, lengths) + np.arange(total) + position
-        found.append(Columns(decoded.keys[places], decoded.locations[places]))
-        position += count
-    # An entry that was ingested twice is one; a location under two keys is two entries.
-    locations = merged(found).locations
-    return None if len(locations) > limit else locations
+    layout = portions[0].reader.directory
+    return to_table(decode(together, int(rows.sum()), layout.width), rows, layout.page_rows)
 
 
 def _wait(portions: list[LeafPortion]) -> bool:

@@ -1,8 +1,8 @@
 """Merge leaf files: when a level has too many that overlap, they become one sorted run of a level above.
 
 The level of a run is the order of magnitude of its entries, so each entry is written again once for each factor of
-`FAN_OUT` by which the store grows. Work and memory do not depend on the store: a merge reads some row groups of each
-leaf at a time, and writes leaves of at most `LEAF_ENTRIES`.
+`FAN_OUT` by which the store grows. Memory does not depend on the store: a merge reads some row groups of each leaf at a
+time, and writes leaves of at most `LEAF_ENTRIES`. merge_tasks.py divides it into tasks of that size.
 """
 
 from __future__ import annotations
@@ -71,16 +71,23 @@ def depth(leaves: Iterable[LeafFile]) -> int:
 
 @dataclass(slots=True)
 class LeafStream:
-    """What is left of one leaf, in ascending order: entries that were read, and the pages behind them."""
+    """What is left of one leaf, in ascending order: entries that were read, and the pages behind them. Only entries
+    `low <= key < high`, each bound an array of one or None."""
 
     reader: LeafReader
     width: int
-    next_page: int = 0
+    low: Keys | None = None
+    high: Keys | None = None
     held: Columns | None = None
+    next_page: int = field(init=False)
     stop: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.stop = self.reader.directory.pages
+        directory = self.reader.directory
+        self.next_page = 0 if self.low is None else int(directory.spans(self.low, self.low)[0][0])
+        self.stop = directory.pages
+        if self.high is not None:
+            self.stop = int(np.searchsorted(directory.first_keys, self.high, side="left")[0])
 
     @property
     def has_more(self) -> bool:
@@ -93,8 +100,14 @@ class LeafStream:
         directory = self.reader.directory
         pages = np.arange(self.next_page, min(self.stop, self.next_page + GROUPS_AT_ONCE * directory.group_pages))
         rows = int(directory.rows(pages).sum())
-        self.held = decode(self.reader.read(pages, keep=False), rows, self.width)
+        self.held = self._inside(decode(self.reader.read(pages, keep=False), rows, self.width))
         self.next_page = int(pages[-1]) + 1
+
+    def _inside(self, columns: Columns) -> Columns | None:
+        keys, locations = columns
+        start = 0 if self.low is None else int(np.searchsorted(keys, self.low, side="left")[0])
+        end = len(keys) if self.high is None else int(np.searchsorted(keys, self.high, side="left")[0])
+        return Columns(keys[start:end], locations[start:end]) if start < end else None
 
     def last(self) -> Limit:
         """The greatest entry that was read."""
@@ -111,9 +124,11 @@ class LeafStream:
         return Columns(keys[:count], locations[:count]) if count else None
 
 
-def merged_entries(readers: Sequence[LeafReader], width: int) -> Iterator[Columns]:
-    """All entries of these leaves in ascending order, each once, some at a time."""
-    streams = [LeafStream(reader, width) for reader in readers]
+def merged_entries(
+    readers: Sequence[LeafReader], width: int, low: Keys | None = None, high: Keys | None = None
+) -> Iterator[Columns]:
+    """All entries `low <= key < high` of these leaves in ascending order, each once, some at a time."""
+    streams = [LeafStream(reader, width, low, high) for reader in readers]
     while True:
         streams = [stream for stream in streams if stream.held is not None or stream.has_more]
         if not streams:

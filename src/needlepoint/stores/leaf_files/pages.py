@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from needlepoint import forks
 from needlepoint.parquet.format import thrift
 from needlepoint.parquet.read import AssembledChunk, Frame, assemble, chunk_head, make_frame, open_reader
 from needlepoint.stores.base import Locations
 from needlepoint.stores.leaf_files.directory import COLUMNS
-from needlepoint.stores.leaf_files.keys import Columns, from_arrow
+from needlepoint.stores.leaf_files.keys import Columns, dtype, from_arrow
 
 # parquet.thrift, Type and Encoding
 _INT32, _INT64, _FIXED_LEN_BYTE_ARRAY = 1, 2, 7
 _RLE, _DELTA_BINARY_PACKED, _DELTA_BYTE_ARRAY = 3, 5, 7
 _UNCOMPRESSED = 0
+
+WORTH_THREADS = 50_000  # entries: 0.2 ms a column, which pyarrow decodes without the interpreter's lock
 
 Bytes = bytes | memoryview
 PagesOfColumns = Sequence[Sequence[Bytes]]
@@ -37,13 +41,30 @@ def decode(pages: PagesOfColumns, entries: int, width: int) -> Columns:
         AssembledChunk(heads[column], entries, None, cast(list[bytes], pages[column])) for column in range(COLUMNS)
     ]
     try:
-        reader = open_reader(pa.BufferReader(assemble(frame, [(entries, chunks)])))
-        keys, files, rows = (_one_array(reader.read_column(column)) for column in range(COLUMNS))
+        data = pa.py_buffer(assemble(frame, [(entries, chunks)]))
+        if entries < WORTH_THREADS:
+            reader = open_reader(pa.BufferReader(data))
+            keys, files, rows = (_one_array(reader.read_column(column)) for column in range(COLUMNS))
+        else:
+            halves = [_threads().submit(_column, data, column) for column in (1, 2)]
+            keys, (files, rows) = _column(data, 0), (half.result() for half in halves)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise PagesCorrupt(str(error)) from error
     if not len(keys) == len(files) == len(rows) == entries:
         raise PagesCorrupt(f"{len(keys)} entries where {entries} are announced")
-    return Columns(from_arrow(keys, width), _locations(files.to_numpy(), rows.to_numpy()))
+    return Columns(from_arrow(keys, dtype(width)), _locations(from_arrow(files, "<u4"), from_arrow(rows, "<u4")))
+
+
+def _column(data: pa.Buffer, column: int) -> pa.Array:
+    return _one_array(open_reader(pa.BufferReader(data)).read_column(column))
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(COLUMNS - 1, thread_name_prefix="needlepoint-leaf")
+
+
+forks.reset(_threads.cache_clear)
 
 
 def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -52,10 +73,10 @@ def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _locations(files: npt.NDArray[np.int32], rows: npt.NDArray[np.int32]) -> Locations:
-    found: npt.NDArray[np.uint64] = files.view(np.uint32).astype(np.uint64)
+def _locations(files: npt.NDArray[np.uint32], rows: npt.NDArray[np.uint32]) -> Locations:
+    found: npt.NDArray[np.uint64] = files.astype(np.uint64)
     found <<= np.uint64(32)
-    found |= rows.view(np.uint32)
+    found |= rows
     return found
 
 

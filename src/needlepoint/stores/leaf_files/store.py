@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import random
+import shutil
 import threading
 import time
 import uuid
@@ -19,27 +21,32 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from needlepoint import forks
-from needlepoint.errors import FileError, StoreError
+from needlepoint.errors import FileError, NeedlepointError, StoreError
 from needlepoint.objects import Identity, concurrently
 from needlepoint.parquet import ByteCache
-from needlepoint.stores.base import Entries, IndexDamaged, Locations
+from needlepoint.stores.base import BLOCK_BYTES, Entries, IndexDamaged, Locations, StoreTasks
 from needlepoint.stores.leaf_files import manifest as manifests
+from needlepoint.stores.leaf_files import merge_tasks
 from needlepoint.stores.leaf_files.cache import LeafCache
 from needlepoint.stores.leaf_files.keys import different, is_ascending, to_columns, to_entries, to_keys
 from needlepoint.stores.leaf_files.leaf_reader import LeafReader
 from needlepoint.stores.leaf_files.leaf_writer import FORMAT, META_KEY, LeafWriter
 from needlepoint.stores.leaf_files.lookup import find_between, find_keys, first_entries
 from needlepoint.stores.leaf_files.manifest import LeafFile, LeafManifest
-from needlepoint.stores.leaf_files.merge import due, level_of, merged_entries, write_merged
+from needlepoint.stores.leaf_files.merge import due, level_of, merged_entries
+from needlepoint.stores.leaf_files.merge_tasks import MergeTask, TasksHere, merge_range, new_name, plan_tasks
+from needlepoint.stores.leaf_files.page_memory import page_memory
 from needlepoint.stores.leaf_files.pages import PagesCorrupt
 from needlepoint.stores.leaf_files.place import LeafPlace
 
 # A reader of a manifest that was replaced so long ago may find leaf files gone. Clocks may differ by some hours.
 GRACE = 24 * 3600.0
 COMMIT_PATIENCE = 120.0
-DIRECTORY_BYTES = 128 << 20
-READER_BYTES = 1 << 20  # at least, of the bytes above: each open leaf takes a descriptor
+DIRECTORY_BYTES = 256 << 20  # those of a billion keys take 150 MB
+READER_BYTES = 1 << 19  # at least, of the bytes above: each open leaf takes a descriptor
 
+HERE = TasksHere()
+_log = logging.getLogger("needlepoint")
 _HINT = "Queries scan without it; sync or `needle rebuild` builds it again."
 
 Answer = TypeVar("Answer")
@@ -54,15 +61,19 @@ class LeafState(NamedTuple):
 
 
 class LeafKeyStore:
-    """`location` is a directory or an `s3://` URL. `cache` keeps parts of objects on the local disk.
+    """`location` is a directory or an `s3://` URL. `cache` keeps parts of objects on the local disk. Stores with
+    the same `block_bytes` share that much memory for pages they read.
 
     Any number of processes on any number of machines may read and write at the same time.
     """
 
-    def __init__(self, location: str, key_bytes: int, cache: LeafCache | None = None) -> None:
+    def __init__(
+        self, location: str, key_bytes: int, cache: LeafCache | None = None, block_bytes: int = BLOCK_BYTES
+    ) -> None:
         self._place = LeafPlace(location)
         self._key_bytes = key_bytes
         self._cache = cache
+        self._block_bytes = block_bytes
         self._lock = threading.Lock()
         self._state: LeafState | None = None
         self._readers: ByteCache[LeafReader] = ByteCache(DIRECTORY_BYTES)
@@ -84,6 +95,9 @@ class LeafKeyStore:
             writer.finish()
 
     def ingest(self, runs: Sequence[Path]) -> None:
+        self.ingest_and_merge(runs, HERE)
+
+    def ingest_and_merge(self, runs: Sequence[Path], tasks: StoreTasks) -> None:
         """Leaf files first, then one manifest that names them all. A writer that dies in between leaves leaf files that
         nothing names, which `sweep` removes."""
         started = time.monotonic()
@@ -94,7 +108,7 @@ class LeafKeyStore:
                 leaf, of_run = _describe(run, self._key_bytes)
                 names += of_run
                 if leaf.entries:
-                    name = _new_name()
+                    name = new_name()
                     leaves.append(replace(leaf, name=name, group=name, level=level_of(leaf.entries)))
                     self._place.add(run, leaves[-1].name)
             self._commit(lambda manifest: manifest.with_added(leaves, names), started)
@@ -104,35 +118,51 @@ class LeafKeyStore:
             # The runs are committed. A merge that fails, say on another leaf that is damaged, is tried again after the
             # next ones, and lookups tell what is wrong.
             with contextlib.suppress(StoreError):
-                self.merge()
+                self.merge(tasks)
 
-    def merge(self) -> int:
+    def merge(self, tasks: StoreTasks = HERE) -> int:
         """Merge levels until none has too many leaf files that overlap. Returns the number of merges."""
         done = 0
         with self._errors():
             while inputs := due(self._poll().manifest.leaves):
-                if not self._merge(inputs):
+                if not self._merge(inputs, tasks):
                     break
                 done += 1
         return done
 
-    def _merge(self, inputs: list[LeafFile]) -> bool:
+    def _merge(self, inputs: list[LeafFile], tasks: StoreTasks) -> bool:
         """Replace leaves by one sorted run of their entries; False if another process was faster."""
         started = time.monotonic()
-        outputs: list[LeafFile] = []
-        names = [leaf.name for leaf in inputs]
-        with forks.OwnDirectory() as scratch:
-            parts = merged_entries([self._reader(leaf, keep=False) for leaf in inputs], self._key_bytes)
-            for path, leaf in write_merged(parts, self._key_bytes, names, lambda: Path(scratch) / _new_name()):
-                self._place.add(path, leaf.name)
-                path.unlink()
-                outputs.append(leaf)
+        readers = [self._reader(leaf, keep=False) for leaf in inputs]
+        planned = plan_tasks(self._place.location, readers, self._key_bytes)
+        outputs = sorted(self._run(planned, inputs, tasks), key=lambda leaf: (leaf.first, leaf.last))
         level = level_of(sum(leaf.entries for leaf in outputs))
         outputs = [replace(leaf, group=outputs[0].name, level=level) for leaf in outputs]
         if self._commit(lambda manifest: manifest.with_merged(inputs, outputs, time.time()), started) is None:
             self._place.remove([leaf.name for leaf in outputs])
             return False
         return True
+
+    def _run(self, planned: list[MergeTask], inputs: list[LeafFile], tasks: StoreTasks) -> list[LeafFile]:
+        """What tasks make of a merge. This process runs them if there is little to do, or where others fail."""
+        if sum(leaf.entries for leaf in inputs) >= merge_tasks.WORTH_TASKS:
+            try:
+                if self._is_reached(tasks):
+                    return [leaf for made in tasks.run(merge_range, planned) for leaf in made]
+            except NeedlepointError as error:
+                _log.warning("leaf files in %s are merged by this process: %s", self._place.location, error)
+        return [leaf for made in HERE.run(merge_range, planned) for leaf in made]
+
+    def _is_reached(self, tasks: StoreTasks) -> bool:
+        """Whether tasks read and write where the leaf files are. A bucket is the same everywhere."""
+        if self._place.is_remote:
+            return True
+        directory = Path(self._place.location) / f"tasks-{uuid.uuid4().hex}"
+        directory.mkdir()
+        try:
+            return tasks.reaches(directory)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
 
     def sweep(self, grace: float = GRACE) -> int:
         """Delete leaf files that no reader can need: those that were merged into others, or that a dead writer left,
@@ -292,9 +322,11 @@ class LeafKeyStore:
     def _reader(self, leaf: LeafFile, keep: bool = True) -> LeafReader:
         found = self._readers.get(leaf.name)
         if found is None:
-            found = LeafReader(self._place, leaf, self._cache)
+            found = LeafReader(self._place, leaf, self._cache, page_memory(self._block_bytes))
             if keep:
-                self._readers.put(leaf.name, found, max(READER_BYTES, found.directory.memory))
+                self._readers.put(
+                    leaf.name, found, max(READER_BYTES, found.directory.memory + found.slots.slots.nbytes)
+                )
         return found
 
     def _open_state(self) -> LeafState:
@@ -337,10 +369,6 @@ class LeafKeyStore:
                 f"the index in {self._place.location} cannot be used: {error}.",
                 hint="Check permissions and free space.",
             ) from error
-
-
-def _new_name() -> str:
-    return f"{uuid.uuid4().hex}.parquet"
 
 
 def _describe(run: Path, key_bytes: int) -> tuple[LeafFile, list[str]]:

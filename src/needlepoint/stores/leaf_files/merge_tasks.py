@@ -1,0 +1,104 @@
+"""A merge of leaf files as tasks: ranges of keys that any processes merge, each into one leaf file.
+
+    leaves of a level     [a ……………… k]   [b …………………………… z]   [c … d]
+    tasks                 [a …… f)   [f ………… p)   [p ……… z]
+
+Ranges come from the directories of the leaves, so that each has at most LEAF_ENTRIES entries, whatever the level has. A
+task reads only the pages of its range, and adds its leaf file to the store. Nothing names it until the process that
+planned the merge commits the manifest: an attempt that fails, or runs twice, leaves a file for the sweep.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from needlepoint import forks
+from needlepoint.stores.base import Item, Made
+from needlepoint.stores.leaf_files import merge
+from needlepoint.stores.leaf_files.keys import key_table, to_keys
+from needlepoint.stores.leaf_files.leaf_reader import LeafReader
+from needlepoint.stores.leaf_files.manifest import LeafFile
+from needlepoint.stores.leaf_files.page_memory import page_memory
+from needlepoint.stores.leaf_files.place import LeafPlace
+
+# A process, or a task of Spark, takes as long to start as a million entries take to merge.
+WORTH_TASKS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Entries `low <= key < high` of leaves of the store at a location; an empty bound is open."""
+
+    location: str
+    key_bytes: int
+    leaves: tuple[LeafFile, ...]
+    low: bytes = b""
+    high: bytes = b""
+
+
+def plan_tasks(location: str, readers: Sequence[LeafReader], key_bytes: int) -> list[MergeTask]:
+    """Tasks that cover all entries of these leaves, in ascending order."""
+    bounds = [b"", *_cuts(readers, key_bytes, merge.LEAF_ENTRIES), b""]
+    leaves = [reader.leaf for reader in readers]
+    return [
+        MergeTask(location, key_bytes, tuple(_touched(leaves, low, high)), low, high)
+        for low, high in itertools.pairwise(bounds)
+    ]
+
+
+def _cuts(readers: Sequence[LeafReader], key_bytes: int, most: int) -> list[bytes]:
+    """Keys between which there are at most `most` entries, if no key alone has more."""
+    directories = [reader.directory for reader in readers]
+    first_keys = np.concatenate([each.first_keys for each in directories])
+    rows = np.concatenate([each.rows(np.arange(each.pages)) for each in directories])
+    # A range has the pages that begin in it, and of each leaf a part of the one before.
+    room = max(most // 2, most - sum(each.page_rows for each in directories), 1)
+    order = np.argsort(first_keys, kind="stable")
+    number = (np.cumsum(rows[order]) - 1) // room
+    begins = order[1:][number[1:] != number[:-1]]
+    lowest = min(reader.leaf.first for reader in readers)
+    found = dict.fromkeys(key.tobytes() for key in key_table(first_keys[begins], key_bytes))
+    return [key for key in found if key > lowest]
+
+
+def _touched(leaves: Sequence[LeafFile], low: bytes, high: bytes) -> Iterator[LeafFile]:
+    return (leaf for leaf in leaves if leaf.last >= low and (not high or leaf.first < high))
+
+
+def merge_range(task: MergeTask, directory: Path) -> list[LeafFile]:
+    """Merge the range of a task, and add what it becomes to the store: one leaf file, or more if one key alone has more
+    entries than a leaf. The directory is for files on the way."""
+    place, width = LeafPlace(task.location), task.key_bytes
+    low, high = (to_keys([bound], width) if bound else None for bound in (task.low, task.high))
+    readers = [LeafReader(place, leaf, None, page_memory(0)) for leaf in task.leaves]
+    names = [leaf.name for leaf in task.leaves]
+    made: list[LeafFile] = []
+    parts = merge.merged_entries(readers, width, low, high)
+    for path, leaf in merge.write_merged(parts, width, names, lambda: directory / new_name()):
+        place.add(path, leaf.name)
+        path.unlink()
+        made.append(leaf)
+    return made
+
+
+def new_name() -> str:
+    """Of a leaf file."""
+    return f"{uuid.uuid4().hex}.parquet"
+
+
+class TasksHere:
+    """Tasks in this process, one after the other."""
+
+    def reaches(self, directory: Path) -> bool:
+        return True
+
+    def run(self, function: Callable[[Item, Path], Made], items: Sequence[Item]) -> Iterator[Made]:
+        with forks.OwnDirectory() as scratch:
+            for item in items:
+                yield function(item, Path(scratch))
