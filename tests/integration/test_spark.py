@@ -51,6 +51,26 @@ def test_spark_writes_an_event_is_indexed_and_sql_finds_the_row(lake, spark) -> 
     assert pq.read_metadata(path).row_group(0).column(0).has_offset_index
 
 
+def test_spark_and_an_indexer_share_a_lake_from_two_machines(tmp_path: Path, spark, postgres_url: str) -> None:
+    """They share the files, and PostgreSQL: each has a store of its own."""
+    shared = {"registry": postgres_url, "queue": postgres_url, "refresh": 0}
+    with (
+        needlepoint.open(tmp_path / "lake", store=tmp_path / "driver", **shared) as driver,
+        needlepoint.open(tmp_path / "lake", store=tmp_path / "indexer", **shared) as indexer,
+    ):
+        needle_spark.write(spark.range(0, 3000), driver, "numbers", batch="first")
+        indexer.create_index("numbers", "id")
+        needle_spark.write(spark.range(3000, 6000), driver, "numbers", batch="second")
+        list(indexer.follow_events(once=True))
+        for lake in (driver, indexer):
+            result = lake.sql("SELECT id FROM numbers WHERE id IN (7, 2999, 3000, 5999, 6000) ORDER BY id")
+            assert [row["id"] for row in result.rows()] == [7, 2999, 3000, 5999]
+            assert result.report.tables[0].scanned_files == 0
+        found = needle_spark.read(spark, driver, "numbers", "id >= 2998 AND id < 3002")
+        assert sorted(row.id for row in found.collect()) == [2998, 2999, 3000, 3001]
+        assert needle_spark.build(spark, driver, "numbers").indexed == 0
+
+
 def test_a_batch_delivered_again_is_not_written_again(lake, spark) -> None:
     frame = spark.range(100)
     for _ in range(3):
