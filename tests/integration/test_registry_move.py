@@ -54,7 +54,7 @@ def test_there_and_back(tmp_path: Path, postgres_url: str, redis_url: str) -> No
         assert code == 1 and f"was moved to {shown}. Open the lake with NEEDLE_REGISTRY" in said
     with pytest.raises(StoreError, match="was moved"):
         needlepoint.open(tmp_path, read_only=True)
-    assert needle("store", "copy", "sqlite", postgres_url)[0] == 1
+    assert needle("store", "copy", "sqlite", postgres_url)[0] == 0  # it is there, and verified once more
     with needlepoint.open(tmp_path, keys=redis_url, registry=postgres_url, access="pages") as lake:
         assert indexes(lake) == before and not any(index.problem for index in lake.status().tables[0].indexes)
         assert [report.indexed for report in lake.sync()] == [0]
@@ -112,3 +112,36 @@ def test_a_published_registry_is_withdrawn_and_comes_back(bucket: Bucket, tmp_pa
             assert lake.repair(samples=1) == []
         check(reader, [rows_of(0), rows_of(1)])
         assert "ids (key): used" in str(reader.explain("SELECT * FROM item WHERE id = 17"))
+
+
+def test_a_move_that_could_not_withdraw_is_finished_by_another(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, 0)
+    with needlepoint.open(tmp_path, shared="on") as lake:
+        lake.create_table("item")
+    manifest = tmp_path / ".needlepoint/registry/manifest.json"
+
+    def fail(*_: object) -> bool:
+        raise StoreError("the bucket is away.")
+
+    with monkeypatch.context() as patched, pytest.raises(StoreError, match="away"):
+        patched.setattr(registry_move, "_withdraw", fail)
+        needlepoint.move_registry(tmp_path, "sqlite", postgres_url)
+    assert manifest.exists()
+    moved = needlepoint.move_registry(tmp_path, "sqlite", postgres_url)
+    assert moved.withdrawn and not moved.problems and not manifest.exists()
+
+
+def test_an_indexer_takes_no_events_of_a_registry_that_was_moved(tmp_path: Path, postgres_url: str) -> None:
+    write(tmp_path, 0)
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("item")
+        lake.queue.put("not understood")
+        events = lake.follow_events(once=True)
+        next(events)
+        needlepoint.move_registry(tmp_path, "sqlite", postgres_url)
+        lake.queue.put("not understood either")
+        with pytest.raises(StoreError, match="was moved"):
+            next(events)
+        assert (lake.queue.waiting(), lake.queue.aside_count()) == (1, 1)

@@ -76,6 +76,7 @@ def follow(registry: Registry, queue: Queue, indexer: Indexer, *, once: bool) ->
     for table in registry.tables.all():
         recover(registry, queue, table)
     while True:
+        registry.sequence()  # StoreError if the registry was moved: then events are for others
         messages = queue.receive(EVENTS_AT_ONCE, LEASE)
         if not messages and once:
             return

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from needlepoint.errors import UsageError
+from needlepoint.errors import NeedlepointError, UsageError
 from needlepoint.indexes import keeps_entries, store_of
 from needlepoint.lake.lake import Lake
 from needlepoint.lake.locations import lake_root
@@ -59,19 +59,29 @@ def move_registry(root: str | Path, source: str, target: str, settings: Settings
         rows = sum(move_rows(here, there).values())
         identity = there.identity()
         moved = MovedRegistry(there.database.describe()[1], here.database.describe()[1], _shown(new), rows, 0)
-    if new:
-        withdrawn = PublishedPlace(place).withdraw(identity)
-    else:
-        withdrawn = False
+    if not new:
         StoreState.forget_others(store, identity)
-    return _verified(replace(moved, withdrawn=withdrawn), root, replace(settings, registry=new))
+        return _verified(moved, root, replace(settings, registry=new))
+    withdrawn = _withdraw(place, store, identity)
+    moved = _verified(moved, root, replace(settings, registry=new))
+    # A process that was publishing for the first time may have ended that meanwhile.
+    return replace(moved, withdrawn=_withdraw(place, store, identity) or withdrawn)
+
+
+def _withdraw(root: Path | str, store: Path, identity: str) -> bool:
+    """Whether there was something to withdraw. The store may have published under another id."""
+    place = PublishedPlace(root)
+    return place.withdraw(identity) or place.withdraw(StoreState.read(store, identity).registry)
 
 
 def _verified(moved: MovedRegistry, root: str | Path, settings: Settings) -> MovedRegistry:
-    """Open the lake with its new registry, and verify all tables."""
-    with Lake(root, create=False, settings=settings) as lake:
-        reports = [lake.verify(name, SAMPLES) for name in lake.tables()]
-        indexes = lake.registry.indexes.all()
+    """Open the lake with its new registry, and verify all tables. The move is done, whatever is found."""
+    try:
+        with Lake(root, create=False, settings=settings) as lake:
+            reports = [lake.verify(name, SAMPLES) for name in lake.tables()]
+            indexes = lake.registry.indexes.all()
+    except NeedlepointError as error:
+        return replace(moved, problems=(f"the lake could not be verified: {error}",))
     differences = [check for report in reports for check in report.differences]
     wrong = [f"index {check.index} differs from a scan for {check.condition}" for check in differences]
     damaged = [f"index {each.index}: {each.reason}" for report in reports for each in report.indexes]

@@ -6,7 +6,7 @@ Data files are read, and never written: an index that is embedded in them is lef
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,8 @@ def _unfinished(lake: Lake, table: Table) -> Iterator[str]:
 
 def repair(lake: Lake, table: str | None, *, dry_run: bool, samples: int) -> list[Repair]:
     """Of one table, or of all tables and the published registry."""
+    # Asked first: what is repaired in tables is published too, about a second later.
+    published = lake.publisher.check() if table is None and lake.publisher is not None else {}
     done: list[Repair] = []
     for name in lake.tables() if table is None else [table]:
         try:
@@ -61,8 +63,8 @@ def repair(lake: Lake, table: str | None, *, dry_run: bool, samples: int) -> lis
         except NeedlepointError as error:
             if table is not None:
                 raise
-            done.append(Repair(name, "the table", str(error), "not repaired: data files are not written", False))
-    return done if table is not None else [*done, *_repair_published(lake, dry_run=dry_run)]
+            done.append(Repair(name, "the table", str(error), "not repaired", is_done=False))
+    return [*done, *_repair_published(lake, published, dry_run=dry_run)]
 
 
 def _repair_table(lake: Lake, name: str, *, dry_run: bool, samples: int) -> list[Repair]:
@@ -75,9 +77,10 @@ def _repair_table(lake: Lake, name: str, *, dry_run: bool, samples: int) -> list
     recover(lake.registry, lake.queue, table)
     lake.registry.cards.forget(lake.registry.cards.check(table))
     _forget(lake, report, {each.part for each in possible})
-    lake.sync(name)
+    failed = [each for report in lake.sync(name) for each in report.failures]
     parts = {each.part for each in _planned(lake, table, lake.verify(name, samples))}
-    return [_still_so(each) if each.is_done and each.part in parts else each for each in planned]
+    done = [_still_so(each) if each.is_done and each.part in parts else each for each in planned]
+    return [*done, *(Repair(name, f"file {each.path}", each.reason, "not indexed", is_done=False) for each in failed)]
 
 
 def _still_so(planned: Repair) -> Repair:
@@ -127,11 +130,9 @@ def _forget(lake: Lake, report: VerifyReport, parts: set[str]) -> None:
                 lake.index_stores.replace_index(index)
 
 
-def _repair_published(lake: Lake, *, dry_run: bool) -> list[Repair]:
-    if lake.publisher is None:
-        return []
-    damaged = lake.publisher.check()
-    if not damaged:
+def _repair_published(lake: Lake, damaged: Mapping[str, str], *, dry_run: bool) -> list[Repair]:
+    """`damaged` is what is wrong, by name of object."""
+    if lake.publisher is None or not damaged:
         return []
     planned = Repair("", PUBLISHED, _first([*damaged.values()]), "published again")
     if dry_run:

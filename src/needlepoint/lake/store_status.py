@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from needlepoint.errors import NeedlepointError
+from needlepoint.errors import NeedlepointError, StoreError
 from needlepoint.indexes import LEAF_FILES, keeps_entries, store_of
 from needlepoint.stores import IN_LAKE
 from needlepoint.tables.published import FORMAT as PUBLISHED_FORMAT
@@ -52,18 +52,15 @@ def answers(asked: Mapping[str, Callable[[], Answer]]) -> dict[str, Answer | Nee
             found[name] = asked[name]()
         except NeedlepointError as error:
             found[name] = error
-        except Exception:
-            if not given_up:  # else the lake was closed meanwhile
-                raise
+        except Exception as error:  # also of a lake that was closed meanwhile
+            found[name] = StoreError(f"{type(error).__name__}: {error}")
 
-    given_up: list[bool] = []
     threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in asked]
     deadline = time.monotonic() + PATIENCE
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    given_up.append(True)
     return dict(found)
 
 

@@ -203,6 +203,20 @@ def test_pages_of_closed_stores_leave_their_room_to_others(tmp_path: Path) -> No
         store.close()
 
 
+def test_threads_that_begin_at_once_share_one_memory() -> None:
+    """Slots of one memory mean nothing in another: a store would find entries of other pages."""
+    for limit in range(30_000, 30_030):
+        barrier = threading.Barrier(8)
+
+        def ask(limit: int = limit, barrier: threading.Barrier = barrier) -> page_memory.PageMemory:
+            barrier.wait()
+            return page_memory.page_memory(limit * page_memory.SLOT)
+
+        with ThreadPoolExecutor(8) as threads:
+            found = [each.result() for each in [threads.submit(ask) for _ in range(8)]]
+        assert len(set(map(id, found))) == 1
+
+
 def test_entries_must_ascend(tmp_path: Path) -> None:
     store = LeafKeyStore(str(tmp_path / "index"), 8)
     with pytest.raises(StoreError, match="do not ascend"):

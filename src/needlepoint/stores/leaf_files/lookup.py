@@ -14,7 +14,7 @@ from needlepoint.stores.base import Locations
 from needlepoint.stores.leaf_files.directory import COLUMNS, Numbers
 from needlepoint.stores.leaf_files.keys import Columns, Keys, in_order, joined, merged
 from needlepoint.stores.leaf_files.leaf_reader import LeafReader
-from needlepoint.stores.leaf_files.page_table import PageTable, Searches, search, to_table
+from needlepoint.stores.leaf_files.page_table import DecodedPages, Searches, search, to_table
 from needlepoint.stores.leaf_files.pages import PagesOfColumns, decode
 
 
@@ -93,7 +93,7 @@ def _add_portion(portions: list[LeafPortion], reader: LeafReader, low: Keys, hig
 
 def _locations(portions: list[LeafPortion], limit: int) -> Locations | None:
     found: list[Columns] = []
-    for _, alike in groupby(sorted(portions, key=_page_rows), key=_page_rows):
+    for _, alike in groupby(sorted(portions, key=_layout), key=_layout):
         found += _find(list(alike))
     if not found:
         return np.empty(0, np.uint64)
@@ -103,13 +103,14 @@ def _locations(portions: list[LeafPortion], limit: int) -> Locations | None:
     return None if len(locations) > limit else locations
 
 
-def _page_rows(portion: LeafPortion) -> int:
-    return portion.reader.directory.page_rows
+def _layout(portion: LeafPortion) -> tuple[int, int]:
+    """What portions that are searched together must have in common: the rows of a page, and the memory."""
+    return portion.reader.directory.page_rows, id(portion.reader.memory)
 
 
 def _find(portions: list[LeafPortion]) -> list[Columns]:
     """What is found in the pages that memory has, and in the others, which are read and decoded together. Pages of all
-    portions have the same layout."""
+    portions have the same layout, and are kept in the same memory."""
     layout, memory = portions[0].reader.directory, portions[0].reader.memory
     leaves, pages = [portion.reader.slots for portion in portions], [portion.pages for portion in portions]
     rows = np.concatenate([portion.reader.directory.rows(portion.pages) for portion in portions])
@@ -156,7 +157,7 @@ def _needed(portions: list[LeafPortion], lines: Numbers) -> tuple[list[LeafPorti
     return needed, made
 
 
-def _read_table(portions: list[LeafPortion]) -> PageTable:
+def _read_table(portions: list[LeafPortion]) -> DecodedPages:
     """All pages of the portions, a line each."""
     read = concurrently(_pages, portions) if _wait(portions) else [_pages(portion) for portion in portions]
     rows = np.concatenate([portion.reader.directory.rows(portion.pages) for portion in portions])

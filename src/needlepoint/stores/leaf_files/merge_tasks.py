@@ -32,7 +32,7 @@ WORTH_TASKS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class MergeTask:
+class LeafMergeTask:
     """Entries `low <= key < high` of leaves of the store at a location; an empty bound is open."""
 
     location: str
@@ -42,12 +42,12 @@ class MergeTask:
     high: bytes = b""
 
 
-def plan_tasks(location: str, readers: Sequence[LeafReader], key_bytes: int) -> list[MergeTask]:
+def plan_tasks(location: str, readers: Sequence[LeafReader], key_bytes: int) -> list[LeafMergeTask]:
     """Tasks that cover all entries of these leaves, in ascending order."""
     bounds = [b"", *_cuts(readers, key_bytes, merge.LEAF_ENTRIES), b""]
     leaves = [reader.leaf for reader in readers]
     return [
-        MergeTask(location, key_bytes, tuple(_touched(leaves, low, high)), low, high)
+        LeafMergeTask(location, key_bytes, tuple(_touched(leaves, low, high)), low, high)
         for low, high in itertools.pairwise(bounds)
     ]
 
@@ -71,7 +71,7 @@ def _touched(leaves: Sequence[LeafFile], low: bytes, high: bytes) -> Iterator[Le
     return (leaf for leaf in leaves if leaf.last >= low and (not high or leaf.first < high))
 
 
-def merge_range(task: MergeTask, directory: Path) -> list[LeafFile]:
+def merge_range(task: LeafMergeTask, directory: Path) -> list[LeafFile]:
     """Merge the range of a task, and add what it becomes to the store: one leaf file, or more if one key alone has more
     entries than a leaf. The directory is for files on the way."""
     place, width = LeafPlace(task.location), task.key_bytes

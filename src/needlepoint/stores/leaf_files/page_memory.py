@@ -7,7 +7,6 @@ and takes the slots that were not used since it came by last.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import threading
 import weakref
@@ -20,7 +19,7 @@ import numpy.typing as npt
 from needlepoint import forks
 from needlepoint.stores.leaf_files.directory import LeafDirectory, Numbers
 from needlepoint.stores.leaf_files.keys import different, dtype
-from needlepoint.stores.leaf_files.page_table import PageTable
+from needlepoint.stores.leaf_files.page_table import DecodedPages
 
 SLOT = 8192  # bytes: 512 entries with keys of 8 bytes. Pages that need more are not kept
 NOWHERE = -1
@@ -60,7 +59,7 @@ class PageMemory:
     @contextmanager
     def kept(
         self, leaves: Sequence[LeafSlots], pages: Sequence[Numbers], layout: LeafDirectory
-    ) -> Iterator[tuple[PageTable, Numbers]]:
+    ) -> Iterator[tuple[DecodedPages, Numbers]]:
         """What is kept of pages with this layout, and the line of each page of each leaf, or NOWHERE. It stays as it is
         until the block is left."""
         with self._lock:
@@ -69,7 +68,7 @@ class PageMemory:
             yield self._table(layout), lines.astype(np.int64)
 
     def keep(
-        self, leaves: Sequence[LeafSlots], pages: Sequence[Numbers], layout: LeafDirectory, table: PageTable
+        self, leaves: Sequence[LeafSlots], pages: Sequence[Numbers], layout: LeafDirectory, table: DecodedPages
     ) -> None:
         """Keep the lines of a table, which are these pages of each leaf. Of a table that is more than half of the
         memory, nothing."""
@@ -90,12 +89,12 @@ class PageMemory:
                 position += len(numbers)
             self._used[slots] = False
 
-    def _table(self, layout: LeafDirectory) -> PageTable:
+    def _table(self, layout: LeafDirectory) -> DecodedPages:
         """All slots, as pages of this layout."""
         split, end = layout.page_rows * 8, layout.page_rows * (8 + layout.width)
         if end > SLOT:  # nothing is kept of them
-            return PageTable(np.empty((0, 1), dtype(layout.width)), np.empty((0, 1), np.uint64))
-        return PageTable(self._bytes[:, split:end].view(dtype(layout.width)), self._bytes[:, :split].view(np.uint64))
+            return DecodedPages(np.empty((0, 1), dtype(layout.width)), np.empty((0, 1), np.uint64))
+        return DecodedPages(self._bytes[:, split:end].view(dtype(layout.width)), self._bytes[:, :split].view(np.uint64))
 
     def _freed(self, count: int) -> Numbers:
         """So many slots, at most half of all, that belong to no page."""
@@ -122,10 +121,23 @@ class PageMemory:
                 leaf.slots[self._page[slots[owners == number]]] = NOWHERE
 
 
-@functools.cache
+_memories: dict[int, PageMemory] = {}
+_lock = threading.Lock()
+
+
 def page_memory(limit: int) -> PageMemory:
-    """Stores with the same limit share the memory."""
-    return PageMemory(limit)
+    """Stores with the same limit share the memory: the slots of their leaves mean nothing in another."""
+    with _lock:
+        if limit not in _memories:
+            _memories[limit] = PageMemory(limit)
+        return _memories[limit]
 
 
-forks.reset(page_memory.cache_clear)
+def _begin_again() -> None:
+    """In a child, where another thread of the parent may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _memories.clear()
+
+
+forks.reset(_begin_again)

@@ -15,7 +15,7 @@ from needlepoint.stores.leaf_files.keys import Columns, Keys
 FEW = 6  # searches that are faster one by one
 
 
-class PageTable(NamedTuple):
+class DecodedPages(NamedTuple):
     """A page a line. What is behind the entries of a page that is not full means nothing."""
 
     keys: Keys
@@ -31,7 +31,7 @@ class Searches(NamedTuple):
     high: Keys
 
 
-def to_table(entries: Columns, rows: Numbers, width: int) -> PageTable:
+def to_table(entries: Columns, rows: Numbers, width: int) -> DecodedPages:
     """Pages that follow each other, with so many rows each, as lines of `width` entries.
 
     >>> columns = Columns(np.arange(5), np.arange(5, dtype=np.uint64))
@@ -39,7 +39,7 @@ def to_table(entries: Columns, rows: Numbers, width: int) -> PageTable:
     [[0, 1], [3, 4]]
     """
     short = (rows != width).nonzero()[0].tolist()
-    return PageTable(_to_lines(entries.keys, rows, width, short), _to_lines(entries.locations, rows, width, short))
+    return DecodedPages(_to_lines(entries.keys, rows, width, short), _to_lines(entries.locations, rows, width, short))
 
 
 def _to_lines(values: Keys, rows: Numbers, width: int, short: Sequence[int]) -> Keys:
@@ -58,7 +58,7 @@ def _to_lines(values: Keys, rows: Numbers, width: int, short: Sequence[int]) -> 
     return lines
 
 
-def search(table: PageTable, wanted: Searches) -> Columns:
+def search(table: DecodedPages, wanted: Searches) -> Columns:
     """All entries that the searches find, one search after the other."""
     start, end = _bounds(table.keys, wanted)
     lengths = end - start

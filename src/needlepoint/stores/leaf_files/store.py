@@ -34,7 +34,7 @@ from needlepoint.stores.leaf_files.leaf_writer import FORMAT, META_KEY, LeafWrit
 from needlepoint.stores.leaf_files.lookup import find_between, find_keys, first_entries
 from needlepoint.stores.leaf_files.manifest import LeafFile, LeafManifest
 from needlepoint.stores.leaf_files.merge import due, level_of, merged_entries
-from needlepoint.stores.leaf_files.merge_tasks import MergeTask, TasksHere, merge_range, new_name, plan_tasks
+from needlepoint.stores.leaf_files.merge_tasks import LeafMergeTask, TasksHere, merge_range, new_name, plan_tasks
 from needlepoint.stores.leaf_files.page_memory import page_memory
 from needlepoint.stores.leaf_files.pages import PagesCorrupt
 from needlepoint.stores.leaf_files.place import LeafPlace
@@ -143,7 +143,7 @@ class LeafKeyStore:
             return False
         return True
 
-    def _run(self, planned: list[MergeTask], inputs: list[LeafFile], tasks: StoreTasks) -> list[LeafFile]:
+    def _run(self, planned: list[LeafMergeTask], inputs: list[LeafFile], tasks: StoreTasks) -> list[LeafFile]:
         """What tasks make of a merge. This process runs them if there is little to do, or where others fail."""
         if sum(leaf.entries for leaf in inputs) >= merge_tasks.WORTH_TASKS:
             try:

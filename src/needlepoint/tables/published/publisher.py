@@ -144,8 +144,8 @@ class Publisher:
                 self._last = replace(self._last, declined=True)
                 self._last.write(self._store)
             known = self._last.refused_at > 0  # an earlier process has warned
-            if is_refusal(error) and not known:
-                self._last = replace(self._last, refused_at=time.time())
+            if is_refusal(error) != known:
+                self._last = replace(self._last, refused_at=0.0 if known else time.time())
                 self._last.write(self._store)
             if self._warned != self._problem and not (known and is_refusal(error)):
                 self._warned = self._problem

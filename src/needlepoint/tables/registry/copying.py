@@ -14,6 +14,7 @@ No process can change the old one from the beginning of the copy on. A move that
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -50,25 +51,22 @@ Row = tuple[Any, ...]
 
 
 def move_registry(source: Registry, target: Registry) -> dict[str, int]:
-    """Move all of a registry into an empty one. Returns the number of rows of each table. Both are opened with
-    `even_moved`: one that was moved away from the target can come back."""
+    """Move all of a registry into an empty one, or finish that. Returns the number of rows of each table. Both are
+    opened with `even_moved`: one that was moved away from the target can come back."""
     here, there = source.database, target.database
     here.identity()  # one that has none yet gets it in a transaction of its own
     if (mark := moved_mark(here)) is None:
         with here.between_changes() as transaction:
             _copy(source, target)
             close_registry(transaction, here.dialect, there.describe()[1], here.sequence())
-    elif mark.place != there.describe()[1] or _is_open(target):
+    elif mark.place != there.describe()[1] or there.identity() != here.identity():
         raise moved_error(here.describe()[1], mark)
-    with there.between_changes(even_moved=True) as transaction:
-        open_registry(transaction, there.dialect)
+    if (copy := moved_mark(there)) is not None:
+        if copy.place:
+            raise moved_error(there.describe()[1], copy)
+        with there.between_changes(even_moved=True) as transaction:
+            open_registry(transaction, there.dialect)
     return {table: int(there.read(f"SELECT count(*) FROM {table}")[0][0]) for table in COPIED}
-
-
-def _is_open(registry: Registry) -> bool:
-    """Whether it is not the closed copy of a move that was killed."""
-    mark = moved_mark(registry.database)
-    return mark is None or bool(mark.place)
 
 
 def _copy(source: Registry, target: Registry) -> None:
@@ -76,7 +74,7 @@ def _copy(source: Registry, target: Registry) -> None:
     here, there = source.database, target.database
     with there.between_changes(even_moved=True) as transaction:
         mark = moved_mark(there)
-        if mark is not None and (not mark.place or there.identity() == here.identity()):
+        if mark is not None and there.identity() == here.identity():
             open_registry(transaction, there.dialect)
             for table in reversed(COPIED):
                 transaction.execute(f"DELETE FROM {table}")
@@ -157,8 +155,12 @@ def _copy_packs(source: Registry, target: Registry) -> None:
             continue
         try:
             new.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(old, new)
-            sync_file(new)
+            beside = new.with_name(f".{new.name}.{uuid.uuid4().hex}")
+            shutil.copyfile(old, beside)
+            sync_file(beside)
+            beside.rename(new)
             sync_file(new.parent)
+        except FileNotFoundError:
+            continue  # a lost pack is built again, here as there
         except OSError as error:
             raise StoreError(f"{old} cannot be copied to {new.parent}: {error}.", hint="Check the disk.") from error
