@@ -32,12 +32,13 @@ def copy(source: str, target: str, name: str | None, registry: bool) -> None:
     """Copy the key indexes in one store to another, compare them with a scan, and use them there.
 
     FROM and TO are URLs, `rocksdb` for the lake's own store, or `lake:` for leaf files in the lake. Queries go on: each
-    index changes its store in one commit, and what it had in FROM is removed. Write ${NAME} for a password, which is
-    then taken from the environment.
+    index changes its store in one commit, and what it had in FROM is removed. Write ${NAME} for the password of a
+    key store, which is then taken from the environment.
 
     With `sqlite` as FROM or TO, or with --registry, it is the registry that moves: `sqlite` is the one in the lake's
     store, the other is in PostgreSQL. The copy is compared with the original row by row, and indexes with scans.
-    Nothing is built again. The old registry says from then on where the new one is, and cannot be opened.
+    Nothing is built again. The old registry says from then on where the new one is, and cannot be opened. Its password
+    is that of NEEDLE_REGISTRY, PGPASSWORD or ~/.pgpass.
 
     \b
     Examples:

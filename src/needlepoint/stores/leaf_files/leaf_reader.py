@@ -47,7 +47,7 @@ class LeafBytes(Protocol):
         """Of each range; with `keep` they may be read again soon."""
 
     def forget(self, ranges: Ranges) -> bool:
-        """Whether these bytes were kept from an earlier read, and will now be read anew."""
+        """Whether these bytes were kept from an earlier read, and will now be read again."""
 
 
 class LocalLeaf:
