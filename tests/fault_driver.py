@@ -85,7 +85,6 @@ def follow(lake: Lake) -> None:
 
 
 def prepare(stores: Stores) -> Lake:
-    merge.FAN_OUT = BATCHES + 1
     lake = stores.open()
     for batch in range(BATCHES):
         publish(lake, stores, batch)
@@ -207,6 +206,7 @@ def run(
     change, no file gets larger than `largest` bytes, as on a full disk."""
     os.environ.update(environment)
     logging.getLogger("needlepoint").setLevel(logging.CRITICAL)
+    merge.FAN_OUT = BATCHES + 1  # in this process only: the next run makes a merge due
     points = Points(log, killed_at)
     points.install()
     with open(log, "ab", buffering=0) as notes:

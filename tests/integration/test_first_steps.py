@@ -245,7 +245,7 @@ def test_verify_says_once_what_one_index_lacks(lake: Path) -> None:
         "error: index item_title_key (key): 20 of 20 answers differ from a scan's: 0 rows for title = "
     )
     assert second.startswith("error: index other (key): 20 of 20 answers differ") and "a scan finds 1" in second
-    assert "`needle rebuild item --from-data`" in hint
+    assert "`needle repair item`" in hint
     assert len(json.loads(needle("verify", "--format", "json", lake=lake).stdout)[0]["checks"]) == 40
     assert needle("rebuild", "item", "--from-data", lake=lake).exit_code == 0
     assert needle("verify", lake=lake).exit_code == 0

@@ -15,6 +15,7 @@ from tests.fault_driver import BATCHES, STRIDE, Stores, follow, prepare, publish
 from tests.faults import batches, compare
 
 from needlepoint.errors import NeedlepointError
+from needlepoint.stores.leaf_files import merge
 
 
 class Weather:
@@ -57,9 +58,15 @@ def weather(request: pytest.FixtureRequest, server: Server) -> Iterator[Weather]
 
 @pytest.mark.parametrize("kind", ["published", "postgres"])
 def test_a_writer_and_a_reader_of_an_unsteady_bucket(
-    kind: str, bucket: Bucket, weather: Weather, tmp_path: Path, request: pytest.FixtureRequest
+    kind: str,
+    bucket: Bucket,
+    weather: Weather,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every answer is that of a state which the lake had, and no reader sees an earlier one after a later one."""
+    monkeypatch.setattr(merge, "FAN_OUT", BATCHES + 1)
     url = request.getfixturevalue("postgres_url") if kind == "postgres" else ""
     stores = Stores(bucket.url("lake"), str(tmp_path / "store"), registry=url, queue=url, keys="lake:")
     server, problems, done = bucket.server, list[BaseException](), threading.Event()

@@ -140,6 +140,8 @@ class World:
             if not unlike:
                 raise
             return
+        if answers[0] != expected:
+            expected = _unoptimized(query)
         assert answers[0] == expected, self._differ("DuckDB", query, expected, answers[0], indexed)
 
     def rows(self, where: str = "TRUE") -> Any:
@@ -306,3 +308,12 @@ def _difference(expected: Any, found: Any) -> str:
         return f"expected {expected[:20]}\nfound    {found[:20]}"
     missing, extra = expected - found, found - expected
     return f"missing {list(missing.items())[:8]}\nextra   {list(extra.items())[:8]}"
+
+
+def _unoptimized(query: Query) -> Any:
+    """DuckDB 2.0 loses rows with NULL in CASE WHEN b = FALSE THEN b ELSE FALSE END IN (FALSE) if no b is TRUE."""
+    _duck.execute("PRAGMA disable_optimizer")
+    try:
+        return normalised(_duck.sql(query.sql.duck).to_arrow_table(), query.ordered)
+    finally:
+        _duck.execute("PRAGMA enable_optimizer")

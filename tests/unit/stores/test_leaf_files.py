@@ -361,6 +361,31 @@ def test_a_merge_keeps_runs_that_came_meanwhile(location: str, small_pages, tmp_
     assert sorted(store.find([key(3)], 100).tolist()) == [*range(7), 99]
 
 
+def test_a_merge_whose_commit_was_not_answered_keeps_its_leaves(
+    location: str, small_pages, tmp_path: Path, monkeypatch
+) -> None:
+    """The manifest was replaced, and the answer was lost: repeated, the request is refused because of itself."""
+    store, swap, lost = LeafKeyStore(location, 8), LeafPlace.swap_manifest, []
+
+    def unanswered(place: LeafPlace, *given: object) -> object:
+        found = swap(place, *given)
+        if lost:
+            return found
+        lost.append(found)
+        return None
+
+    monkeypatch.setattr(merge, "FAN_OUT", 7)
+    names = [add(store, tmp_path, entries([(number, run) for number in range(20)])) for run in range(6)]
+    monkeypatch.setattr(store, "merge", lambda tasks: 0)
+    names.append(add(store, tmp_path, entries([(number, 6) for number in range(20)])))
+    monkeypatch.setattr(LeafPlace, "swap_manifest", unanswered)
+    other = LeafKeyStore(location, 8)
+    assert other.merge() >= 1 and lost
+    other.check_leaves()
+    other.refresh(names)
+    assert sorted(other.find([key(3)], 100).tolist()) == [*range(7)]
+
+
 def unmerged(location: Path, scratch: Path, monkeypatch, width: int, runs: int = 8) -> tuple[LeafKeyStore, list[str]]:
     """A store with runs that overlap, of which one key has many pages."""
     chance = np.random.default_rng(5)

@@ -57,10 +57,12 @@ def command(table: str | None, samples: int, format: str) -> None:
 def _show_damage(report: VerifyReport) -> None:
     for damage in report.damaged:
         say(f"error: {report.table}: a card or zone map is lost: {one_line(damage)}", err=True)
-    for index in report.indexes:
+    named = {check.index for check in report.differences}
+    indexes = [index for index in report.indexes if index.index not in named]
+    for index in indexes:
         what = "cannot be checked" if index.is_away else "is damaged"
         say(f"error: index {index.index} ({index.kind}) {what}: {one_line(index.reason)}", err=True)
-    if report.damaged or report.indexes:
+    if report.damaged or indexes:
         say(f"queries scan its files; `needle repair {report.table}` builds it again", err=True)
     for batch in report.unfinished:
         say(f"{report.table}: batch {batch} is unfinished; `needle repair {report.table}` finishes it")

@@ -67,26 +67,35 @@ class LeafManifest:
 
     def with_added(self, leaves: Iterable[LeafFile], runs: Iterable[str]) -> LeafManifest:
         """With further leaves and runs; itself if it has them already, as after a commit of unknown outcome."""
-        known = {leaf.name for leaf in self.leaves}
-        added = tuple(leaf for leaf in leaves if leaf.name not in known)
+        added = tuple(leaf for leaf in leaves if not self._had(leaf))
         names = self.runs.union(runs)
         if not added and names == self.runs and self.sequence:
             return self
         return self._next(leaves=self.leaves + added, runs=names)
 
     def with_merged(self, inputs: Iterable[LeafFile], outputs: Iterable[LeafFile], now: float) -> LeafManifest | None:
-        """With leaves in the place of those that they were merged from; None if one of these is no longer here."""
+        """With leaves in the place of those that they were merged from; itself if it has them already, as after a
+        commit of unknown outcome; None if one of those that they were merged from is no longer here."""
+        outputs = tuple(outputs)
+        if outputs and all(map(self._had, outputs)):
+            return self
         names = {leaf.name for leaf in inputs}
         kept = tuple(leaf for leaf in self.leaves if leaf.name not in names)
         if len(kept) + len(names) != len(self.leaves):
             return None
         removed = self.removed + tuple(RemovedLeaf(name, now) for name in sorted(names))
-        return self._next(leaves=kept + tuple(outputs), removed=removed)
+        return self._next(leaves=kept + outputs, removed=removed)
 
     def without_removed(self, names: Iterable[str]) -> LeafManifest:
         """Without the memory of leaf files that are deleted."""
         gone = set(names)
         return self._next(removed=tuple(each for each in self.removed if each.name not in gone))
+
+    def _had(self, leaf: LeafFile) -> bool:
+        """Whether the leaf is here, or was, and others have merged it since."""
+        return any(leaf.name == each.name for each in self.leaves) or any(
+            leaf.name == each.name for each in self.removed
+        )
 
     def _next(self, **changes: Any) -> LeafManifest:
         return replace(self, sequence=self.sequence + 1, **changes)
