@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.buckets import Bucket
+from tests.cases import long
 from tests.fault_driver import Stores, delete_first, follow, prepare, publish
 from tests.faults import batches, compare
 
@@ -87,7 +88,7 @@ def test_a_lease_of_another_clock_ends(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.covering
 @pytest.mark.parametrize("difference", [-HOUR, HOUR])
-@pytest.mark.parametrize("kind", ["published", "leaves", "served"])
+@pytest.mark.parametrize("kind", ["leaves", *long("published", "served")])
 def test_readers_lose_nothing_to_a_sweep_of_another_clock(
     kind: str, difference: float, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

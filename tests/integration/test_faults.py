@@ -27,11 +27,11 @@ ON_A_WIRE = [(name, change) for name, change in CASES if name not in PLACES[:2]]
 
 
 def few(given: Sequence[tuple[str, ...]], first: int) -> list[Any]:
-    """By default every third place from the `first` on, with different changes and faults; in `make test-all` all."""
+    """By default every fifth place from the `first` on, with different changes and faults; in `make test-all` all."""
     chosen = set()
     for number, name in enumerate(dict.fromkeys(each[0] for each in given)):
         of = [each for each in given if each[0] == name]
-        if number % 3 == first % 3:
+        if number % 5 == first % 5:
             chosen.add(of[(number + first) * 5 % len(of)])
     return [pytest.param(*each, marks=[] if each in chosen else [pytest.mark.long]) for each in given]
 

@@ -187,6 +187,7 @@ def test_many_blocks_of_no_bits_take_little_memory() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.long
 def test_many_runs_take_little_memory() -> None:
     """Eight bytes for each run of one block, and one for the block: six in the file."""
     runs = 1 << 17
