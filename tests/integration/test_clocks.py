@@ -70,7 +70,7 @@ def test_leases_are_renewed_while_files_are_indexed(
         (result,) = lake.follow_events(once=True)
         assert not result.problem and not others
         assert queue.waiting() == 0
-        assert not [thread for thread in threading.enumerate() if thread.name == "leases"]
+        assert not [thread for thread in threading.enumerate() if thread.name == "needlepoint-repeatedly"]
 
 
 @pytest.mark.parametrize("difference", [-HOUR, HOUR])

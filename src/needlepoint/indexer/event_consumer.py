@@ -7,14 +7,15 @@ looked at one by one, without listing. In a directory, sync finds files that are
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from needlepoint.errors import NeedlepointError, StoreError, UsageError
 from needlepoint.indexer.indexer import Indexer, SyncReport
 from needlepoint.indexer.plan import BuildRequest
+from needlepoint.indexer.progress import repeatedly
 from needlepoint.objects import identify, is_url
 from needlepoint.queues import Message, ObjectNotification, Queue, parse_message
 from needlepoint.tables import Table, belongs, recover
@@ -112,25 +113,16 @@ def _handle_all(registry: Registry, queue: Queue, indexer: Indexer, messages: li
                 yield _settle(queue, work)
 
 
-@contextlib.contextmanager
-def _renewed(queue: Queue, messages: Sequence[Message]) -> Iterator[None]:
+def _renewed(queue: Queue, messages: Sequence[Message]) -> AbstractContextManager[None]:
     """Renew leases while something is built, however long that takes: no other process begins the same meanwhile. When
     this one dies, its leases end."""
-    done = threading.Event()
 
     def renew() -> None:
-        while not done.wait(RENEWAL):
-            for message in messages:
-                with contextlib.suppress(NeedlepointError):  # tried again before the lease ends
-                    queue.renew(message, LEASE)
+        for message in messages:
+            with contextlib.suppress(NeedlepointError):  # tried again before the lease ends
+                queue.renew(message, LEASE)
 
-    thread = threading.Thread(target=renew, name="leases", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+    return repeatedly(renew, RENEWAL)
 
 
 def _understand(registry: Registry, message: Message) -> _MessageState:

@@ -60,15 +60,15 @@ def _noted(path: Path) -> float:
 
 
 @contextmanager
-def repeatedly(function: Callable[[], None]) -> Iterator[None]:
-    """Within this block, call a function a few times a second, in another thread."""
+def repeatedly(function: Callable[[], None], seconds: float = INTERVAL) -> Iterator[None]:
+    """Within this block, call a function each time that so many seconds have passed, in another thread."""
     ended = threading.Event()
 
     def call() -> None:
-        while not ended.wait(INTERVAL):
+        while not ended.wait(seconds):
             function()
 
-    thread = threading.Thread(target=call, name="needlepoint-progress", daemon=True)
+    thread = threading.Thread(target=call, name="needlepoint-repeatedly", daemon=True)
     thread.start()
     try:
         yield
