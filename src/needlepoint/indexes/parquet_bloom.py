@@ -110,7 +110,7 @@ class _FilterProbe:
         if self._schema is not None and not _same_unit(type, plain(self._schema.field(field.name).type)):
             return None
         # SchemaElement.type_length; a flat field is one element
-        width = thrift.parse(field.raw).optional_integer(2)
+        width = thrift.parse(field.raw).optional_integer32(2)
         return stored_values(values, type, self._card.leaves[field.first_leaf].physical_type, width)
 
 

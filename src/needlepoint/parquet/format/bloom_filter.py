@@ -56,7 +56,7 @@ def decode_header(data: bytes) -> BloomHeader | None:
     try:
         fields = thrift.parse(data)
         known = all(_is_first(fields.struct(union)) for union in (2, 3, 4))
-        size = fields.integer(1)
+        size = fields.integer32(1)
     except ThriftError:
         return None
     if not known or size < BLOCK or size % BLOCK:

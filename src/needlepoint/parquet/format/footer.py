@@ -196,7 +196,7 @@ def parse_footer(raw: bytes) -> FileMetadata:
     body = raw[elements[0].start : elements[-1].end]
     row_groups = tuple(_row_group(group) for group in fields.structs(4))
     metadata = FileMetadata(
-        version=fields.integer(1),
+        version=fields.integer32(1),
         schema=schema,
         schema_bytes=thrift.list_header(thrift.STRUCT, len(schema)) + body,
         num_rows=sum(group.num_rows for group in row_groups),
@@ -207,26 +207,26 @@ def parse_footer(raw: bytes) -> FileMetadata:
         raw=raw,
     )
     # An early parquet-rs left it at 0. pyarrow goes by the row groups and finds the rows, arrow-rs finds none.
-    if fields.integer(3) != metadata.num_rows:
-        raise ThriftError(f"it counts {fields.integer(3)} rows, and its row groups have {metadata.num_rows}")
+    if fields.integer64(3) != metadata.num_rows:
+        raise ThriftError(f"it counts {fields.integer64(3)} rows, and its row groups have {metadata.num_rows}")
     _check(metadata)
     return metadata
 
 
 def _schema_element(raw: bytes, fields: Struct) -> SchemaElement:
     return SchemaElement(
-        physical_type=fields.optional_integer(1),
-        type_length=fields.optional_integer(2),
-        repetition=fields.optional_integer(3),
+        physical_type=fields.optional_integer32(1),
+        type_length=fields.optional_integer32(2),
+        repetition=fields.optional_integer32(3),
         name=fields.text(4),
-        num_children=fields.optional_integer(5) or 0,
+        num_children=fields.optional_integer32(5) or 0,
         raw=raw[fields.start : fields.end],
     )
 
 
 def _row_group(fields: Struct) -> RowGroup:
     columns = tuple(_column_chunk(column) for column in fields.structs(1))
-    return RowGroup(num_rows=fields.integer(3), total_byte_size=fields.integer(2), columns=columns)
+    return RowGroup(num_rows=fields.integer64(3), total_byte_size=fields.integer64(2), columns=columns)
 
 
 def _column_chunk(fields: Struct) -> ColumnChunk:
@@ -236,24 +236,24 @@ def _column_chunk(fields: Struct) -> ColumnChunk:
     statistics, sizes = inner.optional_struct(12), inner.optional_struct(16)
     return ColumnChunk(
         path=tuple(inner.texts(3)),
-        physical_type=inner.integer(1),
-        codec=inner.integer(4),
+        physical_type=inner.integer32(1),
+        codec=inner.integer32(4),
         encodings=tuple(inner.integers(2)),
-        num_values=inner.integer(5),
-        total_uncompressed_size=inner.integer(6),
-        total_compressed_size=inner.integer(7),
-        data_page_offset=inner.integer(9),
-        dictionary_page_offset=inner.optional_integer(11),
+        num_values=inner.integer64(5),
+        total_uncompressed_size=inner.integer64(6),
+        total_compressed_size=inner.integer64(7),
+        data_page_offset=inner.integer64(9),
+        dictionary_page_offset=inner.optional_integer64(11),
         statistics=None if statistics is None else _statistics(statistics),
-        offset_index_offset=fields.optional_integer(4),
-        offset_index_length=fields.optional_integer(5),
-        column_index_offset=fields.optional_integer(6),
-        column_index_length=fields.optional_integer(7),
-        bloom_filter_offset=inner.optional_integer(14),
-        bloom_filter_length=inner.optional_integer(15),
+        offset_index_offset=fields.optional_integer64(4),
+        offset_index_length=fields.optional_integer32(5),
+        column_index_offset=fields.optional_integer64(6),
+        column_index_length=fields.optional_integer32(7),
+        bloom_filter_offset=inner.optional_integer64(14),
+        bloom_filter_length=inner.optional_integer32(15),
         file_path=fields.optional_text(1),
         encoding_stats=tuple(
-            PageEncodingStats(each.integer(1), each.integer(2), each.integer(3)) for each in inner.structs(13)
+            PageEncodingStats(each.integer32(1), each.integer32(2), each.integer32(3)) for each in inner.structs(13)
         ),
         size_statistics=None if sizes is None else _size_statistics(sizes),
     )
@@ -261,7 +261,7 @@ def _column_chunk(fields: Struct) -> ColumnChunk:
 
 def _size_statistics(fields: Struct) -> SizeStatistics:
     # SizeStatistics { 1: unencoded_byte_array_data_bytes, 2: and 3: histograms of repetition and definition levels }
-    counts = fields.optional_integer(1) is not None
+    counts = fields.optional_integer64(1) is not None
     return SizeStatistics(counts, len(fields.integers(2)), len(fields.integers(3)))
 
 
@@ -269,7 +269,7 @@ def _statistics(fields: Struct) -> Statistics:
     return Statistics(
         legacy_max=fields.optional_binary(1),
         legacy_min=fields.optional_binary(2),
-        null_count=fields.optional_integer(3),
+        null_count=fields.optional_integer64(3),
         max_value=fields.optional_binary(5),
         min_value=fields.optional_binary(6),
         is_max_exact=fields.optional_boolean(7),

@@ -44,7 +44,7 @@ def as_binary(element: bytes) -> bytes:
     writer = Writer()
     writer.integer32(1, FIXED_LENGTH)
     writer.integer32(2, BYTES)
-    repetition = fields.optional_integer(3)
+    repetition = fields.optional_integer32(3)
     if repetition is not None:
         writer.integer32(3, repetition)
     writer.binary(4, fields.binary(4))

@@ -58,6 +58,29 @@ def count_records(data: bytes, max_level: int, count: int) -> tuple[int, bool]:
     return records, begins
 
 
+def has_levels(data: bytes, max_level: int, count: int) -> bool:
+    """Whether the bytes are `count` levels at least.
+
+    >>> has_levels(bytes([4 << 1, 0, 1 << 1 | 1, 0b11110101]), 1, 12), has_levels(bytes([4 << 1, 0]), 1, 5)
+    (True, False)
+    """
+    width = bit_width(max_level)
+    position, left = 0, count
+    while left > 0:
+        try:
+            header, position = read_header(data, position)
+        except LevelsError:
+            return False
+        values = (header >> 1) * 8 if header & 1 else header >> 1
+        # Of the last group some writers write only what is needed.
+        needed = (min(values, left) * width + 7) // 8 if header & 1 else (width + 7) // 8
+        if position + needed > len(data):
+            return False
+        position += needed
+        left -= values
+    return True
+
+
 def begins_record(data: bytes, max_level: int) -> bool:
     """Whether the first level is 0. Looks at the first run only, and of that at the first value."""
     width = bit_width(max_level)

@@ -63,27 +63,27 @@ def parse_header(data: bytes, position: int = 0) -> PageHeader:
     7: dictionary_page_header, 8: data_page_header_v2 }
     """
     fields = thrift.parse(data, position)
-    kind = fields.integer(1)
-    sizes = (kind, fields.end - position, fields.integer(2), fields.integer(3))
+    kind = fields.integer32(1)
+    sizes = (kind, fields.end - position, fields.integer32(2), fields.integer32(3))
     if min(sizes) < 0:
         raise ThriftError("a page of less than no bytes")
     if kind == DATA_PAGE:
         # DataPageHeader { 1: num_values, 2: encoding, 3: definition and 4: repetition_level_encoding, 5: statistics }
         inner = fields.struct(5)
         bounds = _bounds(inner.optional_struct(5))
-        numbers = inner.integer(1), inner.integer(2), inner.integer(4)
-        found = PageHeader(*sizes, *numbers, 0, None, *bounds, definition_encoding=inner.integer(3))
+        numbers = inner.integer32(1), inner.integer32(2), inner.integer32(4)
+        found = PageHeader(*sizes, *numbers, 0, None, *bounds, definition_encoding=inner.integer32(3))
     elif kind == DATA_PAGE_V2:
         # DataPageHeaderV2 { 1: num_values, 2: num_nulls, 3: num_rows, 4: encoding, 5: length of the definition and
         # 6: of the repetition levels, 7: is_compressed, 8: statistics }
         inner = fields.struct(8)
         nulls, low, high = _bounds(inner.optional_struct(8))
-        counted = inner.optional_integer(2)
+        counted = inner.optional_integer32(2)
         nulls = counted if nulls in (None, counted) else None  # counted twice, and not alike: not known
-        definition, repetition, rows = inner.integer(5), inner.integer(6), inner.integer(3)
+        definition, repetition, rows = inner.integer32(5), inner.integer32(6), inner.integer32(3)
         if min(definition, repetition, rows) < 0 or definition + repetition > sizes[3]:
             raise ThriftError("levels longer than their page")
-        numbers = inner.integer(1), inner.integer(4), RLE
+        numbers = inner.integer32(1), inner.integer32(4), RLE
         found = PageHeader(
             *sizes, *numbers, repetition, rows, nulls, low, high,
             definition_length=definition, is_compressed=inner.optional_boolean(7) is not False,
@@ -91,7 +91,7 @@ def parse_header(data: bytes, position: int = 0) -> PageHeader:
     elif kind == DICTIONARY_PAGE:
         # DictionaryPageHeader { 1: num_values, 2: encoding }
         inner = fields.struct(7)
-        found = PageHeader(*sizes, inner.integer(1), inner.integer(2))
+        found = PageHeader(*sizes, inner.integer32(1), inner.integer32(2))
     else:
         found = PageHeader(*sizes)
     if found.num_values < 0:
@@ -157,7 +157,7 @@ def _bounds(statistics: thrift.Struct | None) -> tuple[int | None, bytes | None,
     # Statistics { 3: null_count, 5: max_value, 6: min_value }; the order of 1 and 2 is undefined.
     if statistics is None:
         return None, None, None
-    return statistics.optional_integer(3), statistics.optional_binary(6), statistics.optional_binary(5)
+    return statistics.optional_integer64(3), statistics.optional_binary(6), statistics.optional_binary(5)
 
 
 @dataclass(frozen=True, slots=True)

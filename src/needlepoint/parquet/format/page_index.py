@@ -40,7 +40,7 @@ def decode_offset_index(data: bytes) -> OffsetIndex:
         return regular
     locations = thrift.parse(data).structs(1)
     table = np.array(
-        [(page.integer(1), page.integer(2), page.integer(3)) for page in locations], dtype=np.int64
+        [(page.integer64(1), page.integer32(2), page.integer64(3)) for page in locations], dtype=np.int64
     ).reshape(-1, 3)
     return OffsetIndex(*(np.ascontiguousarray(table[:, column]) for column in range(3)))
 
@@ -82,7 +82,7 @@ def decode_column_index(data: bytes) -> ColumnIndex:
     null_pages = np.array(fields.booleans(1), dtype=np.bool_)
     null_counts = np.array(fields.integers(5), dtype=np.int64) if 5 in fields else None
     index = ColumnIndex(
-        null_pages, tuple(fields.binaries(2)), tuple(fields.binaries(3)), fields.integer(4), null_counts
+        null_pages, tuple(fields.binaries(2)), tuple(fields.binaries(3)), fields.integer32(4), null_counts
     )
     sizes = {len(null_pages), len(index.min_values), len(index.max_values)}
     if len(sizes) != 1 or (null_counts is not None and len(null_counts) not in sizes):

@@ -10,7 +10,7 @@ whatever the bytes are, the reader ends, uses memory in proportion to them, and 
 >>> writer.integer32(1, 7)
 >>> writer.binary(4, b"name")
 >>> found = parse(writer.finish())
->>> found.integer(1), found.binary(4), found.optional_integer(2)
+>>> found.integer32(1), found.binary(4), found.optional_integer32(2)
 (7, b'name', None)
 """
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,11 @@ MAP: Final = 11
 STRUCT: Final = 12
 UUID: Final = 13
 _INTEGERS: Final = (I64, I32, I16)
+_NAMES: Final = {
+    TRUE: "a boolean", BYTE: "an integer of 8 bits", I16: "an integer of 16 bits", I32: "an integer of 32 bits",
+    I64: "an integer of 64 bits", DOUBLE: "a double", BINARY: "a binary", LIST: "a list", SET: "a set", MAP: "a map",
+    STRUCT: "a struct", UUID: "a UUID",
+}  # fmt: skip
 
 # Parquet's metadata nests 8 deep; what nests deeper is not Parquet.
 MAX_DEPTH: Final = 32
@@ -55,55 +60,75 @@ class Truncated(ThriftError):
 
 
 class Struct:
-    """The fields of one Thrift struct, by id, and where it was in what was parsed: `[start, end)`."""
+    """The fields of one Thrift struct, and where it was in what was parsed: `[start, end)`.
+
+    As generated readers do, a getter passes over a field of another type: early writers used ids that were given to
+    other fields later. An integer of another width is refused: pyarrow passes over it and DataFusion takes it, so
+    they would read two different files.
+    """
 
     __slots__ = ("_fields", "end", "start")
 
     def __init__(self, fields: dict[int, Any], start: int, end: int) -> None:
-        self._fields = fields
+        self._fields = fields  # by id and type: `id << 4 | type`
         self.start = start
         self.end = end
 
     def __contains__(self, field: int) -> bool:
-        return field in self._fields
+        return self._found(field) is not None
 
-    def _optional(self, field: int, kind: type) -> Any:
-        value = self._fields.get(field)
-        # As generated readers do, a field of another type is passed over: early writers used ids that were given
-        # to other fields later. `type is`, not isinstance: True is no integer here.
-        return value if type(value) is kind else None
+    def _found(self, field: int) -> int | None:
+        """The type of the field, None without one."""
+        return next((key & 0x0F for key in self._fields if key >> 4 == field), None)
 
-    def _required(self, field: int, kind: type) -> Any:
-        value = self._fields.get(field)
-        if value is None:
+    def _required(self, field: int, kind: int) -> Any:
+        value = self._fields.get(field << 4 | kind)
+        return self._refuse(field, kind) if value is None else value
+
+    def _refuse(self, field: int, kind: int) -> NoReturn:
+        found = self._found(field)
+        if found is None:
             raise ThriftError(f"required field {field} is missing")
-        if type(value) is not kind:
-            raise ThriftError(f"field {field} holds {type(value).__name__}, not {kind.__name__}")
+        raise ThriftError(f"field {field} is {_NAMES[found]}, not {_NAMES[kind]}")
+
+    def integer32(self, field: int) -> int:
+        # Without a call: a footer of 10,000 columns has 100,000 numbers.
+        value: int | None = self._fields.get(field << 4 | I32)
+        return self._refuse(field, I32) if value is None else value
+
+    def integer64(self, field: int) -> int:
+        value: int | None = self._fields.get(field << 4 | I64)
+        return self._refuse(field, I64) if value is None else value
+
+    def optional_integer32(self, field: int) -> int | None:
+        return self._optional_integer(field, I32)
+
+    def optional_integer64(self, field: int) -> int | None:
+        return self._optional_integer(field, I64)
+
+    def _optional_integer(self, field: int, kind: int) -> int | None:
+        found = self._fields
+        value: int | None = found.get(field << 4 | kind)
+        if value is None:
+            for width in _INTEGERS:
+                if field << 4 | width in found:
+                    self._refuse(field, kind)
         return value
 
-    def integer(self, field: int) -> int:
-        # The getter that is called most: a footer of 10,000 columns has 100,000 numbers.
-        value: int | None = self._fields.get(field)
-        return value if type(value) is int else self._required(field, int)
-
-    def optional_integer(self, field: int) -> int | None:
-        value: int | None = self._fields.get(field)
-        return value if type(value) is int else None
-
     def optional_boolean(self, field: int) -> bool | None:
-        value: bool | None = self._optional(field, bool)
+        value: bool | None = self._fields.get(field << 4 | TRUE)
         return value
 
     def optional_double(self, field: int) -> float | None:
-        value: float | None = self._optional(field, float)
+        value: float | None = self._fields.get(field << 4 | DOUBLE)
         return value
 
     def binary(self, field: int) -> bytes:
-        value: bytes = self._required(field, bytes)
+        value: bytes = self._required(field, BINARY)
         return value
 
     def optional_binary(self, field: int) -> bytes | None:
-        value: bytes | None = self._optional(field, bytes)
+        value: bytes | None = self._fields.get(field << 4 | BINARY)
         return value
 
     def text(self, field: int) -> str:
@@ -114,15 +139,17 @@ class Struct:
         return None if value is None else _text(value)
 
     def struct(self, field: int) -> Struct:
-        value: Struct = self._required(field, Struct)
+        value: Struct = self._required(field, STRUCT)
         return value
 
     def optional_struct(self, field: int) -> Struct | None:
-        value: Struct | None = self._optional(field, Struct)
+        value: Struct | None = self._fields.get(field << 4 | STRUCT)
         return value
 
     def _list_of(self, field: int, kind: type) -> list[Any]:
-        values: list[Any] = self._required(field, list) if field in self._fields else []
+        values: list[Any] | None = self._fields.get(field << 4 | LIST)
+        if values is None:
+            return self._refuse(field, LIST) if field in self else []
         # One value is the commonest list, and a set dearer than a loop.
         for found in map(type, values) if len(values) < 4 else set(map(type, values)):
             if found is not kind:
@@ -272,13 +299,13 @@ def _read_struct(data: bytes, start: int, depth: int, field: int = 0) -> Struct:
                 position += 1
             else:
                 number, position = _read_varint(data, position)
-            fields[field] = (number >> 1) ^ -(number & 1)
+            fields[field << 4 | kind] = (number >> 1) ^ -(number & 1)
         elif kind == TRUE:
-            fields[field] = True
+            fields[field << 4 | TRUE] = True
         elif kind == FALSE:
-            fields[field] = False
+            fields[field << 4 | TRUE] = False
         else:
-            fields[field], position = _read_value(data, position, kind, depth)
+            fields[field << 4 | kind], position = _read_value(data, position, kind, depth)
 
 
 def _read_value(data: bytes, position: int, kind: int, depth: int) -> tuple[Any, int]:

@@ -8,6 +8,9 @@ cannot be caught. So our own reader looks first, once for each version of a file
     counts      as many values as rows; far more than the bytes of a chunk let expect only if its page headers agree
     histograms  one number for each level; pyarrow ends the process otherwise
     first pages of each chunk the dictionary and the first data page, whose headers say how much a reader prepares for
+    levels      of lists and maps: as many values in the pages as in the chunk, and as many repetition levels as values,
+                where they can be read without unpacking. DataFusion never ends when it skips rows of a page that claims
+                more values than it has levels.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ from collections.abc import Sequence
 
 from needlepoint.errors import NotParquet
 from needlepoint.objects import Identity, OpenObject, identify, is_url, open_object
-from needlepoint.parquet.format import page_headers
-from needlepoint.parquet.format.codecs import ANY_GROWTH, MOST_GROWTH
+from needlepoint.parquet.format import levels, page_headers
+from needlepoint.parquet.format.codecs import ANY_GROWTH, MOST_GROWTH, UNCOMPRESSED
 from needlepoint.parquet.format.footer import ColumnChunk, FileMetadata, SchemaElement, max_levels, read_footer
-from needlepoint.parquet.format.page_headers import DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, PageHeader
+from needlepoint.parquet.format.page_headers import DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, RLE, PageHeader
 from needlepoint.parquet.format.thrift import ThriftError
 
 # parquet.thrift, Type, CompressionCodec, Encoding, ConvertedType and FieldRepetitionType: the highest that is known.
@@ -38,6 +41,7 @@ ANY_CHUNK_GROWTH = 4 * ANY_GROWTH  # bytes that a chunk may become however small
 LEVELS = 100  # of a schema; deeper ones exhaust the stack of readers that call themselves
 _DICTIONARY_HEADER = 100  # bytes that old writers left out of the size of a chunk (PARQUET-816)
 _HEADER = 512  # bytes that hold the header of most pages
+_WINDOW = 1 << 16  # bytes that hold the longest header, and many short ones
 _HINT = "The file is corrupt, or was made to do harm; write it again, or remove it."
 MOST_REMEMBERED = 200_000
 
@@ -45,20 +49,22 @@ MOST_REMEMBERED = 200_000
 def check(file: OpenObject, metadata: FileMetadata) -> None:
     """NotParquet, with the column, for a file whose numbers cannot be true."""
     _check_schema(file, metadata.schema)
-    total, levels = 0, max_levels(metadata.schema)
+    total, most_levels = 0, max_levels(metadata.schema)
     for group in metadata.row_groups:
         total += group.num_rows
-        for chunk, most in zip(group.columns, levels, strict=True):
+        for chunk, most in zip(group.columns, most_levels, strict=True):
             _check_chunk(file, chunk)
             _check_histograms(file, chunk, *most)
     if total > 1 << 48:
         raise _wrong(file, f"it claims {total:,} rows")
-    chunks = [chunk for group in metadata.row_groups for chunk in group.columns if group.num_rows]
-    if not is_url(file.path):  # there each chunk would be another request
-        _check_first_pages(file, chunks)
-    for chunk in chunks:
-        if _is_doubtful(chunk.num_values, chunk.total_compressed_size):
-            _check_pages(file, chunk)
+    filled = [group for group in metadata.row_groups if group.num_rows]
+    remote = is_url(file.path)  # there each chunk would be another request
+    if not remote:
+        _check_first_pages(file, [chunk for group in filled for chunk in group.columns])
+    for group in filled:
+        for chunk, (repetition, _) in zip(group.columns, most_levels, strict=True):
+            if _is_doubtful(chunk.num_values, chunk.total_compressed_size) or (repetition and not remote):
+                _check_pages(file, chunk, repetition)
 
 
 def _wrong(file: OpenObject, problem: str) -> NotParquet:
@@ -167,22 +173,53 @@ def _header(file: OpenObject, chunk: ColumnChunk, at: int, data: bytes) -> PageH
     return header
 
 
-def _check_pages(file: OpenObject, chunk: ColumnChunk) -> None:
-    """The headers of all pages: the chunk is small beside what it claims, so there are few."""
+def _check_pages(file: OpenObject, chunk: ColumnChunk, repetition: int) -> None:
+    """All pages of a chunk: of one that is small beside what it claims, so they are few, or of a nested one."""
     name = ".".join(chunk.path)
-    at, values = chunk.start, 0
+    at, values, window = chunk.start, 0, _Window(file)
     while at < chunk.end and values < chunk.num_values:
-        data = file.read(at, min(8 * _HEADER, file.size - at))
-        header = _header(file, chunk, at, data)
-        if header is None:
+        header = _header(file, chunk, at, window.read(at, 8 * _HEADER))
+        if header is None and repetition:
+            header = _header(file, chunk, at, window.read(at, _WINDOW))
+            if header is None:
+                return
+        elif header is None:
             break
         if header.kind in (DATA_PAGE, DATA_PAGE_V2):
             if header.num_values > MOST_PAGE_VALUES and _is_doubtful(header.num_values, header.compressed_size):
                 raise _wrong(file, f"a page of column {name} claims {header.num_values:,} values")
             values += header.num_values
+            if repetition and not _has_levels(window, at + header.size, header, chunk.codec, repetition):
+                raise _wrong(file, f"a page of column {name} claims {header.num_values:,} values and has fewer levels")
         at += header.size + header.compressed_size
     if values != chunk.num_values:
         raise _wrong(file, f"column {name} claims {chunk.num_values:,} values, its pages have {values:,}")
+
+
+def _has_levels(window: _Window, at: int, header: PageHeader, codec: int, repetition: int) -> bool:
+    """Whether the page, whose body begins at `at`, has a repetition level for each value; True if that is not known."""
+    if header.kind == DATA_PAGE_V2:
+        size = header.repetition_length
+    elif codec == UNCOMPRESSED and header.repetition_encoding == RLE:
+        size = int.from_bytes(window.read(at, 4), "little")
+        at += 4
+    else:
+        return True
+    return levels.has_levels(window.read(at, min(size, header.compressed_size)), repetition, header.num_values)
+
+
+class _Window:
+    """Reads small pieces of a file one after the other, many by one request."""
+
+    def __init__(self, file: OpenObject) -> None:
+        self._file, self._start, self._data = file, 0, b""
+
+    def read(self, at: int, size: int) -> bytes:
+        """The bytes at `at`, fewer at the end of the file."""
+        size = min(size, self._file.size - at)
+        if not self._start <= at <= at + size <= self._start + len(self._data):
+            self._start, self._data = at, self._file.read(at, min(max(size, _WINDOW), self._file.size - at))
+        return self._data[at - self._start : at - self._start + size]
 
 
 class _Verdicts:

@@ -159,7 +159,7 @@ def _kind_of(sample: bytes) -> str:
     try:
         fields = thrift.parse(sample)
         # ColumnMetaData { 1: type, 3: path_in_schema, 7: total_compressed_size, … } and nothing after it
-        copied = fields.end == len(sample) and bool(fields.texts(3)) and fields.integer(7) >= 0
+        copied = fields.end == len(sample) and bool(fields.texts(3)) and fields.integer64(7) >= 0
     except ThriftError:
         copied = False
     return "metadata copy" if copied else "unknown"

@@ -175,8 +175,8 @@ def count_values(pages: bytes) -> int:
         header = thrift.parse(pages, position)
         data: Struct | None = header.optional_struct(5) or header.optional_struct(8)
         if data is not None:
-            total += data.integer(1)
-        size = header.integer(3)
+            total += data.integer32(1)
+        size = header.integer32(3)
         if size < 0:
             raise thrift.ThriftError("a page of less than no bytes")
         position = header.end + size

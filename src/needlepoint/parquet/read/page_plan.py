@@ -80,7 +80,7 @@ class LeafPlan:
         if self._alone is None:
             field = self.card.fields[self.card.leaves[self.leaf].field]
             # SchemaElement { 3: repetition_type }
-            optional = thrift.parse(field.raw).optional_integer(3) == OPTIONAL
+            optional = thrift.parse(field.raw).optional_integer32(3) == OPTIONAL
             self._alone = _frame(self.card, [field]), optional
         return self._alone
 

@@ -61,7 +61,7 @@ class SortOrder(enum.Enum):
 def order_of(element: SchemaElement) -> SortOrder | None:
     """How the values of a column compare; None where that is undefined or not known."""
     fields = thrift.parse(element.raw)
-    converted = fields.optional_integer(6)
+    converted = fields.optional_integer32(6)
     logical = fields.optional_struct(10)
     member = 0
     if logical is not None:

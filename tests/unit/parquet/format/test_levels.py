@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import cases
 
-from needlepoint.parquet.format.levels import LevelsError, begins_record, bit_width, count_records
+from needlepoint.parquet.format.levels import LevelsError, begins_record, bit_width, count_records, has_levels
 from needlepoint.parquet.format.thrift import varint
 
 # Runs as (value, times), or a list of groups of eight values.
@@ -45,6 +45,17 @@ def test_counts(runs: list[tuple[int, int] | list[list[int]]], highest: int, cut
     values = values[: max(1, len(values) - cut)]
     assert count_records(data, highest, len(values)) == (values.count(0), values[0] == 0)
     assert begins_record(data[:8], highest) == (values[0] == 0)
+    assert has_levels(data, highest, len(values))
+
+
+@settings(max_examples=cases(200), deadline=None)
+@given(RUNS, st.integers(1, 5), st.data())
+def test_levels_that_are_missing(
+    runs: list[tuple[int, int] | list[list[int]]], highest: int, data: st.DataObject
+) -> None:
+    encoded, values = encode(runs, highest)
+    assert has_levels(encoded, highest, len(values)) and not has_levels(encoded, highest, len(values) + 1)
+    assert not has_levels(encoded[: data.draw(st.integers(0, len(encoded) - 1))], highest, len(values))
 
 
 @settings(max_examples=cases(200), deadline=None)
@@ -53,6 +64,7 @@ def test_any_bytes_end(data: bytes, highest: int, count: int) -> None:
     with contextlib.suppress(LevelsError):
         records, _ = count_records(data, highest, count)
         assert 0 <= records <= count
+        assert has_levels(data, highest, count)
     with contextlib.suppress(LevelsError):
         begins_record(data[:8], highest)
 

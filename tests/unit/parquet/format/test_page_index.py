@@ -20,7 +20,7 @@ from needlepoint.parquet.format.page_index import (
     decode_offset_index,
     is_plausible,
 )
-from needlepoint.parquet.format.thrift import I64, ThriftError, Writer
+from needlepoint.parquet.format.thrift import I64, Struct, ThriftError, Writer
 
 
 def test_both_indexes(tmp_path: Path) -> None:
@@ -108,7 +108,8 @@ def slowly(data: bytes) -> list[list[int]] | str:
     """The offset index as a general Thrift reader decodes it."""
     try:
         pages = thrift.parse(data).structs(1)
-        return [[page.integer(field) for page in pages] for field in (1, 2, 3)]
+        getters = ((1, Struct.integer64), (2, Struct.integer32), (3, Struct.integer64))
+        return [[integer(page, field) for page in pages] for field, integer in getters]
     except ThriftError:
         return "refused"
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.fuzz import mutations
-from tests.fuzz.thrift_places import Place, encoded, exchanged, places
+from tests.fuzz.thrift_places import Place, encoded, exchanged, integer, places
 
 from needlepoint.errors import NotParquet
 from needlepoint.objects import identify
 from needlepoint.parquet.card.describe import build_card
-from needlepoint.parquet.format import validation
+from needlepoint.parquet.format import thrift, validation
 from needlepoint.parquet.format.validation import ensure_sound
 
 COLUMNS = {
@@ -92,6 +92,38 @@ def test_histograms_of_other_levels(tmp_path: Path, data: bytes) -> None:
         bad = with_values(data, lambda place, at=element: place.path == (2, at, 3), encoded(repetition))
         problem = refused(tmp_path, bad)
         assert "histogram of other levels" in problem and "list" in problem
+
+
+@pytest.mark.parametrize("path", [(2, 1, 3), (2, 6, 2), (4, 0, 1, 1, 3, 11), (4, 0, 1, 0, 5), (4, 0, 3), (1,)])
+def test_integers_of_another_width(tmp_path: Path, data: bytes, path: tuple[int, ...]) -> None:
+    """pyarrow passes over such a field and DataFusion takes it: they would read two different files."""
+    at, footer = mutations._footer(data)
+    place = next(place for place in places(footer)[0] if place.path == path)
+    for kind in {thrift.I16, thrift.I32, thrift.I64} - {place.kind}:
+        header = bytes((footer[place.start - 1] & 0xF0 | kind,))
+        assert footer[place.start - 1] & 0x0F == place.kind
+        changed = footer[: place.start - 1] + header + footer[place.start :]
+        assert f"field {path[-1]} is an integer of" in refused(tmp_path, mutations.with_footer(data[:at], changed))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("footer_too", [False, True])
+def test_pages_of_more_values_than_levels(tmp_path: Path, version: str, footer_too: bool) -> None:
+    """DataFusion never ends when it skips rows of such a page."""
+    path = tmp_path / "list.parquet"
+    table = pa.table({"list": pa.array([[1, 2], [3], []] * 40)})
+    pq.write_table(table, path, data_page_version=version, max_rows_per_page=40, compression="none")
+    ensure_sound(str(path))
+    data = path.read_bytes()
+    chunk = mutations._chunks(data)[0]
+    found, _ = places(data, mutations._headers(data, chunk)[1])
+    count = next(place for place in found if place.path in ((5, 1), (8, 1)))
+    changed = data[: count.start] + encoded(integer(data, count) + 5) + data[count.end :]
+    assert len(changed) == len(data)
+    if footer_too:
+        changed = with_values(changed, of_chunk("id", NUM_VALUES), encoded(chunk.num_values + 5))
+    problem = refused(tmp_path, changed)
+    assert "has fewer levels" in problem and "list" in problem
 
 
 def test_values_of_fixed_length(tmp_path: Path, data: bytes) -> None:

@@ -361,7 +361,7 @@ def test_unknown_fields_of_the_footer_are_kept(path: Path) -> None:
         found = thrift.parse(read_footer(file).raw)
     assert found.binary(32767) == b"new"
     assert found.structs(4)[0].optional_boolean(90) is True
-    assert found.structs(4)[0].structs(1)[0].integer(40) == 7
+    assert found.structs(4)[0].structs(1)[0].integer64(40) == 7
     remove(str(path), lambda entry: True)
     assert path.read_bytes() == before
 
