@@ -1,7 +1,8 @@
 """Remove what indexes keep of files that are gone.
 
 A key index is read once, in order, and the entries of files that it still covers become the runs of a new store, which
-replaces the old one in one commit, under a new id. A pack with payloads that nothing refers to is copied without them.
+replaces the old one in one commit, under a new id. Entries that do not have enough of their keys for the new store are
+made from the files again. A pack with payloads that nothing refers to is copied without them.
 Readers of the old store or pack find it gone, and scan.
 """
 
@@ -15,9 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from needlepoint.errors import StoreError, UnknownName
+from needlepoint.indexer.build import Artifact, BuildTask, build
+from needlepoint.indexer.plan import file_tasks, index_tasks
 from needlepoint.indexes import IndexStores, entry_kind, index_fields, keeps_entries
 from needlepoint.stores import Entries, IndexDamaged, PackStore, PackWriter, name_in_range
 from needlepoint.tables import Index
@@ -71,15 +73,14 @@ def copy_entries(
     if fields is None:
         return False
     width = entry_kind(index.kind).key_bytes(fields)
-    capacity = max(FEWEST_ENTRIES, memory // ((width + 8) * COPIES_OF_AN_ENTRY))
-    if not _copy_live_entries(registry, stores, index, width, scratch, capacity, options):
+    if not _copy_live_entries(registry, stores, index, width, scratch, memory, options):
         return False
     stores.retire(index.id)
     return True
 
 
 def _copy_live_entries(
-    registry: Registry, stores: IndexStores, index: Index, width: int, scratch: Path, capacity: int, options: str
+    registry: Registry, stores: IndexStores, index: Index, width: int, scratch: Path, memory: int, options: str
 ) -> bool:
     with registry.snapshot():
         try:
@@ -92,19 +93,26 @@ def _copy_live_entries(
     beside = scratch / uuid.uuid4().hex
     generation = None
     installed = False
-    covered = np.array(sorted(files), np.uint32)
     names: list[str] = []
+    covered = frozenset(files)
     registry.locks.claim(beside.name)
     try:
         store.refresh(runs)
         beside.mkdir(parents=True)
         generation = stores.new_generation(new, beside)
-        for entries in _portions(store.scan(), covered, width, capacity):
-            names.append(name_in_range(uuid.uuid4().hex, entries))
-            run = beside / f"{len(names)}.run"
-            generation.store.write_run(run, entries, names[-1])
-            generation.store.ingest([run])
-        installed = registry.generations.replace(index, new.id, files.keys(), names, generation.install, options)
+        if store.key_bits() in (8 * width, generation.store.key_bits()):
+            capacity = max(FEWEST_ENTRIES, memory // ((width + 8) * COPIES_OF_AN_ENTRY))
+            for entries in _portions(store.scan(), covered, capacity):
+                names.append(name_in_range(uuid.uuid4().hex, entries))
+                run = beside / f"{len(names)}.run"
+                generation.store.write_run(run, entries, names[-1])
+                generation.store.ingest([run])
+        else:
+            made = _entries_of_files(registry, new, covered, beside, memory)
+            generation.store.ingest([Path(run.path) for run in made.runs])
+            names = [run.name for run in made.runs]
+            covered -= {each.file_id for each in made.failures}
+        installed = registry.generations.replace(index, new.id, covered, names, generation.install, new.options)
         return installed
     except IndexDamaged:
         if index.id in registry.generations.current_ids():
@@ -118,14 +126,23 @@ def _copy_live_entries(
         registry.locks.release(beside.name)
 
 
-def _portions(
-    chunks: Iterator[Entries], covered: npt.NDArray[np.uint32], width: int, capacity: int
-) -> Iterator[Entries]:
+def _entries_of_files(registry: Registry, new: Index, covered: frozenset[int], scratch: Path, memory: int) -> Artifact:
+    """The runs of a generation, made from the data of these files, or from what they carry. One that changed meanwhile
+    is a failure, and the next sync looks at it."""
+    table = registry.tables.of(new)
+    files = sorted((file for file in registry.files.of(table) if file.id in covered), key=lambda file: file.id or 0)
+    tasks = file_tasks(registry, table, files, frozenset({new.id}), trust_embedded=False)
+    indexes = tuple(replace(task, embed=False) for task in index_tasks(table, [new]))
+    return build(BuildTask(tuple(tasks), indexes, memory), scratch)
+
+
+def _portions(chunks: Iterator[Entries], covered: frozenset[int], capacity: int) -> Iterator[Entries]:
     """Entries of covered files, as many at a time as a run takes."""
     held: list[Entries] = []
+    wanted = np.array(sorted(covered), np.uint32)
     for entries in chunks:
-        ids = np.ascontiguousarray(entries[:, width : width + 4]).view(">u4").ravel()
-        held.append(entries[np.isin(ids, covered)])
+        ids = np.ascontiguousarray(entries[:, -8:-4]).view(">u4").ravel()
+        held.append(entries[np.isin(ids, wanted)])
         if sum(map(len, held)) >= capacity:
             yield np.concatenate(held)
             held = []

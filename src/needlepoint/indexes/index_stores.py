@@ -23,7 +23,7 @@ from needlepoint import forks
 from needlepoint.errors import NeedlepointError, UnknownName
 from needlepoint.indexes.key_servers import IN_LAKE_STORE, KeyServers, store_of
 from needlepoint.indexes.kinds import entry_kind, keeps_entries
-from needlepoint.indexes.leaf_stores import LEAF_FILES, LeafStores
+from needlepoint.indexes.leaf_stores import LEAF_FILES, LeafStores, leaf_key_bits
 from needlepoint.stores import BLOCK_BYTES, UNCLAIMED_AGE, Entries, KeyStore, PackStore
 from needlepoint.tables import Index, Table
 from needlepoint.tables.registry import Registry
@@ -57,7 +57,8 @@ def write_run(path: Path, entries: Entries, name: str, key_bytes: int, format: s
     elif format == "leaf":
         from needlepoint.stores.leaf_files import LeafKeyStore
 
-        LeafKeyStore(str(path.parent), key_bytes).write_run(path, entries, name)
+        bits = leaf_key_bits(key_bytes)
+        LeafKeyStore(str(path.parent), key_bytes, key_bits=bits).write_run(path, entries, name)
     else:
         from needlepoint.stores.keys import write_run_file
 

@@ -77,6 +77,11 @@ class KeyStore(Protocol):
         """All entries in ascending order, some at a time."""
         ...
 
+    def key_bits(self) -> int:
+        """How many bits of each key it knows: all, or the first ones. Then `find` also finds rows of other keys that
+        begin with the same bits, and keys that `scan` and `ends` return have no more bytes than that needs."""
+        ...
+
     def size(self) -> int:
         """Bytes on disk."""
         ...

@@ -244,6 +244,9 @@ class RocksKeyStore:
             cursor.status()
         yield self._table(found)
 
+    def key_bits(self) -> int:
+        return 8 * self._key_bytes
+
     def _table(self, entries: list[Any]) -> Entries:
         return np.frombuffer(b"".join(entries), dtype=np.uint8).reshape(-1, self._key_bytes + 8)
 

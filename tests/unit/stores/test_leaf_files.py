@@ -30,6 +30,7 @@ from needlepoint.stores.base import Entries, IndexDamaged, KeyStore
 from needlepoint.stores.leaf_files import (
     LeafCache,
     LeafKeyStore,
+    key_form,
     leaf_writer,
     manifest,
     merge,
@@ -409,7 +410,7 @@ def test_a_merge_is_tasks_of_bounded_ranges(small_pages, tmp_path: Path, monkeyp
     leaves = store._open_state().manifest.leaves
     monkeypatch.setattr(merge, "LEAF_ENTRIES", most)
     readers = [store._reader(leaf) for leaf in leaves]
-    tasks = merge_tasks.plan_tasks(str(tmp_path / "index"), readers, width)
+    tasks = merge_tasks.plan_tasks(str(tmp_path / "index"), readers, width, key_form.KeyCut(8 * width))
     assert (tasks[0].low, tasks[-1].high) == (b"", b"")
     assert [task.high for task in tasks[:-1]] == [task.low for task in tasks[1:]] == sorted({t.low for t in tasks[1:]})
     keys = [line[:width].tobytes() for line in before]
@@ -661,15 +662,16 @@ def test_an_older_manifest_is_upgraded(tmp_path: Path, monkeypatch: pytest.Monke
     name = add(store, tmp_path, entries([(1, 1)]))
 
     def upgrade(lines: list[manifest.Line]) -> list[manifest.Line]:
-        return [{**lines[0], "format": 2}, *lines[1:]]
+        return [{**lines[0], "format": 3}, *lines[1:]]
 
-    monkeypatch.setattr(manifest, "FORMAT", 2)
-    monkeypatch.setattr(manifest, "UPGRADES", {1: upgrade})
+    monkeypatch.setattr(manifest, "FORMAT", 3)
+    monkeypatch.setattr(manifest, "WHOLE_KEYS", 3)
+    monkeypatch.setattr(manifest, "UPGRADES", {**manifest.UPGRADES, 2: upgrade})
     again = LeafKeyStore(str(location), 8)
     again.refresh([name])
     assert again.find([key(1)], 5).tolist() == [1]
     add(again, tmp_path, entries([(2, 2)]))
-    assert json.loads((location / "manifest.ndjson").read_text().splitlines()[0])["format"] == 2
+    assert json.loads((location / "manifest.ndjson").read_text().splitlines()[0])["format"] == 3
 
 
 def test_the_golden_store_is_read(tmp_path: Path) -> None:

@@ -348,6 +348,9 @@ class BlockKeyStore:
 
     # Both
 
+    def key_bits(self) -> int:
+        return 8 * self._key_bytes
+
     def size(self) -> int:
         state = self._space.state()
         return 0 if state is None else sum(part.bytes for part in state.parts)

@@ -7,6 +7,7 @@ A reader fetches it once, and then finds and checks any page without the footer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import xxhash
 
 from needlepoint.parquet import CardCorrupt, array_container
 from needlepoint.parquet.format import block_numbers, contains
+from needlepoint.stores.leaf_files.key_form import Alphabets, pack_alphabets, unpack_alphabets
 from needlepoint.stores.leaf_files.keys import Keys, hashes
 
 Numbers = npt.NDArray[np.int64]
@@ -28,6 +30,7 @@ class LeafDirectory:
 
     Pages of all three columns have the same rows: `page_rows` each, `group_pages` in a row group, fewer in the last.
     `offsets`, `sizes` and `checksums` have a line per column. `blocks` are the bytes of row groups, with the end.
+    By `alphabets`, if there are any, keys are numbers of 8 bytes (key_form.py).
     """
 
     width: int
@@ -42,6 +45,7 @@ class LeafDirectory:
     checksums: npt.NDArray[np.uint32]
     blocks: Numbers
     filter: npt.NDArray[np.uint32] | None
+    alphabets: Alphabets | None = None
 
     @property
     def pages(self) -> int:
@@ -94,10 +98,12 @@ def make_offsets(sizes: Numbers, group_pages: int) -> tuple[Numbers, Numbers]:
 
 
 def pack(directory: LeafDirectory) -> bytes:
-    header = {
+    header: dict[str, Any] = {
         "width": directory.width, "entries": directory.entries, "page_rows": directory.page_rows,
         "group_pages": directory.group_pages, "last": directory.last_key.hex(),
     }  # fmt: skip
+    if directory.alphabets is not None:
+        header |= {"alphabets": pack_alphabets(directory.alphabets), "behind": directory.alphabets.behind}
     first, blobs = [], [b"", b""]
     if directory.width == 8:
         first.append(np.diff(directory.first_keys, prepend=np.int64(0)))  # modulo 2^64
@@ -124,11 +130,14 @@ def unpack(data: bytes) -> LeafDirectory:
         if not len(first) == len(continued) == pages or checksums.size != COLUMNS * pages or len(last) != width:
             raise CardCorrupt("the arrays of a directory differ in length")
         words = np.frombuffer(blobs[1], np.uint32).reshape(-1, 8) if blobs[1] else None
+        lines = header.get("alphabets")
+        alphabets = None if lines is None else unpack_alphabets(lines, int(header["behind"]))
     except (KeyError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
         raise CardCorrupt(f"the directory cannot be read: {error}") from error
     return LeafDirectory(
         width, entries, page_rows, group_pages, first, last, continued.astype(np.bool_), offsets,
         sizes.reshape(COLUMNS, pages), checksums.reshape(COLUMNS, pages).astype(np.uint32), blocks, words,
+        alphabets,
     )  # fmt: skip
 
 

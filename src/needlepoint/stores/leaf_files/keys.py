@@ -31,15 +31,16 @@ class Columns(NamedTuple):
 
 
 def to_keys(keys: Sequence[bytes], width: int) -> Keys:
-    return _ordered(np.frombuffer(b"".join(keys), np.uint8).reshape(-1, width))
+    return ordered(np.frombuffer(b"".join(keys), np.uint8).reshape(-1, width))
 
 
 def to_columns(entries: Entries, width: int) -> Columns:
     locations = np.ascontiguousarray(entries[:, width:]).view(">u8").ravel().astype(np.uint64)
-    return Columns(_ordered(np.ascontiguousarray(entries[:, :width])), locations)
+    return Columns(ordered(np.ascontiguousarray(entries[:, :width])), locations)
 
 
-def _ordered(table: npt.NDArray[np.uint8]) -> Keys:
+def ordered(table: npt.NDArray[np.uint8]) -> Keys:
+    """The keys with these bytes, a line each."""
     width = table.shape[1]
     if width != 8:
         return table.view(f"S{width}").ravel()

@@ -18,11 +18,12 @@ from needlepoint.stores.base import IndexDamaged
 from needlepoint.stores.leaf_files import directory as directories
 from needlepoint.stores.leaf_files.cache import CachedBlocks, LeafCache
 from needlepoint.stores.leaf_files.directory import COLUMNS, LeafDirectory, Numbers
-from needlepoint.stores.leaf_files.keys import different, to_keys
+from needlepoint.stores.leaf_files.key_form import KeyCut, KeyForm
+from needlepoint.stores.leaf_files.keys import Columns, Keys, different, to_keys
 from needlepoint.stores.leaf_files.leaf_writer import page_checksums
 from needlepoint.stores.leaf_files.manifest import LeafFile
 from needlepoint.stores.leaf_files.page_memory import PageMemory
-from needlepoint.stores.leaf_files.pages import Bytes, PagesOfColumns
+from needlepoint.stores.leaf_files.pages import Bytes, PagesOfColumns, decode
 from needlepoint.stores.leaf_files.place import LeafPlace
 
 _HINT = "Queries scan without it; `needle rebuild` builds it again."
@@ -111,8 +112,8 @@ class RemoteLeaf:
 
 
 class LeafReader:
-    """One leaf file, open. `first` and `last` are its keys at both ends, each an array of one. `memory` keeps pages of
-    it in its `slots`."""
+    """One leaf file, open. `first` and `last` are its keys at both ends, each an array of one; `form` is how its pages
+    have them. `memory` keeps pages of it in its `slots`."""
 
     def __init__(self, place: LeafPlace, leaf: LeafFile, cache: LeafCache | None, memory: PageMemory) -> None:
         self.leaf = leaf
@@ -121,6 +122,7 @@ class LeafReader:
         self._path = place.path(leaf.name)
         with _errors(self._path):
             self.directory, self._bytes = self._open(place, cache)
+        self.form = KeyForm(leaf.cut, self.directory.alphabets)
         self.memory, self.slots = memory, memory.slots(self.directory)
 
     def _open(self, place: LeafPlace, cache: LeafCache | None) -> tuple[LeafDirectory, LeafBytes]:
@@ -142,6 +144,16 @@ class LeafReader:
         if directories.checksum(data) != self.leaf.checksum:
             raise CardCorrupt("the checksum of its directory does not match")
         return directories.unpack(data)
+
+    def first_keys(self, cut: KeyCut) -> Keys:
+        """Those of its pages, cut."""
+        return cut.of(self.form.from_pages(self.directory.first_keys), self.form.cut.width)
+
+    def entries(self, pages: Numbers, cut: KeyCut, *, keep: bool = True) -> Columns:
+        """All entries of these pages, with keys that are cut, in ascending order."""
+        rows = int(self.directory.rows(pages).sum())
+        keys, locations = decode(self.read(pages, keep=keep), rows, self.form.page_width)
+        return cut.of_columns(Columns(self.form.from_pages(keys), locations), self.form.cut.width)
 
     def read(self, pages: Numbers, *, keep: bool = True) -> PagesOfColumns:
         """The bytes of these pages, ascending, of each column; IndexDamaged unless they are as they were written."""

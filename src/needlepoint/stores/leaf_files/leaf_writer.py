@@ -4,7 +4,7 @@
     row groups of 8,192 entries: key, file, row; 512 in a page, 256 if keys have other than 8 bytes
     column indexes, offset indexes          for other readers
     directory                               for us: first keys, places and checksums of pages, perhaps a filter
-    FileMetaData, with needlepoint.leaf = {"format": 1, "runs": […], "entries": …, "directory": […], …}
+    FileMetaData, with needlepoint.leaf = {"format": 2, "runs": […], "entries": …, "directory": […], …}
 
 Numbers are DELTA_BINARY_PACKED, other keys DELTA_BYTE_ARRAY, and nothing is compressed: zstd takes 15 µs for each page,
 three times as long as all else that a lookup does with it, and finds little in packed bits.
@@ -29,10 +29,22 @@ from needlepoint.objects import open_object
 from needlepoint.parquet.format import FileMetadata, decode_offset_index, filled, footer_edit, read_footer
 from needlepoint.stores.leaf_files import directory as directories
 from needlepoint.stores.leaf_files.directory import COLUMNS, LeafDirectory, Numbers, make_offsets
-from needlepoint.stores.leaf_files.keys import Columns, Keys, arrow_type, different, dtype, hashes, key_table, to_arrow
+from needlepoint.stores.leaf_files.key_form import KeyForm
+from needlepoint.stores.leaf_files.keys import (
+    Columns,
+    Keys,
+    arrow_type,
+    different,
+    dtype,
+    hashes,
+    key_table,
+    to_arrow,
+    to_keys,
+)
 from needlepoint.stores.leaf_files.manifest import LeafFile
 
-FORMAT = 1
+FORMAT = 2
+WHOLE_KEYS = 1  # the format of a leaf that has all bits of its keys
 META_KEY = b"needlepoint.leaf"
 GROUP_ROWS = 8192
 # A run that overlaps many others is mostly asked for keys that it does not have: a byte a key answers for 97 of 100.
@@ -49,10 +61,14 @@ def page_rows(width: int) -> int:
 class LeafWriter:
     """Takes ascending entries, some at a time, and writes row group by row group. `finish` completes the file."""
 
-    def __init__(self, path: Path, width: int, runs: Sequence[str] = (), merged: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: Path, form: KeyForm, bits: int = 0, runs: Sequence[str] = (), merged: Sequence[str] = ()
+    ) -> None:
+        """`bits` are those of LeafFile."""
         self.path = path
         self.entries = 0
-        self._width = width
+        self._form, self._bits = form, bits
+        self._width = width = form.page_width
         self._names = {"runs": list(runs), "merged": list(merged)}
         key = pa.field("key", arrow_type(width), nullable=False)
         halves = (pa.field(name, pa.uint32(), nullable=False) for name in ("file", "row"))
@@ -80,10 +96,10 @@ class LeafWriter:
         self._hashes: list[npt.NDArray[np.uint64]] = []
 
     def append(self, columns: Columns) -> None:
-        """Entries behind all those before."""
+        """Entries behind all those before, with keys that are cut."""
         if not len(columns.keys):
             return
-        self._held.append(columns)
+        self._held.append(Columns(self._form.to_pages(columns.keys), columns.locations))
         self._held_rows += len(columns.keys)
         if self._held_rows >= GROUP_ROWS:
             self._write(self._held_rows - self._held_rows % GROUP_ROWS)
@@ -103,18 +119,27 @@ class LeafWriter:
             listed = self._directory(footer, target)
             data = directories.pack(listed)
             offset = target.seek(-8 - len(footer.raw), 2)
-            first = key_table(listed.first_keys[:1], self._width).tobytes()
+            first, last = map(self._plain, (listed.first_keys[:1], self._last_keys()))
             leaf = LeafFile(
-                self.path.name, self.path.name, 0, self.entries, first, listed.last_key, 0, (offset, len(data)),
-                directories.checksum(data),
+                self.path.name, self.path.name, 0, self.entries, first, last, 0, (offset, len(data)),
+                directories.checksum(data), self._bits,
             )  # fmt: skip
             target.write(data)
             target.write(footer_edit.tail(footer_edit.with_key(footer.raw, META_KEY, self._description(leaf))))
             target.truncate()
             return replace(leaf, size=target.tell())
 
+    def _plain(self, keys: Keys) -> bytes:
+        """A key as it is outside of pages."""
+        return key_table(self._form.from_pages(keys), self._form.cut.width).tobytes()
+
+    def _last_keys(self) -> Keys:
+        """The last key; zeros if there is none."""
+        return to_keys([b"\0" * self._width], self._width) if self._last is None else self._last
+
     def _description(self, leaf: LeafFile) -> bytes:
-        told: dict[str, Any] = {"format": FORMAT, "key_bytes": self._width, "entries": leaf.entries}
+        told: dict[str, Any] = {"format": FORMAT if self._bits else WHOLE_KEYS, "key_bytes": self._form.cut.width}
+        told |= {"entries": leaf.entries, **({"bits": self._bits} if self._bits else {})}
         told |= {"first": leaf.first.hex(), "last": leaf.last.hex(), "directory": leaf.directory}
         return json.dumps({**told, "checksum": leaf.checksum, **self._names}).encode()
 
@@ -154,11 +179,11 @@ class LeafWriter:
         if 0 < self.entries <= MOST_FILTERED:
             found_hashes = np.concatenate(self._hashes)
             words = filled(found_hashes, -(-len(found_hashes) // FILTER_BLOCK_KEYS))
-        last = b"\0" * self._width if self._last is None else key_table(self._last, self._width).tobytes()
+        last = key_table(self._last_keys(), self._width).tobytes()
         continued = np.concatenate(self._continued) if self._continued else np.empty(0, np.bool_)
         return LeafDirectory(
             self._width, self.entries, self._page_rows, group_pages, first, last, continued, offsets, sizes,
-            _page_checksums(file, offsets, sizes, blocks, group_pages), blocks, words,
+            _page_checksums(file, offsets, sizes, blocks, group_pages), blocks, words, self._form.alphabets,
         )  # fmt: skip
 
 

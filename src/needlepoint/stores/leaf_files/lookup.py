@@ -4,7 +4,7 @@ in all of them together."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from needlepoint.objects import concurrently
 from needlepoint.stores.base import Locations
 from needlepoint.stores.leaf_files.directory import COLUMNS, Numbers
+from needlepoint.stores.leaf_files.key_form import KeyCut, least_cut
 from needlepoint.stores.leaf_files.keys import Columns, Keys, in_order, joined, merged
 from needlepoint.stores.leaf_files.leaf_reader import LeafReader
 from needlepoint.stores.leaf_files.page_table import DecodedPages, Searches, search, to_table
@@ -19,8 +20,8 @@ from needlepoint.stores.leaf_files.pages import PagesOfColumns, decode
 
 
 class LeafPortion(NamedTuple):
-    """Pages of a leaf, ascending, and for each the keys `low` to `high`, both inclusive, to look for in it. For single
-    keys, both are the same array. A page is there once for each range that it can have keys of."""
+    """Pages of a leaf, ascending, and for each the keys `low` to `high`, both inclusive, to look for in it, as its pages
+    have them. For single keys, both are the same array. A page is there once for each range that it can have keys of."""
 
     reader: LeafReader
     pages: Numbers
@@ -28,36 +29,41 @@ class LeafPortion(NamedTuple):
     high: Keys
 
 
-def find_keys(readers: Sequence[LeafReader], keys: Keys, limit: int) -> Locations | None:
-    """The locations of these keys, which ascend; None if there are more than `limit`."""
+def find_keys(readers: Sequence[LeafReader], keys: Keys, width: int, limit: int) -> Locations | None:
+    """The locations of these keys of so many bytes, which ascend; None if there are more than `limit`."""
     portions: list[LeafPortion] = []
+    by_cut: dict[KeyCut, Keys] = {}
     for reader in readers:
-        first, end = np.searchsorted(keys, reader.first, side="left"), np.searchsorted(keys, reader.last, side="right")
-        wanted = keys[first[0] : end[0]]
+        cut = reader.form.cut
+        if cut not in by_cut:
+            by_cut[cut] = cut.of(keys, width)
+        known = by_cut[cut]
+        first, end = np.searchsorted(known, reader.first, "left"), np.searchsorted(known, reader.last, "right")
+        wanted = reader.form.points(known[first[0] : end[0]])
         wanted = wanted[reader.directory.admits(wanted)]
         if not _add_portion(portions, reader, wanted, wanted, limit):
             return None
     return _locations(portions, limit)
 
 
-def find_between(readers: Sequence[LeafReader], low: Keys, high: Keys, limit: int) -> Locations | None:
-    """The locations of all keys from `low` to `high`, each an array of one; None if there are more than `limit`."""
+def find_between(readers: Sequence[LeafReader], low: bytes, high: bytes, limit: int) -> Locations | None:
+    """The locations of all keys from `low` to `high`; None if there are more than `limit`."""
     portions: list[LeafPortion] = []
     for reader in readers:
-        if not _add_portion(portions, reader, low, high, limit):
+        ends = reader.form.between(low, high)
+        if ends is not None and not _add_portion(portions, reader, *ends, limit):
             return None
     return _locations(portions, limit)
 
 
-def first_entries(readers: Sequence[LeafReader], width: int, count: int, last: bool) -> Columns:
-    """The first or the last `count` entries, ascending."""
+def first_entries(readers: Sequence[LeafReader], cut: KeyCut, count: int, last: bool) -> Columns:
+    """The first or the last `count` entries, ascending, with keys that are cut."""
     parts: list[Columns] = []
     for reader in readers:
         directory = reader.directory
         needed = -(-count // directory.page_rows) + 1
         start, stop = (max(0, directory.pages - needed), directory.pages) if last else (0, min(needed, directory.pages))
-        pages = np.arange(start, stop)
-        found = decode(reader.read(pages), int(directory.rows(pages).sum()), width)
+        found = reader.entries(np.arange(start, stop), cut)
         parts.append(Columns(found.keys[-count:], found.locations[-count:]) if last else _head(found, count))
     together = merged(parts)
     return Columns(together.keys[-count:], together.locations[-count:]) if last else _head(together, count)
@@ -92,25 +98,28 @@ def _add_portion(portions: list[LeafPortion], reader: LeafReader, low: Keys, hig
 
 
 def _locations(portions: list[LeafPortion], limit: int) -> Locations | None:
-    found: list[Columns] = []
-    for _, alike in groupby(sorted(portions, key=_layout), key=_layout):
-        found += _find(list(alike))
-    if not found:
+    if not portions:
         return np.empty(0, np.uint64)
     # An entry that was ingested twice is one; a location under two keys is two entries.
+    cut = least_cut(portion.reader.form.cut for portion in portions) if len(portions) > 1 else None
+    found: list[Columns] = []
+    for _, alike in groupby(sorted(portions, key=_layout), key=_layout):
+        found += _find(list(alike), cut)
     together = joined(found)
-    locations = (in_order(together) if len(portions) > 1 else together).locations
+    locations = (together if cut is None else in_order(together)).locations
     return None if len(locations) > limit else locations
 
 
-def _layout(portion: LeafPortion) -> tuple[int, int]:
-    """What portions that are searched together must have in common: the rows of a page, and the memory."""
-    return portion.reader.directory.page_rows, id(portion.reader.memory)
+def _layout(portion: LeafPortion) -> tuple[int, int, int]:
+    """What portions that are searched together must have in common: the rows of a page, the bytes of keys in it, and
+    the memory."""
+    directory = portion.reader.directory
+    return directory.page_rows, directory.width, id(portion.reader.memory)
 
 
-def _find(portions: list[LeafPortion]) -> list[Columns]:
+def _find(portions: list[LeafPortion], cut: KeyCut | None) -> list[Columns]:
     """What is found in the pages that memory has, and in the others, which are read and decoded together. Pages of all
-    portions have the same layout, and are kept in the same memory."""
+    portions have the same layout, and are kept in the same memory. Keys are cut, or with None as pages have them."""
     layout, memory = portions[0].reader.directory, portions[0].reader.memory
     leaves, pages = [portion.reader.slots for portion in portions], [portion.pages for portion in portions]
     rows = np.concatenate([portion.reader.directory.rows(portion.pages) for portion in portions])
@@ -121,15 +130,34 @@ def _find(portions: list[LeafPortion]) -> list[Columns]:
     with memory.kept(leaves, pages, layout) as (table, lines):
         known = (lines >= 0).nonzero()[0]
         if len(known):
-            found.append(search(table, _chosen(Searches(lines, rows, low, high), known)))
+            of_pages = search(table, _chosen(Searches(lines, rows, low, high), known))
+            found.append(_from_pages(portions, known, *of_pages, cut))
     if len(known) == len(lines):
         return found
     needed, places = _needed(portions, lines)
     table = _read_table([portion for portion in needed if len(portion.pages)])
     memory.keep(leaves, [portion.pages for portion in needed], layout, table)
-    left = Searches(places, rows, low, high)
-    found.append(search(table, _chosen(left, (lines < 0).nonzero()[0]) if len(known) else left))
+    left, missing = Searches(places, rows, low, high), (lines < 0).nonzero()[0]
+    of_pages = search(table, _chosen(left, missing) if len(known) else left)
+    found.append(_from_pages(portions, missing, *of_pages, cut))
     return found
+
+
+def _from_pages(
+    portions: list[LeafPortion], searched: Numbers, found: Columns, counts: Numbers, cut: KeyCut | None
+) -> Columns:
+    """What searches found, so many each, with keys that are cut; these are the numbers of the searches among the pages
+    of all portions."""
+    forms = [portion.reader.form for portion in portions]
+    if cut is None or all(form.alphabets is None and form.cut == cut for form in forms):
+        return found
+    owners = np.repeat(np.repeat(np.arange(len(portions)), [len(each.pages) for each in portions])[searched], counts)
+    ends = np.searchsorted(owners, np.arange(len(portions) + 1))
+    parts = [
+        cut.of(form.from_pages(found.keys[start:end]), form.cut.width)
+        for form, (start, end) in zip(forms, pairwise(ends.tolist()), strict=True)
+    ]
+    return Columns(np.concatenate(parts), found.locations)
 
 
 def _chosen(searches: Searches, numbers: Numbers) -> Searches:

@@ -2,11 +2,14 @@
 
 One JSON object a line, so that any engine can read it; the last line is a checksum of the bytes before it:
 
-    {"store": "needlepoint leaf files", "format": 1, "key_bytes": 8, "sequence": 7, "id": "…"}
+    {"store": "needlepoint leaf files", "format": 2, "key_bytes": 8, "sequence": 7, "id": "…"}
     {"leaf": "0f….parquet", "group": "0f….parquet", "level": 2, "entries": 900000, "first": "…", "last": "…", "size": …, "directory": [o, n], "checksum": "…"}
+    {"leaf": …, "bits": 94}
     {"removed": "e1….parquet", "at": 1790000000}
     {"runs": ["…", "…"]}
     {"checksum": "…"}
+
+Format 1 has no leaves with `bits`, and is written where there are none: versions that know only it can read it.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ from typing import Any
 from needlepoint.errors import StoreError
 from needlepoint.stores.base import IndexDamaged
 from needlepoint.stores.leaf_files.directory import checksum
+from needlepoint.stores.leaf_files.key_form import KeyCut
 
 STORE = "needlepoint leaf files"
-FORMAT = 1
+FORMAT = 2
+WHOLE_KEYS = 1  # the format of manifests whose leaves have all bits of their keys
 Line = dict[str, Any]
 # From a format to the next one; each takes and returns the lines of a manifest without its checksum.
-UPGRADES: Mapping[int, Callable[[list[Line]], list[Line]]] = {}
+UPGRADES: Mapping[int, Callable[[list[Line]], list[Line]]] = {WHOLE_KEYS: lambda lines: lines}
 
 _HINT = "Queries scan without it; `needle rebuild` builds it again."
 
@@ -33,7 +38,7 @@ _HINT = "Queries scan without it; `needle rebuild` builds it again."
 class LeafFile:
     """One leaf file: `first` and `last` are keys, `directory` is the offset and length of its directory, and `checksum`
     the directory's, which in turn has those of all pages. Leaves of one `group` come from one merge: their entries
-    follow each other."""
+    follow each other. It has the first `bits` bits of keys, in so many bytes; 0 are all."""
 
     name: str
     group: str
@@ -44,6 +49,11 @@ class LeafFile:
     size: int
     directory: tuple[int, int]
     checksum: str
+    bits: int = 0
+
+    @property
+    def cut(self) -> KeyCut:
+        return KeyCut(self.bits or 8 * len(self.first))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +112,8 @@ class LeafManifest:
 
 
 def encode(manifest: LeafManifest) -> bytes:
-    head = {"store": STORE, "format": FORMAT, "key_bytes": manifest.key_bytes, "sequence": manifest.sequence,
+    format = FORMAT if any(leaf.bits for leaf in manifest.leaves) else WHOLE_KEYS
+    head = {"store": STORE, "format": format, "key_bytes": manifest.key_bytes, "sequence": manifest.sequence,
             "id": manifest.id}  # fmt: skip
     lines: list[Line] = [head, *map(_leaf_line, manifest.leaves)]
     lines += [{"removed": each.name, "at": each.at} for each in manifest.removed]
@@ -119,7 +130,7 @@ def sealed(lines: Iterable[Line]) -> bytes:
 def _leaf_line(leaf: LeafFile) -> Line:
     return {"leaf": leaf.name, "group": leaf.group, "level": leaf.level, "entries": leaf.entries,
             "first": leaf.first.hex(), "last": leaf.last.hex(), "size": leaf.size, "directory": leaf.directory,
-            "checksum": leaf.checksum}  # fmt: skip
+            "checksum": leaf.checksum, **({"bits": leaf.bits} if leaf.bits else {})}  # fmt: skip
 
 
 def decode(data: bytes, where: str) -> LeafManifest:
@@ -156,6 +167,7 @@ def _manifest(lines: list[Line]) -> LeafManifest:
         LeafFile(
             line["leaf"], line["group"], line["level"], line["entries"], bytes.fromhex(line["first"]),
             bytes.fromhex(line["last"]), line["size"], (line["directory"][0], line["directory"][1]), line["checksum"],
+            line.get("bits", 0),
         )
         for line in lines
         if "leaf" in line

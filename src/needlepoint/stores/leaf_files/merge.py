@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from needlepoint.stores.base import Locations
-from needlepoint.stores.leaf_files.keys import Columns, Keys, merged
+from needlepoint.stores.leaf_files.key_form import KeyCut, KeyForm, Used, no_bytes, to_alphabets, used_bytes
+from needlepoint.stores.leaf_files.keys import Columns, Keys, in_order, joined, merged
 from needlepoint.stores.leaf_files.leaf_reader import LeafReader
 from needlepoint.stores.leaf_files.leaf_writer import MOST_FILTERED, LeafWriter
 from needlepoint.stores.leaf_files.manifest import LeafFile
-from needlepoint.stores.leaf_files.pages import decode
 
 FAN_OUT = 8
 SMALLEST_LEVEL = 1 << 12  # entries
@@ -71,37 +71,52 @@ def depth(leaves: Iterable[LeafFile]) -> int:
 
 @dataclass(slots=True)
 class LeafStream:
-    """What is left of one leaf, in ascending order: entries that were read, and the pages behind them. Only entries
-    `low <= key < high`, each bound an array of one or None."""
+    """What is left of one leaf, in ascending order, with keys that are cut: entries that were read, and the pages behind
+    them. Only entries `low <= key < high`, each bound an array of one or None.
+
+    Keys that become equal by the cut may be in two pages that are not read together, and their locations in any order:
+    the last key that was read is `open` until one behind it is read."""
 
     reader: LeafReader
-    width: int
+    cut: KeyCut
     low: Keys | None = None
     high: Keys | None = None
     held: Columns | None = None
+    open: Columns | None = None
+    first_keys: Keys = field(init=False)
     next_page: int = field(init=False)
     stop: int = field(init=False)
 
     def __post_init__(self) -> None:
-        directory = self.reader.directory
-        self.next_page = 0 if self.low is None else int(directory.spans(self.low, self.low)[0][0])
-        self.stop = directory.pages
+        self.first_keys = self.reader.first_keys(self.cut)
+        self.next_page, self.stop = 0, len(self.first_keys)
+        if self.low is not None:
+            self.next_page = max(0, int(np.searchsorted(self.first_keys, self.low, side="left")[0]) - 1)
         if self.high is not None:
-            self.stop = int(np.searchsorted(directory.first_keys, self.high, side="left")[0])
+            self.stop = int(np.searchsorted(self.first_keys, self.high, side="left")[0])
 
     @property
     def has_more(self) -> bool:
         return self.next_page < self.stop
 
     def next_key(self) -> Any:
-        return _plain(self.reader.directory.first_keys, self.next_page)
+        return _plain(self.first_keys, self.next_page) if self.open is None else _plain(self.open.keys, 0)
 
     def load(self) -> None:
         directory = self.reader.directory
         pages = np.arange(self.next_page, min(self.stop, self.next_page + GROUPS_AT_ONCE * directory.group_pages))
-        rows = int(directory.rows(pages).sum())
-        self.held = self._inside(decode(self.reader.read(pages, keep=False), rows, self.width))
         self.next_page = int(pages[-1]) + 1
+        found = self.reader.entries(pages, self.cut, keep=False)
+        if self.reader.form.cut != self.cut:
+            found = self._closed(found)
+        self.held = self._inside(found)
+
+    def _closed(self, found: Columns) -> Columns:
+        """What was open and what was read, but for what is open now."""
+        keys, locations = found if self.open is None else in_order(joined([self.open, found]))
+        count = int(np.searchsorted(keys, keys[-1:], side="left")[0]) if self.has_more else len(keys)
+        self.open = Columns(keys[count:], locations[count:]) if count < len(keys) else None
+        return Columns(keys[:count], locations[:count])
 
     def _inside(self, columns: Columns) -> Columns | None:
         keys, locations = columns
@@ -125,10 +140,11 @@ class LeafStream:
 
 
 def merged_entries(
-    readers: Sequence[LeafReader], width: int, low: Keys | None = None, high: Keys | None = None
+    readers: Sequence[LeafReader], cut: KeyCut, low: Keys | None = None, high: Keys | None = None
 ) -> Iterator[Columns]:
-    """All entries `low <= key < high` of these leaves in ascending order, each once, some at a time."""
-    streams = [LeafStream(reader, width, low, high) for reader in readers]
+    """All entries `low <= key < high` of these leaves in ascending order, each once, some at a time, with keys that are
+    cut. None of the leaves has less of its keys."""
+    streams = [LeafStream(reader, cut, low, high) for reader in readers]
     while True:
         streams = [stream for stream in streams if stream.held is not None or stream.has_more]
         if not streams:
@@ -166,7 +182,7 @@ def _plain(keys: Keys, position: int) -> Any:
 
 
 def write_merged(
-    parts: Iterable[Columns], width: int, merged_names: Sequence[str], next_path: Callable[[], Path]
+    parts: Iterable[Columns], form: KeyForm, bits: int, merged_names: Sequence[str], next_path: Callable[[], Path]
 ) -> Iterator[tuple[Path, LeafFile]]:
     """Write entries into leaves of at most LEAF_ENTRIES; each is returned when it is complete. Their level is that of
     one leaf: the caller knows how many there are."""
@@ -176,7 +192,7 @@ def write_merged(
             left = part
             while len(left.keys):
                 if writer is None:
-                    writer = LeafWriter(next_path(), width, merged=merged_names)
+                    writer = LeafWriter(next_path(), form, bits, merged=merged_names)
                     room = LEAF_ENTRIES
                 taken, left = _split(left, room)
                 writer.append(taken)
@@ -190,6 +206,26 @@ def write_merged(
     finally:
         if writer is not None:
             writer.abandon()
+
+
+def merged_form(
+    readers: Sequence[LeafReader], cut: KeyCut, low: Keys | None = None, high: Keys | None = None
+) -> KeyForm:
+    """That of a leaf into which these entries are merged. Leaves from before keys were numbers are read for it."""
+    used = [no_bytes()]
+    for reader in readers:
+        alphabets = reader.form.alphabets
+        if alphabets is None and reader.form.cut == cut:  # too many bytes occur
+            return KeyForm(cut)
+        used += _used_in(LeafStream(reader, cut, low, high)) if alphabets is None else [alphabets.used]
+    return KeyForm(cut, to_alphabets(np.logical_or.reduce(used), cut))
+
+
+def _used_in(stream: LeafStream) -> Iterator[Used]:
+    while stream.has_more:
+        stream.load()
+        if stream.held is not None:
+            yield used_bytes(stream.held.keys, stream.cut.width)
 
 
 def _split(columns: Columns, count: int) -> tuple[Columns, Columns]:

@@ -21,6 +21,7 @@ import numpy as np
 from needlepoint import forks
 from needlepoint.stores.base import Item, Made
 from needlepoint.stores.leaf_files import merge
+from needlepoint.stores.leaf_files.key_form import KeyCut
 from needlepoint.stores.leaf_files.keys import key_table, to_keys
 from needlepoint.stores.leaf_files.leaf_reader import LeafReader
 from needlepoint.stores.leaf_files.manifest import LeafFile
@@ -33,37 +34,39 @@ WORTH_TASKS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LeafMergeTask:
-    """Entries `low <= key < high` of leaves of the store at a location; an empty bound is open."""
+    """Entries `low <= key < high` of leaves of the store at a location, whose keys have so many bytes; an empty bound is
+    open. The first `bits` bits of keys are kept."""
 
     location: str
     key_bytes: int
+    bits: int
     leaves: tuple[LeafFile, ...]
     low: bytes = b""
     high: bytes = b""
 
 
-def plan_tasks(location: str, readers: Sequence[LeafReader], key_bytes: int) -> list[LeafMergeTask]:
+def plan_tasks(location: str, readers: Sequence[LeafReader], key_bytes: int, cut: KeyCut) -> list[LeafMergeTask]:
     """Tasks that cover all entries of these leaves, in ascending order."""
-    bounds = [b"", *_cuts(readers, key_bytes, merge.LEAF_ENTRIES), b""]
+    bounds = [b"", *_bounds(readers, cut, merge.LEAF_ENTRIES), b""]
     leaves = [reader.leaf for reader in readers]
     return [
-        LeafMergeTask(location, key_bytes, tuple(_touched(leaves, low, high)), low, high)
+        LeafMergeTask(location, key_bytes, cut.bits, tuple(_touched(leaves, low, high)), low, high)
         for low, high in itertools.pairwise(bounds)
     ]
 
 
-def _cuts(readers: Sequence[LeafReader], key_bytes: int, most: int) -> list[bytes]:
+def _bounds(readers: Sequence[LeafReader], cut: KeyCut, most: int) -> list[bytes]:
     """Keys between which there are at most `most` entries, if no key alone has more."""
     directories = [reader.directory for reader in readers]
-    first_keys = np.concatenate([each.first_keys for each in directories])
+    first_keys = np.concatenate([reader.first_keys(cut) for reader in readers])
     rows = np.concatenate([each.rows(np.arange(each.pages)) for each in directories])
     # A range has the pages that begin in it, and of each leaf a part of the one before.
     room = max(most // 2, most - sum(each.page_rows for each in directories), 1)
     order = np.argsort(first_keys, kind="stable")
     number = (np.cumsum(rows[order]) - 1) // room
     begins = order[1:][number[1:] != number[:-1]]
-    lowest = min(reader.leaf.first for reader in readers)
-    found = dict.fromkeys(key.tobytes() for key in key_table(first_keys[begins], key_bytes))
+    lowest = min(cut.of_bytes(reader.leaf.first) for reader in readers)
+    found = dict.fromkeys(key.tobytes() for key in key_table(first_keys[begins], cut.width))
     return [key for key in found if key > lowest]
 
 
@@ -74,13 +77,14 @@ def _touched(leaves: Sequence[LeafFile], low: bytes, high: bytes) -> Iterator[Le
 def merge_range(task: LeafMergeTask, directory: Path) -> list[LeafFile]:
     """Merge the range of a task, and add what it becomes to the store: one leaf file, or more if one key alone has more
     entries than a leaf. The directory is for files on the way."""
-    place, width = LeafPlace(task.location), task.key_bytes
-    low, high = (to_keys([bound], width) if bound else None for bound in (task.low, task.high))
+    place, cut = LeafPlace(task.location), KeyCut(task.bits)
+    low, high = (to_keys([bound], cut.width) if bound else None for bound in (task.low, task.high))
     readers = [LeafReader(place, leaf, None, page_memory(0)) for leaf in task.leaves]
     names = [leaf.name for leaf in task.leaves]
     made: list[LeafFile] = []
-    parts = merge.merged_entries(readers, width, low, high)
-    for path, leaf in merge.write_merged(parts, width, names, lambda: directory / new_name()):
+    parts = merge.merged_entries(readers, cut, low, high)
+    form, bits = merge.merged_form(readers, cut, low, high), task.bits if task.bits < 8 * task.key_bytes else 0
+    for path, leaf in merge.write_merged(parts, form, bits, names, lambda: directory / new_name()):
         place.add(path, leaf.name)
         path.unlink()
         made.append(leaf)

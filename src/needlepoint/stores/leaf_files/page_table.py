@@ -58,17 +58,18 @@ def _to_lines(values: Keys, rows: Numbers, width: int, short: Sequence[int]) -> 
     return lines
 
 
-def search(table: DecodedPages, wanted: Searches) -> Columns:
-    """All entries that the searches find, one search after the other."""
+def search(table: DecodedPages, wanted: Searches) -> tuple[Columns, Numbers]:
+    """All entries that the searches find, one search after the other, and how many each finds."""
     start, end = _bounds(table.keys, wanted)
     lengths = end - start
     total = int(lengths.sum())
     if len(lengths) == 1:
         line = slice(int(start[0]), int(end[0]))
-        return Columns(table.keys[wanted.lines[0], line].copy(), table.locations[wanted.lines[0], line].copy())
+        found = Columns(table.keys[wanted.lines[0], line].copy(), table.locations[wanted.lines[0], line].copy())
+        return found, lengths
     lines = np.repeat(wanted.lines, lengths)
     places = np.repeat(start - (np.cumsum(lengths) - lengths), lengths) + np.arange(total)
-    return Columns(table.keys[lines, places], table.locations[lines, places])
+    return Columns(table.keys[lines, places], table.locations[lines, places]), lengths
 
 
 def _bounds(keys: Keys, wanted: Searches) -> tuple[Numbers, Numbers]:

@@ -28,6 +28,7 @@ from needlepoint.stores.base import BLOCK_BYTES, Entries, IndexDamaged, Location
 from needlepoint.stores.leaf_files import manifest as manifests
 from needlepoint.stores.leaf_files import merge_tasks
 from needlepoint.stores.leaf_files.cache import LeafCache
+from needlepoint.stores.leaf_files.key_form import KeyCut, KeyForm, least_cut, to_alphabets, used_bytes
 from needlepoint.stores.leaf_files.keys import different, is_ascending, to_columns, to_entries, to_keys
 from needlepoint.stores.leaf_files.leaf_reader import LeafReader
 from needlepoint.stores.leaf_files.leaf_writer import FORMAT, META_KEY, LeafWriter
@@ -53,25 +54,33 @@ Answer = TypeVar("Answer")
 
 
 class LeafState(NamedTuple):
-    """A manifest, and the version of it that was read."""
+    """A manifest, the version of it that was read, and what is known of the keys of all its leaves."""
 
     manifest: LeafManifest
     identity: Identity
     size: int
+    cut: KeyCut
 
 
 class LeafKeyStore:
     """`location` is a directory or an `s3://` URL. `cache` keeps parts of objects on the local disk. Stores with
-    the same `block_bytes` share that much memory for pages they read.
+    the same `block_bytes` share that much memory for pages they read. With `key_bits` leaves that are written have the
+    first bits of each key only: then keys that agree in them find each other's rows.
 
     Any number of processes on any number of machines may read and write at the same time.
     """
 
     def __init__(
-        self, location: str, key_bytes: int, cache: LeafCache | None = None, block_bytes: int = BLOCK_BYTES
+        self,
+        location: str,
+        key_bytes: int,
+        cache: LeafCache | None = None,
+        block_bytes: int = BLOCK_BYTES,
+        key_bits: int | None = None,
     ) -> None:
         self._place = LeafPlace(location)
         self._key_bytes = key_bytes
+        self._cut = KeyCut(8 * key_bytes if key_bits is None else min(key_bits, 8 * key_bytes))
         self._cache = cache
         self._block_bytes = block_bytes
         self._lock = threading.Lock()
@@ -86,11 +95,18 @@ class LeafKeyStore:
     # Writing
 
     def write_run(self, path: Path, entries: Entries, name: str) -> None:
-        columns = to_columns(entries, self._key_bytes)
+        """Entries with whole keys, or as a store with the same bits returns them."""
+        width = entries.shape[1] - 8
+        if width not in (self._key_bytes, self._cut.width):
+            raise StoreError(f"the keys of run {name} have {width} bytes, not {self._key_bytes}.", hint="Build it again.")
+        columns = to_columns(entries, width)
         if not is_ascending(columns):
             raise StoreError(f"the entries of run {name} do not ascend.", hint="Sort them, and keep each once.")
         with self._errors():
-            writer = LeafWriter(path, self._key_bytes, runs=[name])
+            columns = self._cut.of_columns(columns, width)
+            bits = self._cut.bits if self._cut.bits < 8 * self._key_bytes else 0
+            alphabets = to_alphabets(used_bytes(columns.keys, self._cut.width), self._cut) if bits else None
+            writer = LeafWriter(path, KeyForm(self._cut, alphabets), bits, runs=[name])
             writer.append(columns)
             writer.finish()
 
@@ -105,7 +121,7 @@ class LeafKeyStore:
             leaves: list[LeafFile] = []
             names: list[str] = []
             for run in runs:
-                leaf, of_run = _describe(run, self._key_bytes)
+                leaf, of_run = _describe(run, self._key_bytes, self._cut)
                 names += of_run
                 if leaf.entries:
                     name = new_name()
@@ -134,7 +150,7 @@ class LeafKeyStore:
         """Replace leaves by one sorted run of their entries; False if another process was faster."""
         started = time.monotonic()
         readers = [self._reader(leaf, keep=False) for leaf in inputs]
-        planned = plan_tasks(self._place.location, readers, self._key_bytes)
+        planned = plan_tasks(self._place.location, readers, self._key_bytes, self._kept(inputs))
         outputs = sorted(self._run(planned, inputs, tasks), key=lambda leaf: (leaf.first, leaf.last))
         level = level_of(sum(leaf.entries for leaf in outputs))
         outputs = [replace(leaf, group=outputs[0].name, level=level) for leaf in outputs]
@@ -242,7 +258,7 @@ class LeafKeyStore:
             new = {leaf.name: leaf.size for leaf in manifest.leaves if leaf.name not in seen}
             if not self._place.is_remote:  # a query lists no objects
                 self._refuse_missing(new)
-            self._state = LeafState(manifest, version.identity, len(version.data))
+            self._state = LeafState(manifest, version.identity, len(version.data), self._kept(manifest.leaves))
             return self._state
 
     def check_leaves(self) -> None:
@@ -272,20 +288,21 @@ class LeafKeyStore:
             return np.empty(0, np.uint64)
         wanted = different(np.sort(to_keys(keys, self._key_bytes)))
         low, high = min(keys), max(keys)
-        return self._answer(lambda state: find_keys(self._readers_of(state, low, high), wanted, limit))
+        return self._answer(
+            lambda state: find_keys(self._readers_of(state, low, high), wanted, self._key_bytes, limit)
+        )
 
     def find_range(self, low: bytes, high: bytes, limit: int) -> Locations | None:
         if low > high:
             return np.empty(0, np.uint64)
-        first, last = to_keys([low], self._key_bytes), to_keys([high], self._key_bytes)
-        return self._answer(lambda state: find_between(self._readers_of(state, low, high), first, last, limit))
+        return self._answer(lambda state: find_between(self._readers_of(state, low, high), low, high, limit))
 
     def ends(self, count: int, last: bool) -> Entries:
         def ask(state: LeafState) -> Entries:
-            readers = self._readers_of(state)
+            readers, cut = self._readers_of(state), state.cut
             if not readers or not count:
-                return np.empty((0, self._key_bytes + 8), np.uint8)
-            found = to_entries(first_entries(readers, self._key_bytes, count, last), self._key_bytes)
+                return np.empty((0, cut.width + 8), np.uint8)
+            found = to_entries(first_entries(readers, cut, count, last), cut.width)
             return found[::-1] if last else found
 
         return self._answer(ask)
@@ -295,10 +312,18 @@ class LeafKeyStore:
 
     def scan(self) -> Iterator[Entries]:
         with self._errors():
-            leaves = self._open_state().manifest.leaves
-            yield np.empty((0, self._key_bytes + 8), np.uint8)
-            for columns in merged_entries([self._reader(leaf, keep=False) for leaf in leaves], self._key_bytes):
-                yield to_entries(columns, self._key_bytes)
+            state = self._open_state()
+            leaves, cut = state.manifest.leaves, state.cut
+            yield np.empty((0, cut.width + 8), np.uint8)
+            for columns in merged_entries([self._reader(leaf, keep=False) for leaf in leaves], cut):
+                yield to_entries(columns, cut.width)
+
+    def key_bits(self) -> int:
+        return self._poll().cut.bits
+
+    def _kept(self, leaves: Iterable[LeafFile]) -> KeyCut:
+        """What is known of the keys of these leaves, and of those that are written now."""
+        return least_cut([self._cut, *(leaf.cut for leaf in leaves)])
 
     def _answer(self, ask: Callable[[LeafState], Answer]) -> Answer:
         with self._errors():
@@ -314,7 +339,10 @@ class LeafKeyStore:
 
     def _readers_of(self, state: LeafState, low: bytes = b"", high: bytes | None = None) -> list[LeafReader]:
         """Of the leaves that can have keys from `low` to `high`. Those of objects are opened at the same time."""
-        leaves = [leaf for leaf in state.manifest.leaves if leaf.last >= low and (high is None or leaf.first <= high)]
+        known = state.manifest.leaves
+        if low:
+            low = state.cut.of_bytes(low)
+        leaves = [leaf for leaf in known if leaf.last >= low and (high is None or leaf.first <= high)]
         if self._place.is_remote and sum(leaf.name not in self._readers for leaf in leaves) > 1:
             return concurrently(self._reader, leaves)
         return [self._reader(leaf) for leaf in leaves]
@@ -371,18 +399,19 @@ class LeafKeyStore:
             ) from error
 
 
-def _describe(run: Path, key_bytes: int) -> tuple[LeafFile, list[str]]:
+def _describe(run: Path, key_bytes: int, cut: KeyCut) -> tuple[LeafFile, list[str]]:
     """What a run says about itself, and its names; StoreError if a store of these keys cannot take it."""
     try:
         told = json.loads((pq.read_metadata(run).metadata or {})[META_KEY])
         if told["format"] > FORMAT:
             raise StoreError(f"{run} is of a newer version.", hint="Use the same version of Needlepoint everywhere.")
-        if told["key_bytes"] != key_bytes:
-            raise ValueError(f"its keys have {told['key_bytes']} bytes, not {key_bytes}")
+        width, bits = told["key_bytes"], told.get("bits", 0)
+        if (width, bits) not in ((key_bytes, 0), (cut.width, cut.bits)):
+            raise ValueError(f"its keys have {width} bytes, not {key_bytes}")
         offset, length = told["directory"]
         leaf = LeafFile(
             run.name, run.name, 0, told["entries"], bytes.fromhex(told["first"]), bytes.fromhex(told["last"]),
-            run.stat().st_size, (offset, length), told["checksum"],
+            run.stat().st_size, (offset, length), told["checksum"], bits,
         )  # fmt: skip
         return leaf, told["runs"]
     except (KeyError, ValueError, TypeError, pa.ArrowException) as error:
