@@ -33,7 +33,7 @@ _KEY_BITS = {16: 94}
 
 
 def leaf_key_bits(key_bytes: int) -> int:
-    """How many bits of keys with so many bytes are kept in leaf files. A query evaluates its predicate again on the rows
+    """How many bits of keys with so many bytes are kept in leaf files. A query evaluates its predicate again on rows
     that it reads, so those of another key do no harm."""
     return _KEY_BITS.get(key_bytes, 8 * key_bytes)
 

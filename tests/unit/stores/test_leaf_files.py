@@ -686,6 +686,58 @@ def test_the_golden_store_is_read(tmp_path: Path) -> None:
     assert sorted(store.find([key(6), key(2**64 - 1), key(7)], 10).tolist()) == [7, 2 << 32 | 2, 5 << 32 | 5]
 
 
+def _texts(count: int) -> Entries:
+    """Entries with keys of 16 bytes: 8 of a text, of which some share all, and a hash."""
+    lines = sorted(
+        f"{'AB-' if number % 3 else 'https'}{number // 40:05d}".encode()[:8]
+        + (number * 0x9E3779B97F4A7C15 % 2**64).to_bytes(8, "big")
+        + (number % 7 << 32 | number).to_bytes(8, "big")
+        for number in range(count)
+    )
+    return np.frombuffer(b"".join(lines), np.uint8).reshape(-1, 24)
+
+
+@pytest.mark.parametrize("name", ["leaf-files-of-texts", "leaf-files-2"])
+def test_the_golden_stores_of_texts_are_read_and_merged(tmp_path: Path, name: str) -> None:
+    """The first has whole keys, as previous versions wrote them, the other the first 94 bits. They are never
+    regenerated."""
+    shutil.copytree(GOLDEN / name, tmp_path / "index")
+    store = LeafKeyStore(str(tmp_path / "index"), 16, key_bits=94)
+    store.refresh(["first run", "second run"])
+    expected = _texts(900)
+    _check_texts(store, expected)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(merge, "FAN_OUT", 2)
+        assert store.merge() == 1
+    store.refresh(["first run", "second run"])
+    (leaf,) = store._open_state().manifest.leaves
+    assert (leaf.bits, len(leaf.first)) == (94, 12)
+    assert store._reader(leaf).form.alphabets is not None
+    _check_texts(store, expected)
+    head = json.loads((tmp_path / "index/manifest.ndjson").read_text().splitlines()[0])
+    assert (head["format"], head["key_bytes"]) == (2, 16)
+
+
+def _check_texts(store: LeafKeyStore, expected: Entries) -> None:
+    cut = key_form.KeyCut(94)
+    for line in expected[::37]:
+        assert store.find([line[:16].tobytes()], 5).tolist() == [int.from_bytes(line[16:].tobytes(), "big")]
+        same = expected[(expected[:, :8] == line[:8]).all(axis=1)]
+        prefix = line[:8].tobytes()
+        assert len(store.find_range(prefix + b"\0" * 8, prefix + b"\xff" * 8, 1000)) == len(same)
+    keys = [cut.of_bytes(line[:16].tobytes()) + line[16:].tobytes() for line in expected]
+    assert [line.tobytes() for line in everything(store)] == sorted(keys)
+
+
+def test_whole_keys_are_written_as_before(tmp_path: Path) -> None:
+    """A version that knows only format 1 reads what is added to a store without texts."""
+    store = LeafKeyStore(str(tmp_path / "index"), 8, key_bits=94)
+    add(store, tmp_path, entries([(1, 1)]))
+    assert json.loads((tmp_path / "index/manifest.ndjson").read_text().splitlines()[0])["format"] == 1
+    (leaf,) = leaf_paths(tmp_path / "index")
+    assert json.loads(pq.read_metadata(leaf).metadata[b"needlepoint.leaf"])["format"] == 1
+
+
 def test_clocks_of_writer_and_sweeper_differ_by_an_hour(small_pages, tmp_path: Path, monkeypatch) -> None:
     location = tmp_path / "index"
     store, reader = (LeafKeyStore(str(location), 8) for _ in range(2))

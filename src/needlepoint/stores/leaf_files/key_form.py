@@ -1,7 +1,7 @@
 """How the keys of a leaf file are kept: how many bits of each, and as which numbers its pages have them.
 
 A store may keep the first bits of its keys only. Two keys that agree in them are one to it, so it finds a row too many,
-and never one too few. What is left of the keys of texts, 8 bytes and some bits of a hash, mostly is a number of 64 bits:
+and never one too few. What is left of the keys of texts, 8 bytes and bits of a hash, mostly is a number of 64 bits:
 
     'AB-12345' ‖ hash       26 letters, 26 letters, 1 sign, 10 digits …: a number below 26 · 26 · 10^5
                             that number, and behind it the bits of the hash: the order of the keys is kept
@@ -19,10 +19,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from needlepoint.stores.leaf_files.keys import Columns, Keys, different, in_order, key_table, ordered, to_keys
+from needlepoint.stores.leaf_files.keys import (
+    Columns,
+    Keys,
+    different,
+    key_table,
+    ordered,
+    to_keys,
+    with_ordered_locations,
+)
 
 LEADING = 8  # bytes that are counted by their alphabets
-FEW = 4096  # keys that are counted at once
+ONE, FEW = 1, 4096  # keys that are counted without numpy, and at once
 
 _SIGN = 1 << 63
 Used = npt.NDArray[np.bool_]
@@ -55,13 +63,13 @@ class KeyCut(NamedTuple):
     def of_bytes(self, key: bytes) -> bytes:
         if self.bits == 8 * len(key):
             return key
-        return key_table(self.of(to_keys([key], len(key)), len(key)), self.width).tobytes()
+        return key[: self.width - 1] + bytes([key[self.width - 1] & 0xFF << -self.bits % 8 & 0xFF])
 
     def of_columns(self, columns: Columns, width: int) -> Columns:
-        """Entries with keys of so many bytes, in ascending order again."""
+        """Ascending entries with keys of so many bytes. Those whose keys become equal are in order of location, too."""
         if self.bits == 8 * width:
             return columns
-        return in_order(Columns(self.of(columns.keys, width), columns.locations))
+        return with_ordered_locations(Columns(self.of(columns.keys, width), columns.locations))
 
 
 class Alphabets:
@@ -84,6 +92,7 @@ class Alphabets:
         ranks = np.maximum(np.cumsum(used, axis=1) - 1, 0).astype(np.uint64)
         self._worth = ranks * np.array([[place % 2**64] for place in self._places], np.uint64)
         self._symbols = [np.flatnonzero(line).astype(np.uint8) for line in used]
+        self._ranks = [{int(symbol): rank for rank, symbol in enumerate(line)} for line in self._symbols]
 
     @property
     def fits(self) -> bool:
@@ -93,10 +102,14 @@ class Alphabets:
     def numbers(self, keys: Keys, width: int) -> tuple[Keys, Used]:
         """The numbers of keys that the leaf can have, and which ones these are."""
         table = key_table(keys, width)
+        if len(table) == ONE:
+            number = self._number(table.tobytes())
+            found_one = [] if number is None else [number - _SIGN]
+            return np.array(found_one, np.int64), np.array([number is not None])
         if len(table) <= FEW:
             positions = np.arange(LEADING)
             leading = table[:, :LEADING]
-            known: Used = self.used[positions, leading].all(axis=1)
+            known = np.logical_and.reduce(self.used[positions, leading], axis=1)
             found = self._worth[positions, leading].sum(axis=1, dtype=np.uint64)
         else:
             known, found = np.ones(len(table), np.bool_), np.zeros(len(table), np.uint64)
@@ -106,6 +119,16 @@ class Alphabets:
                 found += self._worth[position][column]
         found += _rest(table, self.behind)
         return (found ^ np.uint64(_SIGN)).view(np.int64)[known], known
+
+    def _number(self, key: bytes) -> int | None:
+        """From 0 on; None if the leaf cannot have the key."""
+        found = int.from_bytes(key[LEADING:]) >> 8 * (len(key) - LEADING) - self.behind
+        for ranks, place, byte in zip(self._ranks, self._places, key, strict=False):
+            rank = ranks.get(byte)
+            if rank is None:
+                return None
+            found += rank * place
+        return found
 
     def keys(self, numbers: Keys, width: int) -> Keys:
         """The keys with these numbers."""
@@ -128,13 +151,15 @@ class Alphabets:
         >>> [alphabets.bound(key) for key in (b"AB-12346\\x00", b"AB-9\\x00\\x00\\x00\\x00\\x00", b"zzzzzzzz\\xff")]
         [(256, True), (512, False), (1024, False)]
         """
+        if (number := self._number(key)) is not None:
+            return number, True
         found = 0
         for position in range(LEADING):
             rank = int(np.searchsorted(self._symbols[position], key[position]))
             found += rank * self._places[position]
             if rank == self._radices[position] or self._symbols[position][rank] != key[position]:
-                return found, False
-        return found + (int.from_bytes(key[LEADING:]) >> 8 * (len(key) - LEADING) - self.behind), True
+                break
+        return found, False
 
 
 def _rest(table: npt.NDArray[np.uint8], bits: int) -> npt.NDArray[np.uint64]:

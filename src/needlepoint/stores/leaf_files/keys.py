@@ -103,6 +103,24 @@ def in_order(columns: Columns) -> Columns:
     return Columns(keys, locations)
 
 
+def with_ordered_locations(columns: Columns) -> Columns:
+    """Ascending entries, each once, of which only the keys ascend.
+
+    >>> with_ordered_locations(Columns(np.array([1, 2, 2, 2, 3]), np.array([9, 8, 7, 8, 1], np.uint64)))
+    Columns(keys=array([1, 2, 2, 3]), locations=array([9, 7, 8, 1], dtype=uint64))
+    """
+    keys, locations = columns
+    same = keys[1:] == keys[:-1]
+    if not (same & (locations[1:] <= locations[:-1])).any():
+        return columns
+    shared = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    owners = np.cumsum(np.append(True, ~same))[shared]
+    locations = locations.copy()
+    locations[shared] = locations[shared][np.lexsort((locations[shared], owners))]
+    kept = np.append(True, ~(same & (locations[1:] == locations[:-1])))
+    return Columns(keys[kept], locations[kept])
+
+
 def hashes(keys: Keys, width: int) -> npt.NDArray[np.uint64]:
     """64 well mixed bits of each key, for filters: the finalizer of splitmix64 over its words of 8 bytes, big-endian,
     the last one padded with zeros."""

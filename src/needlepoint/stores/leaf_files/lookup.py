@@ -20,8 +20,9 @@ from needlepoint.stores.leaf_files.pages import PagesOfColumns, decode
 
 
 class LeafPortion(NamedTuple):
-    """Pages of a leaf, ascending, and for each the keys `low` to `high`, both inclusive, to look for in it, as its pages
-    have them. For single keys, both are the same array. A page is there once for each range that it can have keys of."""
+    """Pages of a leaf, ascending, and for each the keys `low` to `high`, both inclusive, to look for in it. They are as
+    its pages have them; for single keys, both are the same array. A page is there once for each range that it can have
+    keys of."""
 
     reader: LeafReader
     pages: Numbers

@@ -71,7 +71,7 @@ def depth(leaves: Iterable[LeafFile]) -> int:
 
 @dataclass(slots=True)
 class LeafStream:
-    """What is left of one leaf, in ascending order, with keys that are cut: entries that were read, and the pages behind
+    """What is left of one leaf, in ascending order, with keys that are cut: entries that were read, and pages behind
     them. Only entries `low <= key < high`, each bound an array of one or None.
 
     Keys that become equal by the cut may be in two pages that are not read together, and their locations in any order:

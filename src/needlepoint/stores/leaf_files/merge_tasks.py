@@ -34,8 +34,8 @@ WORTH_TASKS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LeafMergeTask:
-    """Entries `low <= key < high` of leaves of the store at a location, whose keys have so many bytes; an empty bound is
-    open. The first `bits` bits of keys are kept."""
+    """Entries `low <= key < high` of leaves of the store at a location; an empty bound is open. Of keys with so many
+    bytes, the first `bits` bits are kept."""
 
     location: str
     key_bytes: int

@@ -98,7 +98,9 @@ class LeafKeyStore:
         """Entries with whole keys, or as a store with the same bits returns them."""
         width = entries.shape[1] - 8
         if width not in (self._key_bytes, self._cut.width):
-            raise StoreError(f"the keys of run {name} have {width} bytes, not {self._key_bytes}.", hint="Build it again.")
+            raise StoreError(
+                f"the keys of run {name} have {width} bytes, not {self._key_bytes}.", hint="Build it again."
+            )
         columns = to_columns(entries, width)
         if not is_ascending(columns):
             raise StoreError(f"the entries of run {name} do not ascend.", hint="Sort them, and keep each once.")
@@ -288,9 +290,7 @@ class LeafKeyStore:
             return np.empty(0, np.uint64)
         wanted = different(np.sort(to_keys(keys, self._key_bytes)))
         low, high = min(keys), max(keys)
-        return self._answer(
-            lambda state: find_keys(self._readers_of(state, low, high), wanted, self._key_bytes, limit)
-        )
+        return self._answer(lambda state: find_keys(self._readers_of(state, low, high), wanted, self._key_bytes, limit))
 
     def find_range(self, low: bytes, high: bytes, limit: int) -> Locations | None:
         if low > high:
