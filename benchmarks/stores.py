@@ -64,10 +64,11 @@ def open_store(kind: str, location: str, width: int) -> KeyStore:
 
         return RocksKeyStore(Path(location), width, BLOCK_BYTES)
     if kind == "leaf files":
+        from needlepoint.indexes import leaf_key_bits
         from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore
 
         cache = LeafCache(Path(tempfile.mkdtemp(prefix="needlepoint-leaves-")), 1 << 32) if "://" in location else None
-        return LeafKeyStore(location, width, cache, BLOCK_BYTES)
+        return LeafKeyStore(location, width, cache, BLOCK_BYTES, leaf_key_bits(width))
     from needlepoint.stores.keys import BlockKeyStore, key_server
 
     return BlockKeyStore(key_server(location).space(LAKE, INDEX), width, BLOCK_BYTES)

@@ -12,6 +12,7 @@ directory    where the pages of a leaf are, their first keys and checksums
 pages        pages to entries
 page_table   decoded pages as a table, and searches in it
 page_memory  decoded pages that are kept
+key_form     what is kept of keys, and the numbers that they are in pages
 keys         entries as columns, ordered as numbers or bytes
 cache        parts of objects on the local disk
 """
