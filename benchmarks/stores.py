@@ -64,7 +64,7 @@ def open_store(kind: str, location: str, width: int) -> KeyStore:
 
         return RocksKeyStore(Path(location), width, BLOCK_BYTES)
     if kind == "leaf files":
-        from needlepoint.indexes import leaf_key_bits
+        from needlepoint.indexes.leaf_stores import leaf_key_bits
         from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore
 
         cache = LeafCache(Path(tempfile.mkdtemp(prefix="needlepoint-leaves-")), 1 << 32) if "://" in location else None

@@ -25,7 +25,7 @@ from needlepoint.indexes.index_damage import IndexDamage, find_damage
 from needlepoint.indexes.index_stores import IndexStores, index_fields, kind_options, run_format, write_run
 from needlepoint.indexes.key_servers import is_local, is_same_store, store_of
 from needlepoint.indexes.kinds import entry_kind, is_current, keeps_entries, kind, payload_kind
-from needlepoint.indexes.leaf_stores import LEAF_FILES, LeafStores, leaf_key_bits
+from needlepoint.indexes.leaf_stores import LEAF_FILES, LeafStores
 from needlepoint.indexes.parquet_bloom import filtered_columns, may_match
 from needlepoint.indexes.stored import JUST_USED, StoredPayload, UnpackedPayloads
 from needlepoint.indexes.zone_map import LONGEST_BOUND, ZoneMap, zone_maps
@@ -57,7 +57,6 @@ __all__ = [
     "keeps_entries",
     "kind",
     "kind_options",
-    "leaf_key_bits",
     "may_match",
     "payload_kind",
     "run_format",
