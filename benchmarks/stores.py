@@ -148,9 +148,51 @@ def _codes(share: tuple[float, float], count: int, total: int, chance: np.random
     return np.concatenate((text, chance.integers(0, 256, (len(text), 8), np.uint8)), axis=1)
 
 
+def _texts(texts: list[str]) -> np.ndarray:
+    """The keys of texts, ascending, each once."""
+    import pyarrow as pa
+
+    from needlepoint.indexes.key import encode
+
+    return np.unique(encode(pa.array(texts)).view("V16").ravel()).view(np.uint8).reshape(-1, 16)
+
+
+def _upcs(share: tuple[float, float], count: int, total: int, chance: np.random.Generator) -> np.ndarray:
+    """Texts of twelve digits."""
+    return _texts([f"{number:012d}" for number in _between(share, 0, 10**12, count, chance).tolist()])
+
+
+def _skus(share: tuple[float, float], count: int, total: int, chance: np.random.Generator) -> np.ndarray:
+    """As AB-123456."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    pairs = [f"{first}{second}" for first in letters for second in letters]
+    numbers = _between(share, 0, len(pairs) * 10**6, count, chance).tolist()
+    return _texts([f"{pairs[number // 10**6]}-{number % 10**6:06d}" for number in numbers])
+
+
+def _uuids(share: tuple[float, float], count: int, total: int, chance: np.random.Generator) -> np.ndarray:
+    """As texts of 36 letters."""
+    first = _between(share, 0, 2**63, count, chance)
+    rest = chance.integers(0, 2**63, len(first))
+    pairs = zip(first.tolist(), rest.tolist(), strict=True)
+    return _texts([str(uuid.UUID(int=upper << 65 | lower)) for upper, lower in pairs])
+
+
+def _mails(share: tuple[float, float], count: int, total: int, chance: np.random.Generator) -> np.ndarray:
+    """Names of syllables, some with a number, as mary.johnson17@example.org."""
+    syllables = sorted(("an", "be", "chri", "da", "el", "fan", "jo", "ka", "li", "mar", "mi", "na", "pe", "ra", "ste"))
+    first = [f"{a}{b}" for a in syllables for b in syllables]
+    last = [f"{a}{b}{c}" for a in syllables for b in syllables for c in ("son", "ter", "man", "")]
+    names = _between(share, 0, len(first) * 10**6, count, chance) // 10**6
+    rest = zip(names.tolist(), chance.integers(0, len(last), count), chance.integers(0, 3000, count), strict=False)
+    return _texts([f"{first[name]}.{last[family]}{number}@example.org" for name, family, number in rest])
+
+
 Maker = Callable[[tuple[float, float], int, int, np.random.Generator], np.ndarray]
 DATA: dict[str, Maker] = {"dense ids": _dense, "sparse ids": _sparse, "hashes": _hashes, "codes": _codes}
-WIDTHS = {"codes": 16}
+TEXTS: dict[str, Maker] = {"upcs": _upcs, "skus": _skus, "uuids": _uuids, "mails": _mails}
+DATA |= TEXTS
+WIDTHS = dict.fromkeys(["codes", *TEXTS], 16)
 
 
 def make_runs(data: str, keys: int) -> Iterator[Entries]:

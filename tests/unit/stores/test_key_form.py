@@ -50,6 +50,10 @@ def test_numbers_have_the_order_of_keys(own: list[bytes], bits: int, others: lis
     assert len(numbers) == len(kept) and (np.diff(numbers.astype(object)) > 0).all()
     assert [line.tobytes() for line in key_table(form.from_pages(numbers), cut.width)] == kept
     assert form.points(cut.of(to_keys(sorted(own), 16), 16)).tolist() == numbers.tolist()
+    for key in [*own, *others]:
+        assert form.point(key).tolist() == numbers[[cut.of_bytes(key) == each for each in kept]].tolist() or (
+            cut.of_bytes(key) not in kept
+        )
     for low, high in itertools.pairwise(sorted([*own, *others])):
         found = form.between(low, high)
         inside = [] if found is None else numbers[(numbers >= found[0]) & (numbers <= found[1])].tolist()

@@ -30,7 +30,7 @@ from needlepoint.stores.leaf_files.keys import (
 )
 
 LEADING = 8  # bytes that are counted by their alphabets
-ONE, FEW = 1, 4096  # keys that are counted without numpy, and at once
+FEW = 4096  # keys that are counted at once
 
 _SIGN = 1 << 63
 Used = npt.NDArray[np.bool_]
@@ -102,10 +102,6 @@ class Alphabets:
     def numbers(self, keys: Keys, width: int) -> tuple[Keys, Used]:
         """The numbers of keys that the leaf can have, and which ones these are."""
         table = key_table(keys, width)
-        if len(table) == ONE:
-            number = self._number(table.tobytes())
-            found_one = [] if number is None else [number - _SIGN]
-            return np.array(found_one, np.int64), np.array([number is not None])
         if len(table) <= FEW:
             positions = np.arange(LEADING)
             leading = table[:, :LEADING]
@@ -120,7 +116,7 @@ class Alphabets:
         found += _rest(table, self.behind)
         return (found ^ np.uint64(_SIGN)).view(np.int64)[known], known
 
-    def _number(self, key: bytes) -> int | None:
+    def number(self, key: bytes) -> int | None:
         """From 0 on; None if the leaf cannot have the key."""
         found = int.from_bytes(key[LEADING:]) >> 8 * (len(key) - LEADING) - self.behind
         for ranks, place, byte in zip(self._ranks, self._places, key, strict=False):
@@ -151,7 +147,7 @@ class Alphabets:
         >>> [alphabets.bound(key) for key in (b"AB-12346\\x00", b"AB-9\\x00\\x00\\x00\\x00\\x00", b"zzzzzzzz\\xff")]
         [(256, True), (512, False), (1024, False)]
         """
-        if (number := self._number(key)) is not None:
+        if (number := self.number(key)) is not None:
             return number, True
         found = 0
         for position in range(LEADING):
@@ -211,6 +207,14 @@ class KeyForm:
 
     def from_pages(self, keys: Keys) -> Keys:
         return keys if self.alphabets is None else self.alphabets.keys(keys, self.cut.width)
+
+    def point(self, key: bytes) -> Keys:
+        """A key, not cut, as pages have it; none if the leaf cannot have it."""
+        key = self.cut.of_bytes(key)
+        if self.alphabets is None:
+            return to_keys([key], len(key))
+        number = self.alphabets.number(key)
+        return np.array([] if number is None else [number - _SIGN], np.int64)
 
     def points(self, keys: Keys) -> Keys:
         """Of keys that are cut and ascend, those that the leaf can have, as its pages have them."""

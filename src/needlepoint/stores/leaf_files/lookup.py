@@ -13,7 +13,7 @@ from needlepoint.objects import concurrently
 from needlepoint.stores.base import Locations
 from needlepoint.stores.leaf_files.directory import COLUMNS, Numbers
 from needlepoint.stores.leaf_files.key_form import KeyCut, least_cut
-from needlepoint.stores.leaf_files.keys import Columns, Keys, in_order, joined, merged
+from needlepoint.stores.leaf_files.keys import Columns, Keys, in_order, joined, key_table, merged
 from needlepoint.stores.leaf_files.leaf_reader import LeafReader
 from needlepoint.stores.leaf_files.page_table import DecodedPages, Searches, search, to_table
 from needlepoint.stores.leaf_files.pages import PagesOfColumns, decode
@@ -34,17 +34,23 @@ def find_keys(readers: Sequence[LeafReader], keys: Keys, width: int, limit: int)
     """The locations of these keys of so many bytes, which ascend; None if there are more than `limit`."""
     portions: list[LeafPortion] = []
     by_cut: dict[KeyCut, Keys] = {}
+    only = key_table(keys, width).tobytes() if len(keys) == 1 else None
     for reader in readers:
-        cut = reader.form.cut
-        if cut not in by_cut:
-            by_cut[cut] = cut.of(keys, width)
-        known = by_cut[cut]
-        first, end = np.searchsorted(known, reader.first, "left"), np.searchsorted(known, reader.last, "right")
-        wanted = reader.form.points(known[first[0] : end[0]])
+        wanted = reader.form.point(only) if only is not None else _wanted(reader, keys, width, by_cut)
         wanted = wanted[reader.directory.admits(wanted)]
         if not _add_portion(portions, reader, wanted, wanted, limit):
             return None
     return _locations(portions, limit)
+
+
+def _wanted(reader: LeafReader, keys: Keys, width: int, by_cut: dict[KeyCut, Keys]) -> Keys:
+    """The keys between the ends of a leaf, as its pages have them. `by_cut` has keys that were cut for another leaf."""
+    cut = reader.form.cut
+    if cut not in by_cut:
+        by_cut[cut] = cut.of(keys, width)
+    known = by_cut[cut]
+    first, end = np.searchsorted(known, reader.first, "left"), np.searchsorted(known, reader.last, "right")
+    return reader.form.points(known[first[0] : end[0]])
 
 
 def find_between(readers: Sequence[LeafReader], low: bytes, high: bytes, limit: int) -> Locations | None:
