@@ -79,7 +79,7 @@ def test_all_entries_are_scanned_in_order_and_counted(make, tmp_path: Path) -> N
     store.ingest([tmp_path / "second"])
     store.refresh([*names, own])
     assert np.concatenate(list(store.scan())).tolist() == entries(first + second).tolist()
-    assert store.count() == 5
+    assert (store.count(), store.key_bits()) == (5, 64)
 
 
 def test_the_same_entry_twice_is_one(make, tmp_path: Path) -> None:

@@ -152,7 +152,8 @@ class LeafKeyStore:
         """Replace leaves by one sorted run of their entries; False if another process was faster."""
         started = time.monotonic()
         readers = [self._reader(leaf, keep=False) for leaf in inputs]
-        planned = plan_tasks(self._place.location, readers, self._key_bytes, self._kept(inputs))
+        cut = least_cut([self._cut, *(leaf.cut for leaf in inputs)])
+        planned = plan_tasks(self._place.location, readers, self._key_bytes, cut)
         outputs = sorted(self._run(planned, inputs, tasks), key=lambda leaf: (leaf.first, leaf.last))
         level = level_of(sum(leaf.entries for leaf in outputs))
         outputs = [replace(leaf, group=outputs[0].name, level=level) for leaf in outputs]
@@ -260,7 +261,8 @@ class LeafKeyStore:
             new = {leaf.name: leaf.size for leaf in manifest.leaves if leaf.name not in seen}
             if not self._place.is_remote:  # a query lists no objects
                 self._refuse_missing(new)
-            self._state = LeafState(manifest, version.identity, len(version.data), self._kept(manifest.leaves))
+            cut = least_cut(leaf.cut for leaf in manifest.leaves) if manifest.leaves else self._cut
+            self._state = LeafState(manifest, version.identity, len(version.data), cut)
             return self._state
 
     def check_leaves(self) -> None:
@@ -320,10 +322,6 @@ class LeafKeyStore:
 
     def key_bits(self) -> int:
         return self._poll().cut.bits
-
-    def _kept(self, leaves: Iterable[LeafFile]) -> KeyCut:
-        """What is known of the keys of these leaves, and of those that are written now."""
-        return least_cut([self._cut, *(leaf.cut for leaf in leaves)])
 
     def _answer(self, ask: Callable[[LeafState], Answer]) -> Answer:
         with self._errors():
