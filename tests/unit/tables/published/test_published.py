@@ -77,7 +77,7 @@ def shorten_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("remembers", [True, False])
-@settings(max_examples=cases(1000, 8))
+@settings(max_examples=cases(400, 8))
 @given(seed=st.integers(0, 2**32))
 def test_readers_have_what_the_registry_has(
     tmp_path_factory: pytest.TempPathFactory, remembers: bool, seed: int
