@@ -667,7 +667,8 @@ def test_wildcards_beside_subqueries_with_using(pair: World) -> None:
     pair.check("SELECT * FROM a JOIN b USING (id) WHERE a.id IN (SELECT x.id FROM a x JOIN b y USING (id))")
     # Siblings: none is a part of the other.
     pair.check("SELECT * FROM a JOIN b USING (id) UNION ALL SELECT * FROM a JOIN b USING (id)")
-    pair.check("SELECT x.id, y.n FROM (SELECT * FROM a JOIN b USING (id)) AS x, (SELECT * FROM a JOIN b USING (n)) AS y")
+    sides = "(SELECT * FROM a JOIN b USING (id)) AS x, (SELECT * FROM a JOIN b USING (n)) AS y"
+    pair.check(f"SELECT x.id, y.n FROM {sides}")
     pair.check("WITH c AS (SELECT 1) SELECT * FROM a JOIN b USING (id) UNION ALL SELECT * FROM a JOIN b USING (id)")
     with pytest.raises(SqlError, match="USING or NATURAL"):
         pair.lake.sql("SELECT * FROM a JOIN b USING (id) WHERE a.n IN (SELECT a.n FROM a JOIN b USING (n))")
