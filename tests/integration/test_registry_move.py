@@ -22,7 +22,7 @@ from tests.integration.test_repair import check, rows_of, write
 import needlepoint
 from needlepoint.cli import main
 from needlepoint.errors import StoreError, UsageError
-from needlepoint.lake import registry_move
+from needlepoint.lake.upkeep import registry_move
 from needlepoint.tables.registry import Registry
 
 

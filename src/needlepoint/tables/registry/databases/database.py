@@ -152,7 +152,7 @@ class SqliteRegistryDatabase(Database):
 
 def _create_closed(path: Path) -> None:
     """Make a registry that is closed, with a single step at the end: whenever this is killed, nobody finds an empty
-    one. What is left then is below `scratch`, where a sweep removes it."""
+    one. What is left then is below `scratch`, where `sweep --now` removes it."""
     scratch = path.parent / "scratch" / uuid.uuid4().hex
     try:
         statements = ";\n".join((STATEMENTS, *closing_statements(SQLITE)))
