@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def command(format: str) -> None:
     """Show the tables of the lake, their indexes, and the stores that keep them: registry, indexes and queue.
 
-    Of a table: a file is `indexed` when it is described and all indexes of the table cover it. `unknown` files are in the table's directory
-    and not in the registry yet: queries scan them, and `needle sync` adds them. Of an index: `dead` entries belong to
-    removed files; `needle sweep` removes them.
+    Of a table: a file is `indexed` when it is described and all indexes of the table cover it. `unknown` files are in
+    the table's directory and not in the registry yet: queries scan them, and `needle sync` adds them. Of an index:
+    `dead` entries belong to removed files; `needle sweep` removes them.
 
     Of a store: `behind` is what it lacks, which are files that an index does not cover yet, events that wait for an
     indexer, or changes that readers on other machines cannot see yet. `health` is `well`, or `problem` with a line
