@@ -16,6 +16,13 @@ The formulas, for a lake of `bytes`:
 (0.0006, 0.02)
 >>> Lake(30e12).fits, Lake(1e15).fits
 (True, False)
+
+A node without a store was measured with 100,000 files of 3 columns (docs/nodes.md): a registry of 40 MB, a checkpoint
+of 8.9 MB, 3 requests, the first answer after 1.3 s, 446 MB. The formulas give, with longer paths in the registry:
+
+>>> node = Lake(100_000 * 256e6, columns=3)
+>>> size(node.checkpoint), node.ready_requests, round(node.ready_seconds, 1), size(145e6 + node.node_memory)
+('14 MB', 3, 1.3, '445 MB')
 """
 
 from __future__ import annotations
@@ -34,7 +41,12 @@ KEYS_A_SECOND = 1_100_000  # per core: read, sort, write; 800,000 for a string
 CARD_BYTES_A_PAGE, ZONE_BYTES_A_PAGE = 1.6, 8.8  # in packs
 REGISTRY_BYTES_A_FILE, REGISTRY_BYTES_A_COLUMN = 400, 80  # a row with its path; bounds, and the place of a zone map
 MEMORY_A_FILE = 1_900  # bytes on a query node, with the bounds of one column
-FIRST_PLAN = 40e-6  # seconds per file on one core: list it, load it and the bounds of a column
+FIRST_PLAN = 25e-6  # seconds per file on one core: list it, load it and the bounds of a column
+# Measured by benchmarks/nodes.py: a node without a store, and a bucket that answers after 20 ms.
+CHECKPOINT_SHARE = 0.22  # of the registry, compressed
+NODE_MEMORY_A_FILE = 3_000
+NODE_READY = 12.4e-6  # seconds per file on one core: unpack the checkpoint, load files and the bounds of a column
+PART, PARTS_AT_ONCE, ANSWER = 8 << 20, 4, 0.02  # bytes of a request, requests at once, seconds
 KEY_CACHE = 268e6  # bytes, for all key indexes of a process
 FOOTER_SECONDS = 0.002  # on one core, to read and describe a file
 LISTED_A_SECOND_S3 = 10_000
@@ -92,6 +104,27 @@ class Lake:
         return self.files * MEMORY_A_FILE
 
     @property
+    def checkpoint(self) -> float:
+        """Bytes that a node without a store fetches first, if there are no deltas."""
+        return self.registry * CHECKPOINT_SHARE
+
+    @property
+    def ready_requests(self) -> int:
+        """The manifest, and the checkpoint in parts."""
+        return 1 - int(-self.checkpoint // PART)
+
+    @property
+    def ready_seconds(self) -> float:
+        """Until a node with an empty disk has answered its first query; without the time that bytes travel."""
+        waits = 1 - int(-self.checkpoint // (PART * PARTS_AT_ONCE))
+        return self.files * NODE_READY + waits * ANSWER
+
+    @property
+    def node_memory(self) -> float:
+        """Of a node without a store, beside libraries."""
+        return self.files * NODE_MEMORY_A_FILE
+
+    @property
     def list_dollars(self) -> float:
         return self.files / KEYS_OF_A_LIST * LIST
 
@@ -145,7 +178,10 @@ ROWS: tuple[tuple[str, Callable[[Lake], str]], ...] = (
     ("building both, 64 cores", lambda lake: f"{lake.build_hours(64) * 60:,.0f} min"),
     ("memory of a query node: files and bounds", lambda lake: size(lake.snapshot_memory)),
     ("memory of a query node: key indexes", lambda lake: f"{size(KEY_CACHE)}, a cache"),
-    ("first plan of a query node, CPU", lambda lake: f"{lake.files * FIRST_PLAN:.1f} s"),
+    ("first plan of a query node", lambda lake: f"{lake.files * FIRST_PLAN:.1f} s"),
+    ("a node without a store: fetches, until it is ready", lambda lake: size(lake.checkpoint)),
+    ("the same: requests, time to the first answer", lambda lake: f"{lake.ready_requests}, {lake.ready_seconds:.1f} s"),
+    ("the same: memory for files and bounds", lambda lake: size(lake.node_memory)),
     ("one listing on S3", lambda lake: f"${lake.list_dollars:.2g}, {lake.list_minutes * 60:,.1f} s"),
     ("a lookup of 3 columns", lambda lake: f"3 GETs of {size(lake.page_bytes)}"),
     ("a million of them, requests", lambda lake: f"${lake.lookup_dollars:.2f}"),

@@ -825,7 +825,7 @@ def test_a_moved_registry_is_the_same(
             use()
         assert "not-to-be-shown" not in str(error.value)
     # It can come back.
-    old = open_registry(even_moved=True)
+    old = open_registry(for_move=True)
     copying.move_registry(copy, old)
     assert old.identity() == known[-1] and sorted(old.tables.names()) == ["later", "t"]
     assert open_registry().files.of(table) == known[1]
@@ -864,7 +864,7 @@ def test_a_move_that_was_killed_is_done_again(
         other()
     if killed == "close_registry":
         a_table(open_registry(), "later")
-    copying.move_registry(open_registry(even_moved=True), other(even_moved=True))
+    copying.move_registry(open_registry(for_move=True), other(for_move=True))
     assert len(other().files.of(table)) == 5
     assert ("later" in other().tables.names()) == (killed == "close_registry")
     with pytest.raises(needlepoint.StoreError, match="was moved to"):

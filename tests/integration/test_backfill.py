@@ -177,7 +177,7 @@ def test_a_build_in_spark_merges_leaf_files_in_its_tasks(tmp_path: Path, spark, 
             if number < 7:
                 lake.sync("product")
         lake.build("product", pool=Told(spark))
-        assert called.count("merge_range") > 1
+        assert called.count("merge_reached_range") > 1
         assert lake.verify("product", samples=4).differences == ()
         assert leftovers(lake) == []
 

@@ -14,7 +14,7 @@ from tests.cases import cases, long
 
 import needlepoint
 from needlepoint.indexes import leaf_stores
-from needlepoint.lake import store_copy
+from needlepoint.lake.upkeep import store_copy
 from needlepoint.stores.leaf_files import leaf_writer, merge
 
 QUERIES = (

@@ -275,7 +275,7 @@ def test_a_file_that_cannot_be_written_alike_is_left(tmp_path: Path) -> None:
 
 
 def test_a_large_delete_is_several_swaps_and_goes_on_after_a_crash(lake, monkeypatch) -> None:
-    delete = importlib.import_module("needlepoint.maintenance.delete")  # the function of that name hides it
+    delete = importlib.import_module("needlepoint.maintenance.delete")
 
     calls = []
     original = delete.swap

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import sys
+from contextlib import closing
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from tests.buckets import Bucket
+from tests.cases import cases
 from tests.database_servers import PASSWORD
 from tests.integration.test_repair import check, rows_of, write
 
 import needlepoint
 from needlepoint.cli import main
 from needlepoint.errors import StoreError, UsageError
-from needlepoint.lake import registry_move
+from needlepoint.lake.upkeep import registry_move
+from needlepoint.tables.registry import Registry
 
 
 @pytest.fixture(autouse=True)
@@ -145,3 +155,87 @@ def test_an_indexer_takes_no_events_of_a_registry_that_was_moved(tmp_path: Path,
         with pytest.raises(StoreError, match="was moved"):
             next(events)
         assert (lake.queue.waiting(), lake.queue.aside_count()) == (1, 1)
+
+
+WALKED = ("registry_move.py", "copying.py", "moved.py", "database.py", "postgres.py", "place.py")
+"""The modules with the lines at which a move is killed."""
+
+
+def moved_until(line: int, root: Path, source: str, target: str) -> int:
+    """Move a registry in a process that is killed at a line, of all different ones that it runs. Returns how many it
+    ran if that is fewer."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        with open(reader) as told:
+            ran = told.read()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert (code == 0 and ran) or code == -signal.SIGKILL
+        return int(ran or 0)
+    seen: set[tuple[str, int]] = set()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.endswith(WALKED):
+            return None
+        if event == "line":
+            seen.add((frame.f_code.co_filename, frame.f_lineno))
+            if len(seen) > line:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    code = 1
+    try:
+        sys.settrace(trace)
+        needlepoint.move_registry(root, source, target)
+        os.write(writer, str(len(seen)).encode())
+        code = 0
+    finally:
+        os._exit(code)
+
+
+class MovedLake:
+    """A lake with one table, whose registry is to be moved to a target. It may have been there before."""
+
+    def __init__(self, root: Path, url: str, target: str, was_there: bool) -> None:
+        self.root, self.url = root, f"{url}?schema={root.name}"
+        self.source, self.target = (self.url, "sqlite") if target == "sqlite" else ("sqlite", self.url)
+        root.mkdir()
+        with closing(self.open(self.target if was_there else self.source, create=True)) as registry:
+            registry.tables.create("item", "item", pa.schema([("id", pa.int64())]), ())
+        if was_there:
+            needlepoint.move_registry(root, self.target, self.source)
+
+    def open(self, place: str, *, create: bool) -> Registry:
+        return Registry(self.root / ".needlepoint", self.root, url="" if place == "sqlite" else place, create=create)
+
+    def tables(self, place: str) -> list[str]:
+        """Those of the registry in a place; none if there is none, or it cannot be opened."""
+        if place == "sqlite" and not (self.root / ".needlepoint/registry.db").exists():
+            return []
+        try:
+            with closing(self.open(place, create=False)) as registry:
+                assert registry.tables.names(), f"{place} is an empty registry"
+                return registry.tables.names()
+        except (StoreError, UsageError) as error:
+            assert re.search("was moved to|was not finished|there is no registry", str(error)), error
+            return []
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+@pytest.mark.parametrize("target", ["sqlite", "postgres"])
+def test_a_move_that_is_killed_anywhere(
+    tmp_path: Path, postgres_url: str, target: str, was_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody opens an empty registry, at most one can be opened, and the next move finishes."""
+    monkeypatch.setattr(registry_move, "_verified", lambda moved, *_: moved)
+    whole = MovedLake(tmp_path / "whole", postgres_url, target, was_there)
+    lines = moved_until(10**6, whole.root, whole.source, whole.target)
+    assert lines > 100 and whole.tables(whole.target) == ["item"]
+    step = max(1, lines // cases(60, 3))
+    for line in range(step // (3 if was_there else 2), lines, step):
+        lake = MovedLake(tmp_path / f"line{line}", postgres_url, target, was_there)
+        moved_until(line, lake.root, lake.source, lake.target)
+        assert not (lake.tables(lake.source) and lake.tables(lake.target))
+        needlepoint.move_registry(lake.root, lake.source, lake.target)
+        assert (lake.tables(lake.source), lake.tables(lake.target)) == ([], ["item"]), line

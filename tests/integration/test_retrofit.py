@@ -204,7 +204,7 @@ def hide_dictionaries(path: Path) -> None:
         chunks = []
         for chunk in group.structs(1):
             meta = chunk.struct(3)
-            place = thrift.zigzag(meta.integer(11))
+            place = thrift.zigzag(meta.integer64(11))
             hidden = thrift.rewrite(raw, meta.start, {9: (thrift.I64, place), 11: None})
             chunks.append(thrift.rewrite(raw, chunk.start, {3: (thrift.STRUCT, hidden)}))
         columns = thrift.list_header(thrift.STRUCT, len(chunks)) + b"".join(chunks)

@@ -665,8 +665,33 @@ def test_wildcards_beside_subqueries_with_using(pair: World) -> None:
         "WHERE a.id IN (SELECT id FROM c)"
     )
     pair.check("SELECT * FROM a JOIN b USING (id) WHERE a.id IN (SELECT x.id FROM a x JOIN b y USING (id))")
+    # Siblings: none is a part of the other.
+    pair.check("SELECT * FROM a JOIN b USING (id) UNION ALL SELECT * FROM a JOIN b USING (id)")
+    sides = "(SELECT * FROM a JOIN b USING (id)) AS x, (SELECT * FROM a JOIN b USING (n)) AS y"
+    pair.check(f"SELECT x.id, y.n FROM {sides}")
+    pair.check("WITH c AS (SELECT 1) SELECT * FROM a JOIN b USING (id) UNION ALL SELECT * FROM a JOIN b USING (id)")
     with pytest.raises(SqlError, match="USING or NATURAL"):
         pair.lake.sql("SELECT * FROM a JOIN b USING (id) WHERE a.n IN (SELECT a.n FROM a JOIN b USING (n))")
+
+
+def test_wildcards_over_ctes_and_views_with_using(pair: World) -> None:
+    """DataFusion leaves out the columns that the CTE or view joins, if `*` is over tables of the same names."""
+    inner = "SELECT a.id AS i FROM a JOIN b USING (n)"
+    for query in (inner, f"SELECT x.i FROM ({inner}) AS x", f"WITH y AS ({inner}) SELECT i FROM y"):
+        for engine in (pair.lake.sql, pair.duck.execute):
+            engine(f"CREATE VIEW v AS {query}")
+            engine("CREATE VIEW w AS SELECT i FROM v")
+        for joined in ("CROSS JOIN a CROSS JOIN b", "JOIN a ON a.id = i LEFT JOIN b ON b.n = a.n"):
+            pair.check(f"WITH c AS ({query}) SELECT * FROM c {joined}")
+            pair.check(f"SELECT * FROM v {joined}")
+            pair.check(f"SELECT * FROM w {joined}")
+            pair.check(f"SELECT * FROM (SELECT i FROM v) AS x {joined}")
+        pair.check("SELECT * FROM a x JOIN b y USING (n) JOIN v ON v.i = x.id")
+        with pytest.raises(SqlError, match="USING or NATURAL"):
+            pair.lake.sql("SELECT * FROM v JOIN a ON a.id = v.i JOIN b USING (n)")
+        for engine in (pair.lake.sql, pair.duck.execute):
+            engine("DROP VIEW w")
+            engine("DROP VIEW v")
 
 
 def test_window_keys_that_are_constant_on_both_sides_of_an_outer_join(world: World) -> None:

@@ -96,9 +96,6 @@ class PoolTasks:
     def __init__(self, pool: Pool, scratch: Path) -> None:
         self._pool, self._scratch = pool, scratch
 
-    def reaches(self, directory: Path) -> bool:
-        return self._pool.reaches(directory)
-
     def run(self, function: Callable[[Item, Path], Made], items: Sequence[Item]) -> Iterator[Made]:
         for made, directory in self._pool.run(function, items, self._scratch):
             shutil.rmtree(directory, ignore_errors=True)

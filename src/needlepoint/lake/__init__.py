@@ -1,20 +1,18 @@
 """The composition root: the only place that chooses backends.
 
-lake                a lake with its registry, queue, stores, indexer and engine put together
-node                a reader without a store
-locations           where a lake and its tables are
-ddl                 tables and indexes, checked before they are declared
-batch_writer        batches of files, from staging to publishing
-store_copy          move key indexes between stores
-registry_move       move the registry between SQLite and PostgreSQL
-repair              verify a table, and repair what is damaged
-garbage_collection  remove what nothing refers to any more
-advising            which index or order would pay
-calibrating         what reads cost on this machine
-names               what a query can name, for completion
-status              what there is
-store_status        the stores of a lake: size, health and lag
-dbapi               DB-API 2.0
+lake          a lake with its registry, queue, stores, indexer and engine put together
+node          a reader without a store
+locations     where a lake and its tables are
+ddl           tables and indexes, checked before they are declared
+statements    queries, EXPLAIN, and CREATE, DROP and SHOW
+batch_writer  batches of files, from staging to publishing
+upkeep/       stores are moved, repaired and swept
+advising      which index or order would pay
+calibrating   what reads cost on this machine
+names         what a query can name, for completion
+status        what there is
+store_status  the stores of a lake: size, health and lag
+dbapi         DB-API 2.0
 """
 
 from needlepoint.lake.batch_writer import BatchWriter
@@ -24,10 +22,10 @@ from needlepoint.lake.ddl import all_of_directory, build_index
 from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
 from needlepoint.lake.names import names_in_sql
 from needlepoint.lake.node import has_store
-from needlepoint.lake.registry_move import MovedRegistry, is_registry, move_registry
-from needlepoint.lake.repair import Repair
 from needlepoint.lake.status import Status, TableStatus
 from needlepoint.lake.store_status import StoreStatus
+from needlepoint.lake.upkeep.registry_move import MovedRegistry, is_registry, move_registry
+from needlepoint.lake.upkeep.repair import Repair
 from needlepoint.query import Limits
 
 __all__ = [

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from needlepoint import forks
 from needlepoint.advisor import History, TableAdvice
-from needlepoint.errors import NeedlepointError, SqlError, StoreError, UnknownName, UsageError
+from needlepoint.errors import NeedlepointError, StoreError, UsageError
 from needlepoint.indexer import (
     BuildRequest,
     EventResult,
@@ -32,51 +32,27 @@ from needlepoint.lake import ddl
 from needlepoint.lake.advising import advise_table
 from needlepoint.lake.batch_writer import BatchWriter
 from needlepoint.lake.calibrating import Calibration, calibrate, calibrate_after
-from needlepoint.lake.garbage_collection import sweep, sweep_table_entries
 from needlepoint.lake.locations import lake_root
 from needlepoint.lake.node import is_shared, open_node
-from needlepoint.lake.repair import Repair, repair, verify_table
-from needlepoint.lake.status import CacheStatus, Status, SweepReport, lake_status, table_status
-from needlepoint.lake.store_copy import CopiedIndex, copy_store
+from needlepoint.lake.statements import explain_statement, run_statement
+from needlepoint.lake.status import CacheStatus, Status, SweepReport, lake_status
+from needlepoint.lake.upkeep.garbage_collection import sweep, sweep_table_entries
+from needlepoint.lake.upkeep.repair import Repair, repair, verify_table
+from needlepoint.lake.upkeep.store_copy import CopiedIndex, copy_store
 from needlepoint.maintenance import (
-    SWAP_BYTES,
-    TARGET,
-    Compaction,
-    Deletion,
+    MaintainedTables,
     MaintenanceContext,
-    TaskRunner,
-    compact,
-    compaction_spec,
-    delete,
-    delete_files,
-    drop_partition,
-    expire,
-    retrofit_table,
-    run_here,
 )
 from needlepoint.parquet import ByteCache
-from needlepoint.parquet.write import RetrofitReport
 from needlepoint.query import (
-    CATALOG,
-    SCHEMA,
-    CreateIndex,
-    CreateView,
-    DropIndex,
-    DropView,
     Engine,
-    Explain,
     IndexCache,
     Limits,
     ReadPlan,
     Report,
     Result,
     RunningQuery,
-    ShowIndexes,
-    ShowTables,
     VerifyReport,
-    check_text,
-    check_view,
-    parse,
     plan_read,
 )
 from needlepoint.query import get as get_rows
@@ -128,7 +104,7 @@ class LakeTable:
             return get_rows(engine, self.name, wanted, columns, in_order, running)
 
 
-class Lake:
+class Lake(MaintainedTables):
     """A root with tables, a directory or `s3://bucket/prefix`. Open one with `needlepoint.open`."""
 
     def __init__(
@@ -224,6 +200,9 @@ class Lake:
 
     def __repr__(self) -> str:
         return f"Lake({str(self.root)!r})"
+
+    def _maintenance(self) -> MaintenanceContext:
+        return maintenance_context(self)
 
     # Tables
 
@@ -376,12 +355,6 @@ class Lake:
             raise errors[0]
         return reports
 
-    def retrofit(self, table: str, *, page_index: bool = True, bloom: Sequence[str] = ()) -> list[RetrofitReport]:
-        """Add Parquet's own page indexes, and bloom filters of some columns, to the files of a table that lack them,
-        and sync it. A file that lacks one of the columns gets no filter of it."""
-        self.writer.refuse_foreign(table, "Its own tools can write them: see docs/tables-of-others.md.")
-        return retrofit_table(maintenance_context(self), table, page_index, bloom)
-
     def publish(
         self,
         table: str,
@@ -396,56 +369,6 @@ class Lake:
         """Add files staged in a directory of `lake.writer.staging(table)` to a table, which the first batch creates.
         `BatchWriter.publish` explains the options."""
         return self.writer.publish(table, staged, staging, batch, removed=removed, keep=keep, mover=mover)
-
-    def compact(
-        self,
-        table: str,
-        *,
-        sort_by: Sequence[str] = (),
-        zorder: Sequence[str] = (),
-        target_size: int = TARGET,
-        page_rows: int | None = None,
-        partition: Mapping[str, object] | None = None,
-        keep: float = 0.0,
-        index: bool = True,
-        swap_bytes: int = SWAP_BYTES,
-        runner: TaskRunner = run_here,
-    ) -> Compaction:
-        """Rewrite files of a table into fewer and better ones; docs/layout.md says which, and what readers see.
-
-        Without an order these are small files, and with `page_rows` also files with larger pages; with `sort_by` or
-        `zorder` all files of a partition that are not in this order yet. `partition` limits it to some partitions, as
-        `{"year": 2024}`. Old files are deleted `keep` seconds after their swap. With `index` the new files are indexed
-        at once, otherwise by the indexer that follows the queue. One swap replaces files of at most `swap_bytes`. The
-        work is done in this process, one file after the other; `needlepoint.spark.compact` gives a `runner` that does
-        it in tasks of Spark.
-        """
-        spec = compaction_spec(
-            sort_by=sort_by, zorder=zorder, target_size=target_size, page_rows=page_rows, partition=partition
-        )
-        return compact(
-            maintenance_context(self), table, spec, keep=keep, index=index, swap_bytes=swap_bytes, runner=runner
-        )
-
-    def delete(self, table: str, where: str, *, dry_run: bool = False) -> Deletion:
-        """Delete the rows for which a condition is true, as `lake.sql` understands it after WHERE; rows for which it is
-        NULL stay. With `dry_run` nothing is deleted, and the result says what would be."""
-        return delete(maintenance_context(self), table, where, dry_run=dry_run)
-
-    def delete_files(self, table: str, paths: Sequence[str], *, dry_run: bool = False) -> Deletion:
-        """Delete whole files of a table, by their paths."""
-        return delete_files(maintenance_context(self), table, paths, dry_run=dry_run)
-
-    def drop_partition(
-        self, table: str, partition: Mapping[str, Any] | None = None, /, *, dry_run: bool = False, **named: Any
-    ) -> Deletion:
-        """Delete all files of a partition, or of all partitions with these values: `drop_partition("t", year=2023)`."""
-        return drop_partition(maintenance_context(self), table, {**(partition or {}), **named}, dry_run=dry_run)
-
-    def expire(self, table: str, column: str, before: Any, *, dry_run: bool = False) -> Deletion:
-        """Delete the rows whose column is less than a value: for a partition column whole files, without reading
-        them."""
-        return expire(maintenance_context(self), table, column, before, dry_run=dry_run)
 
     def follow_events(self, *, once: bool = False) -> Iterator[EventResult]:
         """Index what the events on the queue name, as they come, or with `once` until there are none."""
@@ -479,65 +402,17 @@ class Lake:
         `query_id`, and can cancel it. A result of more than 32 MB is read while it is consumed: see `Result.batches`.
         EXPLAIN and EXPLAIN ANALYZE return the lines of the report; EXPLAIN VERBOSE returns DataFusion's own plans.
         """
-        check_text(query)
-        match parse(query):
-            case CreateIndex(table, columns, kind, name, options):
-                given = {key: value for key, value in options.items() if key != "embed"}
-                if clash := given.keys() & {"self", "table", "column", "kind", "name", "build"}:
-                    raise SqlError(f"'{min(clash)}' is not an option of an index.", hint="docs/indexes.md lists them.")
-                embed = options.get("embed", False)
-                return _answer("index", [self.create_index(table, columns, kind, embed=embed, name=name, **given)])
-            case DropIndex(name):
-                self.drop_index(name)
-                return _answer("dropped", [name])
-            case ShowIndexes(table):
-                return self._show_indexes(table, limits)
-            case ShowTables():
-                return self._show_tables(limits)
-            case CreateView(name, view):
-                check_view(self.engine.explain, name, view)
-                self.registry.views.create(name, view)
-                return _answer("view", [name])
-            case DropView(name):
-                self.registry.views.drop(name)
-                return _answer("dropped", [name])
-            case Explain(explained, analyze):
-                report = (
-                    self._analyze(explained, parameters, limits, query_id)
-                    if analyze
-                    else self.explain(explained, parameters, limits=limits)
-                )
-                return Result(pa.table({"plan": pa.array(str(report).split("\n"), pa.string())}), lambda: report)
-        return self.engine.sql(query, parameters, limits=limits, query_id=query_id)
+        return run_statement(self, query, parameters, limits, query_id)
 
     def running(self) -> list[RunningQuery]:
         """The queries that run in this process on this lake, the oldest first; `cancel` stops one."""
         return self.engine.running.all()
 
-    def _analyze(
-        self, query: str, parameters: Mapping[str, Any] | None, limits: Limits | None = None, query_id: str = ""
-    ) -> Report:
-        """The report of a query that is run; its rows are dropped."""
-        result = self.engine.sql(query, parameters, limits=limits, query_id=query_id)
-        for _ in result.batches():
-            pass
-        return result.report
-
     def explain(
         self, query: str, parameters: Mapping[str, Any] | None = None, *, limits: Limits | None = None
     ) -> Report:
         """What a query would read and why, without reading it. Of the limits, only `tables` matter."""
-        check_text(query)
-        match parse(query):
-            case Explain(explained, analyze):
-                if analyze:
-                    return self._analyze(explained, parameters, limits)
-                return self.explain(explained, parameters, limits=limits)
-            case None:
-                pass
-            case _:
-                raise SqlError("only a query can be explained.", hint="CREATE, DROP and SHOW read no rows.")
-        return self.engine.explain(query, parameters, limits)
+        return explain_statement(self, query, parameters, limits)
 
     def plan_read(self, table: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
         """Plan `SELECT columns FROM table WHERE where` for other processes to read, in parts that can be pickled. They
@@ -553,27 +428,6 @@ class Lake:
         """Measure in about a second what reads cost on this machine. The cost model goes by it from now on, also in
         lakes that are opened later with the same store on a machine of this kind."""
         return calibrate(self)
-
-    def _show_tables(self, limits: Limits | None) -> Result:
-        """As information_schema.tables has them, where DataFusion calls our tables views."""
-        tables, views = self.engine.visible(limits)
-        kinds = dict.fromkeys(tables, "TABLE") | dict.fromkeys(views, "VIEW")
-        rows = [(CATALOG, SCHEMA, name, kinds[name]) for name in sorted(kinds)]
-        names = ("table_catalog", "table_schema", "table_name", "table_type")
-        columns = {name: pa.array([row[at] for row in rows], pa.string()) for at, name in enumerate(names)}
-        return Result(pa.table(columns), _nothing_read)
-
-    def _show_indexes(self, table: str | None, limits: Limits | None) -> Result:
-        visible, _ = self.engine.visible(limits)
-        if table is not None and table not in visible:
-            raise UnknownName("table", table, visible)
-        wanted = sorted(visible) if table is None else [table]
-        tables = [table_status(self, self.registry.tables.get(name)) for name in wanted]
-        rows = [index for found in tables for index in found.indexes]
-        names = ("name", "table", "column", "kind", "embedded", "files", "entries", "bytes")
-        columns = {name: [getattr(row, name) for row in rows] for name in names}
-        types = [pa.string()] * 4 + [pa.bool_()] + [pa.int64()] * 3
-        return Result(pa.table(columns, pa.schema(list(zip(names, types, strict=True)))), _nothing_read)
 
     def status(self) -> Status:
         """Tables, indexes, events and stores. A server that does not answer within seconds is named, and not waited
@@ -631,11 +485,3 @@ def _opened(root: str, settings: Settings, read_only: bool) -> Lake:
 
 
 forks.reset(_opened.cache_clear)
-
-
-def _answer(column: str, values: list[str]) -> Result:
-    return Result(pa.table({column: pa.array(values, pa.string())}), _nothing_read)
-
-
-def _nothing_read() -> Report:
-    return Report(list, list, executed=True)

@@ -94,10 +94,6 @@ class KeyStore(Protocol):
 class StoreTasks(Protocol):
     """Where a store runs tasks: in this process, or in a pool of others (indexer/pools.py)."""
 
-    def reaches(self, directory: Path) -> bool:
-        """Whether tasks can read and write this directory."""
-        ...
-
     def run(self, function: Callable[[Item, Path], Made], items: Sequence[Item]) -> Iterator[Made]:
         """The results of calls with each item, in no order. Function, items and results must be picklable. A call gets
         a directory for its files; it can be made more than once."""

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import datafusion
@@ -387,7 +388,9 @@ def test_a_merge_whose_commit_was_not_answered_keeps_its_leaves(
     assert sorted(other.find([key(3)], 100).tolist()) == [*range(7)]
 
 
-def unmerged(location: Path, scratch: Path, monkeypatch, width: int, runs: int = 8) -> tuple[LeafKeyStore, list[str]]:
+def unmerged(
+    location: Path | str, scratch: Path, monkeypatch, width: int, runs: int = 8
+) -> tuple[LeafKeyStore, list[str]]:
     """A store with runs that overlap, of which one key has many pages."""
     chance = np.random.default_rng(5)
     store = LeafKeyStore(str(location), width)
@@ -440,11 +443,118 @@ def test_processes_merge_what_a_store_gives_them(tmp_path: Path, monkeypatch, fa
     store.refresh(names)
     assert len(store._open_state().manifest.leaves) >= 2
     assert everything(store).tolist() == before.tolist()
-    assert [*(tmp_path / "scratch").iterdir()] == [] and not [*(tmp_path / "index").glob("tasks-*")]
+    assert [*(tmp_path / "scratch").iterdir()] == []
 
 
 def _refuse(*_: object) -> object:
     raise StoreError("no process starts.")
+
+
+class BreaksOff(pools.PoolTasks):
+    """Tasks of which the third fails, after its leaf file was added."""
+
+    def run(self, function, items):
+        for number, made in enumerate(super().run(function, items)):
+            if number == 2:
+                raise StoreError("an executor is lost.")
+            yield made
+
+
+def test_what_a_failed_task_and_its_siblings_wrote_is_removed(
+    location: str, small_pages, tmp_path: Path, monkeypatch
+) -> None:
+    """In other processes, and then in the one that commits. What was there before stays."""
+    store, names = unmerged(location, tmp_path, monkeypatch, 8)
+    there = set(LeafPlace(location).listed())
+    monkeypatch.setattr(merge_tasks, "WORTH_TASKS", 0)
+    monkeypatch.setattr(merge, "LEAF_ENTRIES", 700)
+    (tmp_path / "scratch").mkdir()
+    tasks = BreaksOff(pools.InlinePool(), tmp_path / "scratch")
+    with monkeypatch.context() as patched:
+        patched.setattr(LeafPlace, "add", _no_room_after(LeafPlace.add, 6))
+        with pytest.raises(StoreError, match="No space"):
+            store.merge(tasks)
+    assert set(LeafPlace(location).listed()) == there
+    assert store.merge(tasks) == 1
+    store.refresh(names)
+    store.check_leaves()
+    made = {leaf.name for leaf in store._open_state().manifest.leaves}
+    assert {name for name, _ in LeafPlace(location).listed()} == made | {name for name, _ in there}
+
+
+def _no_room_after(add, calls: int):
+    left = iter(range(calls))
+
+    def full(place: LeafPlace, source: Path, name: str) -> None:
+        add(place, source, name)
+        if next(left, None) is None:
+            raise OSError(28, "No space left on device")
+
+    return full
+
+
+def test_a_merge_whose_commit_failed_keeps_its_leaves(location: str, small_pages, tmp_path: Path, monkeypatch) -> None:
+    """The manifest may name them: it was replaced, and no answer came."""
+    store, names = unmerged(location, tmp_path, monkeypatch, 8)
+    swap = LeafPlace.swap_manifest
+
+    def unanswered(place: LeafPlace, data: bytes, known) -> None:
+        swap(place, data, known)
+        raise OSError("the connection was lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LeafPlace, "swap_manifest", unanswered)
+        with pytest.raises(StoreError, match="lost"):
+            store.merge()
+    store.refresh(names)
+    store.check_leaves()
+    assert len(everything(store)) == 8 * 350 and len(store._open_state().manifest.leaves) == 1
+
+
+class OtherMachine(pools.PoolTasks):
+    """Where the same path is another directory."""
+
+    root: Path
+
+    def run(self, function, items):
+        moved = [replace(item, location=str(self.root)) for item in items]
+        return super().run(function, moved)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_tasks_on_machines_without_the_leaf_files(tmp_path: Path, monkeypatch, copied: bool) -> None:
+    """They have no such directory, or an older copy of it. The process that commits merges, and nothing is left."""
+    index = tmp_path / "index"
+    store, names = unmerged(index, tmp_path, monkeypatch, 8)
+    store.refresh(names)
+    before = everything(store)
+    OtherMachine.root = tmp_path / "other"
+    if copied:
+        shutil.copytree(index, OtherMachine.root)
+    monkeypatch.setattr(merge_tasks, "WORTH_TASKS", 0)
+    (tmp_path / "scratch").mkdir()
+    assert store.merge(OtherMachine(pools.InlinePool(), tmp_path / "scratch")) == 1
+    store.refresh(names)
+    store.check_leaves()
+    assert everything(store).tolist() == before.tolist()
+    assert sorted(path.name for path in index.iterdir()) == ["leaves", "manifest.ndjson"]
+    assert OtherMachine.root.exists() == copied
+
+
+def test_nothing_is_made_to_see_whether_tasks_reach_the_leaf_files(tmp_path: Path, monkeypatch) -> None:
+    store, _ = unmerged(tmp_path / "index", tmp_path, monkeypatch, 8)
+    monkeypatch.setattr(merge_tasks, "WORTH_TASKS", 0)
+    (tmp_path / "scratch").mkdir()
+    made: list[Path] = []
+    mkdir = Path.mkdir
+
+    def noted(path: Path, *given: object, **named: object) -> None:
+        made.extend([] if path.exists() else [path])
+        mkdir(path, *given, **named)
+
+    monkeypatch.setattr(Path, "mkdir", noted)
+    assert store.merge(pools.PoolTasks(pools.InlinePool(), tmp_path / "scratch")) == 1
+    assert made and all(path.parent == tmp_path / "scratch" for path in made)
 
 
 def test_many_threads_commit_at_once(tmp_path: Path) -> None:

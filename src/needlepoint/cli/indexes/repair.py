@@ -13,16 +13,28 @@ from needlepoint.cli.options import common_options, open_lake
 
 @click.command("repair", short_help="Repair what `needle verify` finds.")
 @click.argument("table", required=False)
-@click.option("--samples", default=20, show_default=True, type=click.IntRange(1, 1000), help="Values of each index.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-@click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--samples",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="How many values to look up by each index.",
+)
+@click.option("--dry-run", is_flag=True, help="Verify, say what would be done, and change nothing.")
+@click.option(
+    "--format", type=click.Choice(["table", "json"]), default="table", show_default=True, help="For people or programs."
+)
 @common_options
 def command(table: str | None, samples: int, dry_run: bool, format: str) -> None:
-    """Repair what `needle verify` finds: build damaged or lost indexes, cards and zone maps again, in the store, in the
-    lake and in servers; finish batches whose publishers died; publish the registry again.
+    """Verify as `needle verify` does, and repair what is found.
 
-    Data files are read, and never written. Without TABLE all tables of the lake, and the registry that it publishes.
-    What was repaired is verified once more. If something could not be repaired, the exit code is 1.
+    Indexes, cards and zone maps that are damaged, lost or wrong are built again from the data files, wherever they are:
+    in the store, in the lake or in a server. Batches that a process began to publish before it died are finished. The
+    copy of the registry for other machines is published again. Data files are read, and never written.
+
+    Each line says what was wrong, and what was done. What was repaired is verified once more; if something could not be
+    repaired, the exit code is 1. Without TABLE all tables of the lake, and the published registry. Queries go on
+    meanwhile, by scans where an index is missing.
 
     \b
     Examples:

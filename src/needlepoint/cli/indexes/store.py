@@ -22,23 +22,27 @@ def command() -> None:
     """
 
 
-@command.command("copy", short_help="Copy key indexes, or the registry, from one store to another.")
+@command.command("copy", short_help="Move key indexes, or the registry, from one store to another.")
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
 @click.option("--index", "name", metavar="NAME", help="Only this key index.")
-@click.option("--registry", is_flag=True, help="The registry, not key indexes: from one PostgreSQL to another.")
+@click.option("--registry", is_flag=True, help="Move the registry, not key indexes, where both are URLs.")
 @common_options
 def copy(source: str, target: str, name: str | None, registry: bool) -> None:
-    """Copy the key indexes in one store to another, compare them with a scan, and use them there.
+    """Move the key indexes in one store, or the registry, to another: copy, compare, and use the copy from then on.
 
-    FROM and TO are URLs, `rocksdb` for the lake's own store, or `lake:` for leaf files in the lake. Queries go on: each
-    index changes its store in one commit, and what it had in FROM is removed. Write ${NAME} for the password of a
-    key store, which is then taken from the environment.
+    Key indexes: FROM and TO are `rocksdb`, which is the lake's own store, `lake:`, which are leaf files in the lake, or
+    URLs of servers (postgresql://, redis://, redis+cluster://). All key indexes in FROM move, or one with --index. The
+    copy is compared with a scan. Queries go on: each index changes its store in one commit, and is then removed from
+    FROM. A password in a URL is written as ${NAME}, and taken from that variable of the environment.
 
-    With `sqlite` as FROM or TO, or with --registry, it is the registry that moves: `sqlite` is the one in the lake's
-    store, the other is in PostgreSQL. The copy is compared with the original row by row, and indexes with scans.
-    Nothing is built again. The old registry says from then on where the new one is, and cannot be opened. Its password
-    is that of NEEDLE_REGISTRY, PGPASSWORD or ~/.pgpass.
+    The registry, which is the list of tables, files and indexes: FROM or TO is `sqlite`, which is the file in the
+    lake's store, and the other one a URL of PostgreSQL; or both are URLs, with --registry. The copy is compared with
+    the original row by row, and no index is built again. Then only the new one can be opened: all processes need
+    NEEDLE_REGISTRY as the last lines say, and those that run fail until they are started with it. The password of
+    PostgreSQL is that of NEEDLE_REGISTRY, PGPASSWORD or ~/.pgpass.
+
+    If the command is killed, run it again: it starts over, or finishes.
 
     \b
     Examples:

@@ -16,17 +16,29 @@ if TYPE_CHECKING:
     from needlepoint.query import VerifyReport
 
 
-@click.command("verify", short_help="Compare answers of indexes with answers of a scan.")
+@click.command("verify", short_help="Check that indexes are right and whole.")
 @click.argument("table", required=False)
-@click.option("--samples", default=20, show_default=True, type=click.IntRange(1, 1000), help="Values of each index.")
-@click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--samples",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="How many values to look up by each index.",
+)
+@click.option(
+    "--format", type=click.Choice(["table", "json"]), default="table", show_default=True, help="For people or programs."
+)
 @common_options
 def command(table: str | None, samples: int, format: str) -> None:
-    """Compare the answers of indexes with those of a scan, for sampled values of each index, and check all bytes of
-    indexes, cards and zone maps.
+    """Check that indexes are right and whole. Nothing is changed.
 
-    Indexes with differences are named, each with one of them, and what is damaged; then the exit code is 1, and `needle
-    repair` repairs it. Without TABLE all tables of the lake, and the registry that it publishes.
+    Values that are in the table are looked up by each index, and by a scan: both must find the same rows. All bytes of
+    the indexes are read, and so are cards and zone maps, which say where in a file values can be. This takes as long as
+    some scans and reading all indexes.
+
+    If an index gives other answers, or something is damaged or lost, it is named, and the exit code is 1: `needle
+    repair` builds it again. Without TABLE all tables of the lake are checked, and the copy of the registry that it
+    publishes for other machines.
 
     \b
     Examples:

@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 
 
 @click.command("status", short_help="Show tables, indexes, waiting events and stores.")
-@click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--format", type=click.Choice(["table", "json"]), default="table", show_default=True, help="For people or programs."
+)
 @common_options
 def command(format: str) -> None:
-    """Show tables, indexes, waiting events, and the size, health and lag of each store.
+    """Show the tables of the lake, their indexes, and the stores that keep them: registry, indexes and queue.
 
-    A file counts as indexed when it has everything that is declared. Unknown files are in a table's directory and not
-    yet in the registry: they are scanned, and `needle sync` adds them. Dead entries of an index belong to removed
-    files; `needle sweep` removes them.
+    Of a table: a file is `indexed` when it is described and all indexes of the table cover it. `unknown` files are in
+    the table's directory and not in the registry yet: queries scan them, and `needle sync` adds them. Of an index:
+    `dead` entries belong to removed files; `needle sweep` removes them.
 
-    A store is behind by files that an index does not cover yet, by events that wait, or by changes that are not
-    published. A server that does not answer within three seconds is named, and not waited for.
+    Of a store: `behind` is what it lacks, which are files that an index does not cover yet, events that wait for an
+    indexer, or changes that readers on other machines cannot see yet. `health` is `well`, or `problem` with a line
+    about it below. A server that does not answer within three seconds is a problem. Nothing is changed, and the exit
+    code is 0 also with problems; `needle verify` looks for damage.
 
     \b
     Examples:

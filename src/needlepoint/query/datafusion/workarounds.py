@@ -159,7 +159,7 @@ WORKAROUNDS = (
     ),
     Workaround(
         "wildcards",
-        "`SELECT *` lacks a column that a subquery in a condition joins with USING from tables of the same names.",
+        "`SELECT *` lacks a column that a subquery, a CTE or a view joins with USING from tables of the same names.",
         "sql/rewriting/wildcards.py",
     ),
     Workaround(

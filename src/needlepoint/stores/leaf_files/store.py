@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import random
-import shutil
 import threading
 import time
 import uuid
@@ -21,12 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from needlepoint import forks
-from needlepoint.errors import FileError, NeedlepointError, StoreError
+from needlepoint.errors import FileError, StoreError
 from needlepoint.objects import Identity, concurrently
 from needlepoint.parquet import ByteCache
 from needlepoint.stores.base import BLOCK_BYTES, Entries, IndexDamaged, Locations, StoreTasks
 from needlepoint.stores.leaf_files import manifest as manifests
-from needlepoint.stores.leaf_files import merge_tasks
 from needlepoint.stores.leaf_files.cache import LeafCache
 from needlepoint.stores.leaf_files.key_form import KeyCut, KeyForm, least_cut, to_alphabets, used_bytes
 from needlepoint.stores.leaf_files.keys import different, is_ascending, to_columns, to_entries, to_keys
@@ -35,7 +32,7 @@ from needlepoint.stores.leaf_files.leaf_writer import FORMAT, META_KEY, LeafWrit
 from needlepoint.stores.leaf_files.lookup import find_between, find_keys, first_entries
 from needlepoint.stores.leaf_files.manifest import LeafFile, LeafManifest
 from needlepoint.stores.leaf_files.merge import due, level_of, merged_entries
-from needlepoint.stores.leaf_files.merge_tasks import LeafMergeTask, TasksHere, merge_range, new_name, plan_tasks
+from needlepoint.stores.leaf_files.merge_tasks import HERE, new_name, plan_tasks, run_tasks
 from needlepoint.stores.leaf_files.page_memory import page_memory
 from needlepoint.stores.leaf_files.pages import PagesCorrupt
 from needlepoint.stores.leaf_files.place import LeafPlace
@@ -46,8 +43,6 @@ COMMIT_PATIENCE = 120.0
 DIRECTORY_BYTES = 256 << 20  # those of a billion keys take 150 MB
 READER_BYTES = 1 << 19  # at least, of the bytes above: each open leaf takes a descriptor
 
-HERE = TasksHere()
-_log = logging.getLogger("needlepoint")
 _HINT = "Queries scan without it; sync or `needle rebuild` builds it again."
 
 Answer = TypeVar("Answer")
@@ -149,39 +144,20 @@ class LeafKeyStore:
         return done
 
     def _merge(self, inputs: list[LeafFile], tasks: StoreTasks) -> bool:
-        """Replace leaves by one sorted run of their entries; False if another process was faster."""
+        """Replace leaves by one sorted run of their entries; False if another process was faster. A commit that fails
+        keeps the new leaves: the manifest may name them."""
         started = time.monotonic()
         readers = [self._reader(leaf, keep=False) for leaf in inputs]
         cut = least_cut([self._cut, *(leaf.cut for leaf in inputs)])
         planned = plan_tasks(self._place.location, readers, self._key_bytes, cut)
-        outputs = sorted(self._run(planned, inputs, tasks), key=lambda leaf: (leaf.first, leaf.last))
+        made = run_tasks(planned, sum(leaf.entries for leaf in inputs), tasks)
+        outputs = sorted(made, key=lambda leaf: (leaf.first, leaf.last))
         level = level_of(sum(leaf.entries for leaf in outputs))
         outputs = [replace(leaf, group=outputs[0].name, level=level) for leaf in outputs]
         if self._commit(lambda manifest: manifest.with_merged(inputs, outputs, time.time()), started) is None:
             self._place.remove([leaf.name for leaf in outputs])
             return False
         return True
-
-    def _run(self, planned: list[LeafMergeTask], inputs: list[LeafFile], tasks: StoreTasks) -> list[LeafFile]:
-        """What tasks make of a merge. This process runs them if there is little to do, or where others fail."""
-        if sum(leaf.entries for leaf in inputs) >= merge_tasks.WORTH_TASKS:
-            try:
-                if self._is_reached(tasks):
-                    return [leaf for made in tasks.run(merge_range, planned) for leaf in made]
-            except NeedlepointError as error:
-                _log.warning("leaf files in %s are merged by this process: %s", self._place.location, error)
-        return [leaf for made in HERE.run(merge_range, planned) for leaf in made]
-
-    def _is_reached(self, tasks: StoreTasks) -> bool:
-        """Whether tasks read and write where the leaf files are. A bucket is the same everywhere."""
-        if self._place.is_remote:
-            return True
-        directory = Path(self._place.location) / f"tasks-{uuid.uuid4().hex}"
-        directory.mkdir()
-        try:
-            return tasks.reaches(directory)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
 
     def sweep(self, grace: float = GRACE) -> int:
         """Delete leaf files that no reader can need: those that were merged into others, or that a dead writer left,

@@ -14,10 +14,16 @@ from needlepoint.tables.published.place import MANIFEST, PublishedPlace
 
 
 def damaged_objects(
-    place: PublishedPlace, registry: str, sequence: int, packs: Collection[str], store: Path
+    place: PublishedPlace,
+    registry: str,
+    sequence: int,
+    packs: Collection[str],
+    store: Path,
+    only: Collection[str] | None = None,
 ) -> dict[str, str]:
     """What is wrong, by name. `registry` is the one that was published, now at this sequence number; `packs` are those
-    that it refers to, which the store has too. The objects of another registry are not looked at."""
+    that it refers to, which the store has too. The objects of another registry are not looked at, nor those outside
+    `only`, if there is that."""
     try:
         found = place.manifest()
         assert found is not None
@@ -31,6 +37,9 @@ def damaged_objects(
     checkpoint, deltas = manifest.checkpoint, manifest.deltas
     expected = {checkpoint.name: (checkpoint.size, checkpoint.checksum)}
     expected |= {each.name: (each.size, each.checksum) for each in deltas}
+    if only is not None:
+        expected = {name: expected[name] for name in expected if name in only}
+        packs = [name for name in packs if name in only]
     with tempfile.TemporaryDirectory() as scratch:
         fetched = Path(scratch) / "fetched"
         damaged = {name: problem for name in expected if (problem := _problem(place, name, *expected[name], fetched))}

@@ -19,7 +19,7 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -181,13 +181,22 @@ class Publisher:
         return RegistryManifest.from_bytes(self.place.path("registry"), found.data).size
 
     def check(self) -> dict[str, str]:
-        """What is wrong with published objects, by name: `publish_again` replaces them. Reads them all."""
+        """What is wrong with published objects, by name: `publish_again` replaces them. Reads them all, and damaged
+        ones twice."""
         if not self._last.sequence or (self._last.declined and not self._takes_over):
             return {}
-        with self._lock, copies.opened(self._store / "registry.db") as connection:
+        found = self._damaged(None)
+        if MANIFEST in found:
+            return self._damaged(None)
+        # Nobody waits for the lake to be read, so what was named may be replaced and removed meanwhile.
+        return self._damaged(found) if found else {}
+
+    def _damaged(self, only: Collection[str] | None) -> dict[str, str]:
+        """Among the objects that are published now, and `only` these."""
+        with copies.opened(self._store / "registry.db") as connection:
             packs = set[str]() if self._packs_there else _pack_names(*copies.packs_of(connection))
             now = self._registry.sequence()
-            return checking.damaged_objects(self.place, self._last.registry, now, packs, self._store)
+        return checking.damaged_objects(self.place, self._last.registry, now, packs, self._store, only)
 
     def publish_again(self, names: Iterable[str]) -> None:
         """Publish these packs again, and the registry as a new checkpoint."""

@@ -4,7 +4,8 @@ Ids stay, since indexes and packs know files by them; so does which ids were eve
 does the identity of the registry, which is in the names of indexes in the lake and in servers. What is copied is
 compared with the original before it counts. Packs of cards are copied too if they are in another place.
 
-    copy     all rows, in one change of the new registry, which stays closed (databases/moved.py)
+    make     the new registry, if there is none, is closed from the beginning (databases/moved.py)
+    copy     all rows, in one change of the new registry, which stays closed
     close    the old registry says where the new one is; until here it is the one that counts
     open     the new one counts
 
@@ -52,9 +53,10 @@ Row = tuple[Any, ...]
 
 def move_registry(source: Registry, target: Registry) -> dict[str, int]:
     """Move all of a registry into an empty one, or finish that. Returns the number of rows of each table. Both are
-    opened with `even_moved`: one that was moved away from the target can come back."""
+    opened with `for_move`: one that was moved away from the target can come back."""
     here, there = source.database, target.database
-    here.identity()  # one that has none yet gets it in a transaction of its own
+    for each in (here, there):
+        each.identity()  # one that has none yet gets it in a transaction of its own
     if (mark := moved_mark(here)) is None:
         with here.between_changes() as transaction:
             _copy(source, target)
@@ -74,11 +76,12 @@ def _copy(source: Registry, target: Registry) -> None:
     here, there = source.database, target.database
     with there.between_changes(even_moved=True) as transaction:
         mark = moved_mark(there)
-        if mark is not None and there.identity() == here.identity():
+        is_empty = not any(there.read(f"SELECT 1 FROM {table} LIMIT 1") for table in _BY_ID)
+        if mark is not None and (there.identity() == here.identity() or (is_empty and not mark.place)):
             open_registry(transaction, there.dialect)
             for table in reversed(COPIED):
                 transaction.execute(f"DELETE FROM {table}")
-        elif mark is not None or any(there.read(f"SELECT 1 FROM {table} LIMIT 1") for table in _BY_ID):
+        elif mark is not None or not is_empty:
             place = there.describe()[1]
             raise UsageError(f"the registry in {place} is not empty.", hint="Name an empty one to move to.")
         _copy_packs(source, target)

@@ -44,10 +44,10 @@ class Registry:
         create: bool = True,
         cards: PackStore | None = None,
         follow: Callable[[bool], None] | None = None,
-        even_moved: bool = False,
+        for_move: bool = False,
     ) -> None:
         """In PostgreSQL if there is a `url`, otherwise in SQLite in the directory. One that was moved elsewhere is
-        refused, unless `even_moved`."""
+        refused, unless it is opened `for_move`; then a new one is closed until the move is finished."""
         local = TableLocks((own or directory) / "turns")
         # Machines that share a registry share the directory of a lake, and not their stores.
         place = root / IN_LAKE if url and isinstance(root, Path) else directory
@@ -56,11 +56,11 @@ class Registry:
         self.locks: Locks
         if url:
             self.database, self.locks = _in_postgres(
-                url, root, local, create=create, read_only=own is not None, even_moved=even_moved
+                url, root, local, create=create, read_only=own is not None, for_move=for_move
             )
         else:
             self.database = SqliteRegistryDatabase(
-                directory / "registry.db", packs, read_only=own is not None, even_moved=even_moved
+                directory / "registry.db", packs, read_only=own is not None, for_move=for_move
             )
             self.locks = local
         database = self.database
@@ -126,7 +126,7 @@ class Registry:
 
 
 def _in_postgres(
-    url: str, root: Path | str, local: TableLocks, *, create: bool, read_only: bool, even_moved: bool
+    url: str, root: Path | str, local: TableLocks, *, create: bool, read_only: bool, for_move: bool
 ) -> tuple[RegistryDatabase, Locks]:
     """A process that only reads has no locks there."""
     from needlepoint.stores.postgres import parse_postgres
@@ -137,7 +137,7 @@ def _in_postgres(
         kind = url.partition("://")[0] if "://" in url else url
         raise UsageError(f"'{kind}' is not a kind of registry.", hint="Name a database as postgresql://host/database.")
     address = parse_postgres(url)
-    database = PostgresRegistryDatabase(address, root, create=create, read_only=read_only, even_moved=even_moved)
+    database = PostgresRegistryDatabase(address, root, create=create, read_only=read_only, for_move=for_move)
     return database, local if read_only else PostgresLocks(database, local)
 
 

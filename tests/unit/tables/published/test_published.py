@@ -6,6 +6,7 @@ import contextlib
 import random
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def shorten_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("remembers", [True, False])
-@settings(max_examples=cases(1000, 8))
+@settings(max_examples=cases(400, 8))
 @given(seed=st.integers(0, 2**32))
 def test_readers_have_what_the_registry_has(
     tmp_path_factory: pytest.TempPathFactory, remembers: bool, seed: int
@@ -223,6 +224,34 @@ def test_damaged_objects_are_noticed(lake: Lake, tmp_path: Path) -> None:
                     assert copied(reader) == right  # such as another space in the text of the manifest
                     reader.close()
         path.write_bytes(sound)
+
+
+def test_a_check_keeps_nobody_from_publishing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it reads, the registry is published again, and what it is about to read is swept: that is no damage."""
+    lake.changes.create_table()
+    lake.publisher.publish()
+    get, late = PublishedPlace.get, list[bool]()
+
+    def publish() -> None:
+        lake.change(5)
+        lake.publisher.sweep(now=True)
+
+    def slow(place: PublishedPlace, name: str, size: int, target: Path) -> None:
+        if not late:
+            thread = threading.Thread(target=publish, daemon=True)
+            thread.start()
+            thread.join(5.0)
+            late.append(thread.is_alive())
+        get(place, name, size, target)
+
+    monkeypatch.setattr(PublishedPlace, "get", slow)
+    assert lake.publisher.check() == {}
+    assert late == [False]
+    manifest = lake.publisher.publish()
+    Path(lake.publisher.place.path(manifest.checkpoint.name)).write_bytes(b"")
+    assert [*lake.publisher.check()] == [manifest.checkpoint.name]
+    late.clear()
+    assert lake.publisher.check() == {}  # a whole new checkpoint came meanwhile
 
 
 def test_a_damaged_manifest_is_published_again(lake: Lake, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def _each(rewrite: Rewrite) -> Pass:
 AS_READ: Sequence[Pass] = (
     _each(null_safe.with_parentheses),
     _each(without_signs),
-    _each(with_named_wildcards),
+    lambda texts: texts.changed(partial(with_named_wildcards, views=texts.views)),
 )
 AS_RUN: Sequence[Pass] = (
     *AS_READ,

@@ -1,10 +1,12 @@
 """Wildcards that name their tables: `SELECT a.*, b.*` instead of `SELECT *`.
 
 Where tables are joined with USING, `*` has one column of each pair. DataFusion 55 leaves out the other by its name. It
-does so for a USING in the subquery of a condition too, but there it leaves out a column of the query around it:
+does so for a USING in a subquery, a CTE or a view too, but there it leaves out a column of the query around it:
 
 >>> with_named_wildcards("SELECT * FROM a JOIN b ON a.x = b.x WHERE a.id IN (SELECT a.id FROM a JOIN b USING (dt))")
 'SELECT a.*, b.* FROM a JOIN b ON a.x = b.x WHERE a.id IN (SELECT a.id FROM a JOIN b USING (dt))'
+>>> with_named_wildcards("SELECT * FROM v, a, b", ["SELECT a.id FROM a JOIN b USING (dt)"])
+'SELECT v.*, a.*, b.* FROM v, a, b'
 
 If the query around it joins with USING itself, its `*` cannot be written differently. The query is refused if both join
 tables of the same name.
@@ -13,7 +15,7 @@ tables of the same name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from needlepoint.errors import SqlError
@@ -28,23 +30,22 @@ _AFTER_TABLE = {"ON", "USING", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS"
 _QUERIES = {"SELECT", "WITH", "VALUES"}
 
 
-def with_named_wildcards(query: str) -> str:
-    """The query with the tables of each `*` that DataFusion may expand to too few columns."""
-    if "*" not in query or _PAIRS.search(query) is None:
+def with_named_wildcards(query: str, views: Sequence[str] = ()) -> str:
+    """The query, which may use the views, with the tables of each `*` that DataFusion may expand to too few columns."""
+    others = [view for view in views if view != query and _PAIRS.search(view)]
+    if "*" not in query or (_PAIRS.search(query) is None and not others):
         return query
     sql = Operands(query)
-    return sql.changed(_changes(sql))
+    return sql.changed(_changes(sql, [each for view in others for each in _selects(Operands(view)) if each.pairs]))
 
 
-def _changes(sql: Operands) -> Iterator[Change]:
+def _changes(sql: Operands, of_views: Sequence[_Select]) -> Iterator[Change]:
     if sql.words.count("SELECT") > MOST_RELATIONS:
         return  # it is refused later
     selects = list(_selects(sql))
     for each in selects:
-        # A subquery may name a CTE: then every other SELECT may be a part of it.
-        has_subquery = any(each.first < other.first < each.stop for other in selects)
-        inner = [other for other in selects if other.pairs and other is not each]
-        if not (inner and has_subquery and each.wildcards):
+        inner = [*of_views, *(other for other in selects if other.pairs and _may_be_inside(other, each))]
+        if not (inner and each.wildcards):
             continue
         if each.tables and not each.pairs and not each.excludes:
             for place in each.wildcards:
@@ -56,12 +57,18 @@ def _changes(sql: Operands) -> Iterator[Change]:
             )
 
 
+def _may_be_inside(other: _Select, each: _Select) -> bool:
+    """Whether `other` is in a subquery of `each`, or in a CTE that it may use."""
+    return each.first < other.first < each.stop or other.end_of_cte < each.first
+
+
 @dataclass(slots=True)
 class _Select:
     """A SELECT from its first token to the one after it. `tables` are named as SQL names them, and empty if they are
-    not understood. `pairs`: it joins with USING or NATURAL."""
+    not understood. `pairs`: it joins with USING or NATURAL. `end_of_cte`: of the CTE around it, if there is one."""
 
     first: int
+    end_of_cte: int
     stop: int = 0
     wildcards: list[int] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
@@ -74,13 +81,18 @@ class _Select:
 
 
 def _selects(sql: Operands) -> Iterator[_Select]:
+    ends: list[int] = []  # of the CTEs around a token
     for place, word in enumerate(sql.words):
-        if word == "SELECT":
-            yield _select(sql, place)
+        while ends and ends[-1] < place:
+            ends.pop()
+        if word == "(" and sql.word(place - 1) in ("AS", "MATERIALIZED"):
+            ends.append(sql.closed(place))
+        elif word == "SELECT":
+            yield _select(sql, place, ends[-1] if ends else len(sql.words))
 
 
-def _select(sql: Operands, first: int) -> _Select:
-    found, start, stop = _Select(first), 0, 0
+def _select(sql: Operands, first: int, end_of_cte: int) -> _Select:
+    found, start, stop = _Select(first, end_of_cte), 0, 0
     for place, word in _level(sql, first + 1):
         if word in _AFTER_SELECT:
             break

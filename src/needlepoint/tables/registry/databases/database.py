@@ -7,18 +7,22 @@ people create tables) and RocksDB admits one.
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
+import shutil
 import sqlite3
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from needlepoint.errors import StoreError
+from needlepoint.objects import sync_file
 from needlepoint.stores import Database, PackStore, lake_identity, set_lake_identity
 from needlepoint.tables.registry.databases.card_upgrade import upgrades
 from needlepoint.tables.registry.databases.dialects import SQLITE, Dialect
-from needlepoint.tables.registry.databases.moved import moved_error, moved_mark
+from needlepoint.tables.registry.databases.moved import closing_statements, moved_error, moved_mark
 from needlepoint.tables.registry.databases.schema import FORMAT, STATEMENTS
 from needlepoint.tables.registry.databases.transaction import RegistryTransaction
 
@@ -76,14 +80,17 @@ class RegistryDatabase(Protocol):
 
 
 class SqliteRegistryDatabase(Database):
-    """An upgrade may write to the packs of cards. One that was moved elsewhere is refused, unless `even_moved`."""
+    """An upgrade may write to the packs of cards. One that was moved elsewhere is refused, unless it is opened
+    `for_move`; then a new one is closed."""
 
     dialect = SQLITE
     format = FORMAT
 
-    def __init__(self, path: Path, cards: PackStore, *, read_only: bool = False, even_moved: bool = False) -> None:
+    def __init__(self, path: Path, cards: PackStore, *, read_only: bool = False, for_move: bool = False) -> None:
+        if for_move and not path.exists():
+            _create_closed(path)
         super().__init__(path, STATEMENTS, FORMAT, upgrades(cards), read_only=read_only)
-        if not even_moved and (mark := moved_mark(self)):
+        if not for_move and (mark := moved_mark(self)):
             self.close()
             raise moved_error(str(path), mark)
         self.after_change: Callable[[], None] = _nothing
@@ -121,6 +128,8 @@ class SqliteRegistryDatabase(Database):
         return self.write()
 
     def adopt(self, transaction: RegistryTransaction, identity: str) -> None:
+        if self.identity() == identity:  # it comes back: what a file says cannot change in one commit with the rest
+            return
         set_lake_identity(self.path.parent, identity)
         transaction.execute(f"PRAGMA application_id = {_ADOPTED}")
 
@@ -139,6 +148,23 @@ class SqliteRegistryDatabase(Database):
     def describe(self) -> tuple[str, str, int]:
         with self._errors():
             return "sqlite", str(self.path), self.path.stat().st_size
+
+
+def _create_closed(path: Path) -> None:
+    """Make a registry that is closed, with a single step at the end: whenever this is killed, nobody finds an empty
+    one. What is left then is below `scratch`, where `sweep --now` removes it."""
+    scratch = path.parent / "scratch" / uuid.uuid4().hex
+    try:
+        statements = ";\n".join((STATEMENTS, *closing_statements(SQLITE)))
+        Database(scratch / path.name, statements, FORMAT).close()
+        sync_file(scratch / path.name)
+        with contextlib.suppress(FileExistsError):
+            os.link(scratch / path.name, path)
+        sync_file(path.parent)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be made: {error}.", hint="Check permissions and free space.") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _nothing() -> None:

@@ -36,9 +36,18 @@ def moved_mark(database: RegistryDatabase) -> MovedMark | None:
 
 
 def close_registry(transaction: RegistryTransaction, dialect: Dialect, place: str, sequence: int) -> None:
-    transaction.execute("CREATE TABLE moved (place TEXT NOT NULL, sequence BIGINT NOT NULL)")
-    transaction.execute("INSERT INTO moved VALUES (?, ?)", (place, sequence))
-    transaction.execute(dialect.end_sequence)
+    for statement in closing_statements(dialect):
+        transaction.execute(statement)
+    transaction.execute("UPDATE moved SET place = ?, sequence = ?", (place, sequence))
+
+
+def closing_statements(dialect: Dialect) -> tuple[str, ...]:
+    """They close a registry that is only being made, as a copy that is not finished."""
+    return (
+        "CREATE TABLE moved (place TEXT NOT NULL, sequence BIGINT NOT NULL)",
+        "INSERT INTO moved VALUES ('', 1)",
+        dialect.end_sequence,
+    )
 
 
 def open_registry(transaction: RegistryTransaction, dialect: Dialect) -> None:
@@ -54,7 +63,8 @@ def moved_error(here: str, mark: MovedMark | None) -> StoreError:
         return StoreError(f"the registry in {here} has no sequence number.", hint="Restore it from a backup.")
     if not mark.place:
         return StoreError(
-            f"the registry in {here} is a copy that was not finished.", hint="Run `needle store copy` again."
+            f"the registry in {here} is a copy that was not finished.",
+            hint="Run the same `needle store copy` again; until then, open the lake as before it.",
         )
     new = "with NEEDLE_REGISTRY, its user and its password" if "://" in mark.place else "without NEEDLE_REGISTRY"
     return StoreError(

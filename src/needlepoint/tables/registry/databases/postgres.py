@@ -17,7 +17,7 @@ from needlepoint.errors import LockLost, StoreError, UsageError
 from needlepoint.stores.postgres import PostgresAddress, PostgresDatabase, PostgresTransaction
 from needlepoint.tables.registry.databases import database as registry_database
 from needlepoint.tables.registry.databases.dialects import POSTGRES
-from needlepoint.tables.registry.databases.moved import moved_error, moved_mark
+from needlepoint.tables.registry.databases.moved import closing_statements, moved_error, moved_mark
 from needlepoint.tables.registry.databases.postgres_schema import (
     POSTGRES_FORMAT,
     POSTGRES_STATEMENTS,
@@ -49,21 +49,21 @@ class PostgresRegistryDatabase(PostgresDatabase):
         *,
         create: bool = True,
         read_only: bool = False,
-        even_moved: bool = False,
+        for_move: bool = False,
     ) -> None:
-        """One that was moved elsewhere is refused, unless `even_moved`."""
+        """One that was moved elsewhere is refused, unless it is opened `for_move`; then a new one is closed."""
         self._fences = _Fences()
         super().__init__(
             address,
             "registry",
-            POSTGRES_STATEMENTS,
+            (*POSTGRES_STATEMENTS, *closing_statements(POSTGRES)) if for_move else POSTGRES_STATEMENTS,
             POSTGRES_FORMAT,
             POSTGRES_UPGRADES,
             create=create,
             read_only=read_only,
         )
         self._claim(str(root))
-        if not even_moved and not self.read("SELECT value FROM sequence"):
+        if not for_move and not self.read("SELECT value FROM sequence"):
             error = self._absent()
             self.close()
             raise error
@@ -75,7 +75,8 @@ class PostgresRegistryDatabase(PostgresDatabase):
         """UsageError when the schema belongs to another lake: its tables would be taken for those of this one."""
         owners = self.read("SELECT root FROM lake")
         if not owners and not self._read_only:
-            with self.write() as transaction:
+            with self.write("SELECT txid_current()") as transaction:  # also in a copy that is not finished
+                transaction.execute("LOCK TABLE lake IN SHARE ROW EXCLUSIVE MODE")
                 made = (root, secrets.token_hex(16))
                 transaction.execute("INSERT INTO lake SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM lake)", made)
             owners = self.read("SELECT root FROM lake")

@@ -53,8 +53,8 @@ def move_registry(root: str | Path, source: str, target: str, settings: Settings
         raise UsageError(f"there is no registry in {store}.", hint="--lake or NEEDLE_LAKE says where the lake is.")
     claim(store, place, make=True)
     with (
-        closing(Registry(store, place, url=old, create=False, even_moved=True)) as here,
-        closing(Registry(store, place, url=new, even_moved=True)) as there,
+        closing(Registry(store, place, url=old, create=False, for_move=True)) as here,
+        closing(Registry(store, place, url=new, for_move=True)) as there,
     ):
         rows = sum(move_rows(here, there).values())
         identity = there.identity()
