@@ -149,3 +149,18 @@ def test_an_index_of_a_previous_version_is_continued(tmp_path: Path, monkeypatch
         check(lake, tmp_path, 2)
         lake.copy_store("lake:", "rocksdb")
         check(lake, tmp_path)
+
+
+@pytest.mark.parametrize("server", long("redis_url", "postgres_url"))
+def test_texts_are_copied_to_a_server_and_back(tmp_path: Path, server: str, request: pytest.FixtureRequest) -> None:
+    url = str(request.getfixturevalue(server))
+    for number in range(2):
+        write(tmp_path, number)
+    with needlepoint.open(tmp_path, keys=url, access="pages", refresh=0) as lake:
+        lake.create_table("item")
+        lake.create_table("wanted")
+        lake.create_index("item", "code", store="lake:")
+        for source, target in (("lake:", url), (url, "lake:")):
+            (moved,) = lake.copy_store(source, target)
+            assert moved.checks
+            check(lake, tmp_path)
