@@ -67,6 +67,8 @@ def test_many_numbers_are_those_of_few() -> None:
     kept = to_keys([line.tobytes() for line in table], 12)
     alphabets = Alphabets(used_bytes(kept[:9000], 12), 30)
     assert alphabets.fits
+    with pytest.raises(StoreError, match="does not list"):
+        KeyForm(KeyCut(94), alphabets).to_pages(to_keys([b"0" * 12, b"x" * 12], 12))
     at_once = alphabets.numbers(kept, 12)[0]
     assert at_once.tolist() == [int(alphabets.numbers(kept[at : at + 1], 12)[0][0]) for at in range(len(kept))]
 

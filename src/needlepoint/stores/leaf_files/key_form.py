@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from needlepoint.errors import StoreError
 from needlepoint.stores.leaf_files.keys import (
     Columns,
     Keys,
@@ -202,7 +203,13 @@ class KeyForm:
         return self.cut.width if self.alphabets is None else 8
 
     def to_pages(self, keys: Keys) -> Keys:
-        """Keys that are cut, all of which the leaf can have."""
+        """Keys that are cut; StoreError if the leaf cannot have one of them."""
+        found = self._known(keys)
+        if len(found) != len(keys):
+            raise StoreError("keys have bytes that the leaf file does not list.", hint="Build the index again.")
+        return found
+
+    def _known(self, keys: Keys) -> Keys:
         return keys if self.alphabets is None else self.alphabets.numbers(keys, self.cut.width)[0]
 
     def from_pages(self, keys: Keys) -> Keys:
@@ -218,7 +225,7 @@ class KeyForm:
 
     def points(self, keys: Keys) -> Keys:
         """Of keys that are cut and ascend, those that the leaf can have, as its pages have them."""
-        return different(self.to_pages(keys))
+        return different(self._known(keys))
 
     def between(self, low: bytes, high: bytes) -> tuple[Keys, Keys] | None:
         """A range, both ends inclusive, that has all keys that the leaf can have from `low` to `high`; None if there
