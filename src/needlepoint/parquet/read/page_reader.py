@@ -58,8 +58,9 @@ class ReadStats:
 
 NOTHING_READ = ReadStats(0, 0, 0, 0)
 
-# Pages of files with so many wanted rows go into one assembled file, and of so many files.
-ROWS_AT_ONCE, FILES_AT_ONCE = 256, 64
+# Pages of files with so many wanted rows go into one assembled file, if these pages have so many rows; and of so many
+# files.
+ROWS_AT_ONCE, DECODED_AT_ONCE, FILES_AT_ONCE = 256, 1 << 16, 64
 
 BATCHES_ON_THE_WAY = 8  # fetched and not yet taken from
 
@@ -117,7 +118,7 @@ def read_files(
         plan = each.cached.plan(columns)
         _check_rows(each.cached.card, each.rows)
         groups.setdefault(tuple(file.frame for file in plan.files), []).append(number)
-    batches = [batch for numbers in groups.values() for batch in _batches(wanted, numbers)]
+    batches = [batch for numbers in groups.values() for batch in _batches(wanted, columns, numbers)]
     pending: deque[_PendingRead] = deque()
     reads: list[Read] = []
     for batch in batches:
@@ -129,17 +130,30 @@ def read_files(
     return [(batch, table, stats) for batch, (table, stats) in zip(batches, reads, strict=True)]
 
 
-def _batches(wanted: Sequence[FileRows], numbers: Sequence[int]) -> list[list[int]]:
+def _batches(wanted: Sequence[FileRows], columns: tuple[str, ...], numbers: Sequence[int]) -> list[list[int]]:
     """The numbers of files in order, as many in each batch as are assembled into one file."""
     batches: list[list[int]] = []
-    rows = ROWS_AT_ONCE
+    rows, decoded = ROWS_AT_ONCE, DECODED_AT_ONCE
     for number in numbers:
-        if rows >= ROWS_AT_ONCE or len(batches[-1]) == FILES_AT_ONCE:
+        if (rows >= ROWS_AT_ONCE and decoded >= DECODED_AT_ONCE) or len(batches[-1]) == FILES_AT_ONCE:
             batches.append([])
-            rows = 0
+            rows = decoded = 0
         batches[-1].append(number)
         rows += len(wanted[number].rows)
+        decoded += _count_decoded(wanted[number], columns)
     return batches
+
+
+def _count_decoded(wanted: FileRows, columns: tuple[str, ...]) -> int:
+    """About how many rows the pages of the wanted ones have, if pages have the same number of rows: those of 250 rows
+    that contain rows 0 to 259 and row 600 have 750."""
+    rows, num_rows = wanted.rows, wanted.cached.card.num_rows
+    files = wanted.cached.plan(columns).files
+    if not len(rows) or not files:
+        return 0
+    pages = len(files[0].fields[0].first_row)
+    ranges = 1 + int(np.count_nonzero(rows[1:] - rows[:-1] != 1))
+    return num_rows * min(pages, ranges + len(rows) * pages // num_rows) // pages
 
 
 Column = Callable[[], pa.ChunkedArray]
