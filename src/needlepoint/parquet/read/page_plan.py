@@ -54,6 +54,7 @@ class LeafPlan:
     size: Int64Array
     first_page: Int64Array | None  # None: a stretch is a page
     keepable: bool  # whether its decoded dictionaries can be kept and values looked up in them
+    mean_size: float
     chunks: dict[int, ChunkPlan] = field(default_factory=dict)
     _alone: tuple[Frame, bool] | None = None
 
@@ -259,6 +260,7 @@ def _plan_field(card: FileCard, each: Field) -> FieldPlan:
             # Beyond the last stretch: beyond the last page.
             None if len(slices) == 1 else np.append(np.searchsorted(leaf_rows, first_row), len(leaf_rows)),
             keepable,
+            float(card.pages.size[pages].mean()) if len(leaf_rows) else 0.0,
         )
         for leaf, pages, leaf_rows in zip(range(each.first_leaf, each.last_leaf), slices, rows, strict=True)
     )

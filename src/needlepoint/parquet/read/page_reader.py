@@ -293,7 +293,7 @@ def foresee_dictionaries(
     skimmed, decoded, cold = 0.0, 0.0, 0
     identity, kept = cached.card.identity, caches.dictionaries
     for leaf in (leaf for file in cached.plan(tuple(columns)).files for field in file.fields for leaf in field.leaves):
-        touched = float(leaf.size.mean()) * min(num_rows, len(leaf.size)) if len(leaf.size) else 0.0
+        touched = leaf.mean_size * min(num_rows, len(leaf.size))
         chunks = [leaf.chunk(row_group) for row_group in row_groups]
         sizes = [chunk.dictionary[1] if chunk.dictionary else 0 for chunk in chunks]
         if all(chunk.keepable and is_worth_keeping(size, num_rows) for chunk, size in zip(chunks, sizes, strict=True)):

@@ -108,17 +108,19 @@ def overlaps(first_row: Int64Array, rows: Rows) -> Int64Array:
     return np.cumsum(np.bincount(firsts, minlength=count) - np.bincount(lasts, minlength=count))[:-1]
 
 
+def row_groups_of(cached: CachedCard, rows: Rows) -> Int64Array:
+    """The numbers of the row groups that hold any of `rows`, of which there are some."""
+    starts = cached.card.row_group_rows[:-1]
+    return np.flatnonzero(overlaps(starts, rows)) if len(starts) != 1 else np.zeros(1, np.int64)
+
+
 def by_row_groups(cached: CachedCard, columns: Sequence[str], rows: Rows) -> tuple[Rows, Estimate]:
     """The rows of all row groups that hold any of `rows`, and the work of reading them: values beyond those rows count
     twice, since the predicate is evaluated on them."""
-    card = cached.card
-    if card.num_row_groups == 1:
-        touched, widened = 1, Rows(card.row_group_rows[:1], card.row_group_rows[1:])
-    else:
-        groups = np.flatnonzero(overlaps(card.row_group_rows[:-1], rows))
-        touched, widened = len(groups), Rows.joined(card.row_group_rows[groups], card.row_group_rows[groups + 1])
+    card, groups = cached.card, row_groups_of(cached, rows)
+    widened = Rows.joined(card.row_group_rows[groups], card.row_group_rows[groups + 1])
     also = (widened.count - rows.count) * cached.sizes(tuple(columns)).leaves
-    return widened, whole(cached, columns, touched / max(1, card.num_row_groups), also)
+    return widened, whole(cached, columns, len(groups) / max(1, card.num_row_groups), also)
 
 
 @dataclass(frozen=True, slots=True)
