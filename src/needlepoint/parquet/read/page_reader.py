@@ -58,9 +58,9 @@ class ReadStats:
 
 NOTHING_READ = ReadStats(0, 0, 0, 0)
 
-# Pages of files with so many wanted rows go into one assembled file, if these pages have so many rows; and of so many
-# files.
-ROWS_AT_ONCE, DECODED_AT_ONCE, FILES_AT_ONCE = 256, 1 << 16, 64
+# Pages of files with so many wanted rows go into one assembled file, if these pages have so many rows or packed bytes;
+# and of so many files.
+ROWS_AT_ONCE, DECODED_AT_ONCE, BYTES_AT_ONCE, FILES_AT_ONCE = 256, 1 << 16, 4 << 20, 64
 
 BATCHES_ON_THE_WAY = 8  # fetched and not yet taken from
 
@@ -132,28 +132,31 @@ def read_files(
 
 def _batches(wanted: Sequence[FileRows], columns: tuple[str, ...], numbers: Sequence[int]) -> list[list[int]]:
     """The numbers of files in order, as many in each batch as are assembled into one file."""
-    batches: list[list[int]] = []
-    rows, decoded = ROWS_AT_ONCE, DECODED_AT_ONCE
+    batches: list[list[int]] = [[]]
+    rows, decoded, size = 0, 0.0, 0.0
     for number in numbers:
-        if (rows >= ROWS_AT_ONCE and decoded >= DECODED_AT_ONCE) or len(batches[-1]) == FILES_AT_ONCE:
+        enough = rows >= ROWS_AT_ONCE and (decoded >= DECODED_AT_ONCE or size >= BYTES_AT_ONCE)
+        if enough or len(batches[-1]) == FILES_AT_ONCE:
             batches.append([])
-            rows = decoded = 0
+            rows, decoded, size = 0, 0.0, 0.0
         batches[-1].append(number)
-        rows += len(wanted[number].rows)
-        decoded += _count_decoded(wanted[number], columns)
+        each = wanted[number]
+        share = _share_of_pages(each, columns)
+        rows += len(each.rows)
+        decoded += each.cached.card.num_rows * share
+        size += each.cached.sizes(columns).bytes * share
     return batches
 
 
-def _count_decoded(wanted: FileRows, columns: tuple[str, ...]) -> int:
-    """About how many rows the pages of the wanted ones have, if pages have the same number of rows: those of 250 rows
-    that contain rows 0 to 259 and row 600 have 750."""
-    rows, num_rows = wanted.rows, wanted.cached.card.num_rows
-    files = wanted.cached.plan(columns).files
+def _share_of_pages(wanted: FileRows, columns: tuple[str, ...]) -> float:
+    """About which part of the pages of a file has the wanted rows, if all have the same number of rows: rows 0 to 259
+    and row 600 of 1,000 are in 3 of 4 pages."""
+    rows, files = wanted.rows, wanted.cached.plan(columns).files
     if not len(rows) or not files:
-        return 0
+        return 0.0
     pages = len(files[0].fields[0].first_row)
     ranges = 1 + int(np.count_nonzero(rows[1:] - rows[:-1] != 1))
-    return num_rows * min(pages, ranges + len(rows) * pages // num_rows) // pages
+    return min(1.0, ranges / pages + len(rows) / wanted.cached.card.num_rows)
 
 
 Column = Callable[[], pa.ChunkedArray]

@@ -277,6 +277,8 @@ def test_ranges_of_many_files_are_decoded_in_one_go(lake: Lake, monkeypatch: pyt
     assert [files for files, _, _ in read_files(few, ["id"])] == [[0, 1], [2]]
     whole_files = [FileRows(path, cached, np.arange(500))] * 2
     assert [files for files, _, _ in read_files(whole_files, ["id"])] == [[0], [1]]
+    monkeypatch.setattr(page_reader, "BYTES_AT_ONCE", 1)
+    assert [files for files, _, _ in read_files(few, ["id"])] == [[0], [1], [2]]
 
 
 @pytest.mark.parametrize("threads", [0, 2])
