@@ -134,6 +134,7 @@ def _batches(wanted: Sequence[FileRows], columns: tuple[str, ...], numbers: Sequ
     """The numbers of files in order, as many in each batch as are assembled into one file."""
     batches: list[list[int]] = [[]]
     rows, decoded, size = 0, 0.0, 0.0
+    few = sum(len(wanted[number].rows) for number in numbers) < ROWS_AT_ONCE
     for number in numbers:
         enough = rows >= ROWS_AT_ONCE and (decoded >= DECODED_AT_ONCE or size >= BYTES_AT_ONCE)
         if enough or len(batches[-1]) == FILES_AT_ONCE:
@@ -141,7 +142,7 @@ def _batches(wanted: Sequence[FileRows], columns: tuple[str, ...], numbers: Sequ
             rows, decoded, size = 0, 0.0, 0.0
         batches[-1].append(number)
         each = wanted[number]
-        share = _share_of_pages(each, columns)
+        share = 0.0 if few else _share_of_pages(each, columns)
         rows += len(each.rows)
         decoded += each.cached.card.num_rows * share
         size += each.cached.sizes(columns).bytes * share
